@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,16 @@ def graph(
     opset: int = 17,
     domains: Sequence[str] = (),
     dtype: int = onnx.TensorProto.FLOAT,
+    dtypes: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
-    """A small ONNX model; constants become initialisers."""
+    """A small ONNX model; constants become initialisers, `dtypes` are those of other inputs."""
+    of_input = {name: dtype for name in inputs} | dict(dtypes or {})
     proto = helper.make_graph(
         list(nodes),
         "test",
-        [helper.make_tensor_value_info(n, dtype, list(s)) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, of_input[n], list(s)) for n, s in inputs.items()],
         [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()],
+        [numpy_helper.from_array(np.asarray(v), n) for n, v in (constants or {}).items()],
     )
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
     model = helper.make_model(proto, opset_imports=imports)

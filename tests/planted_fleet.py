@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adrenoc.lab.fleet.board import Board
-from adrenoc.lab.fleet.plan import FleetOptions, Plan
-from adrenoc.lab.fleet.store import Store, write_result
-from adrenoc.lab.fleet.work import COMPILE, IDENTIFY, Job, Result
+from adrenoc.lab.fleet.board import Board, FleetOptions, Plan
+from adrenoc.lab.fleet.store import COMPILE, IDENTIFY, Job, Result, Store, write_result
 from tests.hostile.models import relu
 
 PHONE = {"machine": "aarch64-linux-android", "devices": [{"name": "QUALCOMM Adreno(TM) 750"}]}

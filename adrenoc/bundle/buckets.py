@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 from adrenoc.base.errors import BundleError, InputError, OptionError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
-from adrenoc.base.text.amounts import dims
 from adrenoc.base.text.decode import mark_name
 from adrenoc.base.text.json_text import read_json
-from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
+from adrenoc.base.text.spelling import did_you_mean, dims, list_first, quote_word
 from adrenoc.bundle.bundle import Bundle, open_part
 from adrenoc.bundle.manifest import MAY_BE_LEFT_OUT, TensorSpec, from_plain, to_plain
 from adrenoc.bundle.tar import REBUILD_HINT

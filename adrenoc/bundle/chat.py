@@ -3,28 +3,106 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from adrenoc.base.errors import BundleError, InputError
 from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.spelling import count_of, quote_word
 from adrenoc.bundle.bundle import CHAT, Bundle
+from adrenoc.bundle.decoder_names import IMAGE_ROWS
 from adrenoc.bundle.sampling import RANGES, Sampling
 from adrenoc.bundle.tar import REBUILD_HINT
 
 
 @dataclass(frozen=True, kw_only=True)
+class PictureSettings:
+    """How a picture gets into a prompt, and its pixels into an encoder.
+
+    `token` stands for it in a text, once or for each of its rows; where it stands once, tokens come
+    `before` and `after` the rows.  Pixels (0 to 1) less `mean` are divided by `std`, a number for
+    each channel.  `crops` says that what is not of the encoder's form is cut off, else it is
+    squeezed; `filter` is Pillow's number of how pixels are made fewer.
+    """
+
+    token: int
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    crops: bool = False
+    filter: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """How a bundle takes pictures, in how many `rows` (0: it takes none), and whether one
+    `is_given`."""
+
+    settings: PictureSettings
+    rows: int
+    is_given: bool
+
+    def place(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        """Return a prompt with the rows of a picture, -1 the first, where its token stands.
+
+        Raises:
+            InputError: the token stands there too often, or not though a picture is given, or
+                though none is.
+        """
+        token, count = self.settings.token, list(prompt).count(self.settings.token)
+        seen = f"the prompt has {count_of(count, 'token')} of a picture ({token})"
+        if bool(count) != self.is_given:
+            why, hint = ("a picture", _WRITE) if self.is_given else ("no picture", _GIVE)
+            raise InputError(f"{seen}, and {why} is given", hint=hint)
+        if count > 1 and count != self.rows:
+            raise InputError(f"{seen}; expected once, or {self.rows} times", hint=_ONE)
+        rows = range(-1, -self.rows - 1, -1)
+        if count == 1:
+            at = list(prompt).index(token)
+            around = (*self.settings.before, *rows, *self.settings.after)
+            return (*prompt[:at], *around, *prompt[at + 1 :])
+        numbers = iter(rows)
+        return tuple(next(numbers) if one == token else one for one in prompt)
+
+
+_WRITE = "write the model's word for a picture into the prompt, as its makers do (<image>)"
+_GIVE = (
+    f"adrenoc compile FOLDER --shape {IMAGE_ROWS}:1,ROWS,WIDTH as the encoder gives them, and give "
+    "the encoder's bundle and an image"
+)
+_ONE = "one picture goes into a prompt"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChatSettings:
-    """A template of messages, the special tokens that it may name, and how tokens are picked."""
+    """A template of messages, the special tokens that it may name, how tokens are picked, and how
+    pictures go in."""
 
     template: str
     special_tokens: dict[str, str] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
+    picture: PictureSettings | None = field(default=None, metadata={"default": True})
 
     def to_json(self) -> bytes:
         """Return the same as a bundle holds it."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def find_pictures(bundle: Bundle, *, is_given: bool) -> Pictures | None:
+    """Return how a bundle takes pictures; None where its model never does.
+
+    Raises:
+        BundleError: its settings are damaged.
+    """
+    settings = read_chat(bundle).picture if bundle.file(CHAT).is_file() else None
+    if settings is None:
+        return None
+    shapes = (spec.shape for spec in bundle.manifest.inputs if spec.name == IMAGE_ROWS)
+    rows = next((math.prod(shape[:-1]) for shape in shapes), 0)
+    return Pictures(settings=settings, rows=rows, is_given=is_given)
 
 
 def read_chat(bundle: Bundle) -> ChatSettings:

@@ -2,7 +2,7 @@
 
 NAME.adrenoc/                    the common edition, a whole bundle by itself (with its buckets)
     params.safetensors           the constants of all editions; what two of them share, once
-    moves.json                   constants that are others in another order (`adrenoc.bundle.moves`)
+    moves.json                   constants that are others in another order (`bundle.params`)
     devices.json                 the editions, the common one last
     devices/a750/                a bundle (with its buckets) whose constants are the files above
 
@@ -35,8 +35,7 @@ from adrenoc.bundle.bundle import (
     read_manifest,
 )
 from adrenoc.bundle.manifest import from_plain, to_plain
-from adrenoc.bundle.moves import MOVES
-from adrenoc.bundle.params import write_params
+from adrenoc.bundle.params import MOVES, write_params
 from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
 from adrenoc.bundle.write_bundle import file_entry
 

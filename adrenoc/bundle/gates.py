@@ -2,6 +2,8 @@
 
 `launches,size=1%` allows no more launches, and one percent more bytes; `memory=2MiB` and
 `time=30us` allow an amount.
+
+The figures that a build is judged by: of one bundle, without running it.
 """
 
 from __future__ import annotations
@@ -13,9 +15,56 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adrenoc.base.errors import OptionError
-from adrenoc.base.text.amounts import show_bytes, show_ms
-from adrenoc.base.text.spelling import did_you_mean
-from adrenoc.bundle.figures import Figures
+from adrenoc.base.text.spelling import did_you_mean, show_bytes, show_ms
+from adrenoc.bundle.bundle import Bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What a bundle takes.
+
+    `kernels` are texts, `launches` how often one starts in a run, `copies` those that only move
+    elements, between devices too.  `time_us` is the sum of the launches' floors by the target's
+    rates, without what launching takes; None where they do not tell of each launch.
+    """
+
+    kernels: int
+    launches: int
+    copies: int
+    texture_nodes: int
+    buffer_nodes: int
+    cpu_nodes: int
+    memory_bytes: int
+    size_bytes: int
+    time_us: float | None
+
+
+def figures_of(bundle: Bundle) -> Figures:
+    """Return the figures of a bundle, or of one of its buckets.
+
+    Raises:
+        BundleError: its list of launches cannot be understood.
+    """
+    manifest = bundle.manifest
+    statistics = manifest.statistics
+    launches = bundle.launches()
+    floors = [launch.floor_us for launch in launches]
+    known = [floor for floor in floors if floor is not None]
+    return Figures(
+        kernels=len(manifest.kernels),
+        launches=len(launches) or sum(kernel.calls for kernel in manifest.kernels),
+        copies=statistics.pad_kernels
+        + statistics.copy_kernels
+        + statistics.layout_kernels
+        + statistics.device_copies,
+        texture_nodes=statistics.nodes_texture,
+        buffer_nodes=statistics.nodes_buffer,
+        cpu_nodes=statistics.nodes_cpu,
+        memory_bytes=manifest.memory.peak_bytes,
+        size_bytes=bundle.bytes,
+        time_us=round(sum(known), 3) if floors and len(known) == len(floors) else None,
+    )
+
 
 _BYTES = {"": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
 _TIMES = {"": 1.0, "us": 1.0, "ms": 1000.0}

@@ -20,8 +20,7 @@ from adrenoc.base.errors import BundleError, DiskFullError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import MOST_TEXT_BYTES, open_plain
 from adrenoc.base.files.tar_members import TarError, TarMember, read_members
-from adrenoc.base.text.amounts import show_bytes
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.spelling import quote_word, show_bytes
 from adrenoc.bundle.manifest import FileEntry, Manifest
 
 SUFFIX = ".adrenoc"

@@ -1,12 +1,17 @@
 """Write what was compiled as a bundle, and put more into a bundle that is there.
 
-Files come to a folder that takes its place at the end: a bundle is whole, or as it was.
+Files come to a folder that takes its place at the end: a bundle is whole, or as it was. Apps carry
+bundles deflated, and without the sources of kernels.  The kernels' texts that a driver builds lie
+in `model.so`; `kernels/*.cl` are the same texts for people to look at, a fifth of a bundle for many
+GPUs.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +29,11 @@ from adrenoc.bundle.bundle import (
     PARAMS,
     PROGRAMS,
     Bundle,
+    LaunchInfo,
     kernel_file,
+    launches_to_json,
 )
-from adrenoc.bundle.launches import LaunchInfo, launches_to_json
+from adrenoc.bundle.deflated import deflate_files
 from adrenoc.bundle.manifest import (
     FileEntry,
     KernelInfo,
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.base.decision import DecisionLog
+
 
 _COPY_BYTES = 1 << 20
 
@@ -220,3 +228,27 @@ class CompiledModel(Protocol):
     @property
     def decisions(self) -> DecisionLog:
         """What was chosen, and why."""
+
+
+def write_app_tar(root: Path, output: Path, *, name: str) -> None:
+    """Write the bundle folder `root` as a tar file for an app.
+
+    Raises:
+        BundleError: a manifest is damaged.
+        OutputError: `output` cannot be written.
+        OSError: there is no room for it beside `output`.
+    """
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".app-") as scratch:
+        copy = Path(scratch) / "bundle"
+        shutil.copytree(root, copy, copy_function=_link_or_copy)
+        for folder in sorted(copy.rglob(KERNELS)):
+            shutil.rmtree(folder)
+        deflate_files(copy)
+        write_tar(copy, output, name=name)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -14,7 +14,7 @@ from pathlib import Path
 from adrenoc.base.errors import AdrenocError, DependencyError
 from adrenoc.base.host.extras import pip_install
 from adrenoc.device.adb import list_devices as list_phones
-from adrenoc.native.android.ndk import find_ndk, why_no_ndk
+from adrenoc.native.android.runtime_toolchain import find_ndk, why_no_ndk
 
 OLDEST_PYTHON = (3, 10)
 _PINNED = ("apache-tvm", "apache-tvm-ffi")

@@ -1,20 +1,38 @@
-"""Tokens that a bundle generates, held against onnxruntime's or LiteRT's for the same model."""
+"""Tokens that a bundle generates, held against onnxruntime's or LiteRT's for the same model.
+
+Compare a bundle with its model layer by layer, to name the first tensor that goes wrong.
+
+Whether a bundle was compiled from the model file that it is compared with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from adrenoc.base.errors import CheckFailedError, InputError
+from adrenoc.base.errors import BundleError, CheckFailedError, InputError
+from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
+from adrenoc.check.own_rounding import read_quanta
 from adrenoc.check.reference import explain_installed, run_reference, run_steps, run_tokens
-from adrenoc.device.compare import hint_of_failure
+from adrenoc.check.runtimes import tensor_names
+from adrenoc.compile.bundle_options import options_of
+from adrenoc.compile.make import make_bundle
+from adrenoc.device.compare import CheckResult, TensorCheck, Uncertainty, compare, hint_of_failure
+from adrenoc.device.fit import target_of
 from adrenoc.importers.decoder_form import find_decoder
-from adrenoc.importers.decoder_spec import DecoderForm
+from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.states import DecoderForm
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,3 +228,107 @@ def _error(mine: np.ndarray, reference: np.ndarray) -> float:
     wide = mine.astype(np.float64) - reference.astype(np.float64)
     error = float(np.abs(wide).max()) / (float(np.ptp(reference.astype(np.float64))) or 1.0)
     return error if np.isfinite(error) else float("inf")
+
+
+Checked = TypeVar("Checked", CheckResult, TokenCheck)
+
+
+def note_other_file(checked: Checked, bundle: Bundle, model: Path) -> Checked:
+    """Return a comparison whose note says, first, where `bundle` is not of the file `model`."""
+    told = _tell_other_file(bundle, model)
+    return replace(checked, note="; ".join(filter(None, (told, checked.note))))
+
+
+def refuse_other_file(bundle: Bundle, model: Path) -> None:
+    """Do nothing where `bundle` was compiled from the file `model`, or one of the same bytes.
+
+    Raises:
+        BundleError: it was compiled from another one.
+    """
+    told = _tell_other_file(bundle, model)
+    if told:
+        raise BundleError(
+            told, hint=f"adrenoc compile {quote_word(model)} --device {bundle.manifest.target.name}"
+        )
+
+
+def _tell_other_file(bundle: Bundle, model: Path) -> str:
+    """Say which file `bundle` was compiled from, where that is not `model`; else nothing."""
+    own, other = bundle.manifest.model, find_model_files(model).sha256()
+    if own.sha256 == other:
+        return ""
+    return (
+        f"{bundle.path} was compiled from {own.file} with SHA-256 {own.sha256[:12]}, {model} has "
+        f"{other[:12]}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCheck:
+    """The comparison of each named tensor, in execution order; the model's outputs come last."""
+
+    result: CheckResult
+
+    @property
+    def first_bad(self) -> TensorCheck | None:
+        """The first tensor beyond the tolerance."""
+        return next((t for t in self.result.tensors if not t.passed), None)
+
+    def raise_if_failed(self, *, in_float32: bool = False) -> None:
+        """Do nothing if every layer passed; of what is `in_float32` rounding is no excuse.
+
+        Raises:
+            CheckFailedError: naming the first layer that did not.
+        """
+        bad = self.first_bad
+        if bad is not None:
+            raise CheckFailedError(
+                f"the first layer that disagrees with the reference is `{bad.name}`: {bad.reason}",
+                hint="report it with the model, or allow more with --tolerance"
+                if in_float32
+                else hint_of_failure(in_float32),
+            )
+
+
+def check_layers(
+    bundle: Bundle,
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    run: Callable[[Bundle], Mapping[str, np.ndarray]],
+    tolerance: float,
+    reporter: Reporter,
+) -> LayerCheck:
+    """Compile `model` again as `bundle` was, with every layer as an output, run and compare.
+
+    The kernels are those of the bundle; only the copies to the host are added.  `run` computes the
+    outputs of a bundle from `inputs`, here or on a server.
+
+    Raises:
+        BundleError: the bundle was made from another model file.
+    """
+    refuse_other_file(bundle, model)
+    options = replace(options_of(bundle), expose_layers=True)
+    with TemporaryFolder("layers") as scratch:
+        made = make_bundle(
+            model,
+            target=target_of(bundle),
+            options=options,
+            output=Path(scratch) / "layers.adrenoc",
+            reporter=reporter,
+            use_cache=False,
+        )
+        outputs = run(open_bundle(made.path))
+    own = [spec.name for spec in bundle.manifest.outputs]
+    # What the importer made up, as the parts of one operator, has nothing to be compared with.
+    known = tensor_names(model)
+    layers = [name for name in outputs if name not in own and name in known]
+    expected = run_reference(model, inputs, tensors=layers)
+    ordered = {name: outputs[name] for name in (*layers, *own)}
+    comparable = {
+        name: value for name, value in ordered.items() if expected[name].shape == value.shape
+    }
+    stated = read_quanta(model)
+    quanta = {} if stated is None else stated.tensors
+    steps = {n: Uncertainty(step=step, step_is="one quantum") for n, step in quanta.items()}
+    return LayerCheck(result=compare(comparable, expected, tolerance=tolerance, known=steps))

@@ -1,26 +1,173 @@
-"""Input arrays for a model: seeded random numbers, .npy, .npz, raw bytes, images."""
+"""Input arrays for a model: seeded random numbers, .npy, .npz, adapters, raw bytes, images.
+
+NumPy's files as others wrote them: numbers, or one sentence about what they are instead.
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
+import os
+import tokenize
+import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from adrenoc.base.errors import DependencyError, InputError
+from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import open_plain, read_plain
 from adrenoc.base.host.extras import pip_install
+from adrenoc.base.host.onnx_runtime import import_onnxruntime
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.check.numpy_files import MOST_INPUT_BYTES, load_array, load_arrays
+
+NAMED_ARRAYS = (".npz", ".onnx_adapter")
+"""Ends of files that hold arrays for several inputs, by name."""
+_MOST_INPUT_BYTES = 4 << 30
+T = TypeVar("T")
+# What numpy, zipfile and Python's parser, which reads the headers, make of damage.
+_DAMAGED = (
+    *(ValueError, TypeError, KeyError, EOFError, SyntaxError, RecursionError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def _load_array(path: Path) -> np.ndarray:
+    """Return the array of a .npy file.
+
+    Raises:
+        InputError: the file is missing, damaged, or holds something else.
+    """
+    return _load_plain(path, _array)
+
+
+def _load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a .npz file, or the parameters of an adapter, by name.
+
+    Raises:
+        InputError: the file is missing, damaged, too long, or holds something else.
+        DependencyError: it is an adapter, and onnxruntime is not installed.
+    """
+    is_plain = path.suffix.lower() == ".npz"
+    return _load_plain(path, _arrays if is_plain else lambda _: _read_adapter(path))
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a .npz file, whatever the arrays are called (`np.savez` takes no `file`).
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    write_atomically(path, buffer.getvalue())
+
+
+def _load_plain(path: Path, load: Callable[[BinaryIO], T]) -> T:
+    try:
+        with open_plain(path) as stream:
+            return load(stream)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"input file {path} does not exist", hint=f"ls {quote_word(path.parent)}"
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"input file {path} cannot be read: {error.strerror or error}",
+            hint=f"ls {quote_word(path.parent)}",
+        ) from error
+    except _DAMAGED as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        # numpy takes whatever it does not know for objects, and says how to run them.
+        told = reason[0]
+        if told.startswith("Object arrays"):
+            told = "it holds objects of Python, which are not loaded"
+        elif "pickle" in told:
+            told = "it begins as none does"
+        raise InputError(
+            f"{path} is not a NumPy file of numbers: {told}", hint="save it with np.save"
+        ) from error
+
+
+def _array(stream: BinaryIO) -> np.ndarray:
+    _check_length(stream)
+    found: Any = np.load(stream, allow_pickle=False)
+    if not isinstance(found, np.ndarray):
+        raise ValueError("it is an archive; expected one array (.npz is how archives end)")
+    return found
+
+
+def _check_length(stream: BinaryIO) -> None:
+    """Refuse a header that promises more than the file holds, before room is made for it."""
+    if not stream.read(1).startswith(b"\x93"):
+        stream.seek(0)
+        return
+    stream.seek(0)
+    read = _HEADERS.get(np.lib.format.read_magic(stream))
+    if read is not None:
+        try:
+            shape, _, dtype = read(stream)
+        except MemoryError as error:  # Python's parser, of what is nested too deeply
+            raise ValueError("its header is nested too deeply") from error
+        promised = dtype.itemsize
+        for extent in shape:  # numpy's product would overflow
+            promised *= int(extent)
+        left = os.fstat(stream.fileno()).st_size - stream.tell()
+        if promised > left and not dtype.hasobject:
+            raise ValueError(f"its header promises {promised} bytes, and {left} follow")
+    stream.seek(0)
+
+
+def _arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(stream) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+        if size > _MOST_INPUT_BYTES:
+            raise ValueError(f"it unpacks to {size} bytes, expected up to {_MOST_INPUT_BYTES}")
+    stream.seek(0)
+    with np.load(stream, allow_pickle=False) as loaded:
+        found = {name: loaded[name] for name in loaded.files}
+    other = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
+    if other:
+        raise ValueError(f"{other[0]!r} in it is no array")
+    return found
+
+
+def _read_adapter(path: Path) -> dict[str, np.ndarray]:
+    """Return the parameters of an adapter (LoRA) in onnxruntime's own format."""
+    try:
+        read = import_onnxruntime().AdapterFormat.read_adapter(str(path))
+        # What onnxruntime gives lies in memory that goes with the file.
+        return {name: np.array(value.numpy()) for name, value in read.get_parameters().items()}
+    except ImportError as error:
+        raise DependencyError(
+            f"onnxruntime, which reads {path}, cannot be imported: {error}",
+            hint=pip_install("check"),
+        ) from error
+    except RuntimeError as error:
+        raise InputError(
+            f"{path} is no adapter that onnxruntime reads",
+            hint="Olive and onnxruntime's AdapterFormat().export_adapter(FILE) write such files",
+        ) from error
+
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_PATCHES = "patches"
+"""The layout [1, N * N, P * P * 3]: squares of P x P pixels, N in a row, row by row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +175,15 @@ class ImageOptions:
     """How pixels become numbers: value / 255, then (value - mean) / std by channel.
 
     `mean` and `std` hold one number or one for each channel; `layout` is NCHW, NHWC or "" to tell
-    by the extents.
+    by the extents.  With a `filter` (Pillow's number) an image of another size is resized: what is
+    not of the input's form is cut off if it `crops`, else squeezed.
     """
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     layout: str = ""
+    filter: int | None = None
+    crops: bool = False
 
     def __post_init__(self) -> None:
         if self.layout not in ("", "NCHW", "NHWC"):
@@ -91,9 +241,9 @@ def input_files(folder: Path) -> tuple[Path, ...]:
         )
     for path in found:
         if path.suffix.lower() == ".npz":
-            load_arrays(path)
+            _load_arrays(path)
         else:
-            load_array(path)
+            _load_array(path)
     return tuple(found)
 
 
@@ -124,8 +274,8 @@ def make_inputs(
     found: dict[str, np.ndarray] = {}
     options = image or ImageOptions()
     for file in files:
-        if file.path.suffix.lower() == ".npz":
-            read = _read_npz(file, specs)
+        if file.path.suffix.lower() in NAMED_ARRAYS:
+            read = _read_named(file, specs)
         else:
             spec = _target(file, specs)
             read = {spec.name: _read_file(file.path, spec, options)}
@@ -155,9 +305,9 @@ def shapes_of(
     for file in files:
         suffix = file.path.suffix.lower()
         if suffix == ".npy":
-            found[_target(file, specs).name] = tuple(load_array(file.path).shape)
-        elif suffix == ".npz":
-            arrays = load_arrays(file.path)
+            found[_target(file, specs).name] = tuple(_load_array(file.path).shape)
+        elif suffix in NAMED_ARRAYS:
+            arrays = _load_arrays(file.path)
             shapes = {name: tuple(array.shape) for name, array in arrays.items()}
             named = {s.name: shapes[s.name] for s in specs if s.name in shapes}
             only = len(shapes) == 1 and (len(specs) == 1 or bool(file.name))
@@ -206,8 +356,8 @@ def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:
     )
 
 
-def _read_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
-    arrays = load_arrays(file.path)
+def _read_named(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+    arrays = _load_arrays(file.path)
     if file.name or (len(arrays) == 1 and len(specs) == 1):
         spec = _target(file, specs)
         if spec.name not in arrays and len(arrays) == 1:
@@ -226,7 +376,7 @@ def _read_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndar
 def _read_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return _fit(load_array(path), spec, path)
+        return _fit(_load_array(path), spec, path)
     if suffix in IMAGE_SUFFIXES:
         return _read_image(path, spec, image)
     content = _read(path)
@@ -243,7 +393,7 @@ def _read_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_plain(path, MOST_INPUT_BYTES)
+        return read_plain(path, _MOST_INPUT_BYTES)
     except OSError as error:
         raise InputError(
             f"input file {path} cannot be read: {error.strerror}",
@@ -284,7 +434,7 @@ def _hint_of_shape(array: np.ndarray, spec: TensorSpec) -> str:
 def _read_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarray:
     layout = options.layout or _guess_layout(spec)
     channels, height, width = _extents(spec, layout)
-    pixels = _pixels(path, _MODES[channels])
+    pixels = _pixels(path, _MODES[channels], (width, height), options)
     if pixels.shape[:2] != (height, width):
         raise InputError(
             f"{path} has {pixels.shape[1]}x{pixels.shape[0]} pixels; input '{spec.name}' takes "
@@ -310,17 +460,34 @@ def _read_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarr
             f"input '{spec.name}' takes {dtype}; an image gives floats or uint8",
             hint=f"--input {spec.name}=FILE.npy",
         )
-    ordered = values if layout == "NHWC" else values.transpose(2, 0, 1)
-    return np.ascontiguousarray(ordered[None].astype(dtype))
+    if layout == _PATCHES:
+        count = math.isqrt(spec.shape[1])
+        apart = values.reshape(count, height // count, count, width // count, channels)
+        ordered = apart.transpose(0, 2, 1, 3, 4)
+    else:
+        ordered = values if layout == "NHWC" else values.transpose(2, 0, 1)
+    return np.ascontiguousarray(ordered.reshape(spec.shape).astype(dtype))
 
 
 def _guess_layout(spec: TensorSpec) -> str:
+    if len(spec.shape) == 3 and _side_of_patches(spec):
+        return _PATCHES
     return "NHWC" if len(spec.shape) == 4 and spec.shape[3] in _MODES else "NCHW"
 
 
+def _side_of_patches(spec: TensorSpec) -> int:
+    """Return the pixels on a side of an image in patches; 0 of what is none."""
+    batch, count, numbers = spec.shape
+    rows, side = math.isqrt(count), math.isqrt(numbers // 3)
+    return rows * side if (batch, count, numbers) == (1, rows**2, 3 * side**2) else 0
+
+
 def _extents(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
-    if len(spec.shape) == 4 and spec.shape[0] == 1:
-        _, a, b, c = spec.shape
+    if layout == _PATCHES:
+        side = _side_of_patches(spec)
+        return 3, side, side
+    if len(spec.shape) in (4, 5) and set(spec.shape[:-3]) == {1}:
+        a, b, c = spec.shape[-3:]
         channels, height, width = (c, a, b) if layout == "NHWC" else (a, b, c)
         if channels in _MODES:
             return channels, height, width
@@ -331,9 +498,9 @@ def _extents(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
     )
 
 
-def _pixels(path: Path, mode: str) -> np.ndarray:
+def _pixels(path: Path, mode: str, size: tuple[int, int], options: ImageOptions) -> np.ndarray:
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:
         raise DependencyError(
             f"{path} is an image; Pillow, which reads images, is not installed",
@@ -341,7 +508,12 @@ def _pixels(path: Path, mode: str) -> np.ndarray:
         ) from error
     try:
         with open_plain(path) as stream, Image.open(stream) as image:
-            return np.asarray(image.convert(mode))
+            whole = image.convert(mode)
+            if options.filter is None:
+                return np.asarray(whole)
+            how = Image.Resampling(options.filter)
+            resized = ImageOps.fit(whole, size, how) if options.crops else whole.resize(size, how)
+            return np.asarray(resized)
     except FileNotFoundError as error:
         raise InputError(
             f"input file {path} does not exist", hint=f"ls {quote_word(path.parent)}"

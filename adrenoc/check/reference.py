@@ -2,6 +2,8 @@
 
 They run in a process of their own, which is started once and serves all calls: where one crashes on
 a model, that is an error in a sentence, and what was done so far is not lost.
+
+Firmware is held against the same, in its own integers.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 from adrenoc.base import errors
 from adrenoc.base.errors import ToolError
 from adrenoc.base.host.proc import own_module
+from adrenoc.firmware.mcu.folder import Firmware
 from adrenoc.importers.formats import find_model_files
 
 Arrays = dict[str, np.ndarray]
@@ -228,3 +231,27 @@ def _explain_end(model: Path, code: int) -> Exception:
         f"{runtime} {how} as it computed {model}, so there is nothing to compare with",
         hint=f"look for the fault in {runtime}, or run without a comparison",
     )
+
+
+def expected_outputs(
+    firmware: Firmware, model: Path, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the outputs of LiteRT's reference kernels, or of onnxruntime, as int8 by name.
+
+    Raises:
+        InputError: the model does not have these inputs.
+        DependencyError: its runtime is not installed.
+        ModelFormatError: that refuses it.
+    """
+    borders = dict(zip((*firmware.inputs, *firmware.outputs), firmware.borders, strict=True))
+    feeds = {spec.name: borders[spec].to_model(inputs[spec.name]) for spec in firmware.inputs}
+    tflite = find_model_files(model).format == "tflite"
+    found = run_reference_kernels(model, feeds) if tflite else run_reference(model, feeds)
+    known = {spec.name: borders[spec] for spec in firmware.outputs}
+    return {name: known[name].to_firmware(a) if name in known else a for name, a in found.items()}
+
+
+def judge_of(model: Path) -> str:
+    """Return what computed the expected outputs, as the end of a sentence."""
+    tflite = find_model_files(model).format == "tflite"
+    return "LiteRT's reference kernels compute" if tflite else "onnxruntime computes"

@@ -36,12 +36,17 @@ from adrenoc.check.runtimes import (
 )
 from adrenoc.device.compare import compare
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.frontend import CONVERTER_ERRORS
+from adrenoc.importers.imported import CONVERTER_ERRORS
+from adrenoc.importers.onnx.contrib_quantised import OPENED, open_layers
 from adrenoc.importers.onnx.load import load_onnx, read_proto
-from adrenoc.importers.onnx.open_layers import OPENED, open_layers
-from adrenoc.importers.onnx.session import open_as_installed, runtime_errors, saturates
-from adrenoc.importers.onnx.unsigned_products import mixes_signs
-from adrenoc.importers.onnx.widen_halves import widen_floats
+from adrenoc.importers.onnx.session import (
+    mixes_signs,
+    open_as_installed,
+    runtime_errors,
+    saturates,
+    widen_floats,
+    with_embedding,
+)
 from adrenoc.importers.tflite.decoder.roles import (
     DECODE,
     LOGITS,
@@ -115,7 +120,7 @@ def explain_installed(
     if not why:
         return ""
     with suppress(*runtime_errors()):  # what it refuses says nothing of its numbers
-        session = open_as_installed(model)
+        session = with_embedding(model, open_as_installed(model))
         feeds = select_feeds(model, inputs, [value.name for value in session.get_inputs()])
         names = [value.name for value in session.get_outputs()]
         seen = dict(zip(names, session.run(names, feeds), strict=True))

@@ -20,16 +20,27 @@ from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, T
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.onnx_runtime import import_onnxruntime
 from adrenoc.base.text.spelling import list_first
-from adrenoc.check.feeds import check_tensor, select_feeds
+from adrenoc.check.feeds import (
+    call_graph,
+    check_tensor,
+    list_tensors,
+    resize_inputs,
+    select_feeds,
+    walk_calls,
+)
 from adrenoc.check.inputs import Inputs
-from adrenoc.check.lite_calls import call_graph, list_tensors, resize_inputs, walk_calls
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.contrib_quantised import OPENED, open_layers
 from adrenoc.importers.onnx.load import read_proto
-from adrenoc.importers.onnx.open_layers import OPENED, open_layers
-from adrenoc.importers.onnx.session import open_session, runtime_errors
-from adrenoc.importers.onnx.unsigned_products import mixes_signs
-from adrenoc.importers.onnx.widen_halves import stores_halves, widen_halves
-from adrenoc.importers.tflite.float_weights import widen_weights
+from adrenoc.importers.onnx.session import (
+    mixes_signs,
+    open_session,
+    runtime_errors,
+    stores_halves,
+    widen_halves,
+    with_embedding,
+)
+from adrenoc.importers.tflite.stored import widen_weights
 
 ONNX_RUNTIME = "onnxruntime"
 _LACKS_A_KERNEL = "NotImplemented"
@@ -184,9 +195,10 @@ def _open_session(
             source = _change(model, tensors, widen=False)
     plain &= kernels == PLAIN
     try:
-        return open_session(
+        session = open_session(
             source, beside=beside, plain=plain, signed=not unsigned, threads=threads
         )
+        return with_embedding(model, session)
     except runtime_errors() as error:
         if type(error).__name__ == _LACKS_A_KERNEL:
             raise ToolError(

@@ -57,8 +57,12 @@ def build_command(given: _Given) -> int:
     from adrenoc.base.files.read import is_on_github
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
-    from adrenoc.project.build_project import BuildOptions, build_project
-    from adrenoc.project.for_servers import build_junit, list_annotations
+    from adrenoc.project.build_project import (
+        BuildOptions,
+        build_junit,
+        build_project,
+        list_annotations,
+    )
     from adrenoc.project.project_file import read_project
     from adrenoc.project.worker_pool import open_workers
 
@@ -114,7 +118,7 @@ def _exit_code(bad: tuple[BundleOutcome, ...]) -> int:
 
 def _tell(result: BuildResult) -> None:
     from adrenoc.cli.terminal import say_error
-    from adrenoc.project.for_servers import describe
+    from adrenoc.project.build_project import describe
 
     first = result.bad[0]
     more = f" (and {len(result.bad) - 1} more)" if len(result.bad) > 1 else ""

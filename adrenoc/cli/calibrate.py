@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import html_option, output_option, preset_option
+from adrenoc.cli.model_params import DurationParam, TargetParam
+from adrenoc.cli.options import (
+    finish_resumed,
+    html_option,
+    open_resume,
+    output_option,
+    preset_option,
+    resume_option,
+)
 from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
 
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
@@ -189,7 +194,7 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> 
 def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
     """Measure schedules of layers as the target has them."""
     from adrenoc.cli import console
-    from adrenoc.cli.show_validation import say_layer
+    from adrenoc.cli.show_calibration import say_layer
     from adrenoc.ir.options import resolve_options
     from adrenoc.lab.calibrate.validate.session import ValidationRequest, run_validation
     from adrenoc.lab.calibrate.validate.table import wanted_rows
@@ -245,9 +250,10 @@ def _report(
 ) -> None:
     """Write the page, and tell what was found."""
     from adrenoc.cli import console
-    from adrenoc.cli.show_calibration import calibration_to_json, show_calibration
-    from adrenoc.cli.show_validation import (
+    from adrenoc.cli.show_calibration import (
+        calibration_to_json,
         fit_to_json,
+        show_calibration,
         show_fit,
         show_validation,
         validation_to_json,
@@ -277,8 +283,8 @@ def _report(
 def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.base.text.html_page import page
-    from adrenoc.lab.calibrate.tables import calibration_sections
-    from adrenoc.lab.calibrate.validate.tables import validation_sections
+    from adrenoc.lab.calibrate.session import calibration_sections
+    from adrenoc.lab.calibrate.validate.session import validation_sections
 
     sections = []
     name = ""

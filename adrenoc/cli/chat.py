@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
-from adrenoc.cli.options import FiniteRange, seed_option
+from adrenoc.cli.named_values import Said, apply_sample, sample_option
+from adrenoc.cli.options import FiniteRange, input_option, seed_option
 from adrenoc.cli.place_options import PlaceChoice, place_option
 from adrenoc.cli.records import argument, give_options, option
-from adrenoc.cli.sample_option import Said, apply_sample, sample_option
 from adrenoc.cli.terminal import say_aside, say_json
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
+    from adrenoc.check.inputs import InputFile
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Wish
 
+BESIDE_TOKENS = "What the model takes beside tokens: .npz, or .onnx_adapter (LoRA)."
 _PROMPT = "> "
 _HELP = """\
 /reset         forget what was said
@@ -63,6 +65,13 @@ class _Chat:
         "--stop", multiple=True, metavar="TEXT", help="End an answer before TEXT."
     )
     seed: int = seed_option("Of what is drawn.")
+    picture: tuple[Path, Path] | None = option(
+        "--image",
+        type=(InputPath(), InputPath()),
+        metavar="ENCODER FILE",
+        help="What the first message shows: the bundle of the model's encoder, and an image.",
+    )
+    files: tuple[InputFile, ...] = input_option(BESIDE_TOKENS)
     place: PlaceChoice = place_option()
 
 
@@ -86,6 +95,8 @@ def chat_command(given: _Chat) -> None:
         sample=given.sample,
         seed=given.seed,
         grammar=given.grammar,
+        picture=given.picture,
+        files=given.files,
     ) as talker:
         for note in talker.decoder.notes:
             say_aside(note)
@@ -119,9 +130,12 @@ def open_talker(
     sample: Said = (),
     seed: int = 0,
     grammar: Path | None = None,
+    picture: tuple[Path, Path] | None = None,
+    files: Sequence[InputFile] = (),
     needs_template: bool = True,
 ) -> Iterator[Talker]:
-    """Load a bundle at a place.
+    """Load a bundle at a place; `picture` are the bundle of its encoder, and an image,
+    `files` what the model takes beside tokens.
 
     Tokens are picked as the model's makers say, but for `temperature` and what `sample` names.
 
@@ -130,12 +144,13 @@ def open_talker(
     """
     from adrenoc.base.errors import InputError
     from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
-    from adrenoc.bundle.chat import ChatSettings, read_chat
+    from adrenoc.bundle.chat import ChatSettings, find_pictures, read_chat
+    from adrenoc.check.inputs import InputFile
+    from adrenoc.cli.encoders import Offer, run_encoders
     from adrenoc.cli.generate import reach_place
-    from adrenoc.device.constraint import read_grammar
     from adrenoc.device.conversation import Conversation
-    from adrenoc.device.generate import Decoder, Wish, check_is_decoder
-    from adrenoc.device.tokenizer import Tokenizer
+    from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
+    from adrenoc.device.tokenizer import Tokenizer, read_grammar
 
     bundle = open_bundle(path)
     check_is_decoder(bundle)
@@ -159,11 +174,16 @@ def open_talker(
         grammar=None if grammar is None else read_grammar(grammar),
     )
     with reach_place(bundle, place) as there:
-        decoder = Decoder(there, bundle)
+        pictures = find_pictures(bundle, is_given=picture is not None)
+        images = [InputFile(path=image) for image in (picture or ())[1:]]
+        offer = Offer([*images, *files], pictures)
+        run_encoders(there, (picture or ())[:1], offer, ())
+        others = other_inputs(bundle) if picture or files else ()
+        decoder = Decoder(there, bundle, given=offer.take(bundle, others, is_last=True))
         yield Talker(
             bundle=bundle,
             decoder=decoder,
-            conversation=Conversation(decoder, tokenizer),
+            conversation=Conversation(decoder, tokenizer, pictures),
             wish=wish,
             has_template=has_template,
         )

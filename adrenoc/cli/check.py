@@ -65,7 +65,7 @@ def check_command(given: _Checked) -> int:
     """
     from adrenoc.check.verdict import Policy
     from adrenoc.cli import console
-    from adrenoc.cli.device_sets import list_targets_of
+    from adrenoc.cli.compile import list_targets_of
     from adrenoc.cli.show_check import show_devices, show_verdict
 
     targets = list_targets_of(given.target)

@@ -49,8 +49,7 @@ class _Examined(ModelOptions):
         help="What to examine.",
     )
     settings: dict[str, Any] = settings_option(
-        "int8_prompts=true, or signature=NAME of a TFLite file (adrenoc presets).",
-        *("int8_prompts", "signature"),
+        "int8_prompts=true (adrenoc presets).", "int8_prompts"
     )
     folder: Path | None = inputs_option(
         "Sets of inputs: .npz files, or .npy files for a model with one input.  "
@@ -141,8 +140,8 @@ def check_accuracy_command(given: _Examined) -> int:
     quiet = wants_json()
     with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
         if given.source is not None:
-            from adrenoc.check.source.compare import compare_with_source
-            from adrenoc.cli.show_source import show_source
+            from adrenoc.check.compare_sources import compare_with_source
+            from adrenoc.cli.show_accuracy import show_source
 
             source = compare_with_source(
                 given.model,

@@ -1,7 +1,13 @@
-"""`adrenoc compile`: a model file becomes a bundle."""
+"""`adrenoc compile`: a model file becomes a bundle.
+
+Several devices at once: what commands make of a set.
+
+Signatures of a TFLite file that the command line names: one, or several for one bundle.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.device_sets import check_devices, plan_editions, split_set
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import ShapeRangeParam, TargetParam
 from adrenoc.cli.options import (
@@ -23,7 +28,6 @@ from adrenoc.cli.options import (
     shape_option,
 )
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.signatures import choose_signatures, name_inputs, refuse_with_several, select_for
 from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
@@ -32,13 +36,60 @@ if TYPE_CHECKING:
     from adrenoc.base.decision import Decision
     from adrenoc.base.reporter import Reporter
     from adrenoc.check.accuracy.result import AccuracyReport
-    from adrenoc.cli.plan_shapes import ShapePlan
+    from adrenoc.cli.plan_shapes import AskedShapes, ShapePlan
     from adrenoc.cli.shape_ranges import ShapeRange
+    from adrenoc.compile.decoder_plan import EditionPlan
     from adrenoc.compile.make import Made
+    from adrenoc.importers.signature import Entry, Signature
     from adrenoc.ir.options import CompileOptions, ResolvedOptions
     from adrenoc.ir.precision_policy import PrecisionPolicy
     from adrenoc.target.device_set import DeviceSet, SetMember
     from adrenoc.target.target import Target
+
+
+def _split_set(target: Target | DeviceSet) -> tuple[Target, tuple[SetMember, ...]]:
+    """Return what all devices have in common, and those that get kernels of their own."""
+    from adrenoc.target.device_set import DeviceSet
+
+    if isinstance(target, DeviceSet):
+        return target.common, target.members
+    return target, ()
+
+
+def list_targets_of(target: Target | DeviceSet) -> tuple[Target, ...]:
+    """List one device, or each of a set."""
+    common, members = _split_set(target)
+    return tuple(member.target for member in members) or (common,)
+
+
+def _check_devices(
+    count: int, stop_after: str | None, fallback: str | None, dump_dir: Path | None
+) -> None:
+    """Refuse what is for one device alone."""
+    if count and (stop_after or fallback or dump_dir):
+        raise click.UsageError(
+            "--stop-after, --fallback and ADRENOC_DUMP_DIR are for one --device, not for several"
+        )
+
+
+def _plan_editions(
+    members: Sequence[SetMember],
+    preset: str | None,
+    command_line: Mapping[str, Any],
+    float32_tensors: tuple[str, ...],
+) -> tuple[EditionPlan, ...]:
+    """Return how to compile for each GPU of a set, with the tensors in float32 that are for all."""
+    from adrenoc.compile.decoder_plan import EditionPlan
+    from adrenoc.ir.options import resolve_options
+
+    said = {**command_line, "float32_tensors": float32_tensors or None}
+    return tuple(
+        EditionPlan(
+            member=member,
+            options=resolve_options(member.target, preset=preset, command_line=said).options,
+        )
+        for member in members
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +163,8 @@ class _Compiled(EnteredModel):
     prefill: str | None = option(
         "--prefill",
         metavar="N,N,...",
-        help="Of a decoder: tokens of a prompt that one run takes.  [default: 16,128]",
+        help="Of a decoder: tokens of a prompt that one run takes; of 8 or fewer, it also checks "
+        "guesses.  [default: 16,128]",
     )
     tokenizer: Path | None = option(
         "--tokenizer",
@@ -128,7 +180,7 @@ class _Compiled(EnteredModel):
         help="Keep an output as the next run's input, in one memory; a * stands for many.  "
         "`none`: keep nothing.  [default: what exporters' names say]",
     )
-    signatures: tuple[str, ...] = option(
+    signature: tuple[str, ...] = option(  # type: ignore[assignment]
         "--signature",
         multiple=True,
         metavar="NAME",
@@ -166,9 +218,7 @@ class _Compiled(EnteredModel):
             raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
         if self.onnxruntime and self.stop_after is not None:
             raise click.UsageError("--onnxruntime names a bundle: no --stop-after")
-        if self.signatures and "signature" in self.settings:
-            raise click.UsageError("--set signature= and --signature say the same: one of them")
-        check_devices(len(self.devices[1]), self.stop_after, self.fallback, self.dump_dir)
+        _check_devices(len(self.devices[1]), self.stop_after, self.fallback, self.dump_dir)
 
     @cached_property
     def dump_dir(self) -> Path | None:
@@ -194,11 +244,11 @@ class _Compiled(EnteredModel):
         from adrenoc.target.device_set import put_on_system
 
         if self.system is None:
-            return split_set(self.target)
-        common, _ = split_set(self.target)
+            return _split_set(self.target)
+        common, _ = _split_set(self.target)
         if common.host:
             raise click.UsageError("--os is for GPUs of Snapdragons: --device adreno")
-        return split_set(put_on_system(self.target, self.system))
+        return _split_set(put_on_system(self.target, self.system))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -207,8 +257,8 @@ class _Compiled(EnteredModel):
         Raises:
             click.UsageError: options that do not go with several.
         """
-        keys = choose_signatures(self.model, self.signatures)
-        refuse_with_several(
+        keys = _choose_signatures(self.model, self.signature)
+        _refuse_with_several(
             keys,
             [
                 (self.accuracy, "--accuracy"),
@@ -221,6 +271,13 @@ class _Compiled(EnteredModel):
         )
         return keys
 
+    @property
+    def entry(self) -> Entry:
+        """Return how the model is entered: by the first signature that is named."""
+        from adrenoc.importers.signature import Entry
+
+        return Entry(fixed=self.fixed, signature="".join(self.keys[:1]))
+
     @cached_property
     def by_signature(self) -> tuple[ShapePlan, ...]:
         """Return the shapes of each of several signatures, the usual one last; none of one.
@@ -228,20 +285,24 @@ class _Compiled(EnteredModel):
         Raises:
             click.UsageError: options that do not go with several.
         """
+        from adrenoc.importers.signature import read_signature
+
         several = self.keys if len(self.keys) > 1 else ()
-        inputs = name_inputs(self.model, several) if several else {}
-        plans = tuple(self._plan_signature(key, inputs) for key in reversed(several))
-        states = [past for plan in plans for past, _ in plan.states]
+        read = {key: read_signature(self.model, key) for key in several}
+        plans = tuple(self._plan_signature(key, read) for key in reversed(several))
+        # Of variables the file says that they are the same ones.
+        known = {past for one in read.values() for past, _ in one.variables}
+        states = [past for plan in plans for past, _ in plan.states if past not in known]
         ranges = [True for plan in plans if len(plan.buckets) > 1]
-        refuse_with_several(
+        _refuse_with_several(
             self.keys, [(states, f"a state ({', '.join(states)})"), (ranges, "a range of shapes")]
         )
         return plans
 
-    def _plan_signature(self, key: str, inputs: Mapping[str, set[str]]) -> ShapePlan:
+    def _plan_signature(self, key: str, read: Mapping[str, Signature]) -> ShapePlan:
         from adrenoc.cli.plan_shapes import plan_shapes
 
-        shapes, entry = select_for(key, inputs, self.shapes, self.entry)
+        shapes, entry = _select_for(key, read, self.shapes, self.entry)
         decoding = self.context, self.prefill
         return plan_shapes(self.model, shapes, decoding, self.kept, accurate=False, entry=entry)
 
@@ -262,7 +323,7 @@ class _Compiled(EnteredModel):
             (self.context, self.prefill),
             self.kept,
             accurate=self.accuracy is not None,
-            entry=replace(self.entry, signature=self.keys[0]) if self.keys else self.entry,
+            entry=self.entry,
             tokenizer=self.tokenizer,
         )
         if self.fallback is not None and shaped.states:
@@ -302,7 +363,7 @@ def compile_command(given: _Compiled) -> None:
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite, show_plan
-    from adrenoc.cli.show_made import show_made, show_options
+    from adrenoc.cli.show_check import show_made, show_options
     from adrenoc.cli.write_views import trace_time
     from adrenoc.ir.options import resolve_options
 
@@ -379,7 +440,7 @@ def _compile(
         chosen_before=decisions,
         with_fallback=given.fallback is not None,
         words=shaped.words,
-        editions=plan_editions(members, preset, given.said(policy), options.float32_tensors),
+        editions=_plan_editions(members, preset, given.said(policy), options.float32_tensors),
     )
     if given.onnxruntime:
         reporter.note(f"onnxruntime opens {write_onnx_context(output)}")
@@ -416,3 +477,61 @@ def _meet(
             write_plan(place, plan, reporter)
     chosen = replace(options, float32_tensors=tuple(sorted(plan.float32_tensors)))
     return plan, chosen, decisions_of(plan)
+
+
+_ALL = "all"
+
+
+def _choose_signatures(model: Path, asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the signatures that `--signature` asks for, each once, in the order of the words.
+
+    Raises:
+        click.UsageError: all of none are asked for.
+        ModelNotFoundError, ModelFormatError: the file cannot be read.
+    """
+    if _ALL not in asked:
+        return tuple(dict.fromkeys(asked))
+    from adrenoc.importers.signature import list_signatures
+
+    names = list_signatures(model)
+    if _ALL in names:
+        return tuple(dict.fromkeys(asked))
+    if len(asked) > 1:
+        raise click.UsageError(f"--signature {_ALL} names every one: no other --signature")
+    if not names:
+        raise click.UsageError(f"--signature {_ALL} is for TFLite files that list signatures")
+    return names
+
+
+def _refuse_with_several(keys: Sequence[str], others: Sequence[tuple[object, str]]) -> None:
+    """Do nothing where one signature, or none, is asked for.
+
+    `others` are values of options that several do not go with, and how each is typed.
+
+    Raises:
+        click.UsageError: one of them was given, too.
+    """
+    given = next((words for value, words in others if value), None)
+    if len(keys) > 1 and given is not None:
+        raise click.UsageError(
+            f"{given} is for one signature, and --signature names {len(keys)}: a bundle for each "
+            "takes it"
+        )
+
+
+def _select_for(
+    key: str, signatures: Mapping[str, Signature], shapes: AskedShapes, entry: Entry
+) -> tuple[AskedShapes, Entry]:
+    """Return the shapes and the settings that are of inputs of one of the signatures, `key`.
+
+    A name that no signature has stays, for what refuses it.
+    """
+    inputs = {name: {port.name for port in one.inputs} for name, one in signatures.items()}
+    others = set().union(*inputs.values()) - inputs[key]
+
+    def is_own(name: str) -> bool:
+        return name not in others
+
+    mine = [one for one in shapes if is_own(one[0] if isinstance(one, tuple) else one.name)]
+    fixed = tuple(pair for pair in entry.fixed if is_own(pair[0]))
+    return mine, replace(entry, fixed=fixed, signature=key)

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import no_color
-from adrenoc.base.text import amounts
-from adrenoc.base.text.printable import printable
-from adrenoc.base.text.result_table import ResultTable
+from adrenoc.base.text import spelling
+from adrenoc.base.text.html_page import ResultTable
+from adrenoc.base.text.spelling import printable
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.cli import tables
 from adrenoc.cli.guarded import wants_json
@@ -215,10 +215,10 @@ def blank() -> None:
     _print()
 
 
-count_of = amounts.count_of
-dims = amounts.dims
-ms = amounts.show_ms
-size = amounts.show_bytes
+count_of = spelling.count_of
+dims = spelling.dims
+ms = spelling.show_ms
+size = spelling.show_bytes
 
 
 def short(name: str) -> str:

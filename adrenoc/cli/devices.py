@@ -1,19 +1,37 @@
-"""`adrenoc device list`: where bundles can run."""
+"""`adrenoc device list`: where bundles can run.
+
+`adrenoc device warm`: build a bundle's kernels before anybody waits for them.
+
+`adrenoc device report`: what was measured on a device, as one file to send.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command
-from adrenoc.cli.place_options import HERE, PlaceChoice, PlaceParam, reach, timeout_s
-from adrenoc.cli.records import give_options, option
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli.guarded import Command, HeavyCommand, InputPath
+from adrenoc.cli.options import output_option
+from adrenoc.cli.place_options import (
+    HERE,
+    PlaceChoice,
+    PlaceParam,
+    choose_programs,
+    place_option,
+    program_folder,
+    reach,
+    timeout_s,
+)
+from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.device.adb import AdbDevice
     from adrenoc.device.find import TrackedDevice
+
 
 _COLUMNS = ("GPU", "driver", "facts")
 
@@ -115,3 +133,88 @@ def _show_tracked(tracked: tuple[TrackedDevice, ...]) -> None:
     rows += [(d.key, d.address, d.trouble, "", "") for d in tracked if not d.devices]
     if rows:
         console.print_table(("key", "address", *_COLUMNS), rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Warmed:
+    bundle: Path = argument(type=InputPath(replaced=True))
+    place: PlaceChoice = place_option()
+    embed: bool = option(
+        "--embed", is_flag=True, help="Put them into the bundle, for devices with the same driver."
+    )
+
+
+@click.command("warm", cls=HeavyCommand)
+@give_options(_Warmed)
+def warm_command(given: _Warmed) -> int:
+    """Build the kernels of BUNDLE for a device, and keep them for the next start."""
+    from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.cli import console
+    from adrenoc.device.result import ProgramOptions
+    from adrenoc.device.run import warm
+
+    opened = open_bundle(given.bundle)
+    usual = ProgramOptions(folder=program_folder(given.place))
+    with reach(given.place) as address:
+        warmed = warm(
+            opened,
+            device=given.place.cl_device,
+            address=address,
+            programs=choose_programs(given.place) or usual,
+            embed=given.embed,
+        )
+
+    def show() -> None:
+        console.print_title(opened.manifest.name, f"on {warmed.device}, driver {warmed.driver}")
+        programs = warmed.programs
+        fields = [
+            ("kernels", f"{programs.misses} built, {programs.hits} were there"),
+            ("time", console.ms(warmed.build_ms)),
+        ]
+        if given.embed:
+            fields.append(("in the bundle", console.size(warmed.embedded_bytes)))
+        fields += [("note", note) for note in (*warmed.notes, *programs.notes())]
+        console.print_fields(fields)
+
+    return console.tell(warmed, show)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reported:
+    files: tuple[Path, ...] = argument(type=InputPath(), nargs=-1, required=True, metavar="FILE...")
+    output: Path = output_option(
+        "The report; read it before you send it.",
+        default=Path("adrenoc-report.json"),
+        show_default=True,
+        metavar="FILE.json",
+    )
+
+
+@click.command("report", cls=Command)
+@give_options(_Reported)
+def report_command(given: _Reported) -> int:
+    """Collect what adrenoc measured on a device into one file, without anything of yours.
+
+    FILEs are what calibrate, verify, run --json and fleet --json wrote.  Of each go figures,
+    and the words of device and driver; names of models, tensors, files, computers and serial
+    numbers stay here.
+    """
+    from adrenoc.base.files.outputs import write_atomically
+    from adrenoc.cli import console
+    from adrenoc.pages.device_report import collect, report_text
+
+    output, parts = given.output, collect(given.files)
+    text = report_text(parts)
+    write_atomically(output, text)
+
+    def show() -> None:
+        console.print_title(str(output), console.size(len(text.encode())))
+        console.print_table(
+            ("file", "what it is", "sent of it"),
+            [(str(part.path), part.name, console.size(part.size)) for part in parts],
+            right=("sent of it",),
+        )
+        console.print_fields([("next", f"read {quote_word(output)}, then send it with your issue")])
+
+    rows = [{"file": part.path, "kind": part.name, "bytes": part.size} for part in parts]
+    return console.tell({"report": output, "bytes": len(text.encode()), "parts": rows}, show)

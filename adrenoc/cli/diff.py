@@ -1,4 +1,7 @@
-"""`adrenoc diff`: what changed from one bundle, or model, to another."""
+"""`adrenoc diff`: what changed from one bundle, or model, to another.
+
+`adrenoc compare`: two runs held against each other.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
+from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, wants_json
 from adrenoc.cli.model_params import PresetParam, TargetParam
 from adrenoc.cli.options import html_option
 from adrenoc.cli.records import argument, give_options, option
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.bundle.gates import Gate
     from adrenoc.pages.bundle_diff import BundleDiff, ShapeDiff
+    from adrenoc.pages.run_diff import RunDiff, TimeChange
     from adrenoc.target.target import Target
+
 
 _TOP = 10
 _MODELS = (".onnx", ".tflite")
@@ -103,7 +108,7 @@ def diff_command(given: _Compared) -> int:
 def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
     """Open the bundle at `path`, or what a model there is compiled to, while the block runs."""
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.cli.view import refuse_firmware
+    from adrenoc.cli.write_views import refuse_firmware
 
     if path.suffix.lower() not in _MODELS or path.is_dir():
         refuse_firmware(path)
@@ -152,8 +157,8 @@ def _show(diff: BundleDiff) -> None:
 
 def _show_shape(diff: ShapeDiff) -> None:
     from adrenoc.cli import console
+    from adrenoc.pages.bundle_diff import NAME
     from adrenoc.pages.bundle_page import list_figures
-    from adrenoc.pages.kernel_pairs import NAME
 
     rows = [row[:4] for row in list_figures(diff.before, diff.after)]
     console.print_table(("", "before", "after", "change"), rows, right=("before", "after"))
@@ -201,3 +206,62 @@ def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
         return
     console.blank()
     console.print_table(columns, rows, most=_TOP, others="--html and --json list them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runs:
+    before: Path = argument(type=InputPath())
+    after: Path = argument(type=InputPath())
+
+
+@click.command("compare", cls=Command)
+@give_options(_Runs)
+def compare_command(given: _Runs) -> int:
+    """Compare two runs, of which BEFORE and AFTER hold what `adrenoc run --json` printed.
+
+    Times with their spread; a verdict only where device, driver, clock and the runs allow one.
+    """
+    from adrenoc.cli import console
+    from adrenoc.pages.run_diff import compare_runs
+
+    diff = compare_runs(given.before, given.after)
+
+    def show() -> None:
+        console.print_title(f"{given.before} → {given.after}")
+        _show_runs(diff)
+
+    return console.tell(diff, show)
+
+
+def _show_runs(diff: RunDiff) -> None:
+    from adrenoc.cli import console
+    from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN
+
+    _print_times(diff.times)
+    if len(diff.spread_ms) == 2:
+        shown = [f"{console.ms(low)} to {console.ms(high)}" for low, high in diff.spread_ms]
+        console.print_fields([("middle half", f"{shown[0]} before, {shown[1]} after")])
+    if diff.kernels:
+        console.blank()
+        _print_times(diff.kernels)
+    console.blank()
+    if diff.verdict == OPEN:
+        console.print_fields([("no verdict", diff.reason)])
+        return
+    said = {EQUAL: "no difference that these runs could tell"}.get(
+        diff.verdict, f"{diff.verdict}: {diff.speedup:.3f} times as fast by the median"
+    )
+    console.print_verdict(diff.verdict in (EQUAL, FASTER), f"{said} ({diff.reason})")
+
+
+def _print_times(changes: tuple[TimeChange, ...]) -> None:
+    from adrenoc.base.text.spelling import show_growth
+    from adrenoc.cli import console
+
+    rows = []
+    for change in changes:
+        times = (change.before_ms, change.after_ms)
+        shown = ["" if time_ms is None else console.ms(time_ms) for time_ms in times]
+        rows.append((change.name, *shown, show_growth(*times)))
+    columns = ("", "before", "after", "change")
+    console.print_table(columns, rows, right=columns[1:], most=_TOP)

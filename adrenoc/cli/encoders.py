@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.bundle.bundle import Bundle
+    from adrenoc.bundle.chat import Pictures
     from adrenoc.bundle.manifest import TensorSpec
     from adrenoc.check.inputs import InputFile
     from adrenoc.device.place import Place
@@ -33,8 +34,16 @@ _RENAMED = (("past_key_values", "present"), ("past", "present"))
 class Offer:
     """Files that nobody has taken yet, and what bundles have given."""
 
-    def __init__(self, files: Sequence[InputFile]) -> None:
-        self._files = list(files)
+    def __init__(self, files: Sequence[InputFile], pictures: Pictures | None = None) -> None:
+        """`pictures` say how an image becomes an input."""
+        from adrenoc.check.inputs import ImageOptions
+
+        self._files, self._image = list(files), ImageOptions()
+        if pictures is not None:
+            said = pictures.settings
+            self._image = ImageOptions(
+                mean=said.mean, std=said.std, filter=said.filter, crops=said.crops
+            )
         self._given: Arrays = {}
 
     def give(self, outputs: Mapping[str, np.ndarray]) -> None:
@@ -48,14 +57,21 @@ class Offer:
             InputError: some are not there, or a file is damaged, of another shape, or of no use.
         """
         from adrenoc.base.errors import InputError
-        from adrenoc.check.inputs import make_inputs
+        from adrenoc.check.inputs import NAMED_ARRAYS, make_inputs
 
         found = {spec.name: array for spec in specs if (array := self._made_for(spec)) is not None}
         left = [spec for spec in specs if spec.name not in found]
         names = {spec.name for spec in left}
         mine = [f for f in self._files if f.name in names or (not f.name and (left or is_last))]
+        plain = [f.path for f in mine if not f.name and f.path.suffix.lower() not in NAMED_ARRAYS]
+        if len(left) > 1 and plain:
+            raise InputError(
+                f"{bundle.path} takes {', '.join(spec.name for spec in left)}, and {plain[0]} is "
+                "one of them",
+                hint=f"{_fix(left[1:])}; or --input NAME=FILE for each",
+            )
         if mine:
-            read = make_inputs(left, mine)
+            read = make_inputs(left, mine, image=self._image)
             found.update({name: read[name] for name in set(read) - read.drawn})
         self._files = [file for file in self._files if file not in mine]
         missing = [spec.name for spec in specs if spec.name not in found]
@@ -64,7 +80,8 @@ class Offer:
             raise InputError(
                 f"{bundle.path} also takes {', '.join(missing)}, which nobody gives; expected "
                 f"'{missing[0]}' as {shape}",
-                hint=f"--input {missing[0]}=FILE.npy, or --encoder BUNDLE that makes it",
+                hint=f"--input {missing[0]}=FILE.npy, or --encoder BUNDLE that makes it; "
+                + _fix([spec for spec in specs if spec.name in missing]),
             )
         if is_last and self._files:
             raise InputError(
@@ -84,6 +101,12 @@ class Offer:
 
     def _made_for(self, spec: TensorSpec) -> np.ndarray | None:
         return next((self._given[n] for n in _names_of(spec.name) if n in self._given), None)
+
+
+def _fix(specs: Sequence[TensorSpec]) -> str:
+    """Return how a bundle is compiled that does not take these inputs, as masks of ones."""
+    said = (f"--fix {s.name}={'true' if s.dtype == 'bool' else 'VALUE'}" for s in specs)
+    return f"where it is always the same: adrenoc compile MODEL {' '.join(said)}"
 
 
 def _names_of(name: str) -> Iterator[str]:

@@ -16,9 +16,8 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
-    from adrenoc.firmware.mcu.budget import Budget
+    from adrenoc.firmware.mcu.budget import Budget, Counts
     from adrenoc.firmware.mcu.core import Core
-    from adrenoc.firmware.mcu.count import Counts
     from adrenoc.firmware.mcu.folder import Firmware
     from adrenoc.firmware.mcu.make import MadeFirmware, Wishes
     from adrenoc.firmware.mcu.program import Program
@@ -239,8 +238,8 @@ def check_firmware_command(given: _Planned) -> int:
     With --limit it fails where the plan breaks them, and lists all that it breaks.
     """
     from adrenoc.cli import console
-    from adrenoc.firmware.cpu.count_cpu import count_on_cpu
-    from adrenoc.firmware.mcu.count import count_layers
+    from adrenoc.firmware.cpu.make_cpu import count_on_cpu
+    from adrenoc.firmware.mcu.budget import count_layers
     from adrenoc.firmware.mcu.folder import firmware_to_json
     from adrenoc.firmware.mcu.make import plan_firmware
 

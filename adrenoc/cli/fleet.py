@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import TargetParam
+from adrenoc.cli.model_params import DurationParam, TargetParam
 from adrenoc.cli.options import (
     html_option,
     junit_option,
@@ -24,10 +23,10 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
+    from adrenoc.lab.fleet.board import FleetOptions
     from adrenoc.lab.fleet.fleet import FleetMember, Tracked
-    from adrenoc.lab.fleet.plan import FleetOptions
+    from adrenoc.lab.fleet.store import Job, Result
     from adrenoc.lab.fleet.table import FleetLine
-    from adrenoc.lab.fleet.work import Job, Result
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
@@ -154,7 +153,7 @@ def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
 
 def _fleet_options(given: _Given) -> FleetOptions:
     from adrenoc.base.host.variables import read_number
-    from adrenoc.lab.fleet.plan import FleetOptions
+    from adrenoc.lab.fleet.board import FleetOptions
 
     limit_s = read_number("ADRENOC_FLEET_LIMIT", 1800.0, least=1.0, most=MOST_SECONDS)
     patience_s = read_number("ADRENOC_FLEET_PATIENCE", 60.0, least=0.0, most=MOST_SECONDS)

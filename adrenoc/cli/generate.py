@@ -1,10 +1,13 @@
-"""`adrenoc run BUNDLE --prompt ...`: a decoder generates tokens, here or on a server."""
+"""`adrenoc run BUNDLE --prompt ...`: a decoder generates tokens, here or on a server.
+
+`adrenoc run BUNDLE --bench`: what a decoder takes on a device, as text or JSON.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from adrenoc.cli.generate_options import Asked
     from adrenoc.cli.place_options import PlaceChoice
     from adrenoc.cli.run import RunGiven
-    from adrenoc.device.generate import Decoder, Wish
+    from adrenoc.device.generate import Decoder, DecoderBench, Wish
     from adrenoc.device.place import Place
     from adrenoc.device.tokenizer import Tokenizer
 
@@ -31,7 +34,8 @@ class Generated:
     """Tokens with the time that the prompt, the first token and each further one took.
 
     `ended` says why there are no more: "end" (an end token), "most" or "full" (the context); `fed`
-    what the prompt was where nobody gave one.
+    what the prompt was where nobody gave one, `guessed` the tokens that were right where others
+    were guessed.
     """
 
     tokens: list[int]
@@ -42,6 +46,7 @@ class Generated:
     context_full: bool
     text: str | None = None
     fed: str | None = None
+    guessed: int = 0
 
 
 _DRAWN = 8
@@ -69,6 +74,8 @@ def run_if_decoder(given: RunGiven) -> int | None:
     if not asked.is_for_decoder:
         return None
     from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.bundle.chat import find_pictures
+    from adrenoc.bundle.decoder_names import IMAGE_ROWS
     from adrenoc.cli.encoders import Offer, run_encoders
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
 
@@ -84,14 +91,16 @@ def run_if_decoder(given: RunGiven) -> int | None:
         sampling=asked.sampling(given.seed),
         with_logits=reference is not None,
     )
-    offer = Offer(given.files)
+    more = bool(asked.encoders or given.files)
+    pictures = find_pictures(bundle, is_given=more)
+    prompt = prompt if pictures is None else pictures.place(prompt)
+    offer = Offer(given.files, pictures)
     with reach_place(bundle, given.place) as place:
         run_encoders(place, asked.encoders, offer, prompt)
-        inputs = offer.take(bundle, other_inputs(bundle), is_last=True)
+        wanted = [one for one in other_inputs(bundle) if one.name != IMAGE_ROWS or more]
+        inputs = offer.take(bundle, wanted, is_last=True)
         decoder = Decoder(place, bundle, choose_programs(given.place), given=inputs)
         if asked.bench:
-            from adrenoc.cli.bench_decoder import bench_decoder
-
             return bench_decoder(bundle, decoder, place)
         said = _Said(tokenizer, shown=not quiet)
         result, logits = _generate(decoder, prompt, wish, said)
@@ -181,7 +190,7 @@ def _read_prompt(bundle: Bundle, asked: Asked, tokenizer: Tokenizer | None) -> t
         InputError: the model has no row of one of them.
     """
     from adrenoc.base.errors import InputError
-    from adrenoc.cli.decoder import parse_numbers
+    from adrenoc.cli.model_params import parse_numbers
 
     if asked.bench:
         return ()
@@ -269,6 +278,7 @@ def _generate(
         token_ms=spent_ms / (len(tokens) - 1) if len(tokens) > 1 else 0.0,
         context_full=decoder.ended == "full",
         text=said.text,
+        guessed=decoder.count_guesses()[1],
     )
     return result, logits
 
@@ -282,8 +292,7 @@ def _check(
     tolerance: float | None,
 ) -> TokenCheck:
     """Compare with the reference behind the prompt and the other inputs that it `began` with."""
-    from adrenoc.check.compiled_from import note_other_file
-    from adrenoc.check.generation import check_tokens, in_halves
+    from adrenoc.check.generation import check_tokens, in_halves, note_other_file
     from adrenoc.device.compare import default_tolerance, is_float32
 
     values = bundle.manifest.options.values
@@ -324,6 +333,8 @@ def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int)
         ("prompt", f"{what}, {result.prompt_ms:.1f} ms for all but the last"),
         ("tokens", f"{len(result.tokens)}, the first after {result.first_ms:.1f} ms{pace}"),
     ]
+    if result.guessed:
+        fields.append(("guessed", f"{result.guessed} of them, and checked several in a run"))
     if result.context_full:
         fields.append(
             ("context", f"full: it has {rows} rows; adrenoc compile MODEL --context {2 * rows}")
@@ -341,4 +352,43 @@ def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int)
         )
         if checked.note:
             fields.append(("reference", checked.note))
+    console.print_fields(fields)
+
+
+def bench_decoder(bundle: Bundle, decoder: Decoder, place: Place) -> int:
+    """Measure a loaded decoder, and show what was found."""
+    from adrenoc.base.reporter import SilentReporter
+    from adrenoc.bundle.buckets import open_buckets
+    from adrenoc.bundle.decoder_names import TOKENS
+    from adrenoc.cli import console
+    from adrenoc.device.generate import measure_decoder
+
+    parts = [part.manifest.inputs for part in open_buckets(bundle)]
+    lengths = sorted(spec.shape[-1] for specs in parts for spec in specs if spec.name == TOKENS)
+    with nullcontext(SilentReporter()) if wants_json() else console.ConsoleReporter() as reporter:
+        found = measure_decoder(decoder, place, lengths, reporter.note)
+    return console.tell(found, lambda: _show_bench(bundle.manifest.name, found))
+
+
+def _show_bench(name: str, found: DecoderBench) -> None:
+    from adrenoc.cli import console
+
+    held = found.memory_bytes
+    memory = "" if held is None else f", {console.size(held)} of its memory"
+    console.print_title(name, f"on {found.device}{memory}")
+    console.print_table(
+        ("prompt", "time", "tokens a second"),
+        [(str(p.tokens), console.ms(p.time_ms), f"{p.tokens_per_s:.1f}") for p in found.prefill],
+        right=("prompt", "time", "tokens a second"),
+    )
+    console.print_table(
+        ("context", "a token", "tokens a second"),
+        [(str(d.context), console.ms(d.token_ms), f"{d.tokens_per_s:.1f}") for d in found.decode],
+        right=("context", "a token", "tokens a second"),
+    )
+    launching = found.launching
+    by = f"{launching.launches} launches by {launching.mode}, {launching.host_ms:.2f} ms of host"
+    fields = [("first token", console.ms(found.first_token_ms)), ("a token", by)]
+    fields += [("GPU", str(state)) for state in found.gpu]
+    fields += [("note", note) for note in found.notes]
     console.print_fields(fields)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.cli.guarded import InputPath
+from adrenoc.cli.named_values import Said, apply_sample, find_undrawn, sample_option
 from adrenoc.cli.options import FiniteRange
 from adrenoc.cli.records import option
-from adrenoc.cli.sample_option import Said, apply_sample, find_undrawn, sample_option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.sampling import Sampling

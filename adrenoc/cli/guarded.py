@@ -59,8 +59,8 @@ class OutputPath(click.Path):
         Raises:
             OutputError: it could not be written, or is an input of the command.
         """
-        from adrenoc.base.files.kept import refuse_input
         from adrenoc.base.files.outputs import check_file_can_be_written, check_folder_can_be_made
+        from adrenoc.base.files.read import refuse_input
 
         if self.is_file:
             check_file_can_be_written(path)
@@ -109,7 +109,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Look at the outputs first, then do it; a number that it gives is the exit code."""
-        from adrenoc.base.files.kept import inputs_kept
+        from adrenoc.base.files.read import inputs_kept
 
         with inputs_kept(lambda: self._inputs(ctx)):
             for param, path in self._paths(ctx):
@@ -148,7 +148,7 @@ class HeavyCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command where there is room for numpy and TVM; refuse it before where there is
         none."""
-        from adrenoc.base.host.address_space import require_address_space
+        from adrenoc.base.host.memory import require_address_space
 
         require_address_space()
         return super().invoke(ctx)

@@ -35,7 +35,7 @@ def inspect_command(given: _Inspected) -> None:
     Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
     core its layers and what they take.
     """
-    from adrenoc.base.text.printable import printable
+    from adrenoc.base.text.spelling import printable
     from adrenoc.bundle.buckets import read_signatures
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.editions import read_editions
@@ -43,7 +43,7 @@ def inspect_command(given: _Inspected) -> None:
     from adrenoc.cli import console
     from adrenoc.cli.firmware import inspect_if_firmware
     from adrenoc.cli.terminal import say
-    from adrenoc.cli.view import refuse_firmware
+    from adrenoc.cli.write_views import refuse_firmware
 
     if given.kernel is None and inspect_if_firmware(given.bundle):
         return
@@ -77,8 +77,7 @@ def _source(bundle: Bundle, name: str) -> str:
 
 def _show(bundle: Bundle) -> None:
     from adrenoc.cli import console
-    from adrenoc.cli.show_made import list_assumed
-    from adrenoc.cli.show_regions import show_regions
+    from adrenoc.cli.show_check import list_assumed, show_regions
 
     manifest, library = bundle.manifest, bundle.manifest.library
     console.print_title(
@@ -171,7 +170,7 @@ def _show_buckets(bundle: Bundle) -> None:
 def _show_editions(bundle: Bundle) -> None:
     """Show what the bundle has for single GPUs; nothing where it is for one device."""
     from adrenoc.bundle.editions import open_edition, read_editions
-    from adrenoc.bundle.figures import figures_of
+    from adrenoc.bundle.gates import figures_of
     from adrenoc.cli import console
 
     rows = []
@@ -206,7 +205,7 @@ def _memory(bundle: Bundle) -> str:
 def _tell_decoder(bundle: Bundle) -> list[tuple[str, str]]:
     """Tell a language model's context, what ends a text, and how it is talked to."""
     from adrenoc.bundle.bundle import CHAT, TOKENIZER
-    from adrenoc.bundle.chat import read_chat
+    from adrenoc.bundle.chat import find_pictures, read_chat
     from adrenoc.bundle.talk import how_to_talk, is_decoder
     from adrenoc.device.generate import count_rows
 
@@ -218,6 +217,9 @@ def _tell_decoder(bundle: Bundle) -> list[tuple[str, str]]:
         words = "a tokenizer, no template of chats"
     if bundle.file(CHAT).is_file():
         words = f"a tokenizer and a template of chats; {read_chat(bundle).sampling.describe()}"
+    pictures = find_pictures(bundle, is_given=False)
+    if pictures is not None and pictures.rows:
+        words += f"; pictures of {pictures.rows} rows"
     return [
         ("decoder", f"up to {count_rows(bundle)} tokens, end tokens {ends}; {words}"),
         ("talk", how_to_talk(bundle.path, bundle.manifest)),

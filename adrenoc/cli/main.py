@@ -1,8 +1,6 @@
-"""The command group, and the one place where errors become messages and exit codes.
+"""The command group, which lists commands in sections, and `adrenoc presets`.
 
-`adrenoc presets`: the named sets of options, and all that they and `--set` may say.
-
-A group of commands that lists them in sections, each with its whole first sentence.
+It is the one place where errors become messages and exit codes.
 """
 
 from __future__ import annotations
@@ -20,18 +18,17 @@ import adrenoc
 from adrenoc.base.errors import AdrenocError, HostMemoryError
 from adrenoc.base.files.aside import remove_held
 from adrenoc.base.files.outputs import FULL_CODES, output_error
+from adrenoc.base.host.memory import memory_errors
 from adrenoc.base.host.one_thread import multiply_in_one_thread
-from adrenoc.base.host.out_of_memory import memory_errors
 from adrenoc.base.host.quick_imports import leave_objects
 from adrenoc.cli.build import build_command
 from adrenoc.cli.calibrate import calibrate_command
 from adrenoc.cli.chat import chat_command
 from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
-from adrenoc.cli.compare import compare_command
 from adrenoc.cli.compile import compile_command
-from adrenoc.cli.devices import devices_command
-from adrenoc.cli.diff import diff_command
+from adrenoc.cli.devices import devices_command, report_command, warm_command
+from adrenoc.cli.diff import compare_command, diff_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.firmware import check_firmware_command, compile_firmware_command
 from adrenoc.cli.fleet import fleet_command
@@ -39,13 +36,10 @@ from adrenoc.cli.guarded import JSON_OPTION, Command
 from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
 from adrenoc.cli.package import package_command
-from adrenoc.cli.prove import prove_command
-from adrenoc.cli.report import report_command
 from adrenoc.cli.run import run_command
-from adrenoc.cli.run_firmware import run_firmware_command
+from adrenoc.cli.run_firmware import run_firmware_command, tune_firmware_command
 from adrenoc.cli.runtime import build_runtime_command, install_unit_command
-from adrenoc.cli.serve import serve_command
-from adrenoc.cli.serve_model import serve_model_command
+from adrenoc.cli.serve import serve_command, serve_model_command
 from adrenoc.cli.targets import targets_command
 from adrenoc.cli.terminal import (
     discard_output,
@@ -55,12 +49,9 @@ from adrenoc.cli.terminal import (
     say_error,
     say_json,
 )
-from adrenoc.cli.tune import tune_command
-from adrenoc.cli.tune_firmware import tune_firmware_command
-from adrenoc.cli.tune_log import tune_log_command
-from adrenoc.cli.verify_device import verify_device_command
-from adrenoc.cli.view import view_command
-from adrenoc.cli.warm import warm_command
+from adrenoc.cli.tune import tune_command, tune_log_command
+from adrenoc.cli.verify_device import prove_command, verify_device_command
+from adrenoc.cli.write_views import view_command
 
 
 class SectionedGroup(click.Group):

@@ -1,7 +1,13 @@
-"""Types of the options that say what to compile for: a device, a preset, shapes of inputs."""
+"""Types of the options that say what to compile for: a device, a preset, shapes of inputs.
+
+Times on the command line.
+
+Lists of numbers on the command line of decoders.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,3 +194,51 @@ class ShapeRangeParam(ParamType):
         from adrenoc.cli.shape_ranges import parse_shape_or_range
 
         return parse_shape_or_range(value) if isinstance(value, str) else value
+
+
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+class DurationParam(ParamType):
+    """`90`, `90s`, `30m` or `2h`, in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number and its unit."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|[smh]?)", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a duration, such as 90s, 30m or 2h", param, ctx)
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+class SustainParam(DurationParam):
+    """`60s`, or `60s/33ms` with pauses between; as seconds."""
+
+    name = "time"
+
+    def convert(  # type: ignore[override]
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
+        """Read both."""
+        if isinstance(value, tuple):
+            return value
+        whole, _, pause = str(value).partition("/")
+        read = super().convert
+        return read(whole, param, ctx), read(pause, param, ctx) if pause else 0.0
+
+
+def parse_numbers(text: str, what: str, *, least: int) -> tuple[int, ...]:
+    """Read `16,128`, whole numbers from `least` on; `what` names them with an example.
+
+    Raises:
+        click.BadParameter: it is no such list.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) >= least for part in parts):
+        raise click.BadParameter(f"{text!r} is no list of {what}")
+    return tuple(int(part) for part in parts)

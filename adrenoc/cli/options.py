@@ -1,4 +1,7 @@
-"""Records of options that commands share, and the types of their values."""
+"""Records of options that commands share, and the types of their values.
+
+`--resume`: a command that takes long goes on where it was killed.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import InputPath, OutputPath
+from adrenoc.cli.guarded import InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import FixedParam, ParamType, PresetParam, ShapeParam, TargetParam
 from adrenoc.cli.named_values import SettingParam
 from adrenoc.cli.records import argument, option
 
 if TYPE_CHECKING:
+    from adrenoc.base.files.resume import Resume
     from adrenoc.check.inputs import InputFile
-    from adrenoc.importers.entry import Entry
+    from adrenoc.importers.signature import Entry
     from adrenoc.ir.precision_policy import PrecisionPolicy
     from adrenoc.target.target import Target
+
 
 DEVICE_HELP = (
     "What to compile for: adreno, adreno:750, adreno:sm8650, host (adrenoc targets), or a target "
@@ -92,6 +97,12 @@ def seed_option(text: str) -> Any:
     """Declare a field as what random numbers begin from."""
     kind = click.IntRange(0, 2**64 - 1)
     return option("--seed", type=kind, default=0, show_default=True, help=text)
+
+
+def input_option(text: str) -> Any:
+    """Declare a field as files of inputs."""
+    kind = InputParam()
+    return option("--input", type=kind, multiple=True, metavar="[NAME=]FILE", help=text)
 
 
 def inputs_option(text: str) -> Any:
@@ -176,8 +187,8 @@ class ModelOptions:
     )
     preset: str | None = preset_option()
     settings: dict[str, Any] = settings_option(
-        "An option that presets set too, such as winograd=false, pool_textures=true or "
-        "signature=NAME (adrenoc presets lists them); repeat it for more."
+        "An option that presets set too, such as winograd=false or pool_textures=true (adrenoc "
+        "presets lists them); repeat it for more."
     )
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = shape_option(
         "Shape of an input with dynamic dimensions; repeat it for more inputs."
@@ -189,6 +200,12 @@ class ModelOptions:
         metavar="NAME=VALUE",
         help="Make an input that is a setting a constant, as a rate or a flag; an If on it is "
         "decided.  Repeat it for more inputs.",
+    )
+    signature: str = option(
+        "--signature",
+        default="",
+        metavar="NAME",
+        help="Of a TFLite file with several signatures: which.  [default: the first graph's]",
     )
 
     @property
@@ -210,9 +227,9 @@ class ModelOptions:
     @property
     def entry(self) -> Entry:
         """Return how the model is entered."""
-        from adrenoc.importers.entry import Entry
+        from adrenoc.importers.signature import Entry
 
-        return Entry(fixed=self.fixed, signature=self.settings.get("signature", ""))
+        return Entry(fixed=self.fixed, signature=self.signature)
 
     @property
     def asked_words(self) -> str:
@@ -223,7 +240,7 @@ class ModelOptions:
         words = [f"--preset {self.preset}"] if self.preset is not None else []
         for name, setting in self.settings.items():
             words.append(f"--set {quote_word(f'{name}={show_setting(setting)}')}")
-        words += list_entered(self.shapes, self.fixed)
+        words += list_entered(self.shapes, self.fixed, self.signature)
         return "".join(f" {word}" for word in words)
 
 
@@ -260,3 +277,38 @@ def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPo
     digest = find_model_files(model).sha256()
     check_policy(policy, path, model=model, sha256=digest, preset=preset)
     return policy
+
+
+def resume_option() -> Any:
+    """Declare a field as where a command keeps what it has done."""
+    return option(
+        "--resume",
+        type=OutputPath(is_file=True),
+        metavar="FILE",
+        help="Keep there what was done so far, and go on from it if the command was killed; FILE "
+        "is removed at the end.",
+    )
+
+
+def open_resume(path: Path | None) -> Resume:
+    """Open what such a file has.
+
+    Raises:
+        OutputError: it cannot be written, is something else, or another command's now.
+    """
+    from adrenoc.base.files.resume import Resume
+
+    return Resume(path)
+
+
+def finish_resumed(resume: Resume, pieces: str) -> None:
+    """Tell what was done before, and remove the file."""
+    from adrenoc.cli import console
+
+    if resume.taken:
+        told = f"{resume.taken} {pieces} are of before the command was interrupted"
+        if wants_json():
+            console.print_progress("resumed", told)
+        else:
+            console.print_fields([("resumed", told)])
+    resume.finish()

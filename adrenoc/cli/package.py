@@ -14,7 +14,7 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
-    from adrenoc.native.android.package.packed import Packed
+    from adrenoc.native.android.package.aar import Packed
     from adrenoc.native.android.runtime_build import Runtime
 
 _ARCHIVE = ".aar"
@@ -79,11 +79,14 @@ def package_command(given: _Packed) -> int:
     """Put bundles and the runtime into packages for an app."""
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
-    from adrenoc.native.android.java.classes import find_javac
+    from adrenoc.native.android.java_classes import find_javac
     from adrenoc.native.android.package.aar import check_for_android, write_aar
-    from adrenoc.native.android.package.cmake import write_cmake_package
-    from adrenoc.native.android.package.repository import RUNTIME, write_repository
-    from adrenoc.native.android.package.sample import write_sample
+    from adrenoc.native.android.package.repository import (
+        RUNTIME,
+        write_cmake_package,
+        write_repository,
+        write_sample,
+    )
 
     output, sample = given.output, given.sample
     _check_outputs(given)
@@ -130,8 +133,8 @@ def _show_files(packed: Packed) -> None:
 def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path) -> int:
     """Write the runtime as an archive, and the bundles as an asset pack."""
     from adrenoc.cli import console
+    from adrenoc.native.android.package.aar import Packed
     from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
-    from adrenoc.native.android.package.packed import Packed
     from adrenoc.native.android.package.repository import RUNTIME, write_runtime
 
     split = write_asset_pack(bundles, output)
@@ -163,8 +166,7 @@ def _check_outputs(given: _Packed) -> None:
         check_folder_can_be_made,
         check_folder_can_be_replaced,
     )
-    from adrenoc.native.android.package.cmake import CMAKE_FOLDER
-    from adrenoc.native.android.package.sample import SAMPLE_FOLDER
+    from adrenoc.native.android.package.repository import CMAKE_FOLDER, SAMPLE_FOLDER
 
     if given.sample is not None:
         check_folder_can_be_replaced(given.sample, SAMPLE_FOLDER)
@@ -179,12 +181,13 @@ def _check_outputs(given: _Packed) -> None:
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
     """Return the runtimes that were named, or else one for each machine of the bundles."""
     from adrenoc.cli import console
-    from adrenoc.native.android.runtime_build import build_runtime, open_runtime
+    from adrenoc.native.android.runtime_build import open_runtime
     from adrenoc.native.android.runtime_toolchain import find_abi
+    from adrenoc.native.android.runtime_wheel import find_runtime
 
     if folders:
         return [open_runtime(folder) for folder in folders]
     targets = [bundle.manifest.target for bundle in bundles]
     abis = {find_abi(target.llvm_triple) for target in targets}
     with console.ConsoleReporter() as reporter:
-        return [build_runtime(abi=abi, reporter=reporter) for abi in sorted(abis)]
+        return [find_runtime(abi, reporter) for abi in sorted(abis)]

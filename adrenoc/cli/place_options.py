@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.base.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
+from adrenoc.base.files.read import OTHER_CACHE_FOLDER, spell_native_path
 from adrenoc.cli.guarded import PLACE_NAMES
 from adrenoc.cli.model_params import ParamType
 from adrenoc.cli.records import option
@@ -150,13 +150,11 @@ def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAdd
     from adrenoc.base.host.variables import read_path
     from adrenoc.cli import console
     from adrenoc.device.adb import adb_server, pick_device
-    from adrenoc.native.android.runtime_build import build_runtime
+    from adrenoc.native.android.runtime_wheel import find_runtime
 
     phone = pick_device(place.adb, timeout_s=wait_s)
     with console.ConsoleReporter() as reporter:
-        runtime = (
-            read_path("ADRENOC_RUNTIME") or build_runtime(abi=phone.abi, reporter=reporter).folder
-        )
+        runtime = read_path("ADRENOC_RUNTIME") or find_runtime(phone.abi, reporter).folder
     with adb_server(phone, runtime, timeout_s=wait_s) as address:
         yield address
 

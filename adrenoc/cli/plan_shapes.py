@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.importers.entry import AS_IT_IS, Entry
+from adrenoc.importers.signature import AS_IT_IS, Entry
 
 if TYPE_CHECKING:
     from adrenoc.base.decision import Decision
     from adrenoc.cli.shape_ranges import ShapeRange
-    from adrenoc.importers.decoder_spec import DecoderForm
     from adrenoc.importers.signature import Signature
+    from adrenoc.importers.states import DecoderForm
     from adrenoc.ir.options import Shapes
 
     AskedShapes = Sequence[tuple[str, tuple[int, ...]] | ShapeRange]
@@ -71,10 +71,9 @@ def plan_shapes(
         OptionError: a state that the model does not have.
     """
     from adrenoc.bundle.decoder_names import EMBEDDINGS
-    from adrenoc.cli.decoder import parse_numbers
+    from adrenoc.cli.model_params import parse_numbers
     from adrenoc.cli.shape_ranges import buckets_of
-    from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
-    from adrenoc.compile.decoder_words import find_words
+    from adrenoc.compile.decoder_plan import USUAL_PREFILL, find_words, plan_decoder
     from adrenoc.importers.decoder_form import find_decoder
     from adrenoc.importers.signature import read_signature
 
@@ -96,6 +95,7 @@ def plan_shapes(
         return ShapePlan(buckets=buckets, states=states, decisions=decisions, entry=entry)
     if accurate:
         raise click.UsageError("--accuracy is for models without caches")
+    _refuse_streams(form, more)
     lengths: tuple[int, ...] = USUAL_PREFILL
     if prefill is not None:
         lengths = parse_numbers(prefill, "lengths, such as 16,128", least=1)
@@ -115,6 +115,23 @@ def plan_shapes(
         decisions=(*plan.decisions, *found, *others),
         entry=entry,
     )
+
+
+def _refuse_streams(form: DecoderForm, others: Shapes) -> None:
+    """Refuse pictures of a model that counts their height and width in positions (Qwen2-VL's).
+
+    Raises:
+        OptionError: it does.
+    """
+    from adrenoc.base.errors import OptionError
+    from adrenoc.bundle.decoder_names import IMAGE_ROWS
+
+    if form.streams > 1 and IMAGE_ROWS in dict(others):
+        raise OptionError(
+            f"--shape {IMAGE_ROWS}: the model counts {form.streams} positions a token (time, "
+            "height, width), which differ in a picture; adrenoc counts them alike, as in a text",
+            hint=f"leave --shape {IMAGE_ROWS} out: text alone goes through it",
+        )
 
 
 def _tell_other_states(signature: Signature, shapes: Shapes, kept: _Pairs) -> tuple[Decision, ...]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.durations import SustainParam
 from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.generate_options import Asked
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.model_params import SustainParam
 from adrenoc.cli.options import (
     ImageScaleParam,
-    InputParam,
+    input_option,
     repeat_option,
     seed_option,
     shape_option,
@@ -23,8 +23,7 @@ from adrenoc.cli.options import (
 )
 from adrenoc.cli.place_options import PlaceChoice, choose_programs, place_option, reach
 from adrenoc.cli.records import argument, give_options, group_of, option
-from adrenoc.cli.view import refuse_firmware
-from adrenoc.cli.write_views import RunViews, write_run_views
+from adrenoc.cli.write_views import RunViews, refuse_firmware, write_run_views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,13 +42,9 @@ class RunGiven:
     """What `run` is told."""
 
     bundle: Path = argument(type=InputPath())
-    files: tuple[InputFile, ...] = option(
-        "--input",
-        type=InputParam(),
-        multiple=True,
-        metavar="[NAME=]FILE",
-        help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers; with "
-        "--check four sets of them]",
+    files: tuple[InputFile, ...] = input_option(
+        "An input: .npy, .npz, .onnx_adapter (LoRA), an image or raw bytes.  [default: seeded "
+        "random numbers; with --check four sets of them]"
     )
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = shape_option(
         "Shape of a random input, for a bundle of several shapes.  [default: the largest]"
@@ -171,7 +166,7 @@ def run_command(given: RunGiven) -> int:
 def _run_and_check(given: RunGiven) -> int:
     """Run a bundle that is no decoder, compare, write and show; return the exit code."""
     from adrenoc.base.errors import CheckFailedError
-    from adrenoc.check.compiled_from import note_other_file
+    from adrenoc.check.generation import note_other_file
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite, floor_text
     from adrenoc.cli.show_run import run_to_json, show_run
@@ -207,7 +202,7 @@ def _run_and_check(given: RunGiven) -> int:
     if reference is not None and checked is not None:
         checked = note_other_file(checked, opened, reference)
     if layers_of is not None:
-        from adrenoc.check.check_layers import check_layers
+        from adrenoc.check.generation import check_layers
 
         with console.ConsoleReporter() as reporter:
             layers = check_layers(
@@ -261,7 +256,7 @@ def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:
 
 def _measure_floor(given: RunGiven, bundle: Bundle, several: Steps, result: RunResult) -> Floor:
     """Measure the floor on the first inputs."""
-    from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
+    from adrenoc.check.accuracy.samples import floor_of_bundle
     from adrenoc.cli import console
 
     assert given.reference is not None
@@ -287,7 +282,7 @@ def _run(
 ) -> RunResult:
     """Run, and keep what is known when the run fails half-way."""
     from adrenoc.base.errors import AdrenocError
-    from adrenoc.check.numpy_files import save_arrays
+    from adrenoc.check.inputs import save_arrays
     from adrenoc.device.remote import run_remote
     from adrenoc.device.result import Progress
     from adrenoc.device.run import run_bundle

@@ -60,9 +60,8 @@ def build_runtime_command(given: _Built) -> int:
     from adrenoc.base.files.read import android_ndk_folders
     from adrenoc.base.host.variables import read_choice
     from adrenoc.cli import console
-    from adrenoc.native.android.ndk import MIN_API
     from adrenoc.native.android.runtime_build import RUNTIME_FOLDER, build_runtime, copy_runtime
-    from adrenoc.native.android.runtime_toolchain import HOST
+    from adrenoc.native.android.runtime_toolchain import HOST, MIN_API
 
     if given.output is not None:  # before the minutes of a build
         check_folder_can_be_replaced(given.output, RUNTIME_FOLDER)

@@ -1,8 +1,12 @@
-"""How errors of rounding, their floor and policies against them are shown."""
+"""How errors of rounding, their floor and policies against them are shown.
+
+`adrenoc check-accuracy --source`: a decoder beside the same one with more bits.
+"""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.cli import console
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
         Remedy,
         TokenScore,
     )
+    from adrenoc.check.compare_sources import SourceReport
+
 
 _WORTH_A_LOOK = 1.2
 """So many times the floor is still rounding, as far as noise can be compared."""
@@ -60,7 +66,7 @@ def count_samples(report: AccuracyReport) -> str:
     return f"{console.count_of(report.samples, 'set')} of inputs: {report.inputs}"
 
 
-def list_score(score: TokenScore | None) -> list[tuple[str, str]]:
+def _list_score(score: TokenScore | None) -> list[tuple[str, str]]:
     """List agreement and perplexity of a decoder; nothing of other models."""
     if score is None:
         return []
@@ -73,7 +79,7 @@ def list_score(score: TokenScore | None) -> list[tuple[str, str]]:
 
 def show_decoder_layers(found: PresetAccuracy) -> None:
     """Show what enters by each layer of a decoder; nothing of other models."""
-    from adrenoc.check.accuracy.decoder_layers import list_decoder_layers
+    from adrenoc.check.accuracy.causes import list_decoder_layers
 
     shown = list_decoder_layers(found.layers)
     if shown.rows:
@@ -83,7 +89,7 @@ def show_decoder_layers(found: PresetAccuracy) -> None:
 
 def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
     """Show the floor of a preset, and where it is off, the tensors that have to be in float32."""
-    fields = [*list_score(found.score), ("floor", floor_text(found.floor))]
+    fields = [*_list_score(found.score), ("floor", floor_text(found.floor))]
     remedy = found.remedy
     if found.scales:
         fields.append(("scales", found.scales))
@@ -136,3 +142,59 @@ def show_plan(plan: AccuracyReport) -> None:
         within = f"nothing more: {found.preset} is within it as it is"
         console.print_fields([("in float32", within)])
     show_remedy(found, plan.tolerance)
+
+
+_WORST = 12
+
+
+def show_source(report: SourceReport, mended: Path | None) -> None:
+    """Show how far a decoder is from its source, and what was mended."""
+    console.blank()
+    about = f"{console.count_of(report.score.tokens, 'token')} ({report.passage})"
+    console.print_title(f"{report.model} beside {report.source}", about)
+    ranked = sorted(report.products, key=lambda product: -product.error)
+    shown = ranked[:_WORST]
+    rows = [
+        (
+            console.short(product.name),
+            product.layer,
+            f"{product.error:.1e}",
+            console.size(product.shipped_bytes),
+            console.size(product.source_bytes),
+        )
+        for product in shown
+    ]
+    columns = ("product", "decoder layer", "error by weights", "here", "in the source")
+    console.print_table(columns, rows, right=columns[1:])
+    if report.apart:
+        names = ", ".join(map(console.short, report.apart[:3]))
+        count = console.count_of(len(report.apart), "product")
+        console.print_fields([("not there", f"{count} by name, such as {names}")])
+    limit = f"{report.score.divergence:.1e} nats a token (tolerance {report.tolerance:.0e})"
+    is_within = report.score.divergence <= report.tolerance
+    said = "diverges from the source by" if not is_within else "is near the source:"
+    console.print_verdict(is_within, f"{report.model} {said} {limit}")
+    console.print_fields(_list_score(report.score))
+    _show_mended(report, mended, is_within)
+
+
+def _show_mended(report: SourceReport, path: Path | None, is_within: bool) -> None:
+    if is_within:
+        return
+    if path is None:
+        console.print_fields([("repair", "--mended FILE.onnx writes one")])
+        return
+    if report.mended is None:
+        why = "the weights of all products that both have do not do; what else differs is no weight"
+        console.print_fields([("repair", f"none: {why}")])
+        return
+    found = report.mended
+    names = ", ".join(map(console.short, found.taken))
+    before, after = found.bytes
+    console.print_verdict(
+        report.passed, f"mended: {found.score.divergence:.1e} nats a token, {found.trials} trials"
+    )
+    taken = f"{console.count_of(len(found.taken), 'product')}: {names}"
+    sizes = f"{console.size(before)} to {console.size(after)}"
+    fields = [("taken", taken), ("weights", sizes), *_list_score(found.score)]
+    console.print_fields([*fields, ("written", str(path))])

@@ -20,7 +20,7 @@ from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import say_json
 
 if TYPE_CHECKING:
-    from adrenoc.lab.tune.progress import KernelProgress, TuneObserver, TuneProgress
+    from adrenoc.lab.tune.standing import KernelProgress, TuneObserver, TuneProgress
 
 _SHOWN_KERNELS = 12
 _COLUMNS = ("kernel", "calls", "trials", "failed", "untuned", "best", "gain")

@@ -82,7 +82,7 @@ class Steps:
 
     def take_first(self, result: RunResult, save: Path | None) -> RunResult:
         """Return what the first run gives, unless all were asked for; it is saved."""
-        from adrenoc.check.numpy_files import save_arrays
+        from adrenoc.check.inputs import save_arrays
 
         if self.later and not self.count_asked:
             first = {name: array[0] for name, array in result.outputs.items()}
@@ -134,7 +134,7 @@ class Steps:
         """
         from adrenoc.base.errors import InputError
         from adrenoc.check.reference import run_reference
-        from adrenoc.check.sweep import scale_inputs, tell_range
+        from adrenoc.check.trial_inputs import scale_inputs, tell_range
 
         scaled = scale_inputs(self.first) if self._apart else []
         if model is None or checked is None or not checked.passed or not scaled:
@@ -156,7 +156,7 @@ def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:
     if model is None or not bundle.manifest.options.values.get("fixed"):
         return {}
     options = options_of(bundle)
-    return read_fixed_inputs(model, options.fixed, options.signature)
+    return read_fixed_inputs(model, options.fixed, options.signature, options.shapes or ())
 
 
 def _leave_out_variables(bundle: Bundle, outputs: Arrays, expected: Arrays) -> Arrays:

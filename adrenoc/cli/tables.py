@@ -17,7 +17,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from adrenoc.base.text.printable import printable
+from adrenoc.base.text.spelling import printable
 
 _INDENT, _GAP = 2, 2
 _LIST_BELOW = 72

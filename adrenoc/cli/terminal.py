@@ -1,6 +1,6 @@
 """The one room through which all text goes to standard output and standard error.
 
-What others named is shown escaped (`adrenoc.base.text.printable`).  A full or closed standard
+What others named is shown escaped (`adrenoc.base.text.spelling`).  A full or closed standard
 output is an error of its own; trouble with standard error is nobody's: there is no place left to
 tell of it.
 """
@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import click
 
 from adrenoc.base.files.read import no_color
-from adrenoc.base.text.printable import printable, printable_json
+from adrenoc.base.text.spelling import printable, printable_json
 
 
 def prepare_streams() -> None:

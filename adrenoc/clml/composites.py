@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import relax
 
 from adrenoc import native
-from adrenoc.clml.document import GraphWriter, plain_text
+from adrenoc.clml.region import GraphWriter, plain_text
 from adrenoc.importers.relax.values import constant_value, op_name
 
 _CONVOLUTIONS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose")

@@ -16,9 +16,11 @@ from tvm import relax
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.refused import RefusedError
-from adrenoc.clml.found import (
+from adrenoc.clml.match_operators import OPERATORS, Matcher, padding_before
+from adrenoc.clml.patterns import (
     Bindings,
     Found,
+    Table,
     check_limits,
     constant,
     ints,
@@ -28,11 +30,8 @@ from adrenoc.clml.found import (
     require,
     shape_of,
 )
-from adrenoc.clml.match_operators import OPERATORS, Matcher, padding_before
-from adrenoc.clml.patterns import Table
 from adrenoc.clml.region import Operand, Operator
-from adrenoc.importers.relax.flat import Binding, FlatFunction
-from adrenoc.importers.relax.values import constant_value, op_name
+from adrenoc.importers.relax.values import Binding, FlatFunction, constant_value, op_name
 from adrenoc.ir.half import explain_not_half
 
 

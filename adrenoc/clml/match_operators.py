@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.clml.found import (
+from adrenoc.clml.patterns import (
     Bindings,
     Found,
+    Table,
     check_limits,
     constant,
     ints,
@@ -24,10 +25,8 @@ from adrenoc.clml.found import (
     require,
     shape_of,
 )
-from adrenoc.clml.patterns import Table
 from adrenoc.clml.region import Operand
-from adrenoc.importers.relax.flat import Binding
-from adrenoc.importers.relax.values import constant_value, op_name
+from adrenoc.importers.relax.values import Binding, constant_value, op_name
 
 _SPATIAL = [2, 3]
 Matcher = Callable[[Table, Bindings, Binding], Found]

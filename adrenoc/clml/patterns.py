@@ -6,14 +6,29 @@ be used at all (interface version, dtypes, limits) is data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+from tvm import relax
+
 from adrenoc.base.errors import OptionError
 from adrenoc.base.files.read import data_folder, read_toml
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.clml.region import Operand, Operator
+from adrenoc.importers.relax.values import (
+    Binding,
+    FlatFunction,
+    constant_value,
+    dtype_of,
+    op_name,
+    static_shape,
+    variables,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,3 +121,151 @@ def _row(name: str, values: dict[str, Any]) -> Row:
         if key in values:
             values[key] = tuple(values[key])
     return Row(name=name, **values)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """Operators of CLML that stand for `bindings` of the function; the last one is the result."""
+
+    row: Row
+    bindings: tuple[Binding, ...]
+    operators: tuple[Operator, ...]
+
+    @property
+    def output(self) -> relax.Var:
+        """The variable that is bound to the result."""
+        return self.bindings[-1].var
+
+
+class Bindings:
+    """The bindings of a function, asked by who makes and who reads what.
+
+    `version` is the interface that they are matched for.
+    """
+
+    def __init__(self, flat: FlatFunction, *, version: int) -> None:
+        self.version = version
+        self._uses: Counter[relax.Var] = flat.uses()
+        self._returned = set(variables(flat.result))
+        self._values: dict[relax.Var, Binding] = {b.var: b for b in flat.bindings}
+        self._readers: dict[relax.Var, list[Binding]] = {}
+        for binding in flat.bindings:
+            for var in dict.fromkeys(variables(binding.value)):
+                self._readers.setdefault(var, []).append(binding)
+
+    def producer(self, expr: Any) -> Binding | None:
+        """Return the binding of a variable, None for parameters and constants."""
+        return self._values.get(expr) if isinstance(expr, relax.Var) else None
+
+    def inner(self, var: relax.Var) -> bool:
+        """Return whether one place alone reads a variable, and the function does not return it."""
+        return self._uses[var] == 1 and var not in self._returned
+
+    def next(self, binding: Binding, *names: str) -> Binding | None:
+        """Return the one reader of a binding's result, if it is an operator of `names`."""
+        if not self.inner(binding.var):
+            return None
+        (reader,) = self._readers[binding.var]
+        return reader if op_name(reader.value) in names else None
+
+    def next_item(self, binding: Binding) -> Binding | None:
+        """Return the binding of item 0 of a tuple, if nothing else of the tuple is read."""
+        if not self.inner(binding.var):
+            return None
+        (reader,) = self._readers[binding.var]
+        value = reader.value
+        return reader if isinstance(value, relax.TupleGetItem) and value.index == 0 else None
+
+
+def operand(expr: Any) -> Operand:
+    """Return a variable or a constant as an operand."""
+    value = constant_value(expr)
+    return Operand(name="" if value is not None else str(expr.name), value=value)
+
+
+def constant(value: np.ndarray) -> Operand:
+    """Return a constant operand."""
+    return Operand(value=value)
+
+
+def shape_of(expr: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor.
+
+    Raises:
+        RefusedError: it is not static.
+    """
+    shape = static_shape(expr)
+    if shape is None:
+        raise RefusedError("its shape is not static")
+    return shape
+
+
+def ints(values: Sequence[Any]) -> list[int]:
+    """Whole numbers out of an attribute."""
+    return [int(v) for v in values]
+
+
+def require(holds: bool, reason: str) -> None:
+    """Refuse a case unless `holds`.
+
+    Raises:
+        RefusedError: with the reason.
+    """
+    if not holds:
+        raise RefusedError(reason)
+
+
+def check_limits(row: Row, tensors: Sequence[Any], *, batched: bool = True) -> None:
+    """Compare dtypes, rank, batch and extents of tensor expressions with the row's limits.
+
+    Raises:
+        RefusedError: one of them is beyond.
+    """
+    dtypes = {dtype_of(t) for t in tensors}
+    require(len(dtypes) == 1, f"operands of {' and '.join(sorted(dtypes))}, expected one dtype")
+    (dtype,) = dtypes
+    require(dtype in row.dtypes, f"{dtype} data, expected {' or '.join(row.dtypes)}")
+    for tensor in tensors:
+        shape = shape_of(tensor)
+        require(1 <= len(shape) <= row.max_rank, f"rank {len(shape)}, expected 1 to {row.max_rank}")
+        require(
+            max(shape) <= row.max_extent, f"extent {max(shape)}, expected at most {row.max_extent}"
+        )
+        is_data = batched and constant_value(tensor) is None
+        require(
+            not is_data or shape[0] <= row.max_batch,
+            f"batch {shape[0]}, expected at most {row.max_batch}",
+        )
+
+
+def make_found(
+    row: Row,
+    bindings: Sequence[Binding],
+    name: str,
+    inputs: Sequence[Operand],
+    attrs: Mapping[str, Any] | None = None,
+) -> Found:
+    """One operator that stands for `bindings`."""
+    return Found(
+        row=row, bindings=tuple(bindings), operators=(operator(row, bindings, name, inputs, attrs),)
+    )
+
+
+def operator(
+    row: Row,
+    bindings: Sequence[Binding],
+    name: str,
+    inputs: Sequence[Operand],
+    attrs: Mapping[str, Any] | None = None,
+) -> Operator:
+    """Return a node of the graph that makes the result of the last of `bindings`."""
+    result = bindings[-1].var
+    return Operator(
+        name=name,
+        inputs=tuple(inputs),
+        output=str(result.name),
+        shape=shape_of(result),
+        attrs=dict(attrs or {}),
+        row=row.name,
+        covers=tuple(op_name(b.value).removeprefix("relax.") for b in bindings),
+    )

@@ -30,7 +30,7 @@ from adrenoc.bundle.bundle import Bundle, open_bundle, read_manifest
 from adrenoc.bundle.manifest import Manifest
 from adrenoc.bundle.tar import MANIFEST
 from adrenoc.bundle.write_bundle import copy_files
-from adrenoc.importers.tflite.extensions import extension_versions
+from adrenoc.importers.tflite.untranslated import extension_versions
 
 MAX_BYTES = 4 << 30
 _LOCKS = "locks"

@@ -12,7 +12,7 @@ import numpy as np
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.host.quick_imports import collect_rarely
 from adrenoc.base.reporter import Reporter
-from adrenoc.bundle.launches import LaunchInfo
+from adrenoc.bundle.bundle import LaunchInfo
 from adrenoc.bundle.manifest import (
     KernelInfo,
     MemoryPlan,
@@ -26,12 +26,12 @@ from adrenoc.clml.partition import Partition
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.importers.imported import Imported
 from adrenoc.ir.graph import Graph
-from adrenoc.ir.operand import Memory
+from adrenoc.ir.layout import Memory
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Packing, Program
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.passes.lower.emit_relax import all_params
-from adrenoc.passes.lower.list_launches import list_launches
+from adrenoc.passes.lower.measure_work import list_launches
 from adrenoc.target.roofline import Roofline
 from adrenoc.target.target import Target
 

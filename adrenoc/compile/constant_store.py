@@ -1,7 +1,7 @@
 """The constants of a bundle, each content once, whichever of its parts reads it.
 
 Parts for two GPUs mostly read the same numbers in another order.  With `moves` the store keeps one
-order, and for each other one how it comes of that (`adrenoc.bundle.moves`).  Of filters it keeps
+order, and for each other one how it comes of that (`adrenoc.bundle.params`).  Of filters it keeps
 the plain ones, also where no part reads them so: Winograd's are two to four times as large.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.spill import forget_pages
-from adrenoc.bundle.filter_transform import FilterTransform
-from adrenoc.bundle.moves import FLOATS, Move, Places
+from adrenoc.bundle.params import FLOATS, FilterTransform, Move, Places
 from adrenoc.compile.compiler import Compiled
-from adrenoc.ir.places import (
+from adrenoc.ir.half import round_constant
+from adrenoc.ir.layout import (
     UNBOUNDED,
     Digits,
     find_axis_digits,
@@ -28,7 +28,6 @@ from adrenoc.ir.places import (
     read_places,
 )
 from adrenoc.ir.program import Matrix, Packing
-from adrenoc.kernels.families.shared.rounding import round_constant
 
 _MOST_ELEMENTS = 1 << 25
 """Of a larger constant no places are traced: that takes some forty bytes an element."""

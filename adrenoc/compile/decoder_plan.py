@@ -1,16 +1,30 @@
-"""What to compile of a decoder: one token and some lengths of prompts, over caches of N rows."""
+"""Plan what to compile of a decoder: one token and some lengths of prompts, over caches of N rows.
+
+Its bundle also carries its tokenizer.json and how it is talked to, where that is known.  What is
+planned for one GPU of several stands here, too, since that loads no TVM either.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.errors import OptionError
+from adrenoc.base.errors import InputError, OptionError
+from adrenoc.base.files.read import open_plain
+from adrenoc.base.text.json_text import read_json
+from adrenoc.bundle.bundle import CHAT, TOKENIZER
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
+from adrenoc.bundle.editions import DEVICES_FOLDER, Edition
+from adrenoc.importers.chat_settings import read_chat_settings
+from adrenoc.importers.containers import open_tokenizer
 from adrenoc.importers.decoder_form import MAKERS_CONFIG
-from adrenoc.importers.decoder_spec import GENAI_CONFIG, DecoderForm
-from adrenoc.ir.options import Shapes
+from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.model_folders import find_beside
+from adrenoc.importers.states import GENAI_CONFIG, DecoderForm
+from adrenoc.ir.options import CompileOptions, Shapes
+from adrenoc.target.device_set import SetMember
 
 MOST_ROWS = 4096
 """The most rows of a cache that nobody asked for: what longer contexts take of a phone has to be
@@ -184,3 +198,92 @@ def _shapes(form: DecoderForm, tokens: int, rows: int, slack: int) -> Shapes:
         shapes.append((cache.past, (1, cache.heads, held, cache.head)))
     shapes += [(state.past, state.shape) for state in form.recurrent]
     return tuple(shapes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditionPlan:
+    """One GPU to compile for beside the common target, and how."""
+
+    member: SetMember
+    options: CompileOptions
+
+    def digest(self) -> tuple[str, ...]:
+        """All of it that can change a bundle."""
+        member = self.member
+        return member.target.digest(), self.options.digest(), member.gpu, member.driver
+
+    @property
+    def entry(self) -> Edition:
+        """What the bundle says of it."""
+        member = self.member
+        return Edition(
+            folder=f"{DEVICES_FOLDER}/{member.folder}",
+            target=member.target.name,
+            gpu=member.gpu,
+            driver=member.driver,
+        )
+
+
+_HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
+
+
+def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
+    """Return the files of a bundle that turn texts into tokens: the tokenizer, and its template of
+    chats.
+
+    Raises:
+        InputError: the tokenizer that was asked for cannot be read, or is no such thing.
+        ModelFormatError: that of the container is damaged.
+    """
+    tokenizer, found = find_tokenizer(model, asked)
+    settings, more = read_chat_settings(model, tokenizer) if tokenizer else (None, ())
+    words = {TOKENIZER: tokenizer, CHAT: b"" if settings is None else settings.to_json()}
+    return {name: content for name, content in words.items() if content}, (*found, *more)
+
+
+def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decision, ...]]:
+    """Return the one that was asked for, that of the model's container, or the one beside the
+    model.
+
+    Nothing where there is none.
+
+    Raises:
+        InputError: the one that was asked for cannot be read, or is no such thing.
+        ModelFormatError: that of the container is damaged.
+    """
+    if asked is not None:
+        return _read(asked), _decide(f"{asked.name}, as asked for")
+    files = find_model_files(model)
+    if files.tokenizer is not None:
+        with open_plain(model) as file:
+            file.seek(files.tokenizer.offset)
+            stored = file.read(files.tokenizer.length)
+        return open_tokenizer(stored, model), _decide("the one in the model's container")
+    beside = find_beside(model, TOKENIZER)
+    if beside is None:
+        return b"", ()
+    try:
+        return _read(beside), _decide("it lies beside the model")
+    except InputError as error:
+        left_out = Decision(subject="tokenizer", taken="left out", reason=error.message)
+        return b"", (left_out,)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_plain(path) as file:
+            content = file.read()
+    except OSError as error:
+        raise InputError(f"the tokenizer {path} cannot be read: {error}", hint=_HINT) from error
+    try:
+        is_one = "model" in read_json(content)
+    except (ValueError, TypeError):
+        is_one = False
+    if not is_one:
+        raise InputError(f"{path} is no tokenizer.json: it is no JSON with a model", hint=_HINT)
+    return content
+
+
+def _decide(reason: str) -> tuple[Decision, ...]:
+    taken = f"{TOKENIZER} goes into the bundle"
+    return (Decision(subject="tokenizer", taken=taken, reason=reason),)

@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import BundleError
-from adrenoc.base.files.kept import inputs_kept
 from adrenoc.base.files.outputs import (
     check_file_can_be_written,
     check_folder_can_be_replaced,
     scratch_folder_for,
     write_folder_atomically,
 )
-from adrenoc.base.files.read import android_ndk_folders, cache_folder, sha256_bytes, sha256_json
+from adrenoc.base.files.read import (
+    android_ndk_folders,
+    cache_folder,
+    inputs_kept,
+    sha256_bytes,
+    sha256_json,
+)
 from adrenoc.base.host.time_trace import section
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.names import bundle_name, file_name
@@ -40,7 +45,7 @@ from adrenoc.target.target import Target
 if TYPE_CHECKING:
     from adrenoc.base.decision import Decision, DecisionLog
     from adrenoc.compile.compiler import Compiled
-    from adrenoc.compile.edition_plan import EditionPlan
+    from adrenoc.compile.decoder_plan import EditionPlan
     from adrenoc.compile.fallback import Fallback
     from adrenoc.compile.make_buckets import Fill
 
@@ -108,14 +113,15 @@ def make_bundle(
             check_file_can_be_written(output)
         else:
             check_folder_can_be_replaced(output, BUNDLE_FOLDER)
+        sha256 = files.sha256()
         job = _Job(
             model=model,
             name=name,
             info=ModelInfo(
                 file=file_name(model.name),
                 format=files.format,
-                sha256=files.sha256(),
-                file_sha256=files.file_sha256(),
+                sha256=sha256,
+                file_sha256=sha256 if files.is_whole else "",
             ),
             target=target,
             options=options,
@@ -276,7 +282,7 @@ def _compile(
     model, options, buckets = job.model, job.options, job.buckets
     if job.editions:
         with quick_loading():
-            from adrenoc.compile.make_editions import compile_editions
+            from adrenoc.compile.make_buckets import compile_editions
 
         whole = compile_editions(
             model,

@@ -23,7 +23,7 @@ from adrenoc.base.host.extras import pip_install
 from adrenoc.base.text.json_text import read_json
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import HostPort
-from adrenoc.native.android.ndk import MIN_API
+from adrenoc.native.android.runtime_toolchain import MIN_API
 
 # Where a shell may write and run programs.
 DEVICE_FOLDER = "/data/local/tmp/adrenoc"

@@ -208,6 +208,7 @@ FORMS: dict[str, Form] = {
     ),
     "length": _is_count,
     **dict.fromkeys(("logits", "save"), _is_content),
+    "guessed": _json(_only(dict.fromkeys(("runs", "tokens"), _is_count))),
     "next": _json(_only({"tokens": _items(_is_count), "ended": _ENDINGS.__contains__})),
     "tvm.rpc.server.load_module": _is_module,
     "vm.builtin.tuple_getitem": _is_tensor,

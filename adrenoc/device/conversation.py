@@ -20,9 +20,9 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from adrenoc.base.errors import InputError
-from adrenoc.device.constraint import Constrainer, Grammar
+from adrenoc.bundle.chat import Pictures
 from adrenoc.device.generate import Decoder, Wish
-from adrenoc.device.tokenizer import TextStream, Tokenizer
+from adrenoc.device.tokenizer import Constrainer, Grammar, TextStream, Tokenizer
 
 Show: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], str]
 """Messages -> the text that the template makes of them, without tokens that are no text."""
@@ -217,9 +217,11 @@ class Reply:
 class Conversation:
     """A decoder that talks, and what its caches hold."""
 
-    def __init__(self, decoder: Decoder, tokenizer: Tokenizer) -> None:
-        """`tokenizer` has the model's template."""
-        self._decoder, self._tokenizer = decoder, tokenizer
+    def __init__(
+        self, decoder: Decoder, tokenizer: Tokenizer, pictures: Pictures | None = None
+    ) -> None:
+        """`tokenizer` has the model's template; the first message shows the picture, if any."""
+        self._decoder, self._tokenizer, self._pictures = decoder, tokenizer, pictures
         self._constrainer = Constrainer(tokenizer.path, decoder.vocabulary)
         self._held: list[int] = []
         self.reply = Reply(text="", ended="", prompt=0, kept=0, tokens=0)
@@ -243,7 +245,7 @@ class Conversation:
                 come; or the context has no room.
         """
         if toolbox is None:
-            prompt = self._tokenizer.render(self._write_calls(messages))
+            prompt = self._render(messages)
             yield from self.continue_tokens(prompt, wish, stops)
             return
         form = self._call_form
@@ -252,7 +254,7 @@ class Conversation:
                 "the model's template writes calls of tools in no form that could be asked for",
                 hint='leave "tool_choice" out: what the model calls comes as its text',
             )
-        prompt = self._tokenizer.render(self._write_calls(messages), tools=list(toolbox.tools))
+        prompt = self._render(messages, tools=list(toolbox.tools))
         if form is None:
             yield from self.continue_tokens(prompt, wish, stops)
             return
@@ -266,6 +268,16 @@ class Conversation:
         if rest:
             yield rest
         self.reply = replace(self.reply, text=shown.text + rest, calls=calls)
+
+    def _render(self, messages: Sequence[Message], **more: Any) -> Sequence[int]:
+        """Return the tokens of messages, with the rows of a picture."""
+        written = self._write_calls(messages)
+        if self._pictures is None:
+            return self._tokenizer.render(written, **more)
+        asked = next((at for at, one in enumerate(written) if one["role"] == "user"), -1)
+        shown = asked if self._pictures.is_given else -1
+        parts = [_in_parts(one, shows=at == shown) for at, one in enumerate(written)]
+        return self._pictures.place(self._tokenizer.render(parts, **more))
 
     @cached_property
     def _call_form(self) -> CallForm | None:
@@ -354,6 +366,13 @@ class Conversation:
     def _take_in(self, tokens: Sequence[int]) -> None:
         self._decoder.take_in(tokens)
         self._held += tokens
+
+
+def _in_parts(message: Message, *, shows: bool) -> Message:
+    """Return a message as templates of models of pictures read it: a list of pictures and texts."""
+    said = message.get("content")
+    texts = [{"type": "text", "text": said}] if isinstance(said, str) else said or []
+    return {**message, "content": [*([{"type": "image"}] if shows else []), *texts]}
 
 
 class _Pending:

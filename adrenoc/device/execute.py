@@ -14,11 +14,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.device.clml import clml_ms, prepare_regions, textures_ms
-from adrenoc.device.compiled_for import other_gpu_notes
-from adrenoc.device.gpu_state import GpuState, clock_notes, read_gpu_state
+from adrenoc.device.fit import other_gpu_notes
+from adrenoc.device.opencl import clml_ms, prepare_regions, textures_ms
 from adrenoc.device.place import Place, start_build
-from adrenoc.device.profile import TimedLaunch, kernel_times, node_times, tells_time
+from adrenoc.device.profile import (
+    GpuState,
+    TimedLaunch,
+    Tracer,
+    clock_notes,
+    kernel_times,
+    node_times,
+    read_gpu_state,
+    tells_time,
+)
 from adrenoc.device.result import (
     HintUse,
     LaunchReport,
@@ -31,7 +39,6 @@ from adrenoc.device.result import (
     Times,
     ms_since,
 )
-from adrenoc.device.trace import Tracer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,6 +9,8 @@ the next step there, and what comes back are the tokens.
 from __future__ import annotations
 
 import json
+import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,19 +19,23 @@ from adrenoc.base.errors import AccuracyError, InputError
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.decoder_names import LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
+from adrenoc.bundle.decoder_names import IMAGE_ROWS, LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.bundle.sampling import Sampling
 from adrenoc.bundle.talk import is_decoder
 from adrenoc.device.answers import WrongAnswerError
-from adrenoc.device.choose_edition import choose_edition
+from adrenoc.device.fit import choose_edition
 from adrenoc.device.place import LocalPlace, Place, start_build
+from adrenoc.device.profile import GpuState, clock_notes, read_gpu_state
 from adrenoc.device.result import LaunchReport, ProgramOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
-    from adrenoc.device.constraint import Allow, Grammar
+    from adrenoc.device.tokenizer import Allow, Grammar
+
 
 _BUDGET_MS = 100
 """A call to a server collects tokens for so long: a token need not cost a way there and back."""
@@ -39,7 +45,8 @@ _BUDGET_MS = 100
 class Wish:
     """What to generate: `most` tokens (0: all that there is room for), none after one of `ends`.
 
-    `grammar` is the form of an answer, which a conversation keeps.
+    `grammar` is the form of an answer, which a conversation keeps.  Without `guesses` each token is
+    made by itself.
     """
 
     most: int = 0
@@ -47,6 +54,7 @@ class Wish:
     sampling: Sampling = field(default_factory=Sampling)
     with_logits: bool = False
     grammar: Grammar | None = None
+    guesses: bool = True
 
 
 class Decoder:
@@ -190,6 +198,12 @@ class Decoder:
         held: np.ndarray = self._states[name].numpy()[:, :, : self.length]
         return held
 
+    def count_guesses(self) -> tuple[int, int]:
+        """Count the runs that checked guesses for what was generated last, and the tokens that
+        were right."""
+        told = json.loads(self._call("guessed"))
+        return told["runs"], told["tokens"]
+
     def launching(self) -> LaunchReport:
         """Return how the last step was launched."""
         return LaunchReport(**json.loads(self._call("report")))
@@ -226,6 +240,7 @@ class Decoder:
             "ends": list(wish.ends),
             "with_logits": wish.with_logits,
             "is_constrained": is_constrained,
+            "guesses": wish.guesses,
             **asdict(wish.sampling),
             # Two words, which JSON there has as a number with a sign.
             "seed": wish.sampling.seed - ((wish.sampling.seed >> 63) << 64),
@@ -265,6 +280,7 @@ class Decoder:
         given = [there.get(s.name) or self._make_empty(s) for s in manifest.inputs]
         outputs = [spec.name for spec in manifest.outputs]
         tokens = next(spec.shape[-1] for spec in manifest.inputs if spec.name == TOKENS)
+        picked = outputs.index(NEXT_TOKEN) if NEXT_TOKEN in outputs else None
         places = {
             "tokens": tokens,
             "ids": inputs.index(TOKENS),
@@ -272,7 +288,8 @@ class Decoder:
             "states": [inputs.index(name) for name in manifest.states],
             "slack": manifest.slack,
             "recurrent": [inputs.index(name) for name in manifest.recurrent],
-            "picked": outputs.index(NEXT_TOKEN) if tokens == 1 else 0,
+            "picked": picked or 0,
+            "picks": picked is not None and manifest.outputs[picked].shape[-1:] == (tokens,),
             "logits": outputs.index(LOGITS) if tokens == 1 else 0,
             "vocabulary": 0,
         }
@@ -341,7 +358,9 @@ def other_inputs(bundle: Bundle) -> tuple[TensorSpec, ...]:
 
 
 def _check_given(bundle: Bundle, given: Mapping[str, np.ndarray]) -> None:
-    missing = sorted({spec.name for spec in other_inputs(bundle)}.difference(given))
+    # No token of a text takes rows of a picture.
+    wanted = {spec.name for spec in other_inputs(bundle)} - {IMAGE_ROWS}
+    missing = sorted(wanted.difference(given))
     if missing:
         raise InputError(
             f"{bundle.path} also takes {', '.join(missing)}, which nobody gives while tokens are "
@@ -349,3 +368,135 @@ def _check_given(bundle: Bundle, given: Mapping[str, np.ndarray]) -> None:
             hint=f"adrenoc run {quote_word(bundle.path)} --prompt-ids 1,2 --input "
             f"{missing[0]}=FILE.npy, or --encoder BUNDLE that makes it",
         )
+
+
+_REPEATS = 3
+_STEPS = 32
+"""Tokens of a measurement."""
+WARM_STEPS = 8
+"""Tokens before it."""
+_DEPTHS = (0, 1024, 4096)
+_SEED_TOKEN = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefill:
+    """A prompt of so many tokens in one run: the median of its times."""
+
+    tokens: int
+    time_ms: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode:
+    """Tokens one by one, with so many in the context before them."""
+
+    context: int
+    token_ms: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderBench:
+    """All of them; `first_token_ms` is that of a prompt as long as the longest prefill."""
+
+    device: str
+    rows: int
+    prefill: tuple[Prefill, ...]
+    first_token_ms: float
+    decode: tuple[Decode, ...]
+    memory_bytes: int | None
+    launching: LaunchReport
+    gpu: tuple[GpuState, ...]
+    notes: tuple[str, ...]
+
+
+def measure_decoder(
+    decoder: Decoder, place: Place, lengths: Sequence[int], told: Callable[[str], None]
+) -> DecoderBench:
+    """Time a loaded decoder; `lengths` are the tokens of its entry points, `told` hears how far.
+
+    Raises:
+        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    """
+    device = place.device()
+    gpu_state = place.function("adrenoc.runtime.gpu_state")
+    longest = [length for length in lengths if length > 1]
+    states = []
+    prefill = []
+    for length in longest:
+        told(f"a prompt of {length} tokens")
+        spent = time_prompt_ms(decoder, device, length)
+        prefill.append(Prefill(tokens=length, time_ms=spent, tokens_per_s=length / spent * 1000))
+    told("the first token")
+    most = min(max(longest, default=1), decoder.rows - 1)
+    first = statistics.median(_time_first(decoder, most) for _ in range(_REPEATS))
+    states.append(read_gpu_state(gpu_state))
+    decode: list[Decode] = []
+    for depth in _DEPTHS:
+        # The last depth that fits, where the context ends before it.
+        at = min(depth, decoder.rows - WARM_STEPS - _STEPS)
+        if at < 0 or any(found.context == at for found in decode):
+            continue
+        told(f"tokens after {at}")
+        token_ms = time_token_ms(decoder, at, _STEPS)
+        decode.append(Decode(context=at, token_ms=token_ms, tokens_per_s=1000 / token_ms))
+    states.append(read_gpu_state(gpu_state))
+    stats = place.function("adrenoc.opencl.memory_stats")
+    return DecoderBench(
+        device=str(place.facts["name"]),
+        rows=decoder.rows,
+        prefill=tuple(prefill),
+        first_token_ms=first,
+        decode=tuple(decode),
+        memory_bytes=None if stats is None else int(json.loads(stats(place.number))["peak_bytes"]),
+        launching=decoder.launching(),
+        gpu=tuple(state for state in states if state.is_known),
+        notes=clock_notes(states, place.facts),
+    )
+
+
+def time_prompt_ms(decoder: Decoder, device: Any, length: int) -> float:
+    """Milliseconds of a prompt of `length` tokens in an empty context: the median, the first apart.
+
+    Raises:
+        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    """
+    times = []
+    for _ in range(_REPEATS + 1):
+        decoder.rewind(0)
+        device.sync()
+        begun = time.perf_counter()
+        decoder.take_in([_SEED_TOKEN] * length)
+        device.sync()
+        times.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(times[1:])
+
+
+def _time_first(decoder: Decoder, length: int) -> float:
+    decoder.rewind(0)
+    begun = time.perf_counter()
+    decoder.take_in([_SEED_TOKEN] * length)
+    decoder.step(_SEED_TOKEN)
+    return (time.perf_counter() - begun) * 1000
+
+
+def time_token_ms(decoder: Decoder, context: int, count: int) -> float:
+    """Milliseconds of one of `count` tokens after `context` others.
+
+    The `WARM_STEPS` before them, which note and try the ways to launch, are not counted.
+
+    Raises:
+        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    """
+    decoder.rewind(min(context, decoder.length))
+    decoder.take_in([_SEED_TOKEN] * (context - decoder.length))
+    _make_tokens(decoder, WARM_STEPS)
+    begun = time.perf_counter()
+    made = _make_tokens(decoder, count)
+    return (time.perf_counter() - begun) * 1000 / made
+
+
+def _make_tokens(decoder: Decoder, count: int) -> int:
+    return sum(map(len, decoder.generate(_SEED_TOKEN, Wish(most=count, guesses=False))))

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adrenoc.base.decision import Decision
-from adrenoc.device.gpu_state import GpuState
-from adrenoc.device.profile import KernelTime, NodeTime
-from adrenoc.device.trace import RunTrace, Tracer
+from adrenoc.device.profile import GpuState, KernelTime, NodeTime, RunTrace, Tracer
 
 if TYPE_CHECKING:
     import numpy as np

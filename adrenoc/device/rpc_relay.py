@@ -1,11 +1,17 @@
 """A process between TVM's end of an RPC session and a server that nobody vouches for.
 
-`python -m adrenoc.device.rpc_relay SERVER LISTENING CHANNEL`, started by `adrenoc.device.rpc_line`:
+`python -m adrenoc.device.rpc_relay SERVER LISTENING CHANNEL`, started by `adrenoc.device.remote`:
 SERVER is a socket to a server that was greeted, TVM connects to LISTENING, and CHANNEL leads to who
 started this.  Lines of JSON come from there (the key that TVM shows, how long to wait for answers),
 and one goes back at the end, with the reason.  Whatever a server sends is held against what it was
-asked (`adrenoc.device.rpc_replies`), and every request and answer has a limit in time: TVM sees
+asked, and every request and answer has a limit in time: TVM sees
 whole answers that it can read, or a connection that was closed.
+
+TVM's own reader believes a peer: it makes room for the length that a message claims, for counts and
+shapes below zero too, and hands pointers on to whoever asked.  Here each answer is held against the
+request that it belongs to and against its own length, before TVM sees the first byte of it.
+
+A message is its length (8 bytes), a code (4 bytes) and what belongs to the code.
 """
 
 from __future__ import annotations
@@ -13,22 +19,213 @@ from __future__ import annotations
 import json
 import select
 import socket
+import struct
 import sys
 import time
 from contextlib import suppress
 
 from adrenoc.device.greeting import Greetings
-from adrenoc.device.rpc_replies import (
-    CODE_BYTES,
-    COPY_FROM_REMOTE,
-    HEAD,
-    LENGTH,
-    SHUTDOWN,
-    WrongReplyError,
-    check_length,
-    check_reply,
-    copied_bytes,
-)
+
+HEAD = struct.Struct("<Qi")
+LENGTH = struct.Struct("<Q")
+CODE_BYTES = 4
+# Codes of messages.
+SHUTDOWN = 1
+_INIT_SERVER = 2
+CALL = 3
+_RETURN = 4
+_EXCEPTION = 5
+COPY_FROM_REMOTE = 6
+_COPY_TO_REMOTE = 7
+_COPY_ACK = 8
+_FIRST_SYSCALL = 9
+_GET_ATTRIBUTE = 12
+_LAST_SYSCALL = 21
+# Types of values, as TVM numbers them.
+_NONE, _INT, _BOOL, _FLOAT, _POINTER = 0, 1, 2, 3, 4
+_TENSOR_VIEW, _TEXT, _BYTES = 7, 8, 9
+_SMALL_TEXT, _SMALL_BYTES = 11, 12
+_FIRST_OBJECT, _TEXT_OBJECT, _BYTES_OBJECT, _TENSOR, _LAST_OBJECT = 64, 65, 66, 70, 1 << 16
+# How the value of each type travels: the type that stands before it there.
+_TRAVELS = {
+    **{kind: (kind,) for kind in (_NONE, _INT, _BOOL, _FLOAT, _POINTER)},
+    _TENSOR: (_TENSOR_VIEW, _POINTER),
+    **dict.fromkeys((_SMALL_TEXT, _TEXT_OBJECT), (_TEXT,)),
+    **dict.fromkeys((_SMALL_BYTES, _BYTES_OBJECT), (_BYTES,)),
+}
+# A tensor's data, device, rank and dtype; then its shape and its offset.
+_TENSOR_HEAD = struct.Struct("<QiiiBBH")
+_MOST_RANK = 16
+_MOST_TENSOR_BYTES = 1 << 40
+_MOST_DEVICE_TYPE = 127
+_MOST_DEVICES = 1 << 16
+_DTYPE_CODES = range(18)
+_DTYPE_BITS = (1, 2, 4, 6, 8, 16, 32, 64)
+_MOST_LANES = 64
+# The largest that is no tensor's content: a built kernel.
+MOST_BYTES = 256 << 20
+# A driver's log is longer at times, and nobody reads all of it.
+_MOST_ERROR_BYTES = 64 << 10
+
+
+class WrongReplyError(Exception):
+    """What a server sent is no answer to what it was asked."""
+
+
+def copied_bytes(code: int, length: int, *, asked: int) -> bool:
+    """Return whether a message of that code and length is the `asked` bytes of a tensor, or an
+    error.
+
+    Raises:
+        WrongReplyError: it is neither.
+    """
+    if code == _EXCEPTION:
+        return False
+    if code != _COPY_ACK or length != CODE_BYTES + asked:
+        raise WrongReplyError(
+            f"{asked} bytes of a tensor were asked for, and it sent {length} of kind {code}"
+        )
+    return True
+
+
+def check_length(length: int) -> None:
+    """Refuse a message before there is room for it.
+
+    Raises:
+        WrongReplyError: it is too short for a code, or longer than any answer.
+    """
+    if not CODE_BYTES <= length <= MOST_BYTES:
+        raise WrongReplyError(f"it announced an answer of {length} bytes")
+
+
+def check_reply(request: int, message: bytes) -> bytes:
+    """Return the answer to a request of that code, as TVM may read it: `message` from its code on.
+
+    Raises:
+        WrongReplyError: it is none.
+    """
+    reader = _Reader(message)
+    code = reader.number("<i")
+    if code == _EXCEPTION:
+        return _check_error(reader)
+    if code != _RETURN:
+        raise WrongReplyError(f"it sent a message of kind {code}, where an answer was due")
+    count = reader.number("<i")
+    if request == CALL:
+        fitting = _check_call(reader, count)
+    elif request in (_INIT_SERVER, _COPY_TO_REMOTE):
+        fitting = count == 1 and reader.value((_NONE,))
+    elif request == _GET_ATTRIBUTE:
+        fitting = count == 1 and reader.value((_NONE, _INT, _BOOL, _FLOAT, _TEXT))
+    elif _FIRST_SYSCALL <= request <= _LAST_SYSCALL:
+        fitting = count == 1 and reader.value((_NONE, _POINTER))
+    else:
+        raise WrongReplyError(f"it answered a request of kind {request}, which has no answer")
+    if not fitting:
+        raise WrongReplyError(f"it answered a request of kind {request} by another kind of value")
+    reader.end()
+    return reader.rewritten()
+
+
+def _check_error(reader: _Reader) -> bytes:
+    if reader.number("<i") != 1 or not reader.value((_TEXT,)):
+        raise WrongReplyError("it sent an error without a text")
+    reader.end()
+    text = reader.text[:_MOST_ERROR_BYTES].decode("utf-8", "replace").encode()
+    return struct.pack("<iiiQ", _EXCEPTION, 1, _TEXT, len(text)) + text
+
+
+def _check_call(reader: _Reader, count: int) -> bool:
+    """Return what a function returned: the number of its type, then the value."""
+    if not reader.value((_INT,)):
+        return False
+    kind = reader.integer
+    if kind not in _TRAVELS and not _FIRST_OBJECT <= kind <= _LAST_OBJECT:
+        raise WrongReplyError(f"it returned a value of the type {kind}, which there is not")
+    travels = _TRAVELS.get(kind, (_POINTER,))
+    return count == 1 + len(travels) and all(reader.value((kind,)) for kind in travels)
+
+
+class _Reader:
+    """Reads a message from front to end, and never beyond."""
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+        self._at = 0
+        self.integer = 0
+        """The last whole number that was read."""
+        self.text = b""
+        """The last text that was read."""
+        self._text_at = -1
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack(form, self._take(struct.calcsize(form)))
+        return int(value)
+
+    def value(self, kinds: tuple[int, ...]) -> bool:
+        """Pass over a value; whether it is of one of these kinds."""
+        kind = self.number("<i")
+        if kind not in kinds:
+            return False
+        if kind in (_INT, _BOOL):
+            self.integer = self.number("<q")
+            return kind == _INT or self.integer in (0, 1)
+        if kind in (_FLOAT, _POINTER):
+            self._take(8)
+        elif kind in (_TEXT, _BYTES):
+            length = self.number("<Q")
+            at = self._at
+            content = self._take(length)
+            if kind == _TEXT:
+                self.text, self._text_at = content, at
+        elif kind == _TENSOR_VIEW:
+            self._tensor()
+        return True
+
+    def end(self) -> None:
+        if self._at != len(self._message):
+            raise WrongReplyError(f"{len(self._message) - self._at} bytes follow its answer")
+
+    def rewritten(self) -> bytes:
+        """Return the message; a text in it that is not UTF-8, as names of drivers may be, as one
+        that is.
+
+        A text ends its message, and its length stands before it.
+        """
+        if self._text_at < 0:
+            return self._message
+        try:
+            self.text.decode("utf-8")
+        except UnicodeDecodeError:
+            text = self.text.decode("utf-8", "replace").encode()
+            head = self._message[: self._text_at - LENGTH.size]
+            return head + LENGTH.pack(len(text)) + text
+        return self._message
+
+    def _tensor(self) -> None:
+        head = _TENSOR_HEAD.unpack(self._take(_TENSOR_HEAD.size))
+        _, device_type, device, rank, code, bits, lanes = head
+        if not (0 < device_type <= _MOST_DEVICE_TYPE and 0 <= device < _MOST_DEVICES):
+            raise WrongReplyError(f"it returned a tensor of the device {device_type}:{device}")
+        if code not in _DTYPE_CODES or bits not in _DTYPE_BITS or not 0 < lanes <= _MOST_LANES:
+            raise WrongReplyError(f"it returned a tensor of the type {code}, {bits} x {lanes} bits")
+        if not 0 <= rank <= _MOST_RANK:
+            raise WrongReplyError(f"it returned a tensor of {rank} dimensions")
+        size = bits * lanes
+        for extent in struct.unpack(f"<{rank}q", self._take(8 * rank)):
+            size *= max(extent, 1)
+            if extent < 0 or size > 8 * _MOST_TENSOR_BYTES:
+                raise WrongReplyError(f"it returned a tensor with the extent {extent}")
+        if self.number("<Q") > _MOST_TENSOR_BYTES:
+            raise WrongReplyError("it returned a tensor that begins beyond all memory")
+
+    def _take(self, count: int) -> bytes:
+        if count > len(self._message) - self._at:
+            raise WrongReplyError("its answer ends before it is whole")
+        found = self._message[self._at : self._at + count]
+        self._at += count
+        return found
+
 
 _PIECE_BYTES = 1 << 20
 # Who sends or takes less than that is as good as one that hangs.

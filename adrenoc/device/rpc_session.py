@@ -3,22 +3,111 @@
 The handshake is done; FD is the connected socket, FOLDER takes what the peer uploads, STORE keeps
 it for later sessions (empty for nowhere), BYTES is the length of the longest message, SERVER the
 process of the server.  With `--wait CHANNEL SERVER` everything is loaded first, and the rest comes
-through that socket (`adrenoc.device.standby`).
+through that socket: imports and drivers take seconds, so that a server has such a process waiting
+(`Standby`).
+
+A peer that cannot be served is told the reason, in TVM's own protocol: a connection that is only
+closed says nothing but "Connection reset by peer".
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import socket
+import struct
+import subprocess
 import sys
+import time
 from contextlib import suppress
 
 from adrenoc.base.errors import AdrenocError
-from adrenoc.base.text.printable import printable
-from adrenoc.device.rpc_refusal import refuse
-from adrenoc.device.standby import wait_for_connection
+from adrenoc.base.host.proc import own_module
+from adrenoc.base.text.spelling import printable
+
+# Leads each reason, also where adrenoc/native/src/rpc/rpc_session.cc gives one.
+REFUSED = "The session was not started: "
+# TVM's code of a message that tells an error, and its number for the type of a plain text.
+_EXCEPTION = 5
+_TEXT = 8
+# What the peer sent on its way is taken and dropped for so long: closed before, it would not see
+# the answer.
+_DRAIN_S = 5.0
+
+
+def refuse(connection: socket.socket, reason: str) -> None:
+    """Answer the first request of a peer, with which hands were shaken, by the reason."""
+    text = (REFUSED + reason).encode()
+    body = struct.pack("<iiiQ", _EXCEPTION, 1, _TEXT, len(text)) + text
+    end = time.monotonic() + _DRAIN_S
+    with suppress(OSError):
+        connection.settimeout(_DRAIN_S)
+        connection.sendall(struct.pack("<Q", len(body)) + body)
+        connection.shutdown(socket.SHUT_WR)
+        while time.monotonic() < end and connection.recv(1 << 16):
+            pass
+
+
+def refusal(said: str) -> str:
+    """Return the reason in what TVM raised at the peer's side, or nothing."""
+    _, found, reason = said.partition(REFUSED)
+    return reason.strip() if found else ""
+
+
+_READY_BYTES = 1 << 12
+
+
+class Standby:
+    """A process that has loaded what a session needs, and waits for a connection to serve."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """`quiet`: what drivers print of it goes nowhere."""
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            words = ("--wait", str(number), str(os.getpid()))
+            command = own_module("adrenoc.device.rpc_session", *words)
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(number,),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if quiet else None,
+                start_new_session=True,  # Ctrl-C is for the server
+            )
+
+    def serve(
+        self, connection: int, lock: int, folder: str, store: str, max_message_bytes: int
+    ) -> subprocess.Popen[bytes] | None:
+        """Hand a connection over; the process that serves it, None where it died meanwhile."""
+        words = json.dumps([folder, store, max_message_bytes]).encode()
+        try:
+            socket.send_fds(self._channel, [words], [connection, lock])
+        except OSError:
+            self.close()
+            return None
+        self._channel.close()
+        return self._process if self._process.poll() is None else None
+
+    def close(self) -> None:
+        """End it."""
+        self._channel.close()
+        with suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+
+
+def wait_for_connection(channel: int) -> tuple[int, str, str, int] | None:
+    """Wait in the standby process for a connection: its socket, folder, store and limit, or None
+    where the server has left."""
+    with socket.socket(fileno=channel) as server:
+        words, descriptors, _, _ = socket.recv_fds(server, _READY_BYTES, 2)
+    if not words:
+        return None
+    folder, store, max_message_bytes = json.loads(words)
+    return descriptors[0], folder, store, max_message_bytes
+
 
 _PR_SET_PDEATHSIG = 1
 

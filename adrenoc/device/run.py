@@ -7,30 +7,47 @@ gives (`native/runtime/src/model/model_environment.h`).
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adrenoc.base.errors import BundleError, DeviceError
-from adrenoc.bundle.buckets import fit
+from adrenoc.bundle.buckets import fit, open_buckets
 from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
-from adrenoc.device.compiled_for import compile_again
+from adrenoc.bundle.write_bundle import add_programs
 from adrenoc.device.execute import execute
-from adrenoc.device.failures import device_failure, diagnose
-from adrenoc.device.fit import check_device, check_inputs
+from adrenoc.device.fit import (
+    Chosen,
+    check_device,
+    check_inputs,
+    choose_edition,
+    compile_again,
+    device_failure,
+    diagnose,
+    run_with_edition,
+)
 from adrenoc.device.opencl import pick_device
-from adrenoc.device.place import LocalPlace
-from adrenoc.device.result import Progress, RunOptions, RunResult, Times
+from adrenoc.device.place import LocalPlace, Place, start_build
+from adrenoc.device.remote import RemoteAddress, remote_place
+from adrenoc.device.result import (
+    ProgramOptions,
+    ProgramReport,
+    Progress,
+    RunOptions,
+    RunResult,
+    Times,
+    ms_since,
+)
 from adrenoc.target.system import runs_here
 
 if TYPE_CHECKING:
@@ -186,16 +203,16 @@ def run_on_cpu(
     """
     begin = time.perf_counter()
     model = _CpuModel(bundle, options.threads or min(os.cpu_count() or 1, MOST_THREADS))
-    load_ms = _since(begin)
+    load_ms = ms_since(begin)
     manifest = bundle.manifest
     begin = time.perf_counter()
     outputs = model.compute([inputs[spec.name] for spec in manifest.inputs])
-    first_ms, warm_ms = _since(begin), []
+    first_ms, warm_ms = ms_since(begin), []
     for number in range(options.warmup + options.repeat):
         begin = time.perf_counter()
         outputs = model.compute([inputs[spec.name] for spec in manifest.inputs])
         if number >= options.warmup:
-            warm_ms.append(_since(begin))
+            warm_ms.append(ms_since(begin))
     model.close()
     names = [spec.name for spec in manifest.outputs]
     counted = f"{model.threads} thread{'s' * (model.threads > 1)}"
@@ -208,10 +225,6 @@ def run_on_cpu(
             f"computed on the CPU, on {counted}, by the code that the bundle carries: {reason}",
         ),
     )
-
-
-def _since(begin: float) -> float:
-    return (time.perf_counter() - begin) * 1000
 
 
 class _CpuModel:
@@ -329,3 +342,85 @@ def _unusable(bundle: Bundle, why: str) -> BundleError:
     return BundleError(
         f"{CPU_LIBRARY} of {bundle.path} cannot compute: {why}", hint="compile the model again"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmed:
+    """What was built for which device; `embedded` are the files that were put into the bundle.
+
+    `notes` tell which kernels were built, where the bundle has some for several GPUs.
+    """
+
+    device: str
+    driver: str
+    build_ms: float
+    programs: ProgramReport
+    embedded: tuple[str, ...] = ()
+    embedded_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def warm(
+    bundle: Bundle,
+    *,
+    device: str,
+    address: RemoteAddress | None,
+    programs: ProgramOptions,
+    embed: bool,
+) -> Warmed:
+    """Build the kernels of `bundle` that the device runs, and keep them where `programs` says.
+
+    These are of each of its buckets, in the edition of that device.
+
+    The device is one of this machine, or of the server at `address`.
+
+    With `embed` they are put into the bundle too: it then starts without a compiler on every device
+    of that name with that driver.
+
+    Raises:
+        RemoteError, BundleError, DeviceError, OutputError: see `run_bundle`, `run_remote` and
+            `add_programs`.
+    """
+    with ExitStack() as stack:
+        place: Place
+        if address is None:
+            place = stack.enter_context(local_place(bundle, device))
+        else:
+            place = stack.enter_context(remote_place(bundle, address, device))
+        started = time.perf_counter()
+        report = ProgramReport()
+        modules = []
+        chosen = choose_edition(bundle, place.facts)
+        for bucket in open_buckets(chosen.bundle):
+            modules.append(place.load(bucket))
+            with start_build(place, bucket, modules[-1], programs) as wait_for_kernels:
+                built = wait_for_kernels()
+            report = report if built is None else report.plus(built)
+        build_ms = ms_since(started)
+        files: dict[str, bytes] = {}
+        for module in modules if embed else ():
+            files |= _files(place, module)
+    if files:
+        add_programs(bundle, files)
+    return Warmed(
+        device=str(place.facts["name"]),
+        driver=str(place.facts["driver"]),
+        build_ms=build_ms,
+        programs=report,
+        notes=chosen.notes,
+        embedded=tuple(files),
+        embedded_bytes=sum(len(content) for content in files.values()),
+    )
+
+
+def _files(place: Place, module: object) -> dict[str, bytes]:
+    """Return the built kernels of a module, as files by name."""
+    names = place.function("adrenoc.opencl.program_names")
+    content = place.function("adrenoc.opencl.program_file")
+    if names is None or content is None:
+        raise DeviceError(
+            "the runtime there cannot give its kernels away: it is an older one",
+            hint="start `adrenoc runtime serve` or `adrenoc_rpc` of this version there",
+        )
+    found = json.loads(names(module, place.number))
+    return {name: bytes(content(module, place.number, name)) for name in found}

@@ -25,8 +25,7 @@ from adrenoc.base.files.temporary import temporary_name
 from adrenoc.base.host.proc import own_module
 from adrenoc.base.reporter import Reporter
 from adrenoc.device.greeting import Greetings, Peer
-from adrenoc.device.rpc_refusal import refuse
-from adrenoc.device.standby import Standby
+from adrenoc.device.rpc_session import Standby, refuse
 from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 
 # How often one that waits for peers, or for the end of a session, looks at other things.

@@ -23,13 +23,14 @@ def import_model(
     recurrent: Sequence[tuple[str, str]] = (),
     fixed: Sequence[tuple[str, str]] = (),
     signature: str = "",
+    digested: bool = True,
 ) -> Imported:
     """Import the ONNX or TFLite model at `path`; `shapes` fixes its dynamic dimensions.
 
     `states` are inputs, each with the output that it is in the next run; `caches` those of a
     decoder, whose past grows from run to run in the file and is made memory of fixed rows.
     `fixed` are inputs that are constants, each with its value as `--fix` has it; `signature`
-    names one of a TFLite file that has several.
+    names one of a TFLite file that has several.  Without `digested` there is no `model_sha256`.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
@@ -41,7 +42,7 @@ def import_model(
 
     from adrenoc.importers.index_bounds import find_bounds
 
-    files = find_model_files(path)
+    files = replace(find_model_files(path), digested=digested)
     entry: dict[str, Any] = {"fixed": fixed, "signature": signature}
     if files.format == "tflite":
         from adrenoc.importers.tflite.importer import import_tflite

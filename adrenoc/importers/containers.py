@@ -19,8 +19,7 @@ from typing import Any, BinaryIO
 import flatbuffers
 
 from adrenoc.base.errors import ModelFormatError
-from adrenoc.base.text.printable import printable
-from adrenoc.base.text.spelling import list_first, quote_word
+from adrenoc.base.text.spelling import list_first, printable, quote_word
 from adrenoc.importers.onnx_wire import WireError, read_varint, walk_fields
 
 LITERTLM, ZIP = b"LITERTLM", b"PK\x03\x04"

@@ -16,11 +16,10 @@ from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.decoder_names import EMBEDDINGS, LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.importers.chat_settings import GENERATION_CONFIG
-from adrenoc.importers.decoder_spec import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec
 from adrenoc.importers.formats import ModelFiles, find_model_files
 from adrenoc.importers.model_folders import find_beside
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
-from adrenoc.importers.states import names_of_next
+from adrenoc.importers.states import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec, names_of_next
 
 MAKERS_CONFIG = "config.json"
 """What optimum writes beside it: the configuration of the model's makers."""
@@ -76,9 +75,9 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         raise ModelFormatError(
             f"{model} is a decoder that takes embeddings ('{EMBEDDINGS}') in place of tokens, as "
             "the text part of a vision-language model: no token can be fed to its next step",
-            hint=f"export the text model with its embedding, so that it takes '{TOKENS}' "
-            "(onnxruntime-genai's builder without exclude_embeds, optimum's "
-            "text-generation-with-past), or compile one step as it is by --shape for every input",
+            hint="put embed_tokens.onnx, which looks them up, beside it; or export the text model "
+            f"so that it takes '{TOKENS}' (onnxruntime-genai's builder without exclude_embeds), or "
+            "compile one step as it is by --shape for every input",
         )
     if TOKENS not in inputs or LOGITS not in outputs:
         return None
@@ -144,8 +143,7 @@ def _count_streams(signature: Signature) -> int:
 
 
 def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:
-    from adrenoc.importers.tflite.decoder.form import decoder_form
-    from adrenoc.importers.tflite.decoder.roles import is_decoder
+    from adrenoc.importers.tflite.decoder.roles import decoder_form, is_decoder
     from adrenoc.importers.tflite.file import read_tflite
 
     try:
@@ -244,6 +242,8 @@ def _said_beside(
         try:
             whole = read_json(read_plain(path))
             said = (whole["model"] if name == GENAI_CONFIG else whole).get(key)
+            if said is None:  # of a model of pictures and text
+                said = whole.get("text_config", {}).get(key)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None, name
         if said is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import OptionError
 from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 from adrenoc.importers.signature import Port, read_signature
+from adrenoc.ir.options import Shapes
 
 Fixed = tuple[tuple[str, str], ...]
 """(input, value as it was written)."""
@@ -33,21 +35,27 @@ def parse_fixed(text: str) -> tuple[str, str]:
     return name, value
 
 
-def read_fixed_inputs(model: Path, fixed: Fixed, signature: str = "") -> dict[str, np.ndarray]:
+def read_fixed_inputs(
+    model: Path, fixed: Fixed, signature: str = "", shapes: Shapes = ()
+) -> dict[str, np.ndarray]:
     """Return the arrays of inputs of a model file that are fixed, by name: a bundle takes them no
-    more.
+    more.  `shapes` are those that options give to inputs.
 
     Raises:
         OptionError: the model has no such input, or that takes no such value.
     """
-    return fill_ports(read_signature(model, signature).inputs, fixed) if fixed else {}
+    if not fixed:
+        return {}
+    return fill_ports(read_signature(model, signature).inputs, fixed, dict(shapes))
 
 
-def fill_ports(ports: Iterable[Port], fixed: Fixed) -> dict[str, np.ndarray]:
+def fill_ports(
+    ports: Iterable[Port], fixed: Fixed, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, np.ndarray]:
     """Return the arrays of `fixed` inputs, of the dtypes and extents that their ports have.
 
-    One value fills all of an input; axes that are open have one element, or as many as there are
-    values.
+    One value fills all of an input; axes that are open have the extents of `shapes`, else one
+    element, or as many as there are values.
 
     Raises:
         OptionError: there is no such input, it is named twice, or it takes no such value.
@@ -67,7 +75,8 @@ def fill_ports(ports: Iterable[Port], fixed: Fixed) -> dict[str, np.ndarray]:
                 f"--fix names the input '{name}' twice; expected once",
                 hint="give each input one value",
             )
-        found[name] = _fill(known[name], text)
+        port = known[name]
+        found[name] = _fill(replace(port, axes=shapes.get(name, port.axes)), text)
     return found
 
 

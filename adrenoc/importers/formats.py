@@ -1,6 +1,8 @@
 """Tells model formats apart by content, and names the files that make up a model.
 
 Imports neither TVM nor onnx: the compile cache calls this before anything heavy is loaded.
+
+What files are that are neither ONNX nor TFLite, and how to come to one that is.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from adrenoc.base.errors import ModelFormatError, ModelNotFoundError
-from adrenoc.base.files.read import open_plain, sha256_file
+from adrenoc.base.files.read import open_plain
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
 from adrenoc.importers.containers import is_container, read_contents
-from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
-from adrenoc.importers.other_formats import EXPORT_AGAIN, describe_other, hint_at_other
+from adrenoc.importers.model_folders import find_embedding
+from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, input_names, outline
 
 _TFLITE_MAGIC = b"TFL3"
 _ORT_MAGIC = b"ORTM"
@@ -59,7 +62,9 @@ class ModelFiles:
     `data` is what its tensors name of the other files, in order, each byte once; `spans` are the
     tensors' own parts of that.  `part` is where the model lies in a container, whose `tokenizer`,
     as it is stored, may lie beside it, and which may say the tokens that end a text (`ends`) and
-    the model's checksum (`crc32`, else 0).
+    the model's checksum (`crc32`, else 0).  `embedding` is the model beside it, whose files are
+    among `paths`, that looks up what it takes in place of tokens.  Who needs no digest of what is
+    read saves its time (`digested`).
     """
 
     format: str
@@ -70,11 +75,14 @@ class ModelFiles:
     tokenizer: DataRange | None = None
     ends: tuple[int, ...] = ()
     crc32: int = 0
+    embedding: ModelFiles | None = None
+    digested: bool = True
 
     def sha256(self) -> str:
         """Digest of the model's file and of what its tensors name of others, in order.
 
-        What else lies in a data file is not read: it may be as long as a disk.
+        Of a file that is all of the model it is the file's own SHA-256.  What else lies in a data
+        file is not read: it may be as long as a disk.
         """
         digest = hashlib.sha256()
         model = self.paths[0]
@@ -87,12 +95,13 @@ class ModelFiles:
                 while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
                     digest.update(chunk)
                     left -= len(chunk)
-        return digest.hexdigest()
+        own = digest.hexdigest()
+        return own if self.embedding is None else join_digests(own, self.embedding.sha256())
 
-    def file_sha256(self) -> str:
-        """SHA-256 of the model's file; empty where it is not the model, no more and no less."""
-        is_whole = len(self.paths) == 1 and self.part is None
-        return sha256_file(self.paths[0]) if is_whole else ""
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model's file is the model, no more and no less."""
+        return len(self.paths) == 1 and self.part is None and not self.data
 
     def read(self) -> tuple[bytes, str]:
         """Return the model's own file, and the digest (`sha256`) of all that was read for it."""
@@ -107,7 +116,8 @@ class ModelFiles:
         return content, sha256
 
     def read_parts(self, begin: Callable[[OwnBytes], TakeData]) -> str:
-        """Read all parts, each once, and return their digest (`sha256`).
+        """Read all parts, each once, and return their digest (`sha256`), the embedding's left out;
+        nothing where it is not `digested`.
 
         `begin` reads the model's own file and gives what takes the bytes of each of `spans`.  So
         what is digested is what is compiled, whoever writes to the files meanwhile.
@@ -119,7 +129,7 @@ class ModelFiles:
         with _open_file(model) as file:
             whole = DataRange(path=model, offset=0, length=os.fstat(file.fileno()).st_size)
             own = self.part or whole
-            digest = hashlib.sha256(self._head(own))
+            digest = hashlib.sha256(self._head(own)) if self.digested else _NoDigest()
             _go_to(file, own.offset)
             left = OwnBytes(file, own.length, digest, sums=bool(self.crc32))
             take = begin(left)
@@ -142,8 +152,21 @@ class ModelFiles:
 
     def _head(self, part: DataRange) -> bytes:
         # Names do not change what a model computes; numbers keep two ranges from being read as one.
+        if self.is_whole:
+            return b""
         begin = f"{part.offset}:" if part.offset else ""
         return f"{self.paths.index(part.path)}:{begin}{part.length}\n".encode()
+
+
+class _NoDigest:
+    """What takes the place of a digest that nobody asks for."""
+
+    def update(self, data: bytes) -> None:
+        """Do nothing."""
+
+    def hexdigest(self) -> str:
+        """Return an empty text."""
+        return ""
 
 
 class OwnBytes:
@@ -151,7 +174,7 @@ class OwnBytes:
     where it `sums` for the CRC-32."""
 
     def __init__(
-        self, file: BinaryIO, size: int, digest: hashlib._Hash, *, sums: bool = False
+        self, file: BinaryIO, size: int, digest: hashlib._Hash | _NoDigest, *, sums: bool = False
     ) -> None:
         self.left = size
         self.crc32 = 0
@@ -174,6 +197,11 @@ class OwnBytes:
         if self._sums:
             self.crc32 = zlib.crc32(data, self.crc32)
         return data
+
+
+def join_digests(own: str, embedding: str) -> str:
+    """Return the digest of a decoder with its embedding, of the digest of each."""
+    return hashlib.sha256(f"{own}{embedding}".encode()).hexdigest()
 
 
 TakeData = Callable[[DataRange, bytes], None]
@@ -209,7 +237,7 @@ def find_model_files(path: Path) -> ModelFiles:
         found = outline(path)
     except WireError as error:
         raise ModelFormatError(
-            describe_other(path, head, str(error)), hint=hint_at_other(path)
+            _describe_other(path, head, str(error)), hint=_hint_at_other(path)
         ) from error
     except RecursionError:
         raise ModelFormatError(
@@ -221,7 +249,7 @@ def find_model_files(path: Path) -> ModelFiles:
         ) from error
     if not found.has_graph:
         raise ModelFormatError(
-            describe_other(path, head, "it holds no graph"), hint=hint_at_other(path)
+            _describe_other(path, head, "it holds no graph"), hint=_hint_at_other(path)
         )
     places = {name: _external(path, name) for name in sorted({e.file for e in found.external})}
     spans = {
@@ -230,12 +258,25 @@ def find_model_files(path: Path) -> ModelFiles:
     data = tuple(_data_of(path, found.external, places))
     _refuse_repeats(path, sum(e.length for e in found.external), sum(d.length for d in data))
     _refuse_holes(path, data)
+    beside = find_embedding(path)
+    embedding = None if beside is None or not _takes_rows(path) else find_model_files(beside)
+    others = () if embedding is None else embedding.paths
     return ModelFiles(
         format="onnx",
-        paths=(path, *places.values()),
+        paths=(path, *places.values(), *others),
         data=data,
         spans=tuple(sorted(spans, key=_order)),
+        embedding=embedding,
     )
+
+
+def _takes_rows(path: Path) -> bool:
+    """Return whether an ONNX model takes embeddings in place of tokens."""
+    try:
+        names = input_names(path)
+    except (WireError, TooManyNodesError):  # the importer says what is wrong
+        return False
+    return EMBEDDINGS in names and TOKENS not in names
 
 
 def is_ort(head: bytes) -> bool:
@@ -435,3 +476,40 @@ def _external(model: Path, name: str) -> Path:
             hint=f"put '{name}' itself into {model.parent}",
         )
     return data
+
+
+EXPORT_AGAIN = "export or download the model again"
+"""What to do about a damaged model."""
+
+_GGUF_MAGIC = b"GGUF"
+
+
+def _describe_other(path: Path, head: bytes, why: str) -> str:
+    """Return what a file is by its first bytes; `why` it is no model, where these tell nothing."""
+    if head.startswith(b"version https://git-lfs"):
+        return f"{path} is a Git LFS pointer, not the model itself"
+    if head[:4] == _GGUF_MAGIC:
+        return f"{path} is GGUF: weights for llama.cpp, without a graph; expected ONNX or TFLite"
+    if path.suffix == ".safetensors":
+        return f"{path} is safetensors: weights without a graph; expected ONNX or TFLite"
+    if head[:2] == b"PK":
+        return f"{path} is a zip archive (a PyTorch checkpoint?); expected ONNX or TFLite"
+    text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
+    if text:
+        start = head[:40].decode("utf-8", "replace").splitlines()[0] if head.strip() else ""
+        return f"{path} is a text file (it starts with '{start}'); expected ONNX or TFLite"
+    return f"{path} is neither a whole ONNX file nor a TFLite file: {why}"
+
+
+def _hint_at_other(path: Path) -> str:
+    """Return what to do about a file by its name."""
+    suffix = path.suffix.lower()
+    if suffix in (".gguf", ".safetensors"):
+        return (
+            "export the checkpoint that it comes from: optimum-cli export onnx --model NAME FOLDER"
+        )
+    if suffix in (".pt", ".pth", ".ckpt"):
+        return "export it first: torch.onnx.export(model, inputs, 'model.onnx')"
+    if suffix in (".pb", ".h5", ".keras"):
+        return "convert it first: tf.lite.TFLiteConverter"
+    return f"{EXPORT_AGAIN}; `git lfs pull` if it comes from a repository"

@@ -1,11 +1,13 @@
-"""What every importer returns."""
+"""What every importer returns, how much it may make of little, and how it quotes frontends."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adrenoc.base.decision import Decision
+from adrenoc.base.refused import RefusedError
 from adrenoc.bundle.manifest import TensorSpec
 
 if TYPE_CHECKING:
@@ -44,3 +46,66 @@ class Imported:
         if tensor not in self.nodes and whole in self.nodes:
             return f"{self.nodes[whole]} ({part})"
         return self.nodes.get(tensor, "")
+
+
+MOST_GROWN = 2**24
+"""Elements, 128 MiB of int64: a file says in a few bytes that zeros fill all memory."""
+
+
+def check_grown(count: int) -> None:
+    """Check that a constant which a few numbers of the file describe is not out of measure.
+
+    Raises:
+        RefusedError: it is.
+    """
+    if count > MOST_GROWN:
+        raise RefusedError(too_much(count))
+
+
+def too_much(count: float) -> str:
+    """Return why a constant of `count` elements is refused."""
+    return f"it makes {count:.0f} constant elements, expected up to {MOST_GROWN}"
+
+
+_OPERATOR = "ir.Op("
+
+# There is no common class: a frontend that meets an attribute or a form that it does not know
+# fails with whatever Python or TVM raises there.
+CONVERTER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RefusedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def quote(error: Exception) -> str:
+    """One line of the message: TVM prints IR around the reason, and a traceback above it."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    lines = [_name_operators(line) for line in lines]
+    reasons = [line for line in lines if "must" in line or "failed" in line or "support" in line]
+    return (reasons or lines or [type(error).__name__])[-1]
+
+
+def _name_operators(line: str) -> str:
+    """Return the line with an operator's name in place of all that TVM prints of one."""
+    while (start := line.find(_OPERATOR)) >= 0:
+        end = _closing(line, start + len(_OPERATOR))
+        name = re.search(r'\bname="([^"]*)"', line[start:end])
+        line = line[:start] + (name.group(1) if name else "an operator") + line[end:]
+    return line
+
+
+def _closing(line: str, inside: int) -> int:
+    """Return the place behind the bracket that closes one, of which `inside` is the first place
+    within."""
+    depth = 1
+    for at in range(inside, len(line)):
+        depth += {"(": 1, ")": -1}.get(line[at], 0)
+        if not depth:
+            return at + 1
+    return len(line)

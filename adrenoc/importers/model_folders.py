@@ -2,6 +2,9 @@
 
 FOLDER/config.json, tokenizer.json, preprocessor_config.json
 FOLDER/onnx/model.onnx, model_fp16.onnx, model_q4.onnx
+
+A vision-language model is in parts: onnx/embed_tokens*.onnx looks tokens up, decoder_model_merged*
+or decoder* takes what it gives.
 """
 
 from __future__ import annotations
@@ -12,19 +15,22 @@ from pathlib import Path
 from adrenoc.base.errors import ModelNotFoundError, OptionError
 from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 
-ENDINGS = {
-    "fp32": "",
-    "fp16": "_fp16",
-    "int8": "_int8",
-    "uint8": "_uint8",
-    "q8": "_quantized",
-    "q4": "_q4",
-    "q4f16": "_q4f16",
-    "bnb4": "_bnb4",
+_ENDINGS = {
+    "_fp16": "fp16",
+    "_int8": "int8",
+    "_uint8": "uint8",
+    "_quantized": "q8",
+    "_q8": "q8",
+    "_q4": "q4",
+    "_q4f16": "q4f16",
+    "_bnb4": "bnb4",
 }
-"""What is asked for -> how the name of its file ends."""
+"""How the name of a file ends -> what is asked for."""
 _EXPORTS = "onnx"
 _MODEL = "model"
+_EMBEDDING = "embed_tokens"
+_DECODERS = ("decoder_model_merged", "decoder")
+"""What is meant of a folder whose models are parts of one."""
 _SUFFIXES = (".onnx", ".ort", ".tflite")
 
 
@@ -39,6 +45,20 @@ def find_beside(model: Path, name: str) -> Path | None:
     """Return the file of this name beside a model, or one folder up; None where there is none."""
     places = (folder / name for folder in folders_beside(model))
     return next((place for place in places if place.is_file()), None)
+
+
+def find_embedding(model: Path) -> Path | None:
+    """Return the model beside a decoder that looks its tokens up; None where there is none.
+
+    Of several it is the one of the decoder's numbers, else of the most precise.
+    """
+    base, own = _split(model.stem)
+    if base == _EMBEDDING:
+        return None
+    files = sorted(model.parent.glob(f"{_EMBEDDING}*.onnx"))
+    split = ((_split(file.stem), file) for file in files)
+    kinds = {kind: file for (name, kind), file in split if name == _EMBEDDING}
+    return next((kinds[one] for one in (own, "fp32", "fp16", *kinds) if one in kinds), None)
 
 
 def choose_model(path: Path, dtype: str = "") -> Path:
@@ -68,13 +88,15 @@ def choose_model(path: Path, dtype: str = "") -> Path:
     for file in found:
         base, kind = _split(file.stem)
         models.setdefault(base, {})[kind] = file
-    if len(models) > 1 and _MODEL not in models:
+    parts = _DECODERS if _EMBEDDING in models else ()
+    usual = next((name for name in (_MODEL, *parts) if name in models), "")
+    if len(models) > 1 and not usual:
         listed = list_first((file.name for file in found), between=", ")
         raise OptionError(
             f"{folder} holds {len(models)} models: {listed}; expected one, or one called {_MODEL}",
             hint=f"name one: adrenoc compile {quote_word(found[0])}",
         )
-    kinds = models.get(_MODEL) or next(iter(models.values()))
+    kinds = models.get(usual) or next(iter(models.values()))
     return _choose(folder, kinds, dtype)
 
 
@@ -100,7 +122,7 @@ def _choose(folder: Path, kinds: dict[str, Path], dtype: str) -> Path:
 
 def _split(stem: str) -> tuple[str, str]:
     """The model's name, and of which numbers it is."""
-    for kind, ending in ENDINGS.items():
-        if ending and stem.endswith(ending):
+    for ending, kind in _ENDINGS.items():
+        if stem.endswith(ending):
             return stem.removesuffix(ending), kind
     return stem, "fp32"

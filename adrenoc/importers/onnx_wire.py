@@ -26,6 +26,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_IR_VERSION, _MODEL_GRAPH, _MODEL_FUNCTIONS = 1, 7, 25
 _FUNCTION_NODE = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 1, 5, 11, 12
+_PORT_NAME = 1
 _NODE_ATTRIBUTE = 5
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
 _TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 13
@@ -146,6 +147,21 @@ def graph_ports(path: Path) -> GraphPorts:
         TooManyNodesError: nothing could be made of the model.
     """
     return _read_view(path, _ports_of, _ports_once)
+
+
+def input_names(path: Path) -> set[str]:
+    """Return the names of the inputs of the graph in the file at `path`.
+
+    Raises:
+        WireError, TooManyNodesError: see `graph_ports`.
+    """
+    found = _Found()
+    return {
+        port[first:last].decode("utf-8", "replace")
+        for port in graph_ports(path).inputs
+        for number, first, last in found.fields(port, 0, len(port))
+        if number == _PORT_NAME and first >= 0
+    }
 
 
 def _ports_of(view: View) -> GraphPorts:

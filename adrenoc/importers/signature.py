@@ -1,4 +1,7 @@
-"""What a model file says of its inputs and outputs: names, axes, dtypes; loads no TVM."""
+"""What a model file says of its inputs and outputs: names, axes, dtypes; loads no TVM.
+
+How a model file is entered: with which settings, and by which of its signatures.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import ModelFormatError, OptionError
 from adrenoc.base.files.read import open_plain
+from adrenoc.bundle.decoder_names import EMBEDDINGS, PAST_BRANCH, TOKENS
 from adrenoc.importers.formats import find_model_files, is_ort
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, graph_ports
 
 if TYPE_CHECKING:
     from adrenoc.importers.tflite.file import TensorInfo
+
 
 Extent = int | str | None
 """The extent of an axis: fixed, by a name that several share, or not said."""
@@ -47,6 +52,9 @@ class Signature:
         return self if len(kept) == len(self.inputs) else replace(self, inputs=kept)
 
 
+_ANY_TOKENS = Port(name=TOKENS, axes=None, dtype="int64")
+"""Of an embedding that takes something else, which the importer says."""
+
 UNKNOWN = Signature(inputs=(), outputs=())
 """The signature of a damaged model, of which the importer says what is wrong."""
 
@@ -63,12 +71,16 @@ def read_signature(model: Path, key: str = "") -> Signature:
         if key:
             raise OptionError(
                 f"the signature {key} is of TFLite files; {model} is ONNX, and has one graph",
-                hint="leave signature= out",
+                hint="leave --signature out",
             )
-        return _of_onnx(files.paths[0])
+        own = _of_onnx(files.paths[0])
+        if files.embedding is None:
+            return own
+        looked_up = _of_onnx(files.embedding.paths[0]).inputs
+        tokens = next((port for port in looked_up if port.name == TOKENS), _ANY_TOKENS)
+        return replace(own, inputs=tuple(_as_tokens(port, tokens) for port in own.inputs))
     from adrenoc.importers.tflite.file import read_tflite
-    from adrenoc.importers.tflite.signatures import take_signature
-    from adrenoc.importers.tflite.variables import lift_variables
+    from adrenoc.importers.tflite.variables import lift_variables, take_signature
 
     try:
         file = read_tflite(files.paths[0], files.read()[0])
@@ -81,6 +93,12 @@ def read_signature(model: Path, key: str = "") -> Signature:
         outputs=tuple(port_of(main.tensors[i]) for i in main.outputs),
         variables=lifted.states,
     )
+
+
+def _as_tokens(port: Port, tokens: Port) -> Port:
+    """Return the tokens of which embeddings are looked up, and any other port as it is."""
+    is_looked_up = port.name == EMBEDDINGS
+    return replace(tokens, axes=(port.axes or ())[:2]) if is_looked_up else port
 
 
 def list_signatures(model: Path) -> tuple[str, ...]:
@@ -167,3 +185,25 @@ def _dtype(element: int) -> str:
     if element not in known:
         return ""
     return str(helper.tensor_dtype_to_np_dtype(element))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Inputs that are `fixed` to values, and the `signature` of a TFLite file that has several."""
+
+    fixed: tuple[tuple[str, str], ...] = ()
+    signature: str = ""
+
+    @property
+    def leaves_decoder(self) -> bool:
+        """Whether it is another way into a file than that of a decoder with a past."""
+        branch = dict(self.fixed).get(PAST_BRANCH, "")
+        return bool(self.signature) or branch.lower() in ("false", "0")
+
+    def options(self) -> dict[str, Any]:
+        """Return what options say of it; None is what they leave."""
+        return {"fixed": self.fixed or None, "signature": self.signature or None}
+
+
+AS_IT_IS = Entry()
+"""Nothing is fixed, and the first graph is taken."""

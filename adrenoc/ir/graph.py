@@ -4,6 +4,10 @@ Relax carries the program in and out; in between, every pass of the texture pipe
 makes a tensor and who reads it, and that is what this view answers.  A node is either an
 operator whose attributes the plan needs (`conv2d`, `matmul`, ...), or it has a `Body`: the
 scalar expression that TVM's legalisation gives for one element of its output.
+
+A node's `op` is a kind that no operator's record describes, what is done without a kernel and
+joins, or the name of an `Operator`.  Passes ask the node (`Node.is_on_cpu`, `Node.has_kernel` and
+their like), not for these names.
 """
 
 from __future__ import annotations
@@ -15,14 +19,133 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from tvm_ffi.structural import structural_map
 
-from adrenoc.base.text.amounts import dims
-from adrenoc.base.tvmapi import Expr
-from adrenoc.ir.body import Body
-from adrenoc.ir.layout import Extents, Layout
-from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU, NO_KERNEL, TO_CPU, TO_GPU
-from adrenoc.ir.operand import Memory, OperandSpec, Window
-from adrenoc.ir.precision import AS_OPTIONS, Precision
+from adrenoc.base.text.spelling import dims
+from adrenoc.base.tvmapi import Expr, tvm
+from adrenoc.ir.layout import Extents, Layout, Memory, OperandSpec, Window
+
+
+def find_loaded_buffers(expr: Expr) -> list[Any]:
+    """Return the buffers that an expression reads, each once, in order of appearance."""
+    found: list[Any] = []
+
+    def note(load: Any) -> Any:
+        if not any(load.source.same_as(b) for b in found):
+            found.append(load.source)
+        return load
+
+    structural_map(expr, (tvm.ir.TensorLoad, note))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Body:
+    """One element of a node's output, as a TIR expression.
+
+    `axes` are the variables of the logical output index.  A load from a buffer of `sources`
+    reads that tensor of the graph.  With `reduced` axes the value is folded over them, starting
+    from `init`: a load from `accumulator` stands for what was folded so far.
+    """
+
+    axes: tuple[Expr, ...]
+    value: Expr
+    sources: Mapping[Any, str]
+    reduced: tuple[tuple[Expr, int], ...] = ()
+    init: Expr | None = None
+    accumulator: Any = None
+
+    def source_of(self, buffer: Any) -> str | None:
+        """Return the tensor that is read through a buffer; None of one that is none of the
+        sources."""
+        return next((name for b, name in self.sources.items() if b.same_as(buffer)), None)
+
+    @property
+    def term(self) -> Any:
+        """What a fold adds up, multiplies or picks among; of others the value itself."""
+        sides = (getattr(self.value, "a", None), getattr(self.value, "b", None))
+        for one, other in (sides, sides[::-1]):
+            if isinstance(one, tvm.ir.TensorLoad) and one.source.same_as(self.accumulator):
+                return other
+        return self.value
+
+    def drop_unread(self) -> Body:
+        """Drop the sources that the value does not read."""
+        used = find_loaded_buffers(self.value)
+        read = {b: n for b, n in self.sources.items() if any(b.same_as(u) for u in used)}
+        return replace(self, sources=read)
+
+    def name_of(self, load: Any) -> str:
+        """Return the tensor that a load of the value reads.
+
+        Raises:
+            KeyError: it reads none of the sources, but what was folded so far.
+        """
+        name = self.source_of(load.source)
+        if name is None:
+            raise KeyError(f"{load} reads no tensor of the graph")
+        return name
+
+
+CPU = "cpu"
+"""A function of the CPU; it has one output, and its `func` takes the inputs, then the output."""
+
+TO_CPU = "to_cpu"
+"""A copy from the GPU's memory, row-major, to the CPU's."""
+
+TO_GPU = "to_gpu"
+"""A copy back."""
+
+CLML = "clml"
+"""A region of OpenCL ML; `attrs` hold its `symbol` and its `results`, the first one its output."""
+
+ALLOC = "alloc"
+"""Memory that a region will write."""
+
+CONCAT = "concat"
+"""A concatenation that no other map was fused with, for it may need no kernel."""
+
+NO_KERNEL = frozenset((CPU, TO_CPU, TO_GPU, CLML, ALLOC))
+"""What no family has a kernel for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """What one tensor asks for; each kernel asks about what it makes, and about what it reads."""
+
+    float32: bool = False
+    """Computed and stored in float32."""
+    rounded: bool = False
+    """Whole numbers that are rounded to: computed in float32, stored as the options say."""
+    wide_sums: bool = False
+    """Computed in float32 and stored as the options say, for later layers hand on its errors."""
+    low: int | None = None
+    """The number that a byte of zero stands for where the tensor is to be stored as bytes; None
+    where it is not."""
+
+    @property
+    def is_special(self) -> bool:
+        """Whether another kernel than the usual one would compute other numbers."""
+        return self.float32 or self.rounded
+
+    @property
+    def computes_in_float32(self) -> bool:
+        """Whether it is computed in float32, however it is stored."""
+        return self.float32 or self.rounded or self.wide_sums
+
+    def __str__(self) -> str:
+        said = {
+            "float32": self.float32,
+            "rounded to integers": self.rounded,
+            "sums in float32": self.wide_sums,
+            f"bytes from {self.low} on": self.low is not None,
+        }
+        return ", ".join(words for words, holds in said.items() if holds) or "as the options say"
+
+
+AS_OPTIONS = Precision()
+"""The precision of a tensor that asks for nothing."""
+
 
 PROLOGUE_SHAPE = "prologue_shape"
 """Attribute of a node: the shape of what its prologue makes, if not that of its first input."""

@@ -1,4 +1,4 @@
-"""Where each element of a tensor lies in a texture: pure arithmetic, no TVM.
+"""Where each element of a tensor, or of a packed constant, lies: pure arithmetic, no TVM.
 
 Every tensor that the GPU holds in blocks of four channels has the physical shape
 `[layers, rows, cols, 4]`: one RGBA texel per (layer, row, col) of an image2d_array, or four
@@ -9,15 +9,20 @@ Since a layout names roles and not positions, an NHWC tensor and its NCHW transp
 same bits: transposes between the two cost nothing and need no kernel.
 
 Padding lanes (channels of the last block beyond C) always hold zero.
+
+Packing only moves elements.  Where each of them lies is a sum of places, one for each axis of what
+was packed, and a place is a sum over digits of the index: a few numbers tell it of all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
+
+import numpy as np
 
 FLOAT_BYTES = 4
 LANES = 4
@@ -164,3 +169,181 @@ def channel_at(channel: int, rank: int) -> Layout:
 def bytes_of(physical: Sequence[int], bits: int) -> int:
     """Bytes of a tensor of this physical shape with elements of `bits` bits."""
     return math.prod(physical) * bits // 8
+
+
+GLOBAL = "global"
+TEXTURE = "global.texture"
+POOL = "global.pool"
+"""Memory scopes, in TVM's terms; the last is of a buffer that images are made from."""
+
+
+WORDS = 4
+"""Words of four channels that one 16-byte read of bytes gives."""
+
+
+class Memory(str, Enum):
+    """The kinds of memory that a tensor can live in."""
+
+    TEXTURE = "texture"
+    """Blocks of four channels as the texels of an image2d_array."""
+
+    BLOCKED = "blocked"
+    """The same blocks in a buffer."""
+
+    BYTES = "bytes"
+    """Whole numbers as bytes in a buffer: blocks of sixteen channels, four in each 32-bit word."""
+
+    PLAIN = "plain"
+    """Row-major in a buffer, as the model states the shape."""
+
+    CPU = "cpu"
+    """Row-major in the CPU's memory."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which blocks of a larger tensor a tensor is: those from `first` on, of `blocks` in all."""
+
+    first: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class OperandSpec:
+    """A kernel's view of one tensor.
+
+    `shape` is the logical shape, `dtype` the dtype in memory.  `layout` gives the axes their
+    roles, of a plain tensor too; only a plain tensor can do without (None: no axis has a role).
+    `window` is set where the tensor is a range of channels of another one, whose memory it is.
+    `low` is the number that a byte of zero stands for.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    memory: Memory
+    layout: Layout | None
+    window: Window | None = None
+    low: int = 0
+
+    @property
+    def scope(self) -> str:
+        """The memory scope in TVM's terms."""
+        return TEXTURE if self.memory is Memory.TEXTURE else GLOBAL
+
+    @property
+    def physical(self) -> tuple[int, ...]:
+        """The shape of the memory that a kernel is given: that of the larger tensor of a window."""
+        if self.memory in (Memory.PLAIN, Memory.CPU):
+            return self.shape
+        if self.memory is Memory.BYTES:
+            return self.roles.texture_shape(self.shape, -(-self.extents.blocks // WORDS))
+        blocks = None if self.window is None else self.window.blocks
+        return self.roles.texture_shape(self.shape, blocks)
+
+    @property
+    def alone(self) -> OperandSpec:
+        """The tensor as if it had memory of its own."""
+        return self if self.window is None else replace(self, window=None)
+
+    @property
+    def roles(self) -> Layout:
+        """The layout, where there must be one."""
+        if self.layout is None:
+            raise ValueError("a tensor without roles has no layout")
+        return self.layout
+
+    @property
+    def extents(self) -> Extents:
+        """Extents of the roles N, C, H, W."""
+        return self.roles.extents(self.shape)
+
+
+MOST_DIGITS = 6
+UNBOUNDED = 2**31 - 1
+_BASE = 100
+"""Indices are told by packing their digits, plus one, in place of the elements: they fit any
+dtype."""
+_FORMS = {"int8": ("int8",), "uint32": ("int8", "float16")}
+"""How to look at the elements of a packed constant of a dtype, if not as what they are."""
+
+Digits = tuple[tuple[int, int], ...]
+"""Radix and stride of each digit of an index, the lowest first."""
+
+
+def forms_of(dtype: str) -> tuple[str, ...]:
+    """Return the dtypes that elements of a packed constant of `dtype` may be of."""
+    return _FORMS.get(dtype, (dtype,))
+
+
+def pack_indices(
+    constant: np.ndarray, pack: Callable[[np.ndarray], np.ndarray], packed_bytes: int
+) -> list[np.ndarray]:
+    """Return the digits of each element's index, plus one, packed as it is: the lowest first.
+
+    Nothing where what is packed so has another size than the constant.
+    """
+    numbers = np.arange(constant.size, dtype=np.int64).reshape(constant.shape)
+    found, power = [], 1
+    while power <= constant.size:
+        packed = pack((numbers // power % _BASE + 1).astype(constant.dtype))
+        if packed.nbytes != packed_bytes:
+            return []
+        found.append(np.ascontiguousarray(packed).reshape(-1))
+        power *= _BASE
+    return found
+
+
+def read_places(packed: list[np.ndarray], count: int, form: str) -> np.ndarray | None:
+    """Return where each of `count` elements lies among those of what `pack_indices` gave.
+
+    None where packing did more than move them, or left one out.
+    """
+    views = [one.view(form) for one in packed]
+    for digits in views:
+        if not ((digits >= 0) & (digits <= _BASE)).all() or (digits != np.rint(digits)).any():
+            return None
+    filled, held = views[0] > 0, np.zeros(views[0].size, np.int64)
+    for place, digits in enumerate(views):
+        held += (digits.astype(np.int64) - 1) * _BASE**place
+    places = np.full(count, -1, np.int64)
+    if not filled.any() or held[filled].max() >= count or held[filled].min() < 0:
+        return None
+    places[held[filled]] = np.flatnonzero(filled)
+    return places if (places >= 0).all() else None
+
+
+def find_axis_digits(places: np.ndarray) -> tuple[Digits, ...] | None:
+    """Return the digits along each axis of places, counted from the first; None where they are not
+    so."""
+    first = places.flat[0]
+    lines = [
+        places[tuple(slice(None) if a == axis else 0 for a in range(places.ndim))] - first
+        for axis in range(places.ndim)
+    ]
+    digits = tuple(d for line in lines if (d := find_digits(line)) is not None)
+    if len(digits) < len(lines) or not np.array_equal(places, _join_axes(lines) + first):
+        return None
+    return digits
+
+
+def _join_axes(lines: list[np.ndarray]) -> np.ndarray:
+    whole = lines[0]
+    for line in lines[1:]:
+        whole = whole[..., None] + line
+    return whole
+
+
+def find_digits(line: np.ndarray) -> Digits | None:
+    """Radices and strides that give these places; None where there are too many."""
+    found: list[tuple[int, int]] = []
+    while len(line) > 1:
+        stride = int(line[1])
+        apart = np.flatnonzero(line != np.arange(len(line)) * stride)
+        radix = int(apart[0]) if len(apart) else len(line)
+        whole = line[::radix]
+        again = (whole[:, None] + np.arange(radix) * stride).reshape(-1)
+        if not np.array_equal(line, again[: len(line)]):
+            return None
+        found.append((radix if len(whole) > 1 else UNBOUNDED, stride))
+        line = whole
+    return tuple(found or [(UNBOUNDED, 0)]) if len(found) <= MOST_DIGITS else None

@@ -16,8 +16,7 @@ from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.base.files.read import data_folder, read_toml, sha256_file, sha256_json
 from adrenoc.base.text.spelling import did_you_mean, quote_word
 from adrenoc.ir.tuning_log import find_log
-from adrenoc.target.avoid import OVERRIDES
-from adrenoc.target.gpu import NO_HALF_TYPE
+from adrenoc.target.gpu import NO_HALF_TYPE, OVERRIDES
 
 if TYPE_CHECKING:
     from adrenoc.target.target import Target
@@ -54,7 +53,6 @@ SETTINGS = {
     "products and weights have 2, 4 or 8 bits: faster prompts, less exact (false)",
     "native_functions": "kernels that store halves use the GPU's own exponentials (true)",
     "keep_float32": "what has no licence for halves stays in float32 (true)",
-    "signature": "of a TFLite file with several signatures: which (the first graph's)",
     "forbid": "fail where an operator would go there instead of to a texture: buffer, cpu",
     "max_memory_mib": "GPU memory to stay within: beyond it, plan again or fail",
     "clml_version": "the CLML interface of the device, 1 to 5 (the target's, else 3)",
@@ -373,13 +371,17 @@ def show_setting(value: Any) -> str:
 
 
 def list_entered(
-    shapes: Iterable[tuple[str, Iterable[int]]], fixed: Iterable[tuple[str, str]]
+    shapes: Iterable[tuple[str, Iterable[int]]],
+    fixed: Iterable[tuple[str, str]],
+    signature: str = "",
 ) -> list[str]:
-    """Return the options that enter a model with these shapes and constants, as they are typed."""
+    """Return the options that enter a model with these shapes and constants, by this signature, as
+    they are typed."""
     words = [
         f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}" for name, dims in shapes
     ]
-    return words + [f"--fix {quote_word(f'{name}={text}')}" for name, text in fixed]
+    words += [f"--fix {quote_word(f'{name}={text}')}" for name, text in fixed]
+    return words + ([f"--signature {quote_word(signature)}"] if signature else [])
 
 
 def is_extent(text: str) -> bool:

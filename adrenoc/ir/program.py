@@ -11,7 +11,7 @@ import numpy as np
 
 from adrenoc.base.tvmapi import PrimFunc
 from adrenoc.ir.graph import Graph
-from adrenoc.ir.operand import OperandSpec
+from adrenoc.ir.layout import OperandSpec
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 """Rows of exact numbers."""

@@ -35,11 +35,10 @@ from adrenoc.base.tvmapi import (
     tirx,
     tvm,
 )
-from adrenoc.ir.body import Body
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import OperandSpec
+from adrenoc.ir.graph import Body
+from adrenoc.ir.layout import LANES, OperandSpec
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.expression_parts import any_part, number_in
+from adrenoc.kernels.body_cost import any_part, number_in
 from adrenoc.kernels.statements import Statements
 
 _DIVIDE = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)

@@ -21,8 +21,7 @@ import sys
 from pathlib import Path
 
 from adrenoc.base.errors import DependencyError
-from adrenoc.base.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
-from adrenoc.base.files.read import cache_folder
+from adrenoc.base.files.read import OTHER_CACHE_FOLDER, cache_folder, spell_native_path
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.native.compile_plugin import build
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adrenoc.base.text.amounts import count_of, dims
 from adrenoc.base.text.html_page import (
     bar,
     cards,
@@ -17,7 +16,8 @@ from adrenoc.base.text.html_page import (
     section,
     show_table,
 )
-from adrenoc.check.accuracy.decoder_layers import list_decoder_layers, show_error
+from adrenoc.base.text.spelling import count_of, dims
+from adrenoc.check.accuracy.causes import list_decoder_layers, show_error
 from adrenoc.check.accuracy.result import AccuracyReport, LayerAccuracy, PresetAccuracy
 from adrenoc.pages.run_page import Bar, draw_bars
 

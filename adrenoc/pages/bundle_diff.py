@@ -1,30 +1,160 @@
-"""What changed from one bundle to another: settings, figures, kernels, nodes, decisions."""
+"""What changed from one bundle to another: settings, figures, kernels, nodes, decisions.
+
+Which kernel of one bundle is which of another, whatever number its name ends with.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from adrenoc.base.text.amounts import count_of
-from adrenoc.bundle.bundle import Bundle
+from adrenoc.base.text.spelling import count_of
+from adrenoc.bundle.bundle import Bundle, LaunchInfo
 from adrenoc.bundle.editions import name_parts
-from adrenoc.bundle.figures import Figures, figures_of
-from adrenoc.bundle.gates import Gate, list_broken
-from adrenoc.bundle.launches import LaunchInfo
+from adrenoc.bundle.gates import Figures, Gate, figures_of, list_broken
 from adrenoc.bundle.manifest import KernelInfo, TensorSpec
-from adrenoc.pages.kernel_pairs import (
-    NAME,
-    KernelChange,
-    Pairs,
-    list_changes,
-    pair_kernels,
-    read_body,
-)
+
+ADDED, REMOVED, TEXT, LAUNCH, NAME = "added", "removed", "text", "launch", "name"
+_LAUNCH_FACTS = ("work_group", "grid", "calls", "scopes", "tuned")
+_MOST_LINES = 4000
+"""Of a text whose lines are counted one against the other: that takes their product."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelChange:
+    """A kernel that is not as it was; `before` or `after` is empty where there is none.
+
+    `kind` is "added", "removed", "text", "launch" (the same text in other work-groups, or called
+    another number of times; `what` says it) or "name" alone.  `lines` counts those of the text that
+    came and those that went.
+    """
+
+    kind: str
+    before: str
+    after: str
+    family: str
+    what: str = ""
+    lines: tuple[int, int] = (0, 0)
+
+
+Pairs = Sequence[tuple[KernelInfo | None, KernelInfo | None]]
+
+
+def _list_changes(pairs: Pairs) -> tuple[KernelChange, ...]:
+    """Return what changed; kernels have their texts."""
+    changes = []
+    for old, new in pairs:
+        if old is None or new is None:
+            changes.append(_one_sided(old, new))
+            continue
+        change = _change(old, new)
+        if change is not None:
+            changes.append(change)
+    return tuple(changes)
+
+
+def _pair_kernels(
+    before: Sequence[KernelInfo],
+    after: Sequence[KernelInfo],
+    *,
+    launches: tuple[Sequence[LaunchInfo], Sequence[LaunchInfo]],
+) -> Pairs:
+    """Pairs in the order of `after`, those that are gone last.
+
+    Equal texts belong together; then kernels that compute the same node; then equal names.
+    """
+    gone = {kernel.name: kernel for kernel in before}
+    partner: dict[str, KernelInfo] = {}
+
+    def match(key_of_old: Mapping[str, str], key_of_new: Mapping[str, str]) -> None:
+        places: dict[str, list[str]] = defaultdict(list)
+        for name in gone:
+            if name in key_of_old:
+                places[key_of_old[name]].append(name)
+        for kernel in after:
+            names = places.get(key_of_new.get(kernel.name, ""), [])
+            if kernel.name in partner or not names:
+                continue
+            chosen = kernel.name if kernel.name in names else names[0]
+            names.remove(chosen)
+            partner[kernel.name] = gone.pop(chosen)
+
+    texts = _bodies(before), _bodies(after)
+    # By name first, so that of two kernels with one text each stays with itself.
+    match({n: n + text for n, text in texts[0].items()}, {n: n + t for n, t in texts[1].items()})
+    match(*texts)
+    match(_first_nodes(launches[0]), _first_nodes(launches[1]))
+    match({name: name for name in gone}, {kernel.name: kernel.name for kernel in after})
+    pairs = [(partner.get(kernel.name), kernel) for kernel in after]
+    return [*pairs, *((kernel, None) for kernel in gone.values())]
+
+
+def _bodies(kernels: Iterable[KernelInfo]) -> dict[str, str]:
+    """Return the text of each kernel by its name."""
+    return {kernel.name: _read_body(kernel) for kernel in kernels}
+
+
+def _read_body(kernel: KernelInfo) -> str:
+    """Return the text of a kernel without its name."""
+    return kernel.source.replace(kernel.name, "\0")
+
+
+def _first_nodes(launches: Sequence[LaunchInfo]) -> dict[str, str]:
+    """Return the node that each kernel computes first."""
+    nodes: dict[str, str] = {}
+    for launch in launches:
+        nodes.setdefault(launch.kernel, launch.node)
+    return nodes
+
+
+def _one_sided(old: KernelInfo | None, new: KernelInfo | None) -> KernelChange:
+    if new is not None:
+        lines = (len(new.source.splitlines()), 0)
+        return KernelChange(kind=ADDED, before="", after=new.name, family=new.family, lines=lines)
+    name, family, source = ("", "", "") if old is None else (old.name, old.family, old.source)
+    lines = (0, len(source.splitlines()))
+    return KernelChange(kind=REMOVED, before=name, after="", family=family, lines=lines)
+
+
+def _change(old: KernelInfo, new: KernelInfo) -> KernelChange | None:
+    what = "; ".join(
+        f"{fact.replace('_', '-')} {_format(getattr(old, fact))} to {_format(getattr(new, fact))}"
+        for fact in _LAUNCH_FACTS
+        if getattr(old, fact) != getattr(new, fact)
+    )
+    same = KernelChange(kind=NAME, before=old.name, after=new.name, family=new.family)
+    was, now = _read_body(old), _read_body(new)
+    if was != now:
+        lines = count_lines(was.splitlines(), now.splitlines())
+        return replace(same, kind=TEXT, what=what, lines=lines)
+    if what:
+        return replace(same, kind=LAUNCH, what=what)
+    return same if old.name != new.name else None
+
+
+def count_lines(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """Return how many lines came, and how many went."""
+    if max(len(before), len(after)) > _MOST_LINES:
+        return len(after), len(before)
+    matcher = difflib.SequenceMatcher(None, before, after)
+    kept = sum(block.size for block in matcher.get_matching_blocks())
+    return len(after) - kept, len(before) - kept
+
+
+def _format(value: object) -> str:
+    if isinstance(value, tuple):
+        if all(isinstance(part, str) for part in value):
+            textures = sum("texture" in part for part in value)
+            return f"{textures} textures of {len(value)}"
+        return "x".join(map(str, value))
+    return str(value).lower()
+
 
 _BITS = re.compile(r"\d+$")
 
@@ -146,13 +276,13 @@ def diff_bundles(before: Bundle, after: Bundle, *, gates: Sequence[Gate] = ()) -
 
 def _diff_shape(shapes: str, before: Bundle, after: Bundle) -> ShapeDiff:
     launches = before.launches(), after.launches()
-    pairs = pair_kernels(before.kernels(), after.kernels(), launches=launches)
+    pairs = _pair_kernels(before.kernels(), after.kernels(), launches=launches)
     return ShapeDiff(
         shapes=shapes,
         before=figures_of(before),
         after=figures_of(after),
         precision=_compare_facts(_precision(before), _precision(after)),
-        kernels=list_changes(pairs),
+        kernels=_list_changes(pairs),
         nodes=_compare_nodes(pairs, *launches),
         decisions=_compare_decisions(before.decisions(), after.decisions()),
     )
@@ -215,7 +345,7 @@ def _compare_nodes(
     same = {
         (old.name, new.name)
         for old, new in pairs
-        if old is not None and new is not None and read_body(old) == read_body(new)
+        if old is not None and new is not None and _read_body(old) == _read_body(new)
     }
     was = _forms([old for old, _ in pairs if old is not None], before)
     now = _forms([new for _, new in pairs if new is not None], after)

@@ -1,6 +1,6 @@
 """A bundle as one HTML file: its figures, what each launch costs, kernels, memory, decisions.
 
-The figures of two bundles beside each other, for a table.
+The pages of one and of two bundles list the same figures.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from adrenoc.base.text.amounts import dims, show_bytes, show_growth, show_ms
 from adrenoc.base.text.html_page import (
     bar,
     cards,
@@ -23,9 +22,10 @@ from adrenoc.base.text.html_page import (
     section,
     table,
 )
+from adrenoc.base.text.spelling import dims, show_bytes, show_growth, show_ms
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts
-from adrenoc.bundle.figures import Figures, figures_of
+from adrenoc.bundle.gates import Figures, figures_of
 from adrenoc.bundle.manifest import Manifest
 
 _ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (

@@ -9,13 +9,20 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from adrenoc.base.text.amounts import show_ms
 from adrenoc.base.text.html_page import cell, fold, line, number, page, part, safe, table
+from adrenoc.base.text.spelling import show_ms
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts
-from adrenoc.pages.bundle_diff import BundleDiff, DecisionChange, NodeChange, NodeForm, ShapeDiff
+from adrenoc.pages.bundle_diff import (
+    NAME,
+    BundleDiff,
+    DecisionChange,
+    KernelChange,
+    NodeChange,
+    NodeForm,
+    ShapeDiff,
+)
 from adrenoc.pages.bundle_page import list_figures
-from adrenoc.pages.kernel_pairs import NAME, KernelChange
 
 
 def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adrenoc.base.text.printable import printable, printable_json
+from adrenoc.base.text.spelling import printable, printable_json
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.profile import TimedLaunch
 from adrenoc.device.result import RunResult

@@ -19,8 +19,7 @@ from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.device.gpu_state import GpuState, why_not_comparable
-from adrenoc.device.profile import KernelTime
+from adrenoc.device.profile import GpuState, KernelTime, why_not_comparable
 from adrenoc.device.result import Times, percentile
 
 FASTER, SLOWER, EQUAL, OPEN = "faster", "slower", "no difference", "open"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adrenoc.base.text.amounts import count_of, dims, show_bytes, show_ms
 from adrenoc.base.text.html_page import (
     bar,
     cards,
@@ -19,6 +18,7 @@ from adrenoc.base.text.html_page import (
     safe,
     section,
 )
+from adrenoc.base.text.spelling import count_of, dims, show_bytes, show_ms
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.compare import TensorCheck

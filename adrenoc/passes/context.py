@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.options import CompileOptions
-from adrenoc.kernels.families.shared.cost_model import CostModel
+from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.target.gpu import Limits
 from adrenoc.target.target import Target
 
@@ -35,7 +35,7 @@ class Context:
 
     def avoids(self, word: str) -> bool:
         """Return whether the target is to do without this, by a word of
-        `adrenoc/target/avoid.py`."""
+        `adrenoc/target/gpu.py`."""
         return word in self.target.avoided
 
     @property

@@ -16,7 +16,7 @@ from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.figures import Figures, figures_of
+from adrenoc.bundle.gates import Figures, figures_of
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.importers.formats import find_model_files
 from adrenoc.project.project_file import Recipe

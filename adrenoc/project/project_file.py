@@ -60,7 +60,7 @@ class Settings:
     preset: str | None = None
     shapes: tuple[str, ...] | None = None
     fix: tuple[str, ...] | None = None
-    signature: str | None = None
+    signatures: tuple[str, ...] | None = None
     forbid: tuple[str, ...] | None = None
     precision_policy: str | None = None
     accuracy: float | None = None
@@ -261,7 +261,7 @@ def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
     for name, value in settings.items():
         if name in ("devices", "tar", *_FILES) or value is None:
             continue
-        if name in ("shapes", "fix"):
+        if name in ("shapes", "fix", "signatures"):
             words += [word for one in value for word in (f"--{name.removesuffix('s')}", one)]
         elif name in SETTINGS:
             words += ["--set", f"{name}={show_setting(value)}"]

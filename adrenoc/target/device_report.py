@@ -18,8 +18,7 @@ from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
-from adrenoc.base.text.printable import printable
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.spelling import printable, quote_word
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.own_file import OwnFile
 from adrenoc.target.target import Target, load_own_target, load_target

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 OPENCL_C_VERSIONS = ("2.0", "3.0")
 DERIVED = {"derived": True}
@@ -115,7 +117,7 @@ class Quirk:
     `work_group_items_below` work-items or more fail, images of `image_extent_below` texels or more
     a side, and kernels that share `local_bytes_below` bytes or more of local memory.
     `work_item_sizes` is the most in x, y, z that a work-group may have.  `avoid` are
-    words of `adrenoc/target/avoid.py` for what else goes wrong.
+    words of `adrenoc/target/gpu.py` for what else goes wrong.
     """
 
     name: str
@@ -155,3 +157,45 @@ class Soc:
     aliases: tuple[str, ...]
     gpu: str
     clock_mhz: int | None = None
+
+
+NATIVE_FUNCTIONS = "native-functions"
+"""The GPU's own exponential and reciprocal, of kernels that store halves
+(`adrenoc/kernels/function_digits.py`)."""
+OVERRIDES: Mapping[str, Mapping[str, Any]] = {
+    "textures": {"textures": False},
+    "half-storage": {"storage_dtype": "float32", "compute_dtype": "float32"},
+    "half-arithmetic": {"compute_dtype": "float32"},
+    "winograd": {"winograd": False},
+    NATIVE_FUNCTIONS: {"native_functions": False},
+}
+"""Feature -> the options that do without it."""
+OPERATOR, FUSION = "operator", "fusion"
+HALF_DENORMALS = "half-denormals"
+"""Halves below 6.1e-5, which a device may take for zero."""
+DOT_PRODUCTS = "dot-products"
+"""Products of four bytes at once."""
+FUSIONS = ("flattened", "image", "prologue", "shuffle")
+FEATURES = (*OVERRIDES, HALF_DENORMALS, DOT_PRODUCTS, *(f"{FUSION}:{name}" for name in FUSIONS))
+
+
+def is_word(word: object) -> bool:
+    """Return whether it is one of `FEATURES`, or an operator by a name such as it may have."""
+    if not isinstance(word, str):
+        return False
+    kind, colon, name = word.partition(":")
+    return word in FEATURES or (kind == OPERATOR and bool(colon) and name.isidentifier())
+
+
+def collect_avoided(quirks: tuple[Quirk, ...]) -> dict[str, str]:
+    """Word -> why, of all quirks; the first one that has it says why."""
+    found: dict[str, str] = {}
+    for quirk in quirks:
+        for word in quirk.avoid:
+            found.setdefault(word, describe_quirk(quirk))
+    return found
+
+
+def describe_quirk(quirk: Quirk) -> str:
+    """Return a quirk as a reason."""
+    return f"quirk {quirk.name}: {quirk.source}"

@@ -8,7 +8,7 @@ A file may build on a listed device, and then states only what differs:
     [performance]
     launch_us = { value = 7.5, source = "measured on my phone, driver E031.45, 2026-12-01" }
 
-The GPU that stands for many: it promises only what each of them holds.
+The device `adreno` stands for many GPUs, and promises only what each of them holds.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from adrenoc.target.avoid import FEATURES, describe_quirk, is_word
-from adrenoc.target.cost.cost import Cost
-from adrenoc.target.cost.read import CostTables
-from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quirk, WorkGroup
+from adrenoc.target.cost.cost import Cost, CostTables
+from adrenoc.target.gpu import (
+    FEATURES,
+    OPENCL_C_VERSIONS,
+    Gpu,
+    Limits,
+    Performance,
+    Quirk,
+    WorkGroup,
+    describe_quirk,
+    is_word,
+)
 from adrenoc.target.sourced import SourcedFile
 
 # Of an alignment the largest suits all; of anything else the least does.

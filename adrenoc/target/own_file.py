@@ -15,8 +15,7 @@ from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import MOST_TOML_BYTES, read_plain, sha256_bytes
 from adrenoc.base.text import names
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.target.cost.cost import Cost
-from adrenoc.target.cost.read import NO_COSTS
+from adrenoc.target.cost.cost import NO_COSTS, Cost
 from adrenoc.target.gpu import Gpu
 from adrenoc.target.sourced import SourcedFile
 

@@ -19,10 +19,8 @@ from typing import Any
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import data_folder, sha256_json
 from adrenoc.base.text.spelling import did_you_mean
-from adrenoc.target.avoid import DOT_PRODUCTS, collect_avoided
-from adrenoc.target.cost.cost import Cost
-from adrenoc.target.cost.read import UNKNOWN, CostTables
-from adrenoc.target.gpu import Gpu, Limits, Performance, Quirk, Soc
+from adrenoc.target.cost.cost import UNKNOWN, Cost, CostTables
+from adrenoc.target.gpu import DOT_PRODUCTS, Gpu, Limits, Performance, Quirk, Soc, collect_avoided
 from adrenoc.target.gpu_file import GpuFacts, common_gpu, read_gpu_file
 from adrenoc.target.own_file import OwnFile, check_costs, check_figures, is_for_host, own_path
 from adrenoc.target.sourced import SourcedFile
@@ -128,7 +126,7 @@ class Target:
 
     @cached_property
     def avoided(self) -> dict[str, str]:
-        """What compilations leave out, by the words of `adrenoc/target/avoid.py`, and why."""
+        """What compilations leave out, by the words of `adrenoc/target/gpu.py`, and why."""
         return collect_avoided(self.gpu.quirks)
 
     def digest(self) -> str:

@@ -85,29 +85,31 @@ class KnownExtents:
             self._bound[stmt.var] = stmt.value
         if isinstance(stmt, AttrStmt) and isinstance(stmt.node, IterVar):
             self._numbers[stmt.node.var] = int(stmt.value) // 2
-        for part in _statements(stmt):
+        for _, part in parts_of(stmt, lambda _: 1):
             self._note(part)
 
     def _statements_in(self, stmt: Any, times: int) -> Iterator[tuple[int, Any]]:
-        from adrenoc.base.tvmapi import Bind, BufferStore, Evaluate, For
+        from adrenoc.base.tvmapi import Bind, BufferStore, Evaluate
 
-        if isinstance(stmt, For):
-            times *= self.extent(stmt)
         if isinstance(stmt, BufferStore | Bind | Evaluate):
             yield times, stmt
-        for part in _statements(stmt):
-            yield from self._statements_in(part, times)
+        for runs, part in parts_of(stmt, self.extent):
+            yield from self._statements_in(part, times * runs)
 
 
-def _statements(stmt: Any) -> list[Any]:
+def parts_of(stmt: Any, extent: Callable[[Any], int]) -> list[tuple[int, Any]]:
+    """The statements within one, each with how often it runs."""
     from adrenoc.base.tvmapi import AttrStmt, For, IfThenElse, SeqStmt
 
     if isinstance(stmt, SeqStmt):
-        return list(stmt.seq)
-    if isinstance(stmt, For | AttrStmt):
-        return [stmt.body]
+        return [(1, part) for part in stmt.seq]
+    if isinstance(stmt, For):
+        return [(extent(stmt), stmt.body)]
+    if isinstance(stmt, AttrStmt):
+        return [(1, stmt.body)]
     if isinstance(stmt, IfThenElse):
-        return [part for part in (stmt.then_case, stmt.else_case) if part is not None]
+        branches = (stmt.then_case, stmt.else_case)
+        return [(1, branch) for branch in branches if branch is not None]
     return []
 
 
@@ -123,10 +125,10 @@ def _reads_of(expr: Any) -> list[tuple[Any, int]]:
     def call(node: Any) -> None:
         for arg in node.args if STORES not in str(node.op) else ():
             if isinstance(arg, Call) and "buffer_data" in str(arg.op):
-                found.append((arg.args[0], _lanes(dtype_of(node))))
+                found.append((arg.args[0], lanes_of(dtype_of(node))))
 
     def load(node: Any) -> None:
-        found.append((node.source, _lanes(dtype_of(node))))
+        found.append((node.source, lanes_of(dtype_of(node))))
 
     structural_walk(expr, (Call, call))
     structural_walk(expr, (TensorLoad, load))
@@ -138,14 +140,15 @@ def _writes_of(stmt: Any) -> list[tuple[Any, int]]:
     from adrenoc.base.tvmapi import BufferStore, Call, Evaluate, dtype_of
 
     if isinstance(stmt, BufferStore):
-        return [(stmt.buffer, _lanes(dtype_of(stmt.value)))]
+        return [(stmt.buffer, lanes_of(dtype_of(stmt.value)))]
     call = stmt.value
     if not isinstance(stmt, Evaluate) or not isinstance(call, Call) or STORES not in str(call.op):
         return []
     image = call.args[0]
     held = isinstance(image, Call) and "buffer_data" in str(image.op)
-    return [(image.args[0], _lanes(dtype_of(call.args[-1])))] if held else []
+    return [(image.args[0], lanes_of(dtype_of(call.args[-1])))] if held else []
 
 
-def _lanes(dtype: str) -> int:
+def lanes_of(dtype: str) -> int:
+    """How many numbers a vector has: 4 of "float16x4"."""
     return int(dtype.partition("x")[2] or 1)

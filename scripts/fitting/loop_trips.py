@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from fitting.known_extents import lanes_of, parts_of
+
 DOTS_A_CALL = 4
 """Products of `DOT_PRODUCTS`: one a sum."""
 DOTS = {"dp4acc": 1.0, "dp2acc": 0.5}
@@ -71,7 +73,7 @@ def work_of(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> ThreadWo
     from adrenoc.base.tvmapi import tirx
 
     total = ThreadWork()
-    for times, part in _parts(stmt, extent):
+    for times, part in parts_of(stmt, extent):
         total = total.plus(work_of(part, extent), times)
     if isinstance(stmt, tirx.BufferStore | tirx.Bind | tirx.Evaluate):
         total = total.plus(_work_in(stmt.value))
@@ -85,24 +87,8 @@ def loop_extents(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> lis
     from adrenoc.base.tvmapi import tirx
 
     own = [extent(stmt)] if isinstance(stmt, tirx.For) else []
-    parts = _parts(stmt, extent)
+    parts = parts_of(stmt, extent)
     return own + [found for _, part in parts for found in loop_extents(part, extent)]
-
-
-def _parts(stmt: Any, extent: Callable[[Any], int]) -> list[tuple[int, Any]]:
-    """The statements within one, each with how often it runs."""
-    from adrenoc.base.tvmapi import tirx
-
-    if isinstance(stmt, tirx.SeqStmt):
-        return [(1, part) for part in stmt.seq]
-    if isinstance(stmt, tirx.For):
-        return [(extent(stmt), stmt.body)]
-    if isinstance(stmt, tirx.AttrStmt):
-        return [(1, stmt.body)]
-    if isinstance(stmt, tirx.IfThenElse):
-        branches = (stmt.then_case, stmt.else_case)
-        return [(1, branch) for branch in branches if branch is not None]
-    return []
 
 
 def _work_in(expr: Any) -> ThreadWork:
@@ -114,7 +100,7 @@ def _work_in(expr: Any) -> ThreadWork:
 
     def multiply(product: Any) -> None:
         if dtype_of(product).startswith("float"):
-            found["multiplies"] += _lanes(dtype_of(product))
+            found["multiplies"] += lanes_of(dtype_of(product))
 
     def read(call: Any) -> None:
         if isinstance(call.op, Op) and call.op.name == "tirx.texture2d_load":
@@ -133,16 +119,12 @@ def _work_in(expr: Any) -> ThreadWork:
     return ThreadWork(**found)
 
 
-def _lanes(dtype: str) -> int:
-    return int(dtype.partition("x")[2] or 1)
-
-
 def _bytes(expr: Any) -> int:
     from adrenoc.base.tvmapi import dtype_of
 
     dtype = dtype_of(expr)
     found = re.search(r"\d+", dtype)
-    return _lanes(dtype) * int(found.group()) // 8 if found else 0
+    return lanes_of(dtype) * int(found.group()) // 8 if found else 0
 
 
 def machine_work(

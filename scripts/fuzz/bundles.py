@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from fuzz import damage
-from fuzz.harness import Outcome, place
+from fuzz.harness import Outcome, judge_work
 
 Files = dict[str, bytes]
 
 MANIFEST = "manifest.json"
-_MOST_LETTERS = 2000  # of a message
 _TEXTS = (
     *("", ".", "..", "../x", "../../../etc/passwd", "/etc/passwd", "a/../../b", "a//b", "C:\\x"),
     *('x")', "$(id)", "`id`", ";id", "\n", "\x1b[2J", "\x9b2J", "\u202e", "\ud800", "a" * 300),
@@ -77,7 +76,7 @@ def pack(files: Files, rng: random.Random | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def judge(path: Path) -> Outcome:
+def judge(path: Path, *, raises: bool = False) -> Outcome:
     """Read all of the bundle at `path`, as `inspect` and `run` do before a device is asked for.
 
     Temporary files go beside it, so that what is left of them is seen.
@@ -87,29 +86,13 @@ def judge(path: Path) -> Outcome:
     before = _around(path)
     kept, tempfile.tempdir = tempfile.tempdir, str(temporary)
     try:
-        outcome = _judged(path)
+        outcome = judge_work(lambda: _read(path), "compiled", most_letters=2000, raises=raises)
     finally:
         tempfile.tempdir = kept
     litter = sorted(_around(path) - before)
     if litter and not outcome.is_finding:
         return Outcome("litter", ", ".join(litter)[:200])
     return outcome
-
-
-def _judged(path: Path) -> Outcome:
-    from adrenoc.base.errors import AdrenocError
-
-    try:
-        _read(path)
-    except AdrenocError as error:
-        if not error.message.strip() or len(error.message) > _MOST_LETTERS:
-            return Outcome("message", f"{type(error).__name__} of {len(error.message)} letters")
-        return Outcome("refused", type(error).__name__)
-    except MemoryError as error:
-        return Outcome("memory", place(error))
-    except Exception as error:  # noqa: BLE001
-        return Outcome("exception", place(error))
-    return Outcome("compiled")
 
 
 def _read(path: Path) -> None:
@@ -159,7 +142,7 @@ def _edited(content: bytes, rng: random.Random) -> bytes:
         plain = json.loads(content)
     except (ValueError, RecursionError):  # edited before
         return damage.damaged(content or b"\0", rng)
-    spots = list(_spots(plain))
+    spots = damage.places_in(plain)
     if not spots:
         return rng.choice(_RAW).encode()
     holder, key = rng.choice(spots)
@@ -179,20 +162,6 @@ def _edited(content: bytes, rng: random.Random) -> bytes:
         holder[key] = "@RAW@"
     text = json.dumps(plain, ensure_ascii=rng.random() < 0.5)
     return text.replace('"@RAW@"', rng.choice(_RAW)).encode("utf-8", "surrogatepass")
-
-
-def _spots(value: Any) -> list[tuple[Any, Any]]:
-    """Every place of a value within a list or an object."""
-    found: list[tuple[Any, Any]] = []
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        items = one.items() if isinstance(one, dict) else enumerate(one)
-        for key, inner in items:
-            found.append((one, key))
-            if isinstance(inner, dict | list):
-                waiting.append(inner)
-    return found
 
 
 def _value(value: Any, rng: random.Random) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 INTEGERS = (
     *(0, 1, -1, 2, 3, 7, 127, 128, 255, 256, 16384, 16385, 65535, 65536),
@@ -52,3 +53,17 @@ def remove(content: bytearray, rng: random.Random) -> bytes:
     at = rng.randrange(len(content))
     del content[at : at + rng.randrange(1, 64)]
     return bytes(content)
+
+
+def places_in(plain: Any) -> list[tuple[Any, Any]]:
+    """Every place of a value within a list or an object of JSON: what holds it, and its key."""
+    found: list[tuple[Any, Any]] = []
+    waiting = [plain] if isinstance(plain, dict | list) else []
+    while waiting:
+        holder = waiting.pop()
+        items = holder.items() if isinstance(holder, dict) else enumerate(holder)
+        for key, inner in items:
+            found.append((holder, key))
+            if isinstance(inner, dict | list):
+                waiting.append(inner)
+    return found

@@ -7,11 +7,13 @@ its address space would make allocations fail in libraries that cannot stand it.
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -58,24 +60,31 @@ Judge = Callable[[Path], Outcome]
 
 def judge(path: Path, *, raises: bool = False, compiles: bool = False) -> Outcome:
     """Import and plan the model at `path`, up to the kernels; to the end where it `compiles`."""
+    if compiles:
+        return judge_work(partial(_compile, path), "compiled", raises=raises)
+    return judge_work(partial(_plan, path), "planned", raises=raises)
+
+
+def judge_work(
+    work: Callable[[], object], done: str, *, most_letters: int = 1 << 18, raises: bool = False
+) -> Outcome:
+    """What some work comes to: `done`, refused in a sentence of adrenoc's, or a finding.
+
+    With `raises` exceptions that are a finding are let through.
+    """
     from adrenoc.base.errors import AdrenocError
 
     try:
-        if compiles:
-            _compile(path)
-        else:
-            _plan(path)
+        work()
     except AdrenocError as error:
+        if not error.message.strip() or len(error.message) > most_letters:
+            return Outcome("message", f"{type(error).__name__} of {len(error.message)} letters")
         return Outcome("refused", type(error).__name__)
-    except MemoryError:
-        if raises:
-            raise
-        return Outcome("memory", place(sys.exc_info()[1]))
     except Exception as error:
         if raises:
             raise
-        return Outcome("exception", place(error))
-    return Outcome("compiled" if compiles else "planned")
+        return Outcome("memory" if isinstance(error, MemoryError) else "exception", place(error))
+    return Outcome(done)
 
 
 def _plan(path: Path) -> None:
@@ -107,10 +116,8 @@ def _compile(path: Path) -> None:
     )
 
 
-def place(error: BaseException | None) -> str:
+def place(error: BaseException) -> str:
     """The exception, and the last line of adrenoc that it went through."""
-    if error is None:
-        return ""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/adrenoc/" in f.filename] or frames
     where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "?"
@@ -118,11 +125,49 @@ def place(error: BaseException | None) -> str:
     return f"{type(error).__name__} at {where}: {(text or [''])[-1][:120]}"
 
 
-def run(
-    numbers: range, case: Case, folder: Path, *, compiles: bool = False, judges: Judge | None = None
-) -> Iterator[tuple[int, Outcome]]:
-    """Judge all cases, by `judges` where it is given: a function that a worker can import."""
-    judges = judges or partial(judge, compiles=compiles)
+def parser_of(about: str, kept: str) -> argparse.ArgumentParser:
+    """The options that all fuzzers have; `kept` is where they keep what they find."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, default=kept, help=f"folder  [default: {kept}]")
+    parser.add_argument("--only", type=int, help="one case, in this process")
+    return parser
+
+
+def find(title: str, options: argparse.Namespace, case: Case, folder: Path, judges: Judge) -> int:
+    """Judge the cases that are asked for, print findings and keep their files; how many differ."""
+    started = time.monotonic()
+    outcomes: Counter[str] = Counter()
+    findings: set[str] = set()
+    numbers = range(options.first, options.first + options.cases)
+    for number, outcome in run(numbers, case, folder, judges):
+        refused = f" as {outcome.text}" if outcome.kind == "refused" else ""
+        outcomes[outcome.kind + refused] += 1
+        if outcome.is_finding and outcome.text not in findings:
+            findings.add(outcome.text)
+            path = keep(options.keep, number, case)
+            print(f"case {number} ({path}): {outcome.kind}: {outcome.text}", flush=True)
+        if outcomes.total() % 1000 == 0:
+            print(f"{outcomes.total()}: {dict(outcomes)}", file=sys.stderr, flush=True)
+    told = ", ".join(f"{count} {kind}" for kind, count in outcomes.most_common())
+    taken_s = time.monotonic() - started
+    print(f"{title}: {told}; {len(findings)} findings in {taken_s:.0f} s", flush=True)
+    return len(findings)
+
+
+def keep(folder: Path, number: int, case: Case) -> Path:
+    """Write the file of a case to a folder."""
+    name, content = case(number)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"case-{number}-{name}"
+    path.write_bytes(content)
+    return path
+
+
+def run(numbers: range, case: Case, folder: Path, judges: Judge) -> Iterator[tuple[int, Outcome]]:
+    """Judge all cases, by a function that a worker can import."""
     worker: _Worker | None = None
     try:
         for number in numbers:

@@ -1,7 +1,7 @@
 """Runs a bundle on a server that lies: the worker's half of `scripts/fuzz_rpc`.
 
 Relays are forked from a small process, as starting a Python each would take most of the time; what
-they do is what `adrenoc.device.rpc_line` has them do.
+they do is what `adrenoc.device.remote` has them do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fuzz.harness import Outcome, place
+from fuzz.harness import Outcome, judge_work
 
 TIMEOUT_S = 0.3
 """What is cut off is waited for so long."""
@@ -67,13 +67,13 @@ def _fork_relays(channel: socket.socket) -> None:
 
 @functools.cache
 def _prepared() -> Any:
-    from adrenoc.device import rpc_line
+    from adrenoc.device import remote
 
-    rpc_line.start_relay = _Forks().start
+    remote.start_relay = _Forks().start
     from adrenoc.lab.tune import session
 
     session.START_S = TIMEOUT_S
-    return rpc_line
+    return remote
 
 
 @functools.cache
@@ -96,29 +96,18 @@ def judge(path: Path) -> Outcome:
 
 def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> Outcome:
     """The same, without the processes of fuzzing."""
-    from adrenoc.base.errors import AdrenocError
     from adrenoc.device.remote import RemoteAddress, describe, run_remote
 
     bundle, inputs = _bundle(case["bundle"])
     address = RemoteAddress.server(
         f"127.0.0.1:{case['port']}", key=case.get("key", ""), timeout_s=timeout_s
     )
-    try:
-        if case["deed"] == "describe":
-            describe(address)
-        elif case["deed"] == "tune":
-            _open_for_tuner(address)
-        else:
-            run_remote(bundle, address, inputs=inputs, repeat=2, profile=True)
-    except AdrenocError as error:
-        if not error.message.strip() or len(error.message) > 1 << 18:
-            return Outcome("message", f"{type(error).__name__} of {len(error.message)} letters")
-        return Outcome("refused", type(error).__name__)
-    except Exception as error:
-        if raises:
-            raise
-        return Outcome("exception", place(error))
-    return Outcome("ran")
+    deeds = {
+        "describe": lambda: describe(address),
+        "tune": lambda: _open_for_tuner(address),
+        "run": lambda: run_remote(bundle, address, inputs=inputs, repeat=2, profile=True),
+    }
+    return judge_work(deeds[case["deed"]], "ran", raises=raises)
 
 
 def _open_for_tuner(address: Any) -> None:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuzz.damage import places_in
+
 MAGIC = 0xFF271
 SHUTDOWN, RETURN, EXCEPTION, COPY_ACK, FREE = 1, 4, 5, 8, 10
 _TEXT = 8
@@ -251,17 +253,7 @@ def _lie(answer: bytes, rng: random.Random) -> bytes:
 
 def _changed(value: Any, rng: random.Random) -> bytes:
     """JSON with one place of it changed."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(inner: Any) -> None:
-        items = inner.items() if isinstance(inner, dict) else enumerate(inner)
-        for key, item in items:
-            places.append((inner, key))
-            if isinstance(item, dict | list):
-                walk(item)
-
-    if isinstance(value, dict | list):
-        walk(value)
+    places = places_in(value)
     if not places:
         return json.dumps(rng.choice(_VALUES)).encode()
     owner, key = rng.choice(places)

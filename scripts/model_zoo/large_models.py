@@ -40,11 +40,7 @@ def sd_unet(*, size: int = 64, width: float = 1.0, seed: int = 0) -> onnx.ModelP
         time = silu(net, linear(net, time, 4 * base, gain=1.0))
 
     def residual(x: str, out: int) -> str:
-        y = net.conv(silu(net, group_norm(net, x)), out, 3)
-        shift = reshape(net, linear(net, time, out, gain=0.1), (1, out, 1, 1))
-        y = net.node("Add", [y, shift], net.shapes[y])
-        y = net.conv(silu(net, group_norm(net, y)), out, 3)
-        return net.add(x if net.shapes[x] == net.shapes[y] else net.conv(x, out, 1), y)
+        return _residual(net, x, out, time)
 
     def see_text(x: str) -> str:
         _, channels, high, wide = net.shapes[x]
@@ -83,17 +79,12 @@ def sd_decoder(*, size: int = 64, width: float = 1.0, seed: int = 0) -> onnx.Mod
     net = OnnxNet("sd_decoder", (1, 4, size, size), seed=seed)
     base = max(1, round(4 * width)) * 32
 
-    def residual(x: str, out: int) -> str:
-        y = net.conv(silu(net, group_norm(net, x)), out, 3)
-        y = net.conv(silu(net, group_norm(net, y)), out, 3)
-        return net.add(x if net.shapes[x] == net.shapes[y] else net.conv(x, out, 1), y)
-
-    x = residual(net.conv(net.conv("input", 4, 1), 4 * base, 3), 4 * base)
+    x = _residual(net, net.conv(net.conv("input", 4, 1), 4 * base, 3), 4 * base)
     seen = attention(net, to_tokens(net, group_norm(net, x)), 1)
-    x = residual(net.add(x, to_image(net, seen, (size, size))), 4 * base)
+    x = _residual(net, net.add(x, to_image(net, seen, (size, size))), 4 * base)
     for level, factor in enumerate((4, 4, 2, 1)):
         for _ in range(3):
-            x = residual(x, base * factor)
+            x = _residual(net, x, base * factor)
         if level < 3:
             x = net.conv(_double(net, x), base * factor, 3)
     return net.finish(net.conv(silu(net, group_norm(net, x)), 3, 3))
@@ -158,6 +149,16 @@ def whisper_encoder(*, size: int = 3000, width: float = 1.0, seed: int = 0) -> o
     for _ in range(6):
         x = encoder_layer(net, x, heads)
     return net.finish(layer_norm(net, x))
+
+
+def _residual(net: OnnxNet, x: str, out: int, time: str = "") -> str:
+    """Two convolutions behind norms, and what they read; between them a product of `time`."""
+    y = net.conv(silu(net, group_norm(net, x)), out, 3)
+    if time:
+        shift = reshape(net, linear(net, time, out, gain=0.1), (1, out, 1, 1))
+        y = net.node("Add", [y, shift], net.shapes[y])
+    y = net.conv(silu(net, group_norm(net, y)), out, 3)
+    return net.add(x if net.shapes[x] == net.shapes[y] else net.conv(x, out, 1), y)
 
 
 def _double(net: OnnxNet, x: str) -> str:

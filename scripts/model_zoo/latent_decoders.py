@@ -6,10 +6,7 @@ values, and the part of keys that is rotated, which all heads share.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import onnx
 
 from model_zoo.plain_decoders import PlainDecoder
 
@@ -41,13 +38,7 @@ class LatentDecoder(PlainDecoder):
         ))  # fmt: skip
         query = f"{at}/query"
         self.node("Concat", [f"{at}/q/plain", self._turn(f"{at}/q/far")], [query], axis=-1)
-        out = self._mix(at, query, keys, values)
-        self.node("Transpose", [out], [f"{at}/joined"], perm=[0, 2, 1, 3])
-        shape = self.constant(f"{at}/whole", np.array([0, 0, width], np.int64))
-        self.node("Reshape", [f"{at}/joined", shape], [f"{at}/rows"])
-        return self.product(
-            f"{at}/o_proj", f"{at}/rows", width, s.hidden, gain=0.5, out=f"{at}/o_proj/out"
-        )
+        return self._project_back(at, self._mix(at, query, keys, values))
 
     def _open(self, at: str, present: list[str], plain: int) -> tuple[str, str]:
         """Keys and values of each head, out of all rows."""
@@ -64,19 +55,11 @@ class LatentDecoder(PlainDecoder):
         return f"{at}/k", f"{at}/v"
 
     def _mix(self, at: str, query: str, keys: str, values: str) -> str:
-        s, out = self.shape, f"{at}/out"
-        if s.plain >= 23:
-            scale = float(s.head**-0.5)
+        if self.shape.plain >= 23:
+            out, scale = f"{at}/out", float(self.shape.head**-0.5)
             self.node("Attention", [query, keys, values, "mask"], [out], scale=scale)
             return out
-        self.node("Transpose", [keys], [f"{at}/turned_keys"], perm=[0, 1, 3, 2])
-        self.node("MatMul", [query, f"{at}/turned_keys"], [f"{at}/products"])
-        self.floats(f"{at}/root", np.array(np.sqrt(s.head)))
-        self.node("Div", [f"{at}/products", f"{at}/root"], [f"{at}/scaled"])
-        self.node("Add", [f"{at}/scaled", "mask"], [f"{at}/masked"])
-        self.node("Softmax", [f"{at}/masked"], [f"{at}/weights"], axis=-1)
-        self.node("MatMul", [f"{at}/weights", values], [out])
-        return out
+        return super()._mix(at, query, keys, values)
 
     def _by_heads(self, x: str, heads: int, head: int) -> str:
         shape = self.constant(f"{x}/heads", np.array([0, 0, heads, head], np.int64))
@@ -87,8 +70,3 @@ class LatentDecoder(PlainDecoder):
     def _split(self, x: str, widths: tuple[int, int], names: tuple[str, str]) -> None:
         sizes = self.constant(f"{x}/widths", np.array(widths, np.int64))
         self.node("Split", [x, sizes], list(names), axis=-1)
-
-
-def make_latent_decoder(shape: Any) -> onnx.ModelProto:
-    """Make the model; it takes its weights with it."""
-    return LatentDecoder(shape).make()

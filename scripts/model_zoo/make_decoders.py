@@ -9,8 +9,8 @@ import onnx
 
 from model_zoo.decoder_shape import DecoderShape
 from model_zoo.decoders import Decoder
-from model_zoo.latent_decoders import make_latent_decoder
-from model_zoo.plain_decoders import make_plain_decoder
+from model_zoo.latent_decoders import LatentDecoder
+from model_zoo.plain_decoders import PlainDecoder
 
 
 def _like(extents: str, **more: Any) -> dict[str, Any]:
@@ -40,8 +40,5 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def make_decoder(shape: DecoderShape) -> onnx.ModelProto:
     """Make the model; it takes its weights with it."""
-    if shape.latent:
-        return make_latent_decoder(shape)
-    if shape.plain:
-        return make_plain_decoder(shape)
-    return Decoder(shape).make()
+    kind = LatentDecoder if shape.latent else PlainDecoder if shape.plain else Decoder
+    return kind(shape).make()

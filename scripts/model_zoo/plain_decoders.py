@@ -6,8 +6,6 @@ standard's own Attention (with the past inside), RMSNormalization and RotaryEmbe
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
@@ -140,14 +138,15 @@ class PlainDecoder(Decoder):
         mix = self._one_node if s.plain >= 23 else self._spelt_out
         if s.multi_head:
             mix = self._multi_head
-        out = mix(prefix, parts, past, present)
-        self.node("Transpose", [out], [f"{prefix}/attn/joined"], perm=[0, 2, 1, 3])
-        width = s.heads * s.head
-        shape = self.constant(f"{prefix}/attn/whole", np.array([0, 0, width], np.int64))
-        self.node("Reshape", [f"{prefix}/attn/joined", shape], [f"{prefix}/attn/rows"])
-        mixed = f"{prefix}/attn/o_proj"
-        rows = f"{prefix}/attn/rows"
-        return self.product(mixed, rows, width, s.hidden, gain=0.5, out=f"{mixed}/out")
+        return self._project_back(f"{prefix}/attn", mix(prefix, parts, past, present))
+
+    def _project_back(self, at: str, mixed: str) -> str:
+        """What heads have mixed, side by side, and its product."""
+        width, out = self.shape.heads * self.shape.head, f"{at}/o_proj"
+        self.node("Transpose", [mixed], [f"{at}/joined"], perm=[0, 2, 1, 3])
+        shape = self.constant(f"{at}/whole", np.array([0, 0, width], np.int64))
+        self.node("Reshape", [f"{at}/joined", shape], [f"{at}/rows"])
+        return self.product(out, f"{at}/rows", width, self.shape.hidden, gain=0.5, out=f"{out}/out")
 
     def _turn(self, x: str) -> str:
         s, out = self.shape, f"{x}/turned"
@@ -205,8 +204,13 @@ class PlainDecoder(Decoder):
             shape = self.constant(f"{name}/flat", np.array([1, s.heads, -1, s.head], np.int64))
             self.node("Reshape", [f"{name}/group", shape], [f"{name}/all"])
             repeated.append(f"{name}/all")
-        self.node("Transpose", [repeated[0]], [f"{at}/turned_keys"], perm=[0, 1, 3, 2])
-        self.node("MatMul", [parts[0], f"{at}/turned_keys"], [f"{at}/products"])
+        return self._mix(at, parts[0], *repeated)
+
+    def _mix(self, at: str, query: str, keys: str, values: str) -> str:
+        """Attention in parts, of keys and values of each head."""
+        s = self.shape
+        self.node("Transpose", [keys], [f"{at}/turned_keys"], perm=[0, 1, 3, 2])
+        self.node("MatMul", [query, f"{at}/turned_keys"], [f"{at}/products"])
         self.floats(f"{at}/root", np.array(np.sqrt(s.head)))
         self.node("Div", [f"{at}/products", f"{at}/root"], [f"{at}/scaled"])
         scores = f"{at}/scaled"
@@ -218,7 +222,7 @@ class PlainDecoder(Decoder):
             scores = f"{at}/capped"
         self.node("Add", [scores, "mask"], [f"{at}/masked"])
         self.node("Softmax", [f"{at}/masked"], [f"{at}/weights"], axis=-1)
-        self.node("MatMul", [f"{at}/weights", repeated[1]], [f"{at}/out"])
+        self.node("MatMul", [f"{at}/weights", values], [f"{at}/out"])
         return f"{at}/out"
 
     def finish(self) -> onnx.ModelProto:
@@ -227,8 +231,3 @@ class PlainDecoder(Decoder):
         opset = self.model_opset
         next(one for one in model.opset_import if not one.domain).version = opset
         return model
-
-
-def make_plain_decoder(shape: Any) -> onnx.ModelProto:
-    """Make the model; it takes its weights with it."""
-    return PlainDecoder(shape).make()

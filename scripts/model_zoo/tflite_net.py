@@ -54,13 +54,10 @@ class TFLiteNet:
         """A convolution with a bias and a fused activation."""
         channels = self.shapes[x][3]
         filters = self.weights.filters((out, channels, kernel, kernel), channels * kernel * kernel)
+        filters = filters.transpose(0, 2, 3, 1)
         options = self._conv_options(stride, padding, activation)
         shape = self._window(x, kernel, stride, padding, out)
-        constants = [
-            self._constant(np.ascontiguousarray(filters.transpose(0, 2, 3, 1))),
-            self._constant(self.weights.bias(out)),
-        ]
-        return self._operator("conv", [x, *constants], shape, "Conv2DOptions", options)
+        return self._filter("conv", x, filters, shape, "Conv2DOptions", options)
 
     def depthwise(
         self,
@@ -75,16 +72,11 @@ class TFLiteNet:
         """A depthwise convolution with a bias and a fused activation."""
         out = self.shapes[x][3] * multiplier
         filters = self.weights.filters((out, 1, kernel, kernel), kernel * kernel)
+        filters = filters.transpose(1, 2, 3, 0)
         options = self._conv_options(stride, padding, activation)
         options["depthMultiplier"] = multiplier
         shape = self._window(x, kernel, stride, padding, out)
-        constants = [
-            self._constant(np.ascontiguousarray(filters.transpose(1, 2, 3, 0))),
-            self._constant(self.weights.bias(out)),
-        ]
-        return self._operator(
-            "depthwise", [x, *constants], shape, "DepthwiseConv2DOptions", options
-        )
+        return self._filter("depthwise", x, filters, shape, "DepthwiseConv2DOptions", options)
 
     def pool(self, x: int, kind: str, kernel: int, stride: int, *, padding: str = "same") -> int:
         """An `average` or `maximum` over windows."""
@@ -130,6 +122,12 @@ class TFLiteNet:
         self._graph.inputs, self._graph.outputs = [self.input], [output]
         self._graph.rename(output, "output")
         return self._file.write()
+
+    def _filter(
+        self, kind: str, x: int, filters: np.ndarray, shape: tuple[int, ...], *options: Any
+    ) -> int:
+        constants = [np.ascontiguousarray(filters), self.weights.bias(shape[3])]
+        return self._operator(kind, [x, *map(self._constant, constants)], shape, *options)
 
     def _conv_options(self, stride: int, padding: str, activation: str) -> dict[str, Any]:
         return {

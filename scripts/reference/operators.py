@@ -103,7 +103,7 @@ def _contrib_operators() -> list[str]:
 def _tflite() -> str:
     from tflite import BuiltinOperator
 
-    from adrenoc.importers.tflite.ops import OPS
+    from adrenoc.importers.tflite.converter import OPS
     from adrenoc.importers.tflite.untranslated import WHY_NOT
 
     names = sorted(name for name in vars(BuiltinOperator) if name.isupper())

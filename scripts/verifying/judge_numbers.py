@@ -18,8 +18,6 @@ _LEAST_SPAN = 2.0**-10
 _DRAWS = 8
 _OF_DRAWS = 4.0
 """The largest of a few draws stands for what may come: so many times that."""
-_RULED = 2.0**-10
-"""By how much what a network learned may be off in half, as a share of its row."""
 
 
 @dataclass(frozen=True, kw_only=True)

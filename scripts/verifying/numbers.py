@@ -194,7 +194,10 @@ def run_all(cases: Sequence[Case], presets: Sequence[str], *, jobs: int) -> list
     rows: dict[tuple[str, str], list[Row]] = {}
 
     def done(run: Run, outcome: Outcome) -> None:
-        rows[run.case.name, run.preset] = judge_run(run, outcome)
+        judged = rows[run.case.name, run.preset] = judge_run(run, outcome)
+        for row in judged:
+            if row.verdict != RIGHT:
+                print(*cells(row), sep="  ", flush=True)
 
     runs = [Run(case=case, preset=preset) for case in cases for preset in presets]
     started = time.monotonic()

@@ -14,9 +14,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.onnx_backend.cases import load_cases
 from tests.onnx_backend.execute import Case, Outcome
 from tests.onnx_backend.pool import run_cases
-from tests.onnx_backend.table import read_table, summary, write_table
+from tests.onnx_backend.table import TABLE, read_table, summary, write_table
+
+
+def onnx_operators() -> int:
+    """Run ONNX's own node tests, beside `tests/onnx_backend/status.json`."""
+    about = "Run ONNX's node tests and compare with the checked-in table."
+    makers = {name: lambda case=case: case for name, case in load_cases().items()}
+    return compare_with_table(about, makers, TABLE)
+
+
+def tflite_operators() -> int:
+    """Run a model of each TFLite operator against LiteRT, beside `tests/tflite/status.json`."""
+    from tests.tflite import cases
+
+    about = "Run a model of each TFLite operator, compare with LiteRT and the checked-in table."
+    makers = {name: recipe.case for name, recipe in cases.load_recipes().items()}
+    return compare_with_table(about, makers, Path(cases.__file__).parent / "status.json")
 
 
 def compare_with_table(about: str, makers: Mapping[str, Callable[[], Case]], path: Path) -> int:

@@ -165,7 +165,7 @@ def is_unread(complaint: str, text: str) -> bool:
     """Whether a race is for the place to which goes what is outside of a rectangle.
 
     Kernels that compute one convolution for another choose it by `select`, which takes less than
-    branches (`adrenoc/kernels/families/expansion/region_places.py`); nobody reads it.
+    branches (`adrenoc/kernels/families/expansion/expansion_plan.py`); nobody reads it.
     """
     lines = _SHOWN.findall(complaint)
     places = [re.match(r"\w+_ptr\[\(?(to\d+)\b", line) for line in lines]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from adrenoc.clml.codegen import runtime_module
-from adrenoc.clml.region import Region
+from adrenoc.clml.region import Region, runtime_module
 from tests.clml.every_operator import SHAPE
 from tests.clml.regions import cut, module_of, random
 from tests.stock_tvm import run_on_cpu

@@ -15,15 +15,13 @@ from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.clml import composites
-from adrenoc.clml.codegen import runtime_module
-from adrenoc.clml.document import document
-from adrenoc.clml.found import Found
 from adrenoc.clml.match import Matches, find_matches
 from adrenoc.clml.partition import Partition, partition
-from adrenoc.clml.patterns import load_table
+from adrenoc.clml.patterns import Found, load_table
+from adrenoc.clml.region import document, runtime_module
 from adrenoc.compile.pipeline import STAGES, State
 from adrenoc.importers.imported import Imported
-from adrenoc.importers.relax.flat import flatten
+from adrenoc.importers.relax.values import flatten
 from adrenoc.ir.options import resolve_options
 from adrenoc.native import opencl
 from adrenoc.passes.lower.emit_relax import all_params

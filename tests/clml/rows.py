@@ -27,6 +27,7 @@ def _vectors(count: int) -> list[Any]:
 def _conv(
     outs: int = 5,
     *,
+    kernel: tuple[int, int] = (3, 3),
     bias: bool = False,
     norm: bool = False,
     tail: Callable[[Any], Any] | None = None,
@@ -35,7 +36,7 @@ def _conv(
 ) -> Make:
     def make(emit: Any, x: Any) -> Any:
         dtype = str(x.ty.dtype)
-        weight = random(outs, 6 // attrs.get("groups", 1), 3, 3, seed=5, dtype=dtype)
+        weight = random(outs, 6 // attrs.get("groups", 1), *kernel, seed=5, dtype=dtype)
         if pad:
             x = emit(nn.pad(x, [0, 0, 0, 0, 1, 2, 3, 0]))
         value = emit(nn.conv2d(x, constant(weight), **{"padding": (1, 1, 1, 1), **attrs}))
@@ -81,15 +82,32 @@ def _dense(units: int, bias: bool) -> Make:
     return make
 
 
-def _depth_to_space(emit: Any, x: Any) -> Any:
-    value = emit(relax.op.reshape(x, (1, 2, 2, 3, 4, 5)))
-    value = emit(relax.op.permute_dims(value, [0, 3, 4, 1, 5, 2]))
-    return relax.op.reshape(value, (1, 3, 8, 10))
+def _depth_to_space(block: int) -> Case:
+    """Blocks of pixels from the channels of 4 x 5."""
+
+    def make(emit: Any, x: Any) -> Any:
+        value = emit(relax.op.reshape(x, (1, block, block, 3, 4, 5)))
+        value = emit(relax.op.permute_dims(value, [0, 3, 4, 1, 5, 2]))
+        return relax.op.reshape(value, out)
+
+    name, out = "depth_to_space", (1, 3, 4 * block, 5 * block)
+    shapes = ((1, 3 * block**2, 4, 5),)
+    return one(f"{name}_{block}", name, make, shapes, f"nn.{name}", out, block_size=block)
 
 
-def _resize(mode: str) -> Make:
+def _resize(mode: str, rows: int, columns: int) -> Case:
+    """From 4 x 5 pixels."""
     how = {"layout": "NCHW", "method": "linear", "coordinate_transformation_mode": mode}
-    return lambda _, x: relax.op.image.resize2d(x, (8, 15), **how)
+    make = lambda _, x: relax.op.image.resize2d(x, (rows, columns), **how)  # noqa: E731
+    name, out = f"upsampling_{mode}_{rows}x{columns}", (1, 3, rows, columns)
+    corners = int(mode == "align_corners")
+    return one(
+        name, "upsampling", make, ((1, 3, 4, 5),), "nn.upsampling", out, align_corners=corners
+    )
+
+
+def _turned_product(emit: Any, x: Any, y: Any) -> Any:
+    return relax.op.matmul(x, emit(relax.op.permute_dims(y, [0, 2, 1])))
 
 
 def _conv_case(
@@ -207,6 +225,45 @@ CASES = (
         **_RELU,
         out=(1, 6, 9, 7),
         by_tvm=False,  # it is an nn.conv2d there, which its own runtime refuses
+    ),
+    _conv_case(
+        "conv_5x5_steps",
+        "nn.conv2d",
+        _conv(kernel=(5, 5), strides=(2, 2)),
+        (5, 6, 5, 5),
+        strides=[2, 2],
+        out=(1, 5, 4, 3),
+    ),
+    _conv_case(
+        "conv_1x3_relu",
+        "relu.nn.conv2d",
+        _conv(kernel=(1, 3), padding=(0, 0, 0, 0), tail=nn.relu),
+        (5, 6, 1, 3),
+        padding=[0, 0, 0, 0],
+        **_RELU,
+        out=(1, 5, 9, 5),
+    ),
+    _conv_case(
+        "depthwise_5x5_steps",
+        "nn.depthwise_conv2d",
+        _conv(6, kernel=(5, 5), groups=6, strides=(2, 2), padding=(2, 2, 2, 2)),
+        (1, 6, 5, 5),
+        groups=6,
+        strides=[2, 2],
+        padding=[2, 2, 2, 2],
+        kernel_layout="IOHW",
+        out=(1, 6, 5, 4),
+        by_tvm=False,  # as above
+    ),
+    one(
+        "transposed_steps_of_one",
+        "conv2d_transpose",
+        lambda _, x: nn.conv2d_transpose(x, constant(random(6, 4, 3, 3)), padding=(1, 1, 1, 1)),
+        ((1, 6, 5, 7),),
+        "openclml.nn.conv2d_transpose",
+        (1, 4, 5, 7),
+        constants=((4, 6, 3, 3),),
+        **conv_attrs(output_padding=[0, 0]),
     ),
     one(
         "transposed",
@@ -368,24 +425,18 @@ CASES = (
         ),
     ),
     one(
-        "depth_to_space",
-        "depth_to_space",
-        _depth_to_space,
-        ((1, 12, 4, 5),),
-        "nn.depth_to_space",
-        (1, 3, 8, 10),
-        block_size=2,
+        "batch_matmul_turned",
+        "batch_matmul",
+        _turned_product,
+        ((1, 4, 5), (1, 6, 5)),
+        "nn.batch_matmul",
+        (1, 4, 6),
+        transpose_b=1,
     ),
+    *map(_depth_to_space, (2, 4)),
     *(
-        one(
-            f"upsampling_{mode}",
-            "upsampling",
-            _resize(mode),
-            ((1, 3, 4, 5),),
-            "nn.upsampling",
-            (1, 3, 8, 15),
-            align_corners=int(mode == "align_corners"),
-        )
+        _resize(mode, *plane)
         for mode in ("align_corners", "asymmetric")
+        for plane in ((8, 15), (8, 5))
     ),
 )

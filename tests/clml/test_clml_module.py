@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from adrenoc.clml.codegen import runtime_module
+from adrenoc.clml.region import runtime_module
 from tests.clml.every_operator import make, plain
 from tests.clml.loaded import load
 from tests.clml.regions import Emulate, by_emulator, constant, cut, module_of, random

@@ -15,7 +15,7 @@ import tvm_ffi
 
 import adrenoc
 from adrenoc import native
-from adrenoc.clml.document import document_text
+from adrenoc.clml.region import document_text
 from adrenoc.native.compile_plugin import _include_options, package_folder
 from tests.clml.every_operator import SHAPE, make, plain
 from tests.clml.regions import cut, module_of
@@ -35,7 +35,7 @@ _OPENCL = (
         "files/mapped_file",
         "opencl/memory",
     ),
-    *("files/private_files", "opencl/profiler", "opencl/texture_shape"),
+    *("base/typed_function", "files/private_files", "opencl/profiler", "opencl/texture_shape"),
 )
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 _QUICK = "clang++-14"

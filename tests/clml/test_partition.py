@@ -11,11 +11,10 @@ import pytest
 from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.clml.partition import merge, partition
+from adrenoc.clml.partition import judge, merge, partition, reckoning
 from adrenoc.clml.patterns import load_table
-from adrenoc.clml.region_cost import judge, reckoning
 from adrenoc.compile.pipeline import STAGES, State
-from adrenoc.importers.relax.flat import flatten
+from adrenoc.importers.relax.values import flatten
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target

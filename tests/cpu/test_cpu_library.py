@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from adrenoc.bundle.bundle import CPU_LIBRARY
-from adrenoc.firmware.cpu.library import build_cpu_library
 from adrenoc.firmware.cpu.make_cpu import C_FOLDER
-from adrenoc.firmware.cpu.print_cpu import print_cpu_model
+from adrenoc.firmware.cpu.print_cpu import build_cpu_library, print_cpu_model
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.program import make_program
 from adrenoc.firmware.mcu.tflite.importer import network_of

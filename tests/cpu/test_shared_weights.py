@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.compile.fallback import plan_fallback
-from adrenoc.firmware.cpu.library import build_cpu_library
 from adrenoc.firmware.cpu.make_cpu import C_FOLDER
-from adrenoc.firmware.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
+from adrenoc.firmware.cpu.print_cpu import WEIGHTS_FILE, build_cpu_library, print_cpu_model
 from adrenoc.firmware.cpu.shared_weights import find_shared_weights, find_weight_sources
 from adrenoc.firmware.mcu.operators import Convolution
-from adrenoc.ir.places import find_digits
+from adrenoc.ir.layout import find_digits
 from adrenoc.passes.lower.emit_relax import all_params
 from tests.cpu.judge import needs_arm
 from tests.ir.planning import plan

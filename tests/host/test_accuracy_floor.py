@@ -15,8 +15,8 @@ from adrenoc.base.errors import CheckFailedError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import bench as bench_module
 from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.program_run import NOTHING, Stored, round_to
 from adrenoc.check.accuracy.samples import Judge, take_samples
-from adrenoc.check.accuracy.stored import NOTHING, Stored, round_to
 from adrenoc.cli.main import main
 from adrenoc.target.target import load_target
 

@@ -13,20 +13,18 @@ import numpy as np
 import onnx
 import planted
 import pytest
-from click.testing import CliRunner
 from run_op import Ops
 
 from adrenoc.base.errors import CheckFailedError, PrecisionPolicyError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import examine
-from adrenoc.check.accuracy.deviation import Arrays
 from adrenoc.check.accuracy.doctor import Doctor
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.program_run import ProgramRun
-from adrenoc.check.accuracy.result import AccuracyReport, Floor
+from adrenoc.check.accuracy.result import AccuracyReport, Arrays, Floor
 from adrenoc.check.accuracy.samples import Judge
-from adrenoc.cli.main import cli
 from adrenoc.target.target import load_target
+from tests.commands import invoke
 from tests.host.test_ops_n_bits import product
 from tests.mcu.onnx_models import write_quantised
 from tests.qoperator import QNet
@@ -85,8 +83,8 @@ def test_what_is_examined_is_what_is_compiled(device: Any, tmp_path: Path, prese
     assert max(layer.local_error for layer in found.layers) < 1e-3
     bundle = tmp_path / "same.adrenoc"
     made = ("compile", model, "--device", "host", "--no-cache", "--preset", preset, "-o", bundle)
-    assert _run(*made).exit_code == 0
-    assert _run("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
+    assert invoke(*made).exit_code == 0
+    assert invoke("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
 
 
 def test_diffuse_rounding_gets_a_policy_that_needs_each_of_its_tensors(
@@ -95,7 +93,7 @@ def test_diffuse_rounding_gets_a_policy_that_needs_each_of_its_tensors(
     """No layer stands out: what contributes most for its bytes is taken first."""
     model, policy = planted.save(planted.diffuse(), tmp_path), tmp_path / "policy.json"
     words = ("check-accuracy", model, "--preset", "mixed", "--tolerance", "2e-4")
-    told = _run(*words, "--json", "-o", policy)
+    told = invoke(*words, "--json", "-o", policy)
     assert told.exit_code == 0, told.output
     (found,) = json.loads(told.stdout)["presets"]
     assert all(layer["causes"] == [] for layer in found["layers"])
@@ -162,7 +160,7 @@ def test_a_rounding_that_falls_otherwise_is_no_error(
     assert found.accepted_as == ("within one quantum, 1" if passes else "")
     assert found.remedy is None and (found.starts_at == "") is passes
     monkeypatch.setattr(examine, "check_accuracy", lambda *_, **__: report)
-    told = _run("check-accuracy", tmp_path / "whole.onnx", "--preset", "mixed")
+    told = invoke("check-accuracy", tmp_path / "whole.onnx", "--preset", "mixed")
     assert ("within one quantum, 1" in told.output) is passes
 
 
@@ -195,7 +193,7 @@ def test_what_onnxruntimes_own_quantiser_writes_is_examined(
 def test_rounded_tokens_are_examined_where_that_is_asked_for(
     device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "adrenoc.passes.fuse.round_tokens"
+    module = "adrenoc.passes.fuse.fuse_products"
     monkeypatch.setattr(f"{module}.least_matrix_clocks", lambda *_: math.inf)
     ops = Ops()
     ops.output(product(ops, ops.input(20, 128), 128, 24, zeros="packed", bits=8))
@@ -204,7 +202,7 @@ def test_rounded_tokens_are_examined_where_that_is_asked_for(
     (rounded,) = _examined(model, "mixed", int8_prompts=True).presets
     assert plain.passed and rounded.passed
     assert rounded.error > 3 * plain.error
-    told = _run(
+    told = invoke(
         "check-accuracy", model, "--preset", "mixed", "--set", "int8_prompts=true", "--json"
     )
     (kept,) = _examined(model, "mixed", int8_prompts=True, keep_float32=True).presets
@@ -240,15 +238,11 @@ def test_inputs_count(device: Any, tmp_path: Path) -> None:
     assert not found.passed and found.suspects[0].causes[0].name == "overflow"
 
 
-def _run(*words: Any) -> Any:
-    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
-
-
 def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> None:
     model, policy = planted.save(planted.overflow(), tmp_path), tmp_path / "policy.json"
     page = tmp_path / "page.html"
     options = ("--preset", "mixed", "-o", policy, "--html", page)
-    told = _run("check-accuracy", model, *options)
+    told = invoke("check-accuracy", model, *options)
     assert told.exit_code == 0, told.output
     assert "overflow" in told.output and "t3" in told.output
     shown = page.read_text()
@@ -260,25 +254,25 @@ def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> N
 
     plain, mended = tmp_path / "plain.adrenoc", tmp_path / "mended.adrenoc"
     compiled = ("compile", model, "--device", "host", "--no-cache")
-    assert _run(*compiled, "-o", plain).exit_code == 0
+    assert invoke(*compiled, "-o", plain).exit_code == 0
     with pytest.raises(CheckFailedError):
-        _run("run", plain, "--repeat", 1, "--check", model)
-    assert _run(*compiled, "-o", mended, "--precision-policy", policy).exit_code == 0
-    assert _run("run", mended, "--repeat", 1, "--check", model).exit_code == 0
+        invoke("run", plain, "--repeat", 1, "--check", model)
+    assert invoke(*compiled, "-o", mended, "--precision-policy", policy).exit_code == 0
+    assert invoke("run", mended, "--repeat", 1, "--check", model).exit_code == 0
 
     policy.write_text(json.dumps({**data, "float32_tensors": ["t33"]}))
     with pytest.raises(PrecisionPolicyError, match=r"'t33'.*t3"):
-        _run(*compiled, "--precision-policy", policy)
+        invoke(*compiled, "--precision-policy", policy)
     other = planted.save(planted.sharp_softmax(), tmp_path)
     with pytest.raises(PrecisionPolicyError, match=r"was made for planted\.onnx"):
-        _run("compile", other, "--device", "host", "--precision-policy", policy)
+        invoke("compile", other, "--device", "host", "--precision-policy", policy)
 
 
 def test_a_device_that_is_not_here_is_refused() -> None:
     from adrenoc.base.errors import TargetError
 
     with pytest.raises(TargetError, match="expected host:a750"):
-        _run("check-accuracy", "net.onnx", "--device", "adreno:750")
+        invoke("check-accuracy", "net.onnx", "--device", "adreno:750")
 
 
 def test_the_roofline_prices_the_policy(device: Any, tmp_path: Path) -> None:

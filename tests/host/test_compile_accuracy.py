@@ -9,23 +9,18 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.base.errors import AccuracyError, DependencyError
 from adrenoc.check.accuracy import program_run
-from adrenoc.check.accuracy.deviation import Deviation
+from adrenoc.check.accuracy.result import Deviation
 from adrenoc.check.accuracy.samples import Judge
-from adrenoc.cli.main import cli
 from adrenoc.device import opencl
 from adrenoc.native import opencl as opencl_runtime
-
-
-def _run(*words: Any) -> Any:
-    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+from tests.commands import invoke
 
 
 def _compiled(model: Path, *words: Any) -> dict[str, Any]:
-    told = _run("compile", model, "--json", *words)
+    told = invoke("compile", model, "--json", *words)
     assert told.exit_code == 0, told.output
     return dict(json.loads(told.stdout))
 
@@ -48,7 +43,7 @@ def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
     assert remedy["trials"] > 1 and remedy["runs"] > 1 and plan["left"] == []
     kept = {d["subject"]: d for d in told["decisions"] if d["stage"] == "accuracy"}
     assert set(kept) == {"accuracy", "t1", "t2", "t3"}
-    assert _run("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
+    assert invoke("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
 
     again = tmp_path / "again.adrenoc"
     same = _compiled(model, "--device", "host", "-o", again, "--accuracy", 1e-2)
@@ -83,7 +78,7 @@ def test_what_cannot_be_met_is_told_with_the_best(
     wrong = Deviation(largest=0.5, rms=0.5)
     monkeypatch.setattr(Judge, "judge_outputs", lambda *_: wrong)
     with pytest.raises(AccuracyError, match=r"within 0\.01 .*float32 throughout, is off by 5"):
-        _run("compile", model, "--device", "host", "--accuracy", 1e-2)
+        invoke("compile", model, "--device", "host", "--accuracy", 1e-2)
     assert not list(tmp_path.glob("*.adrenoc"))
 
 
@@ -106,7 +101,7 @@ def test_without_a_device_it_says_what_brings_one(
     monkeypatch.setattr(opencl, "list_devices", list)
     model = planted.save(planted.overflow(), tmp_path)
     with pytest.raises(DependencyError, match="no OpenCL device") as raised:
-        _run("compile", model, "--device", "adreno", "--no-cache", "--accuracy", 1e-2)
+        invoke("compile", model, "--device", "adreno", "--no-cache", "--accuracy", 1e-2)
     assert "[opencl]'" in raised.value.hint
 
 
@@ -121,7 +116,7 @@ def test_without_a_device_it_says_what_brings_one(
     ),
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
-    assert _run("compile", tmp_path / "m.onnx", *words).exit_code == 2
+    assert invoke("compile", tmp_path / "m.onnx", *words).exit_code == 2
 
 
 def test_a_second_search_builds_no_kernel_again(

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.base.errors import CheckFailedError, InputError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
-from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
+from tests.commands import invoke, succeed
 from tests.host.decoder_bundles import (
     DecoderShape,
     generate_tokens,
@@ -130,11 +129,10 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
     model, bundle = qwen
     ids = ",".join(map(str, PROMPT))
     run = ["run", str(bundle.path), "--prompt-ids", ids, "--check", str(model)]
-    done = CliRunner().invoke(cli, [*run, "--max-tokens", "5", "--json"])
-    assert done.exit_code == 0, done.output
+    done = succeed(*run, "--max-tokens", "5", "--json")
     said = json.loads(done.output)
     assert said["check"]["equal"] == len(said["tokens"]) == 5
-    shown = CliRunner().invoke(cli, [*run, "--max-tokens", "400"])
+    shown = invoke(*run, "--max-tokens", "400", catch=True)
     assert "full: it has 300 rows" in shown.output
     assert "292 of 292 tokens are the reference's" in shown.output
     for words, message in (
@@ -152,7 +150,7 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         (["--prompt-ids", "3", "--sample", "bias.5000=1"], "expected 0 to 96"),
         (["--prompt-ids", "3", "--temperature", "1", "--check", str(model)], "--temperature"),
     ):
-        refused = CliRunner().invoke(cli, ["run", str(bundle.path), *words])
+        refused = invoke("run", bundle.path, *words, catch=True)
         assert refused.exit_code != 0
         assert message in refused.output + str(refused.exception)
 
@@ -218,8 +216,7 @@ def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_pat
     said = []
     large = str((1 << 64) - 1)
     for words in ((*drawn, "--seed", "1"), (*drawn, "--seed", "1"), (*drawn, "--seed", large), run):
-        done = CliRunner().invoke(cli, list(words))
-        assert done.exit_code == 0, done.output
+        done = succeed(*words)
         said.append(json.loads(done.output)["tokens"])
     assert said[0] == said[1]
     assert len({tuple(tokens) for tokens in said}) == 3
@@ -228,8 +225,7 @@ def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_pat
 def test_what_is_said_of_tokens_is_done(qwen: tuple[Path, Bundle]) -> None:
     def tokens(*words: str) -> list[int]:
         run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "30", "--json"]
-        done = CliRunner().invoke(cli, [*run, *words])
-        assert done.exit_code == 0, done.output
+        done = succeed(*run, *words)
         made: list[int] = json.loads(done.output)["tokens"]
         return made
 
@@ -241,14 +237,13 @@ def test_what_is_said_of_tokens_is_done(qwen: tuple[Path, Bundle]) -> None:
 
 
 def test_the_benchmark(qwen: tuple[Path, Bundle]) -> None:
-    done = CliRunner().invoke(cli, ["run", str(qwen[1].path), "--bench", "--json"])
-    assert done.exit_code == 0, done.output
+    done = succeed("run", qwen[1].path, "--bench", "--json")
     said = json.loads(done.output)
     assert [prompt["tokens"] for prompt in said["prefill"]] == [4]
     assert [step["context"] for step in said["decode"]] == [0, 300 - 40]
     assert said["launching"]["launches"] > 5
     assert min(said["first_token_ms"], said["decode"][0]["tokens_per_s"]) > 0
-    shown = CliRunner().invoke(cli, ["run", str(qwen[1].path), "--bench"])
+    shown = invoke("run", qwen[1].path, "--bench", catch=True)
     assert "tokens a second" in shown.output
 
 
@@ -256,16 +251,13 @@ def test_text(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
     talks = shutil.copytree(qwen[1].path, tmp_path / "talks.adrenoc")
     tokenizer = write_tokenizer(talks / "tokenizer.json", QWEN.vocabulary)
     run = ["run", str(talks), "--prompt", "w3 w5 w7"]
-    done = CliRunner().invoke(cli, [*run, "--max-tokens", "6", "--json"])
-    assert done.exit_code == 0, done.output
+    done = succeed(*run, "--max-tokens", "6", "--json")
     said = json.loads(done.output)
-    ids = CliRunner().invoke(
-        cli, [*run[:2], "--prompt-ids", "3,5,7", "--max-tokens", "6", "--json"]
-    )
+    ids = invoke(*run[:2], "--prompt-ids", "3,5,7", "--max-tokens", "6", "--json", catch=True)
     assert said["tokens"] == json.loads(ids.output)["tokens"]
     assert said["text"].split() == [f"w{token}" for token in said["tokens"]]
-    shown = CliRunner().invoke(cli, [*run, "--max-tokens", "6"])
+    shown = invoke(*run, "--max-tokens", "6", catch=True)
     assert shown.output.startswith(said["text"])
     tokenizer.write_text("{}")
-    refused = CliRunner().invoke(cli, run)
+    refused = invoke(*run, catch=True)
     assert "is no tokenizer.json" in str(refused.exception)

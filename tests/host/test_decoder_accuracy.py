@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import numpy_helper
 
 from adrenoc.base.errors import AccuracyError, InputError, OptionError
@@ -20,13 +19,13 @@ from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.passage import Wording
 from adrenoc.check.accuracy.result import AccuracyReport
 from adrenoc.check.reference import run_steps
-from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 from adrenoc.target.target import load_target
+from tests.commands import invoke
 from tests.host.decoder_bundles import (
     DecoderShape,
     make_decoder_bundle,
@@ -70,10 +69,6 @@ def examine(
     )
 
 
-def run(*words: Any) -> Any:
-    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
-
-
 @pytest.mark.nightly
 @pytest.mark.usefixtures("halves")
 def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path) -> None:
@@ -81,7 +76,7 @@ def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path)
     overflow_in_layer_1(model)
     policy, page = tmp_path / "policy.json", tmp_path / "page.html"
     words = ("--preset", "mixed", "--tokens", TOKENS, "-o", policy, "--html", page)
-    told = run("check-accuracy", model, *words)
+    told = invoke("check-accuracy", model, *words)
     assert told.exit_code == 0, told.output
     assert f"starts at {GATED}" in " ".join(told.output.split())
     assert "overflow" in told.output
@@ -91,9 +86,9 @@ def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path)
     assert "Decoder layers" in shown
     bundle = tmp_path / "mended.adrenoc"
     made = ("compile", model, "--device", "host", "--no-cache", "--prefill", 4, "-o", bundle)
-    assert run(*made, "--precision-policy", policy).exit_code == 0
+    assert invoke(*made, "--precision-policy", policy).exit_code == 0
     check = ("--prompt-ids", "3,5,7,9,2,1", "--max-tokens", 10, "--check", model)
-    assert run("run", bundle, *check).exit_code == 0
+    assert invoke("run", bundle, *check).exit_code == 0
 
 
 @pytest.mark.usefixtures("halves")
@@ -291,10 +286,10 @@ def test_a_policy_may_name_every_tensor(device: Any, tmp_path: Path, shape: Deco
     write_policy(policy, tmp_path / "policy.json")
     bundle = tmp_path / "exact.adrenoc"
     made = ("compile", model, "--device", "host", "--no-cache", "--prefill", 4, "-o", bundle)
-    told = run(*made, "--precision-policy", tmp_path / "policy.json")
+    told = invoke(*made, "--precision-policy", tmp_path / "policy.json")
     assert told.exit_code == 0, told.output
     check = ("--prompt-ids", "3,5,7,9,2,1", "--max-tokens", 6, "--check", model)
-    told = run("run", bundle, *check)
+    told = invoke("run", bundle, *check)
     assert told.exit_code == 0, told.output
 
 
@@ -323,14 +318,14 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "inputs").mkdir()
     np.save(tmp_path / "inputs" / "x.npy", np.zeros(3))
     with pytest.raises(OptionError, match="examined token by token") as refused:
-        run("check-accuracy", model, "--set", "int8_prompts=true")
+        invoke("check-accuracy", model, "--set", "int8_prompts=true")
     assert "int8_prompts" in refused.value.hint
     with pytest.raises(InputError, match="examined on tokens"):
-        run("check-accuracy", model, "--inputs", tmp_path / "inputs")
+        invoke("check-accuracy", model, "--inputs", tmp_path / "inputs")
     other = tmp_path / "plain.onnx"
     value = onnx.helper.make_tensor_value_info
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
     ends = [[value(name, 1, [1, 4])] for name in "xy"]
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", *ends)), other)
     with pytest.raises(InputError, match="takes no text"):
-        run("check-accuracy", other, "--tokens", 4)
+        invoke("check-accuracy", other, "--tokens", 4)

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import helper, numpy_helper
 
 from adrenoc.check.accuracy.passage import Passage, compute_passage
-from adrenoc.cli.main import cli
 from adrenoc.importers.decoder_form import find_decoder
+from tests.commands import invoke
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 
 SHAPE = DecoderShape(layers=1, context=48)
@@ -34,10 +33,6 @@ def prune_head(path: Path) -> None:
     onnx.save(model, path)
 
 
-def call(*words: str) -> Any:
-    return CliRunner().invoke(cli, list(words), catch_exceptions=False)
-
-
 @pytest.mark.parametrize("pruned", [False, True], ids=["whole", "pruned"])
 def test_a_decoder_is_checked_by_a_prompt_of_its_own(
     device: Any, tmp_path: Path, pruned: bool
@@ -47,12 +42,12 @@ def test_a_decoder_is_checked_by_a_prompt_of_its_own(
         prune_head(model)
     bundle, _ = make_decoder_bundle(model, "mixed")
     words = ("run", str(bundle.path), "--check", str(model))
-    said = json.loads(call(*words, "--prompt-ids", "3,5,7", "--max-tokens", "4", "--json").stdout)
+    said = json.loads(invoke(*words, "--prompt-ids", "3,5,7", "--max-tokens", "4", "--json").stdout)
     assert said["check"]["passed"] and said["check"]["tokens"] == 4
-    shown = call(*words, "--repeat", "1")
+    shown = invoke(*words, "--repeat", "1")
     assert "8 random tokens from seed 0" in shown.output
     assert "32 of 32 tokens are the reference's" in shown.output
-    drawn = json.loads(call(*words, "--seed", "1", "--json").stdout)
+    drawn = json.loads(invoke(*words, "--seed", "1", "--json").stdout)
     assert drawn["fed"] == "8 random tokens from seed 1" and drawn["check"]["passed"]
 
 
@@ -78,6 +73,8 @@ def test_what_a_file_lets_onnxruntime_round_is_told_and_fails_nothing(
             attribute.i = 4
     onnx.save(model, path)
     bundle, _ = make_decoder_bundle(path, "fp32")
-    said = json.loads(call("run", str(bundle.path), "--check", str(path), "--json").stdout)["check"]
+    said = json.loads(invoke("run", str(bundle.path), "--check", str(path), "--json").stdout)[
+        "check"
+    ]
     assert said["passed"] and said["max_error"] < 1e-4
     assert "its accuracy_level lets it round data to bytes" in said["note"]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import numpy_helper
 
 from adrenoc.base.errors import CheckFailedError, InputError
-from adrenoc.cli.main import cli, main
+from adrenoc.cli.main import main
 from adrenoc.importers.onnx.session import open_session
+from tests.commands import invoke
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 
 TOKENS = (3, 5, 7, 9, 2, 1, 44, 13)
@@ -37,12 +37,8 @@ def spoil(model: Path, factor: float = 1.25) -> str:
     return next(str(node.output[0]) for node in proto.graph.node if SPOILT in node.input)
 
 
-def run(*words: Any) -> Any:
-    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
-
-
 def compare(model: Path, source: Path, *more: Any) -> tuple[int, dict[str, Any]]:
-    told = run("check-accuracy", model, "--source", source, "--tokens", 8, "--json", *more)
+    told = invoke("check-accuracy", model, "--source", source, "--tokens", 8, "--json", *more)
     return told.exit_code, json.loads(told.output)
 
 
@@ -73,10 +69,10 @@ def test_the_one_product_that_is_off_is_found_and_taken(device: Any, tmp_path: P
     assert said["mended"]["taken"] == [name]
     np.testing.assert_array_equal(logits_of(mended), logits_of(source))
     bundle = tmp_path / "mended.adrenoc"
-    made = run("compile", mended, "--device", "host", "--no-cache", "--prefill", 4, "-o", bundle)
+    made = invoke("compile", mended, "--device", "host", "--no-cache", "--prefill", 4, "-o", bundle)
     assert made.exit_code == 0, made.output
     check = ("--prompt-ids", "3,5,7,9", "--max-tokens", 4, "--check", source)
-    assert run("run", bundle, *check).exit_code == 0
+    assert invoke("run", bundle, *check).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -108,7 +104,7 @@ def test_sources_of_other_forms_mend_four_bits(tmp_path: Path, more: dict[str, A
 def test_what_is_near_is_not_mended(tmp_path: Path) -> None:
     model, source = write(tmp_path / "shipped"), write(tmp_path / "source", bits=0)
     mended = model.with_name("mended.onnx")
-    told = run("check-accuracy", model, "--source", source, "--tokens", 8, "--mended", mended)
+    told = invoke("check-accuracy", model, "--source", source, "--tokens", 8, "--mended", mended)
     assert told.exit_code == 0, told.output
     assert "is near the source" in told.output
     assert not mended.exists()
@@ -132,15 +128,15 @@ def test_what_weights_do_not_explain_is_told(
 
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     model = write(tmp_path / "shipped")
-    told = run("check-accuracy", model, "--mended", tmp_path / "mended.onnx")
+    told = invoke("check-accuracy", model, "--mended", tmp_path / "mended.onnx")
     assert "--mended is for --source" in told.output
     other = write(tmp_path / "other", vocabulary=50)
     with pytest.raises(InputError, match=r"knows 97 tokens and .* 50"):
-        run("check-accuracy", model, "--source", other, "--tokens", 8)
+        invoke("check-accuracy", model, "--source", other, "--tokens", 8)
     plain = tmp_path / "plain.onnx"
     value = onnx.helper.make_tensor_value_info
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
     ends = [[value(name, 1, [1, 4])] for name in "xy"]
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", *ends)), plain)
     with pytest.raises(InputError, match="is no decoder in ONNX"):
-        run("check-accuracy", model, "--source", plain)
+        invoke("check-accuracy", model, "--source", plain)

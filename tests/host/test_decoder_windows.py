@@ -126,7 +126,7 @@ def test_what_was_stopped_and_saved_goes_on(
 ) -> None:
     tokens, rows = whole
     decoder.take_in(PROMPT[:-1])
-    begun = decoder.generate(PROMPT[-1], Wish())
+    begun = decoder.generate(PROMPT[-1], Wish(guesses=False))
     for _ in range(40):
         next(begun)
     decoder.stop()

@@ -13,10 +13,8 @@ import pytest
 
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.run import run_bundle
-from adrenoc.lab.prove.cases.table import CASES
 from adrenoc.lab.prove.examine import judge
-from adrenoc.lab.prove.search import that_compiles
-from adrenoc.lab.prove.suite import all_suites, make_suite
+from adrenoc.lab.prove.suite import CASES, all_suites, make_suite, that_compiles
 from adrenoc.target.target import load_target
 
 SUITES = {suite.name: suite for suite in all_suites(CASES, half_type=True)}

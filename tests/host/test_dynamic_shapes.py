@@ -7,16 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from onnx import helper
 from safetensors import safe_open
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.buckets import read_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.cli.main import cli
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
+from tests.commands import invoke, succeed
 from tests.models import graph, write
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -47,8 +46,7 @@ def bundle(request: pytest.FixtureRequest, model: Path) -> Bundle:
     output = model.with_name(f"{request.param}.adrenoc{suffix}")
     command = ["compile", str(model), "--device", "host", "--preset", "fp32", "--no-cache"]
     command += ["--shape", "x:1|4,3,8|12,9", "-o", str(output)]
-    result = CliRunner().invoke(cli, command)
-    assert result.exit_code == 0, result.output
+    succeed(*command)
     return open_bundle(output)
 
 
@@ -98,10 +96,9 @@ def test_command_line(bundle: Bundle, model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 3, 12, 9), np.float32))
     command = ["run", str(bundle.path), "--repeat", "1", "--check", str(model), "--json"]
     for extra in (["--input", str(tmp_path / "x.npy")], ["--shape", "x:2,3,12,9"]):
-        result = CliRunner().invoke(cli, [*command, *extra])
-        assert result.exit_code == 0, result.output
+        result = succeed(*command, *extra)
         said = json.loads(result.output)
         assert said["outputs"]["y"]["shape"] == [2, 5]
         assert said["check"]["passed"]
-    shown = CliRunner().invoke(cli, ["inspect", str(bundle.path)])
+    shown = invoke("inspect", bundle.path, catch=True)
     assert "a smaller one is filled up" in shown.output

@@ -19,7 +19,7 @@ from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.editions import open_edition, read_editions
 from adrenoc.cli.main import cli
-from adrenoc.device import choose_edition
+from adrenoc.device import fit
 from adrenoc.device import run as running
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
@@ -97,13 +97,13 @@ def test_each_gpu_runs_its_own(
 def test_what_does_not_fit_a_device_is_not_taken(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = choose_edition.list_missing
+    missing = fit.list_missing
 
     def lack(part: Bundle, facts: dict[str, Any]) -> list[str]:
         is_own = part.manifest.target.name == "host:a660"
         return ["it has no luck"] if is_own else missing(part, facts)
 
-    monkeypatch.setattr(choose_edition, "list_missing", lack)
+    monkeypatch.setattr(fit, "list_missing", lack)
     _claim(monkeypatch, "660")
     x = np.zeros((1, 8, 28, 28), np.float32)
     result = run_bundle(bundle, inputs={"x": x}, repeat=1, warmup=0)

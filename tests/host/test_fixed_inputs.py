@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.base.files.spill import LEAST_BYTES
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.cli.main import cli, main
+from adrenoc.cli.main import main
+from tests.commands import succeed
+from tests.models import graph, write
 
 DRAW = np.random.default_rng(8)
 
@@ -38,28 +39,17 @@ def write_rates(path: Path, *, fast: int = 16000) -> Path:
         ),
         helper.make_node("Mul", ["t", "gain"], ["y"]),
     ]
-    inputs = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 12]),
-        helper.make_tensor_value_info("sr", TensorProto.INT64, []),
-        helper.make_tensor_value_info("gain", TensorProto.FLOAT, [1]),
-    ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    held = [numpy_helper.from_array(np.array(fast, np.int64), "rate")]
-    graph = helper.make_graph(nodes, "rates", inputs, outputs, held)
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
-    )
+    inputs = {"x": ("batch", 1, 12), "sr": (), "gain": (1,)}
+    whole = {"sr": TensorProto.INT64}
+    made = graph(nodes, inputs, ["y"], {"rate": np.array(fast, np.int64)}, dtypes=whole)
+    onnx.save(made, path)
     return path
 
 
 def compile_and_run(model: Path, bundle: Path, *words: str, run: tuple[str, ...] = ()) -> Any:
     compiled = ["compile", str(model), "--device", "host", "-o", str(bundle), *words]
-    made = CliRunner().invoke(cli, compiled, catch_exceptions=False)
-    assert made.exit_code == 0, made.output
-    ran = CliRunner().invoke(
-        cli, ["run", str(bundle), "--check", str(model), "--json", *run], catch_exceptions=False
-    )
-    assert ran.exit_code == 0, ran.output
+    succeed(*compiled)
+    ran = succeed("run", bundle, "--check", model, "--json", *run)
     return json.loads(ran.stdout)
 
 
@@ -85,12 +75,7 @@ def test_the_numbers_are_those_of_the_value(tmp_path: Path) -> None:
     words = "--fix", "sr=16000", "--fix", "gain=0.25"
     said = compile_and_run(model, tmp_path / "m.adrenoc", *words, "--preset", "fp32")
     assert said["check"]["passed"]
-    layers = CliRunner().invoke(
-        cli,
-        ["run", str(tmp_path / "m.adrenoc"), "--check-layers", str(model)],
-        catch_exceptions=False,
-    )
-    assert layers.exit_code == 0, layers.output
+    succeed("run", tmp_path / "m.adrenoc", "--check-layers", model)
 
 
 def test_an_if_on_an_input_names_the_option(
@@ -121,15 +106,7 @@ def test_an_if_on_what_weights_make_is_no_setting(
     weights = DRAW.standard_normal((256, 256)).astype(np.float32)
     assert weights.nbytes > LEAST_BYTES
     held = {"w": weights, "zero": np.float32(0)}
-    graph = helper.make_graph(
-        nodes,
-        "weighed",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 256])],
-        [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(value, name) for name, value in held.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, tmp_path / "m.onnx")
+    write(graph(nodes, {"x": ("batch", 256)}, ["t"], held), tmp_path, "m.onnx")
     assert main(["compile", str(tmp_path / "m.onnx")]) == ShapeError.exit_code
     said = capfd.readouterr().err
     assert "--fix" not in said
@@ -162,9 +139,6 @@ def test_a_build_fixes_inputs(tmp_path: Path) -> None:
     (tmp_path / "adrenoc.toml").write_text(
         '[[model]]\nfile = "m.onnx"\ndevices = ["host"]\nfix = ["sr=8000"]\n'
     )
-    made = CliRunner().invoke(
-        cli, ["build", str(tmp_path / "adrenoc.toml")], catch_exceptions=False
-    )
-    assert made.exit_code == 0, made.output
+    succeed("build", tmp_path / "adrenoc.toml")
     manifest = open_bundle(tmp_path / "build" / "m.adrenoc").manifest
     assert manifest.outputs[0].shape == (1, 2, 10)

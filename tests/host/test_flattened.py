@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.cli.main import cli
+from tests.commands import succeed
 from tests.host.run_op import Ops
 from tests.tflite.build import ModelBuilder, T
 
@@ -93,11 +92,9 @@ def test_a_head_of_a_pose_network_is_a_product(device: Any, preset: str, tmp_pat
     model, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
     model.write_bytes(made.write())
     words = ["compile", str(model), "--device", "host", "--preset", preset, "-o", str(bundle)]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == 0, done.output
+    succeed(*words)
     assert "gemv" in {kernel.family for kernel in open_bundle(bundle).kernels()}
-    done = CliRunner().invoke(cli, ["run", str(bundle), "--check", str(model)])
-    assert done.exit_code == 0, done.output
+    succeed("run", bundle, "--check", model)
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])

@@ -24,6 +24,7 @@ from adrenoc.compile.make import make_bundle
 from adrenoc.ir.options import CompileOptions, resolve_options
 from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.target.target import load_target
+from tests.commands import invoke
 from tests.models import graph, parse_nodes, write
 
 TOLERANCE = 1e-2
@@ -125,7 +126,7 @@ def _sees_run(model: Path, options: CompileOptions, folder: Path) -> bool:
     make_bundle(model, target=target, options=options, output=bundle, reporter=reporter)
     words = ("run", str(bundle), "--check", str(model), "--repeat", "1")
     try:
-        done = CliRunner().invoke(cli, words, catch_exceptions=False)
+        done = invoke(*words)
     except CheckFailedError as error:
         assert ", on " in error.message
         return True

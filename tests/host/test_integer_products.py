@@ -10,17 +10,14 @@ import numpy as np
 import onnx
 import pytest
 
-from adrenoc.base.reporter import SilentReporter
-from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.compile.pipeline import State
 from adrenoc.importers.onnx.session import open_session
-from adrenoc.ir.layout import Layout
-from adrenoc.ir.operand import Memory, OperandSpec
-from adrenoc.ir.options import resolve_options
+from adrenoc.ir.layout import Layout, Memory, OperandSpec
 from adrenoc.kernels.codegen import opencl_source
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.lab.tune.variant import random_value
-from adrenoc.target.target import load_target
 from tests.host.run_op import CHECKED, execute
+from tests.ir.planning import run_until
 from tests.qoperator import QNet
 
 
@@ -88,10 +85,7 @@ def compiled(net: QNet, folder: Path, preset: str) -> State:
     """All stages for the software device."""
     path = folder / "bytes.onnx"
     onnx.save(net.model(), path)
-    target = load_target("host")
-    options = resolve_options(target, preset=preset, command_line=CHECKED).options
-    state = State(model=path, target=target, options=options)
-    return run_stages(state, reporter=SilentReporter())[0]
+    return run_until(None, path, "host", preset=preset, **CHECKED)
 
 
 def expected(net: QNet, image: np.ndarray) -> np.ndarray:
@@ -187,10 +181,7 @@ def test_products_without_the_built_in(
 def test_the_target_decides(tmp_path: Path, gpu: str, taken: str) -> None:
     path = tmp_path / "bytes.onnx"
     onnx.save(pointwise("uint8").model(), path)
-    target = load_target(f"adreno:{gpu}")
-    options = resolve_options(target, preset="fp16", command_line=CHECKED).options
-    state = State(model=path, target=target, options=options)
-    state, _ = run_stages(state, reporter=SilentReporter(), stop_after="lower")
+    state = run_until("lower", path, f"adreno:{gpu}", preset="fp16", **CHECKED)
     families = {kernel.family for kernel in state.program.kernels.values()}
     assert ("conv2d_dot" in families) is (taken == "stored as bytes")
     assert any(taken in decision.taken for decision in state.log)

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.base.errors import CompileError
 from adrenoc.base.reporter import SilentReporter
@@ -17,7 +15,7 @@ from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.options import resolve_options
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
-from tests.models import parse_nodes
+from tests.models import graph, parse_nodes, write
 
 
 def _model(folder: Path) -> Path:
@@ -28,21 +26,9 @@ def _model(folder: Path) -> Path:
         "grown = Exp(wide) summed = CumSum(grown, axis) narrow = Cast <to = 1>(summed) "
         "added = Add(narrow, act) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(added)"
     )
-    graph = helper.make_graph(
-        nodes,
-        "ladder",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 6, 7))],
-        [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
-            helper.make_tensor_value_info("summed", TensorProto.DOUBLE, None),
-        ],
-        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.array(2), "axis")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    model.ir_version = 9
-    path = folder / "ladder.onnx"
-    onnx.save(model, path)
-    return path
+    constants = {"w": weight, "axis": np.array(2)}
+    made = graph(nodes, {"x": (1, 3, 6, 7)}, ["y", "summed"], constants, opset=18)
+    return write(made, folder, "ladder.onnx")
 
 
 def _compile(path: Path, device: str, **options: Any) -> Compiled:
@@ -103,19 +89,9 @@ def test_forbidden_cpu_lists_all_offenders(tmp_path: Path) -> None:
 
 def test_forbidden_buffers_name_the_reason(tmp_path: Path) -> None:
     # A texture on any Adreno is at most 16384 texels wide, and has at most 2048 layers.
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Sin", ["a"], ["b"])]
-    nodes += [helper.make_node("MaxPool", ["b"], ["y"], kernel_shape=[3, 3], strides=[2, 2])]
-    shape = (1, 16384, 20, 1000)
-    graph = helper.make_graph(
-        nodes,
-        "wide",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )
-    path = tmp_path / "wide.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    model.ir_version = 9
-    onnx.save(model, path)
+    pool = "MaxPool <kernel_shape = [3, 3], strides = [2, 2]>(b)"
+    nodes = parse_nodes(f"a = Relu(x) b = Sin(a) y = {pool}")
+    path = write(graph(nodes, {"x": (1, 16384, 20, 1000)}, ["y"], opset=18), tmp_path)
     with pytest.raises(CompileError, match=r"b \(buffer, NCHW4c: as planes it is 1000 x 20"):
         _compile(path, "adreno", forbid=("buffer",))
 

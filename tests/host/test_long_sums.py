@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from run_op import Ops, relative_error
 
-from adrenoc.kernels.families.reduce import norm_rule, reduce_rule, softmax_rule
+from adrenoc.kernels.families.reduce import norm, reduce
 from adrenoc.kernels.families.shared.rows import RowTile
 
 NUMBER = np.float32(0.1)
@@ -37,7 +37,7 @@ def off_by(
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread makes its line without help, as where lines are very many."""
     tile = RowTile(work_group=(8, 1, 1))
-    for rule in (reduce_rule, norm_rule, softmax_rule):
+    for rule in (reduce, norm):
         monkeypatch.setattr(rule, "pick_row_tile", lambda *_: tile)
 
 

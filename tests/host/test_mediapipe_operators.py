@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from flatbuffers import flexbuffers
 
 from adrenoc.base.errors import UnsupportedOperatorError
-from adrenoc.cli.main import cli, main
+from adrenoc.cli.main import main
+from tests.commands import succeed
 from tests.tflite.build import ModelBuilder, T
 
 DRAW = np.random.default_rng(11)
@@ -59,8 +59,7 @@ def run_ours(
         ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(bundle)],
         ["run", str(bundle), "--input", str(folder / "in.npz"), "--save", str(saved)],
     ):
-        result = CliRunner().invoke(cli, words, catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+        succeed(*words)
     with np.load(saved) as held:
         return [held[f"y{i}"] for i in range(len(results))]
 
@@ -99,8 +98,7 @@ def test_accuracy_of_what_plain_kernels_lack(tmp_path: Path) -> None:
     graph.outputs = graph.op("Convolution2DTransposeBias", operands, made, custom=custom)
     model = tmp_path / "m.tflite"
     model.write_bytes(builder.write())
-    result = CliRunner().invoke(cli, ["check-accuracy", str(model), "--preset", "mixed"])
-    assert result.exit_code == 0, result.output
+    result = succeed("check-accuracy", model, "--preset", "mixed")
     assert "compared with float32 kernels" in result.output
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.passes.read.fold_in_parts import FEW_RESULTS, LONG_FOLD, LONG_PART
+from adrenoc.passes.read.fold_nests import FEW_RESULTS, LONG_FOLD, LONG_PART
 from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator

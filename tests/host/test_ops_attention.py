@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.families.attention import attention_rule
-from adrenoc.kernels.families.attention.attention_rule import AttentionWork
-from adrenoc.kernels.families.attention.attention_tile import AttentionTile
+from adrenoc.kernels.families.attention import attention
+from adrenoc.kernels.families.attention.attention import AttentionWork
+from adrenoc.kernels.families.attention.attention_walk import AttentionTile
 
 pytestmark = pytest.mark.operator
 
@@ -138,12 +138,12 @@ def test_parts_of_the_keys(
     device: Any, monkeypatch: pytest.MonkeyPatch, preset: str, parts: int, keys: int
 ) -> None:
     """Threads for parts of the keys, with runs that end behind the last one, merged at the end."""
-    every = attention_rule.candidates
+    every = attention.candidates
 
     def candidates(work: AttentionWork, *others: Any) -> Iterator[AttentionTile]:
         yield from (tile for tile in every(work, *others) if tile.parts == parts)
 
-    monkeypatch.setattr(attention_rule, "candidates", candidates)
+    monkeypatch.setattr(attention, "candidates", candidates)
     ops = Ops()
     q, k = ops("Tanh", ops.input(2, 2, 9, 12)), ops("Tanh", ops.input(2, 2, 12, keys))
     scores = ops("Mul", ops("MatMul", q, k), ops.const(3.0))

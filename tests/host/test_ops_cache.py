@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.kernels.families.attention import attention_rule
-from adrenoc.kernels.families.attention.attention_tile import AttentionTile
-from adrenoc.kernels.families.cache import cache_rules
+from adrenoc.kernels.families.attention.attention import candidates as attention_tiles
+from adrenoc.kernels.families.attention.attention_walk import AttentionTile
+from adrenoc.kernels.families.cache import cached_attention
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, load_target
 from tests.host.run_op import Ops
@@ -169,12 +169,12 @@ def test_parts_of_the_rows(
     taken = []
 
     def candidates(*given: Any) -> Iterator[AttentionTile]:
-        tiles = list(attention_rule.candidates(*given))
+        tiles = list(attention_tiles(*given))
         chosen = [tile for tile in tiles if tile.parts == parts]
         taken.append(bool(chosen))
         yield from chosen or tiles
 
-    monkeypatch.setattr(cache_rules, "candidates", candidates)
+    monkeypatch.setattr(cached_attention, "candidates", candidates)
     ops = Ops()
     for case in CASES.values():
         attention(ops, **case)

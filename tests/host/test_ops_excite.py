@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.families.excite import excite_rule as rules
-from adrenoc.kernels.families.excite.excite_rule import EXCITE
+from adrenoc.kernels.families import excite
+from adrenoc.kernels.families.excite import EXCITE
 from adrenoc.kernels.families.matmul.gemv import GemvTile
 from adrenoc.passes.fuse import fuse_excite
 
@@ -45,7 +45,7 @@ TILES = (
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, channels, hidden, size = TILES[number]
-    monkeypatch.setattr(rules, "candidates", lambda *_: [tile])
+    monkeypatch.setattr(excite, "candidates", lambda *_: [tile])
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
     gate = "HardSigmoid" if number % 2 else "Sigmoid"
     ops = _net(channels, hidden, size, "Relu" if number % 2 else "Silu", gate)

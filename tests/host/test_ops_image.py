@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from run_op import Ops
 
-from adrenoc.kernels.families.matmul.gemv_rule import MAX_PIXELS
+from adrenoc.kernels.families.matmul.gemv import MAX_PIXELS
+from tests.decided import set_joins
 from tests.examples import examples
-from tests.joins import set_joins
 
 pytestmark = pytest.mark.operator
 

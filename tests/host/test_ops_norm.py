@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from run_op import Ops
 
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.cli.main import cli
+from tests.commands import succeed
 from tests.tflite.build import ModelBuilder, T
 
 pytestmark = pytest.mark.operator
@@ -171,10 +170,6 @@ def keras_layer_norm() -> bytes:
 def test_a_norm_of_keras_is_one_kernel(device: Any, preset: str, tmp_path: Path) -> None:
     model, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
     model.write_bytes(keras_layer_norm())
-    done = CliRunner().invoke(
-        cli, ["compile", str(model), "--device", "host", "--preset", preset, "-o", str(bundle)]
-    )
-    assert done.exit_code == 0, done.output
+    succeed("compile", model, "--device", "host", "--preset", preset, "-o", bundle)
     assert len(open_bundle(bundle).kernels()) == 2
-    done = CliRunner().invoke(cli, ["run", str(bundle), "--check", str(model)])
-    assert done.exit_code == 0, done.output
+    succeed("run", bundle, "--check", model)

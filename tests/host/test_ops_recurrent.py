@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.families.recurrent import recurrent_rule
-from adrenoc.kernels.families.recurrent.recurrent import RecurrentTile
-
 pytestmark = pytest.mark.operator
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -77,18 +74,6 @@ def test_a_sequence_is_one_kernel(device: Any, case: dict[str, Any], preset: str
     assert ops.fallbacks == []
     ways = 2 if case.get("direction") == "bidirectional" else 1
     assert ops.kernels.count("recurrent") == ways
-
-
-@pytest.mark.parametrize("group", [(1, 1, 1), (2, 2, 1), (4, 8, 1), (8, 1, 1)])
-@pytest.mark.parametrize("kind", GATES)
-def test_any_team_gives_the_same(
-    device: Any, kind: str, group: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tile = RecurrentTile(work_group=group)
-    monkeypatch.setattr(recurrent_rule, "candidates", lambda *_: [tile])
-    ops = Ops()
-    ops.output(*_layer(ops, kind, units=30, steps=3, given="bs"))
-    ops.check(device, "fp32")
 
 
 def test_what_is_no_constant_is_written_out(device: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.kernels.families.n_bits.rounded import explain_not_rounded
+from adrenoc.kernels.families.n_bits.n_bits_dot import explain_not_rounded
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import load_target
 from tests.host.run_op import Ops
@@ -34,7 +34,7 @@ CASES = [
 @pytest.fixture(autouse=True)
 def _win(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens are rounded whatever it would gain."""
-    module = "adrenoc.passes.fuse.round_tokens"
+    module = "adrenoc.passes.fuse.fuse_products"
     monkeypatch.setattr(f"{module}.least_matrix_clocks", lambda *_: math.inf)
 
 
@@ -144,7 +144,7 @@ def test_few_tokens_and_other_gpus_keep_theirs(device: Any) -> None:
 def test_nothing_is_rounded_that_would_gain_nothing(
     device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adrenoc.passes.fuse.round_tokens.least_matrix_clocks", lambda *_: 1.0)
+    monkeypatch.setattr("adrenoc.passes.fuse.fuse_products.least_matrix_clocks", lambda *_: 1.0)
     ops = _rounded_ops()
     ops.output(product(ops, ops.input(20, 64), 64, 8))
     ops.check(device, "fp32")

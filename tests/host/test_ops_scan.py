@@ -1,4 +1,4 @@
-"""Cumulative sums and products along every axis, by threads and by teams."""
+"""Cumulative sums and products along every axis."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from run_op import Ops, check_relax
-
-from adrenoc.kernels.families.shared import row_tile as rows
-from adrenoc.kernels.families.shared.rows import Members, RowTile
 
 pytestmark = pytest.mark.operator
 
@@ -44,23 +41,6 @@ def test_every_rank_and_what_stands_around(device: Any, preset: str) -> None:
             ops.output(ops("ReduceSum", ops("Cos", y), ops.ints(min(1, len(shape) - 1))))
     ops.check(device, preset)
     assert ops.fallbacks == []
-
-
-@pytest.mark.parametrize("preset", ("fp32", "buffer"))
-@pytest.mark.parametrize(("along", "team", "beside"), [("x", 8, 2), ("x", 32, 1), ("y", 4, 4)])
-def test_teams_give_the_same(
-    device: Any, preset: str, along: str, team: int, beside: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where members have no texel, and where rows are fewer than teams."""
-    members = Members(along)
-    group = (team, beside, 1) if members is Members.ALONG_X else (beside, team, 1)
-    tile = RowTile(work_group=group, members=members)
-    monkeypatch.setattr(rows, "candidates", lambda *_: iter([tile]))
-    ops = Ops()
-    y = ops("Sigmoid", ops.input(2, 37, 9, 13))
-    for axis in range(4):
-        ops.output(_scanned(ops, y, axis), _scanned(ops, y, axis, exclusive=1))
-    ops.check(device, preset)
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16"))

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.families.shared.conv_tile_shape import Route
-from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.scored import Scored
+from adrenoc.kernels.families.shared.conv_geometry import Route
+from adrenoc.kernels.families.shared.machine import Machine, Scored
 from adrenoc.kernels.families.winograd import winograd_conv_rule as winograd_conv
-from adrenoc.kernels.families.winograd.winograd_tile import WinogradTile
+from adrenoc.kernels.families.winograd.winograd_conv import WinogradTile
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.target.target import load_target
-from tests.joins import set_joins
+from tests.decided import set_joins
 
 pytestmark = pytest.mark.operator
 
@@ -95,16 +94,6 @@ def test_every_schedule_of_one_kernel(
     assert sum(d.taken.endswith("in one kernel") for d in ops.decisions) == 2
 
 
-@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
-@pytest.mark.usefixtures("whole")
-def test_one_kernel_with_an_epilogue_that_reads_other_tensors(preset: str, device: Any) -> None:
-    ops = Ops()
-    x = ops.input(1, 8, 12, 14)
-    conv = ops("Conv", x, ops.weight(8, 8, 3, 3), ops.weight(8), pads=[1, 1, 1, 1])
-    ops.output(ops("Relu", ops("Add", conv, x)))
-    ops.check(device, preset)
-
-
 @pytest.mark.parametrize("outputs", (2, 3, 4))
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
 @pytest.mark.usefixtures("split")
@@ -120,9 +109,12 @@ def test_every_tile_size(
     ops.check(device, preset)
 
 
-@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16"))
-@pytest.mark.usefixtures("split")
-def test_with_an_epilogue_that_reads_other_tensors(preset: str, device: Any) -> None:
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
+@pytest.mark.parametrize("kernels", ("split", "whole"))
+def test_with_an_epilogue_that_reads_other_tensors(
+    kernels: str, preset: str, device: Any, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(kernels)
     ops = Ops()
     x = ops.input(1, 8, 12, 14)
     conv = ops("Conv", x, ops.weight(8, 8, 3, 3), ops.weight(8), pads=[1, 1, 1, 1])
@@ -130,25 +122,21 @@ def test_with_an_epilogue_that_reads_other_tensors(preset: str, device: Any) -> 
     ops.check(device, preset)
 
 
-@pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
-@pytest.mark.usefixtures("split")
-def test_inputs_near_the_end_of_half(preset: str, device: Any) -> None:
+@pytest.mark.parametrize(
+    ("kernels", "preset"),
+    (("split", "mixed"), ("split", "fp16"), ("split", "buffer"), ("whole", "fp16")),
+)
+def test_inputs_near_the_end_of_half(
+    kernels: str, preset: str, device: Any, request: pytest.FixtureRequest
+) -> None:
     """Sums of four of them are beyond it."""
+    request.getfixturevalue(kernels)
     ops = Ops()
     x = ops.input(1, 8, 12, 14, low=2e4, high=6e4)
     weight = ops.const(np.full((4, 8, 3, 3), 1e-3))
     ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))
     ops.check(device, preset)
-    assert "winograd_tiles" in ops.kernels
-
-
-@pytest.mark.usefixtures("whole")
-def test_inputs_near_the_end_of_half_in_one_kernel(device: Any) -> None:
-    ops = Ops()
-    x = ops.input(1, 8, 12, 14, low=2e4, high=6e4)
-    weight = ops.const(np.full((4, 8, 3, 3), 1e-3))
-    ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))
-    ops.check(device, "fp16")
+    assert ("winograd_tiles" in ops.kernels) is (kernels == "split")
 
 
 @pytest.mark.usefixtures("split")

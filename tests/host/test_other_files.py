@@ -4,19 +4,26 @@ that hold no graph."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.base.errors import ModelFormatError, ModelNotFoundError, OptionError
+from adrenoc.base.errors import (
+    CustomDomainError,
+    ModelFormatError,
+    ModelNotFoundError,
+    OptionError,
+)
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.cli.main import cli, main
-from adrenoc.importers.onnx.ort_format import read_ort
+from adrenoc.cli.main import main
+from adrenoc.importers.onnx.load import read_ort
+from tests.commands import succeed
 from tests.models import graph, write
 
 DRAW = np.random.default_rng(2)
@@ -45,13 +52,15 @@ def small(gain: float = 1.0) -> onnx.ModelProto:
     return graph(nodes, {"x": ("batch", 3, 8, 8), "flag": ()}, ["y"], constants)
 
 
-def write_ort(folder: Path, model: onnx.ModelProto, name: str = "model.ort") -> Path:
+def write_ort(
+    folder: Path, model: onnx.ModelProto, name: str = "model.ort", level: str = "BASIC"
+) -> Path:
     path = folder / name
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(path)
     options.add_session_config_entry("session.save_model_format", "ORT")
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_BASIC
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = getattr(levels, f"ORT_ENABLE_{level}")
     onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
@@ -66,8 +75,7 @@ def test_a_model_in_onnxruntimes_format(tmp_path: Path) -> None:
         ["run", str(bundle), "--check", str(model)],
         ["run", str(bundle), "--check-layers", str(model)],
     ):
-        result = CliRunner().invoke(cli, words, catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+        succeed(*words)
     assert open_bundle(bundle).manifest.model.format == "onnx"
 
 
@@ -85,6 +93,24 @@ def test_its_graph_is_that_of_the_file(tmp_path: Path) -> None:
     ]
     assert np.allclose(*made, atol=1e-6)
     assert read.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+
+
+def test_layouts_of_one_cpu_are_told_with_the_way_to_a_plain_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    weights = np.ones((32, 3, 3, 3), np.float32)
+    conv = helper.make_node("Conv", ["x", "w"], ["y"])
+    model = graph([conv], {"x": (1, 3, 8, 8)}, ["y"], {"w": weights})
+    written = read_ort((path := write_ort(tmp_path, model, level="ALL")).read_bytes(), path)
+    if not any(node.domain == "com.microsoft.nchwc" for node in written.graph.node):
+        pytest.skip("onnxruntime has no layouts of this CPU's own")
+    assert main(["compile", str(path)]) == CustomDomainError.exit_code
+    err = " ".join(capfd.readouterr().err.split())
+    assert "onnxruntime optimised the file for one CPU" in err
+    command = err.split("a plain .ort file of that: ")[1].split("MODEL.onnx")[0].split()
+    command = [sys.executable, *command[1:], str(write(model, tmp_path, "plain.onnx"))]
+    subprocess.run([*command, "--optimization_style", "Fixed"], check=True, capture_output=True)
+    assert main(["compile", str(tmp_path / "plain.ort"), "--stop-after", "import"]) == 0
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -134,6 +160,7 @@ def write_folder(folder: Path, *names: str, place: str = "onnx") -> Path:
         (("model.onnx", "model_q4.onnx"), (), "model"),
         (("model.onnx", "model_q4.onnx"), ("--dtype", "q4"), "model_q4"),
         (("model_quantized.onnx", "model.onnx"), ("--dtype", "q8"), "model_quantized"),
+        (("decoder_q8.onnx", "embed_tokens.onnx", "vision.onnx"), ("--dtype", "q8"), "decoder_q8"),
         (("model_fp16.onnx",), (), "model_fp16"),
         (("model.onnx", "encoder_model.onnx"), (), "model"),
         (("net.onnx", "net_int8.onnx"), (), "net"),
@@ -144,8 +171,7 @@ def test_a_folder_of_exports(
 ) -> None:
     folder = write_folder(tmp_path / "hf", *names)
     said = ["check", str(folder), "--json", *words]
-    result = CliRunner().invoke(cli, said, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    result = succeed(*said)
     assert json.loads(result.stdout)["model"] == f"{chosen}.onnx"
 
 

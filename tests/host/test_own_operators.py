@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.base.errors import DependencyError, ToolError
-from adrenoc.cli.main import cli, main
+from adrenoc.cli.main import main
 from adrenoc.compile.cache import tool_versions
-from adrenoc.importers.tflite import extensions
+from adrenoc.importers.tflite import untranslated
+from tests.commands import invoke, succeed
 from tests.tflite.build import ModelBuilder, T
 
 SOURCE = """
@@ -42,9 +42,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     )
     monkeypatch.syspath_prepend(str(site))
     importlib.invalidate_caches()
-    extensions._found.cache_clear()
+    untranslated._found.cache_clear()
     yield site
-    extensions._found.cache_clear()
+    untranslated._found.cache_clear()
     sys.modules.pop("my_operators", None)
 
 
@@ -66,12 +66,11 @@ def test_a_package_tells_what_an_operator_computes(installed: Path, tmp_path: Pa
         ["compile", str(model), "--device", "host", "-o", str(bundle)],
         ["run", str(bundle), "--input", str(tmp_path / "x.npy"), "--save", str(saved)],
     ):
-        result = CliRunner().invoke(cli, words, catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+        succeed(*words)
     with np.load(saved) as held:
         [made] = held.values()
     assert np.allclose(made, np.where(np.abs(x) > 0.5, x, 0), atol=1e-3)
-    said = CliRunner().invoke(cli, ["inspect", str(bundle), "--json"], catch_exceptions=False)
+    said = invoke("inspect", bundle, "--json")
     assert json.loads(said.stdout)["versions"]["my_operators"].startswith("1.2+")
 
 

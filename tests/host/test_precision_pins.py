@@ -11,11 +11,9 @@ import pytest
 from run_op import Ops, execute, relative_error
 
 from adrenoc.base.errors import PrecisionPolicyError
-from adrenoc.base.reporter import SilentReporter
-from adrenoc.compile.pipeline import State, run_stages
-from adrenoc.ir.options import resolve_options
-from adrenoc.target.target import load_target
-from tests.joins import set_joins
+from adrenoc.compile.pipeline import State
+from tests.decided import set_joins
+from tests.ir.planning import run_until
 
 
 def _overflowing() -> Ops:
@@ -32,11 +30,8 @@ def _overflowing() -> Ops:
 def _compiled(ops: Ops, folder: Path, preset: str, pins: tuple[str, ...]) -> State:
     path = folder / "ops.onnx"
     onnx.save(ops._model(), path)
-    target = load_target("host")
-    chosen = {"check_ir": True, "keep_float32": False, "float32_tensors": pins}
-    options = resolve_options(target, preset=preset, command_line=chosen).options
-    state = State(model=path, target=target, options=options)
-    return run_stages(state, reporter=SilentReporter())[0]
+    said = {"check_ir": True, "keep_float32": False, "float32_tensors": pins}
+    return run_until(None, path, "host", preset=preset, **said)
 
 
 def _error(ops: Ops, state: State, device: Any) -> float:

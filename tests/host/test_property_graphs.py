@@ -27,7 +27,7 @@ def cases(draw: Any) -> Case:
     return draw_case(lambda low, high: draw(st.integers(low, high)))
 
 
-@examples(6)
+@examples(10)
 @given(case=cases())
 def test_random_graph(device: Any, case: Case) -> None:
     tolerance = TOLERANCE.get(case.preset)

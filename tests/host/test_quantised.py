@@ -9,14 +9,16 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.ir.planning import run_until
+
 pytest.importorskip("ai_edge_litert")
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.check.check_layers import check_layers
+from adrenoc.check.generation import check_layers
 from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
-from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.compile.pipeline import State
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.options import resolve_options
@@ -78,10 +80,7 @@ def network(seed: int = 0, dtype: str = "int8") -> tuple[bytes, np.ndarray, np.n
 
 def run(path: Path, feeds: list[np.ndarray], preset: str, device: Any) -> tuple[Any, State]:
     """The outputs of a model file on the software device."""
-    target = load_target("host")
-    options = resolve_options(target, preset=preset, command_line=CHECKED).options
-    state = State(model=path, target=target, options=options)
-    state, _ = run_stages(state, reporter=SilentReporter())
+    state = run_until(None, path, "host", preset=preset, **CHECKED)
     return execute(state, feeds, device), state
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx import TensorProto, helper
 from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
@@ -35,7 +34,7 @@ from adrenoc.device.run import run_bundle
 from adrenoc.importers.formats import find_model_files
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
-from tests.models import parse_nodes
+from tests.models import graph, parse_nodes
 
 SHAPE = (1, 4, 8, 8)
 WEIGHT = np.random.default_rng(5).standard_normal(SHAPE).astype("float32")
@@ -93,13 +92,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(path: Path, weight: np.ndarray) -> Path:
     """The same as an ONNX file."""
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, SHAPE) for n in ("image", "scores")]
     nodes = parse_nodes("sum = Add(image, w) scores = Relu(sum)")
-    weights = [onnx.numpy_helper.from_array(weight, "w")]
-    graph = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], weights)
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path
-    )
+    onnx.save(graph(nodes, {"image": SHAPE}, ["scores"], {"w": weight}, opset=13), path)
     return path
 
 

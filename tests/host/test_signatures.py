@@ -6,20 +6,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import flatbuffers
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from click.testing import CliRunner
 
 from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.bundle.buckets import open_signature, read_signatures
 from adrenoc.bundle.bundle import PROOF, open_bundle
 from adrenoc.bundle.editions import name_parts
 from adrenoc.check.reference import run_reference
-from adrenoc.cli.main import cli, main
+from adrenoc.cli.main import main
+from adrenoc.device.fit import compile_again
+from tests.commands import succeed
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.signature_models import write_shared
 
@@ -42,25 +42,19 @@ def write_scales(path: Path, scales: dict[str, float], shape: Sequence[int] = (2
     return path
 
 
-def call(*words: str) -> Any:
-    result = CliRunner().invoke(cli, list(words), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result
-
-
 TWO = {"double": 2.0, "triple": 3.0}
 
 
 @pytest.mark.parametrize("key", TWO)
 def test_a_signature_is_compiled(tmp_path: Path, key: str) -> None:
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    call("compile", str(model), "--device", "host", "--set", f"signature={key}", "-o", str(bundle))
+    succeed("compile", str(model), "--device", "host", "--signature", key, "-o", str(bundle))
     manifest = open_bundle(bundle).manifest
     assert [spec.name for spec in manifest.inputs] == [f"{key}_x:0"]
     assert manifest.options.values["signature"] == key
-    said = json.loads(call("run", str(bundle), "--check", str(model), "--json").stdout)
+    said = json.loads(succeed("run", str(bundle), "--check", str(model), "--json").stdout)
     assert said["check"]["passed"]
-    call("run", str(bundle), "--check-layers", str(model))
+    succeed("run", str(bundle), "--check-layers", str(model))
     given = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert np.array_equal(run_reference(model, {f"{key}_x:0": given})["y"], TWO[key] * given)
 
@@ -69,25 +63,25 @@ def test_the_first_is_told(tmp_path: Path) -> None:
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
     line = (
         "assumed the first graph's signature, double: the file has others: 'triple'; "
-        "--set signature=triple"
+        "--signature triple takes it"
     )
     for words in (
         ("compile", str(model), "--device", "host", "-o", str(bundle)),
         ("inspect", str(bundle)),
         ("check", str(model)),
     ):
-        assert line in " ".join(call(*words).stdout.split())
+        assert line in " ".join(succeed(*words).stdout.split())
 
 
 def test_of_one_signature_nothing_is_told(tmp_path: Path) -> None:
     model = write_scales(tmp_path / "m.tflite", {"double": 2.0})
-    made = call("compile", str(model), "--device", "host", "-o", str(tmp_path / "m.adrenoc"))
+    made = succeed("compile", str(model), "--device", "host", "-o", str(tmp_path / "m.adrenoc"))
     assert "assumed" not in made.stdout
 
 
 def test_an_unknown_signature(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = write_scales(tmp_path / "m.tflite", TWO)
-    assert main(["compile", str(model), "--set", "signature=tripel"]) == OptionError.exit_code
+    assert main(["compile", str(model), "--signature", "tripel"]) == OptionError.exit_code
     said = capfd.readouterr().err
     assert "did you mean" in said
     assert "its signatures are 'double', 'triple'" in said
@@ -95,10 +89,10 @@ def test_an_unknown_signature(tmp_path: Path, capfd: pytest.CaptureFixture[str])
 
 def test_an_open_batch_is_one_and_another_is_computed(tmp_path: Path) -> None:
     model, bundle = write_scales(tmp_path / "m.tflite", {"f": 2.0}, (-1, 3)), tmp_path / "m.adrenoc"
-    made = call("compile", str(model), "--device", "host", "-o", str(bundle))
+    made = succeed("compile", str(model), "--device", "host", "-o", str(bundle))
     assert "a batch of 1, f_x:0: the file leaves it open; --shape f_x:0:N,3" in made.stdout
-    call("compile", str(model), "--device", "host", "-o", str(bundle), "--shape", "f_x:0:5,3")
-    said = json.loads(call("run", str(bundle), "--check", str(model), "--json").stdout)
+    succeed("compile", str(model), "--device", "host", "-o", str(bundle), "--shape", "f_x:0:5,3")
+    said = json.loads(succeed("run", str(bundle), "--check", str(model), "--json").stdout)
     assert said["check"]["passed"]
     assert open_bundle(bundle).manifest.outputs[0].shape == (5, 3)
 
@@ -122,8 +116,8 @@ def test_the_reference_is_resized_before_it_is_laid_out(tmp_path: Path) -> None:
     path, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
     path.write_bytes(bytes(writer.Output()))
     words = ["compile", str(path), "--device", "host", "-o", str(bundle), "--shape", "x:1,8,9,1"]
-    call(*words)
-    said = json.loads(call("run", str(bundle), "--check", str(path), "--json").stdout)
+    succeed(*words)
+    said = json.loads(succeed("run", str(bundle), "--check", str(path), "--json").stdout)
     assert said["check"]["passed"]
     assert open_bundle(bundle).manifest.outputs[0].shape == (1, 6, 7, 2)
 
@@ -145,33 +139,65 @@ def test_other_open_axes_are_asked_for(
 def test_several_signatures_are_one_bundle(tmp_path: Path, names: list[str]) -> None:
     model, bundle = write_shared(tmp_path / "m.tflite"), tmp_path / "m.adrenoc"
     asked = [part for name in names for part in ("--signature", name)]
-    made = call("compile", str(model), "--device", "host", *asked, "-o", str(bundle))
+    made = succeed("compile", str(model), "--device", "host", *asked, "-o", str(bundle))
     assert "assumed" not in made.stdout
     opened = open_bundle(bundle)
     assert read_signatures(opened) == ("wide", "tall")
     # What both read is there once, where it is packed alike.
     each = [{spec.name for spec in open_signature(opened, n).manifest.params} for n in TALL_WIDE]
     assert each[0] & each[1]
-    told = json.loads(call("inspect", str(bundle), "--json").stdout)
+    told = json.loads(succeed("inspect", str(bundle), "--json").stdout)
     assert told["signatures"] == ["wide", "tall"]
-    assert "tall_x:0" in call("inspect", str(bundle)).stdout
+    assert "tall_x:0" in succeed("inspect", str(bundle)).stdout
     for name in (*TALL_WIDE, ""):
         picked = ["--signature", name] if name else []
-        said = json.loads(call("run", str(bundle), "--check", str(model), *picked, "--json").stdout)
+        said = json.loads(
+            succeed("run", str(bundle), "--check", str(model), *picked, "--json").stdout
+        )
         assert said["check"]["passed"]
         assert set(said["outputs"]) == OUTPUTS[name or "wide"]
         notes = " ".join(said["notes"])
         assert ("the signature 'wide' ran; --signature picks" in notes) == (not name)
-    call("run", str(bundle), "--check-layers", str(model), "--signature", "tall")
-    call("device", "warm", str(bundle), "--embed")
+    succeed("run", str(bundle), "--check-layers", str(model), "--signature", "tall")
+    succeed("device", "warm", str(bundle), "--embed")
     assert [*name_parts(opened)] == ["signature tall, 1x64", "signature wide, 3x64"]
-    call("view", str(bundle), "-o", str(tmp_path / "page.html"))
+    succeed("view", str(bundle), "-o", str(tmp_path / "page.html"))
     assert "signature tall, 1x64" in (tmp_path / "page.html").read_text()
-    call("prove", str(bundle), str(model))
+    succeed("prove", str(bundle), str(model))
     assert [trial["bucket"] for trial in json.loads((bundle / PROOF).read_text())["trials"]] == [
         0,
         1,
     ]
+
+
+def test_a_project_lists_several_signatures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_shared(tmp_path / "m.tflite")
+    listed = '[[model]]\nfile = "m.tflite"\nsignatures = {}\ndevices = ["host"]\nname = "{}"\n'
+    asked = {"every": '["all"]', "both": '["wide", "tall"]', "one": '["tall"]'}
+    text = "".join(listed.format(words, name) for name, words in asked.items())
+    (tmp_path / "adrenoc.toml").write_text(text)
+    assert main(["build", "--jobs", "1"]) == 0
+    held = {name: read_signatures(open_bundle(Path("build", f"{name}.adrenoc"))) for name in asked}
+    assert held == {"every": ("wide", "tall"), "both": ("wide", "tall"), "one": ()}
+    assert main(["build", "--locked"]) == 0
+
+
+@pytest.mark.parametrize("command", ["check", "check-accuracy"])
+def test_a_signature_is_examined(tmp_path: Path, command: str) -> None:
+    model = write_scales(tmp_path / "m.tflite", TWO)
+    words = [command, str(model), "--device", "host", "--signature"]
+    succeed(*words, "triple")
+    assert main([*words, "tripel"]) == OptionError.exit_code
+
+
+def test_what_compiles_again_names_the_signature(tmp_path: Path) -> None:
+    model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
+    succeed("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
+    again = compile_again(open_bundle(bundle), "host")
+    assert again == "adrenoc compile m.tflite --device host --signature triple"
 
 
 TALL_WIDE = ("tall", "wide")
@@ -181,10 +207,10 @@ OUTPUTS = {"wide": {"wide_y0", "wide_y1"}, "tall": {"tall_y0"}}
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--set", "signature=wide"), "--set signature= and --signature say the same"),
+        (("--set", "signature=wide"), "'signature' is no setting here"),
         (("--accuracy", "1e-3"), "--accuracy is for one signature, and --signature names 2"),
         (("--device", "adreno:660,adreno:750"), "a list of devices is for one signature"),
-        (("--signature", "none"), "signature=none: the file has no such signature"),
+        (("--signature", "none"), "--signature none: the file has no such signature"),
         (("--signature", "all"), "--signature all names every one: no other"),
         (("--shape", "tall_x:0:1..2,64"), "a range of shapes is for one signature"),
     ],
@@ -200,7 +226,7 @@ def test_what_does_not_go_with_several(
 
 def test_a_signature_that_a_bundle_lacks(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    call("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
-    call("run", str(bundle), "--signature", "triple")
+    succeed("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
+    succeed("run", str(bundle), "--signature", "triple")
     assert main(["run", str(bundle), "--signature", "tripel"]) == OptionError.exit_code
     assert "has no signature 'tripel' (did you mean" in capfd.readouterr().err

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from model_zoo.containers import write_litertlm, write_task
 from model_zoo.tflite_decoders import TFLiteDecoder, make_tflite_decoder
 
 from adrenoc.check.generation import check_tokens
-from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder
 from adrenoc.device.run import local_place
+from tests.commands import succeed
 from tests.host.decoder_bundles import generate_tokens, make_decoder_bundle, write_tokenizer
 
 FORMS = {
@@ -64,11 +63,9 @@ def test_containers_are_opened(device: Any, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(whole)
         bundle = str(tmp_path / f"{name}.adrenoc")
         compile_it = ["compile", str(tmp_path / name), "--device", "host", "--preset", "fp32"]
-        done = CliRunner().invoke(cli, [*compile_it, "--prefill", "4", "-o", bundle])
-        assert done.exit_code == 0, done.output
+        done = succeed(*compile_it, "--prefill", "4", "-o", bundle)
         run = ["run", bundle, "--prompt-ids", "3,5,7,2,9", "--check", str(tmp_path / name)]
-        done = CliRunner().invoke(cli, [*run, "--max-tokens", "12", "--json"])
-        assert done.exit_code == 0, done.output
+        done = succeed(*run, "--max-tokens", "12", "--json")
         said.append(json.loads(done.output))
     tokens = said[0]["tokens"]
     assert said[0]["check"]["equal"] == len(tokens) == 12
@@ -76,6 +73,5 @@ def test_containers_are_opened(device: Any, tmp_path: Path) -> None:
     assert said[1]["ended"] == "end"
     # The tokeniser of the container came into the bundle.
     run = ["run", bundle, "--prompt", "w3 w5 w7 w2 w9", "--max-tokens", "12", "--json"]
-    done = CliRunner().invoke(cli, run)
-    assert done.exit_code == 0, done.output
+    done = succeed(*run)
     assert json.loads(done.output)["text"].split() == [f"w{t}" for t in said[1]["tokens"]]

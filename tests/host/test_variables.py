@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.errors import BundleError, OptionError, UnsupportedOperatorError
+from adrenoc.bundle.buckets import open_signature
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.cli.main import cli, main
-from tests.tflite.build import GraphBuilder, ModelBuilder, T, start
+from adrenoc.cli.main import main
+from tests.commands import succeed
+from tests.tflite.build import ModelBuilder, T, start
+from tests.tflite.signature_models import handle, write_sharing
 
 STEPS = 12
 CHANNELS = 4
@@ -20,12 +22,6 @@ CHANNELS = 4
 
 def ints(*values: int) -> T:
     return T(dtype="int32", is_constant=True, data=np.array(values, np.int32))
-
-
-def handle(graph: GraphBuilder, name: str) -> int:
-    options = {"sharedName": name, "container": ""}
-    [made] = graph.op("VAR_HANDLE", [], [T(dtype="resource")], "VarHandleOptions", options)
-    return made
 
 
 def write_window(
@@ -85,8 +81,7 @@ KINDS: dict[str, tuple[T, np.ndarray]] = {
 
 def compile_host(model: Path, bundle: Path, *words: str) -> Path:
     said = ["compile", str(model), "--device", "host", "-o", str(bundle), *words]
-    result = CliRunner().invoke(cli, said, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    succeed(*said)
     return bundle
 
 
@@ -102,12 +97,7 @@ def test_variables_go_from_run_to_run(tmp_path: Path, kind: str, is_read_late: b
     values = DRAW.integers(-100, 100, (STEPS, 1, 1, CHANNELS)).astype(first.dtype)
     np.save(tmp_path / "x.npy", values)
     words = ["--check", str(model), "--steps", str(STEPS), "--input", f"x={tmp_path / 'x.npy'}"]
-    ran = CliRunner().invoke(
-        cli,
-        ["run", str(bundle), *words, "--json", "--save", str(tmp_path / "out.npz")],
-        catch_exceptions=False,
-    )
-    assert ran.exit_code == 0, ran.output
+    ran = succeed("run", bundle, *words, "--json", "--save", tmp_path / "out.npz")
     assert json.loads(ran.stdout)["check"]["passed"]
     with np.load(tmp_path / "out.npz") as saved:
         ours = saved[manifest.outputs[0].name]
@@ -125,13 +115,11 @@ def test_what_is_computed_of_variables_is_examined(tmp_path: Path) -> None:
     """LiteRT tells of no variable, so that what a run leaves in one has nothing beside it."""
     model = write_window(tmp_path / "m.tflite", *KINDS["quanta of other numbers"])
     words = ["check-accuracy", str(model), "--device", "host", "--json"]
-    examined = CliRunner().invoke(cli, words, catch_exceptions=False)
-    assert examined.exit_code == 0, examined.output
+    examined = succeed(*words)
     assert "sparse rows, from states of zeros" in examined.stdout
     bundle = compile_host(model, tmp_path / "m.adrenoc")
     words = ["run", str(bundle), "--check", str(model), "--rounding-floor", "--json"]
-    ran = CliRunner().invoke(cli, words, catch_exceptions=False)
-    assert ran.exit_code == 0, ran.output
+    ran = succeed(*words)
     told = json.loads(ran.stdout)
     assert "rounding_floor" in told
     assert told["check"]["inputs"].startswith("32 steps, from states of zeros on, of four sets")
@@ -152,3 +140,54 @@ def test_a_variable_without_a_first_value_is_refused(
     model = write_window(tmp_path / "m.tflite", *KINDS["floats"], has_first=False)
     assert main(["compile", str(model)]) == UnsupportedOperatorError.exit_code
     assert "READ_VARIABLE" in capfd.readouterr().err
+
+
+FIRST = np.arange(1, 9, dtype=np.float32).reshape(2, 4) / 8
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+def test_signatures_share_their_variables(tmp_path: Path, preset: str) -> None:
+    """One only reads what another sets: it is a state of both, in one memory."""
+    model = write_sharing(tmp_path / "m.tflite", FIRST)
+    words = ("--signature", "all", "--preset", preset)
+    bundle = compile_host(model, tmp_path / "m.adrenoc", *words)
+    opened = open_bundle(bundle)
+    held = [open_signature(opened, name).manifest for name in ("add", "peek")]
+    assert [one.states for one in held] == [("sum",), ("sum",)]
+    assert len({next(s for s in one.inputs if s.name == "sum") for one in held}) == 1
+    assert len(held[1].kernels) == 1  # what is only read is not copied
+    for name in ("add", "peek"):
+        ran = ["run", str(bundle), "--signature", name, "--check", str(model), "--steps", "5"]
+        succeed(*ran)
+    assert main(["prove", str(bundle), str(model)]) == BundleError.exit_code
+
+
+def test_a_variable_of_two_shapes_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = write_sharing(tmp_path / "m.tflite", FIRST, widened=True)
+    words = ["compile", str(model), "--device", "host", "--signature", "all"]
+    assert main([*words, "-o", str(tmp_path / "b")]) == OptionError.exit_code
+    err = " ".join(capfd.readouterr().err.split())
+    assert "the variable sum is [2, 4] of float32 in the signature add, and [1, 1, 2, 4]" in err
+
+
+def test_a_variable_that_no_handle_names_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It comes as an input, as into the body of a loop."""
+    builder, form = ModelBuilder(), T(shape=FIRST.shape)
+    main_graph, init = builder.graph("main"), builder.graph("init")
+    main_graph.op("CALL_ONCE", [], [], "CallOnceOptions", {"initSubgraphIndex": 1})
+    given = main_graph.add(T(dtype="resource", shape=(1,)), "given")
+    read = [
+        main_graph.op("READ_VARIABLE", [at], [form])[0] for at in (handle(main_graph, "a"), given)
+    ]
+    main_graph.inputs = [given]
+    main_graph.outputs = main_graph.op("ADD", read, [form], "AddOptions")
+    value = init.add(T(data=FIRST, is_constant=True))
+    init.op("ASSIGN_VARIABLE", [handle(init, "a"), value], [])
+    (tmp_path / "m.tflite").write_bytes(builder.write())
+    code = main(["compile", str(tmp_path / "m.tflite"), "--device", "host"])
+    assert code == UnsupportedOperatorError.exit_code
+    assert "'given' holds RESOURCE" in capfd.readouterr().err

@@ -17,13 +17,12 @@ import pytest
 
 from adrenoc.base.errors import CheckFailedError, DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.cli.verify_device import find_wrong
-from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.prove.cases.table import CASES
+from adrenoc.lab.calibrate.measure import Device
 from adrenoc.lab.prove.examine import GoneError, SuiteRuns, judge
 from adrenoc.lab.prove.session import RemoteBench, VerifyRequest, pick_suites, run_verification
-from adrenoc.lab.prove.suite import BuiltSuite, Suite, all_suites, make_suite
+from adrenoc.lab.prove.suite import CASES, BuiltSuite, Suite, all_suites, make_suite
 from adrenoc.lab.prove.verify_device import Verification, verify_device
-from adrenoc.lab.tune.local import local_server
+from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.target.device_report import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
 from tests.faulty.driver import misbehaving
@@ -237,8 +236,7 @@ def test_the_budget_is_for_what_helps(
 
     clock = [0.0]
     told = SimpleNamespace(monotonic=lambda: clock[0])
-    for module in ("verify_device", "search"):
-        monkeypatch.setattr(f"adrenoc.lab.prove.{module}.time", told)
+    monkeypatch.setattr("adrenoc.lab.prove.verify_device.time", told)
     done = _verified(Slow(spoil), suites)
     assert bool(done.report.quirks) is helped
     assert done.is_cut is not helped

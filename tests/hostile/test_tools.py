@@ -12,15 +12,7 @@ import pytest
 
 from adrenoc.base.errors import DiskFullError, ToolError
 from adrenoc.base.host.proc import run_tool
-from tests.patience import WAIT_S
-
-
-def _is_running(process: int) -> bool:
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
+from tests.patience import WAIT_S, is_running
 
 
 @pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
@@ -31,9 +23,9 @@ def test_helpers_of_a_tool_that_takes_too_long_end_too(trap: str, tmp_path: Path
         run_tool(["sh", "-c", script], deed="wait", timeout_s=5.0)
     helper = int(told.read_text())
     until = time.monotonic() + WAIT_S
-    while _is_running(helper) and time.monotonic() < until:
+    while is_running(helper) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not _is_running(helper)
+    assert not is_running(helper)
 
 
 @pytest.mark.parametrize("words", [["targets"], ["--help"], ["presets", "--json"]])

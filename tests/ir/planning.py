@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import resolve_options
-from adrenoc.target.target import load_target
+from adrenoc.target.target import Target, load_target
 
 
 def plan(
@@ -47,8 +48,16 @@ def plan(
         return run_stages(start, reporter=SilentReporter(), stop_after=until)[0]
 
 
-def plan_as_user(path: Path) -> None:
+def run_until(
+    until: str | None, model: Path, target: Target | str, *, preset: str | None = None, **said: Any
+) -> State:
+    """The state of a file after a stage, or after all, as the command line's options have it."""
+    target = load_target(target) if isinstance(target, str) else target
+    options = resolve_options(target, preset=preset, command_line=said).options
+    start = State(model=model, target=target, options=options)
+    return run_stages(start, reporter=SilentReporter(), stop_after=until)[0]
+
+
+def plan_as_user(path: Path) -> State:
     """Import and plan a file for a phone; what would follow are kernels."""
-    target = load_target("adreno:730")
-    state = State(model=path, target=target, options=resolve_options(target).options)
-    run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")
+    return run_until("plan_memory", path, "adreno:730")

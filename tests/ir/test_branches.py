@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from planning import plan
 
 from adrenoc.compile.pipeline import State, program_of, storage_of
-from adrenoc.compile.pipeline.verify import check_plan
+from adrenoc.compile.pipeline.steps import check_plan
 from tests.examples import examples
 from tests.host.random_graphs.branches import draw_branches
 from tests.host.run_op import Ops

@@ -6,35 +6,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import Policy, Verdict
-from adrenoc.cli.main import cli
 from adrenoc.cli.show_check import _count
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
-from tests.models import graph, write
+from tests.commands import invoke
+from tests.models import graph, parse_nodes, write
 
 DRAW = np.random.default_rng(6)
 
 
 def write_lookup(folder: Path, rows: int, also: bool = False) -> Path:
     """Rows of a table at 77 places; `also` all of it is summed up."""
-    table = numpy_helper.from_array(DRAW.standard_normal((rows, 64)).astype(np.float32), "w")
-    nodes = [helper.make_node("Gather", ["w", "i"], ["g"], axis=0)]
-    nodes.append(helper.make_node("Relu", ["g"], ["y"]))
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 77, 64])]
-    inputs = [helper.make_tensor_value_info("i", TensorProto.INT64, [1, 77])]
-    if also:
-        nodes.append(helper.make_node("Mul", ["w", "z"], ["m"]))
-        inputs.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 64]))
-        outputs.append(helper.make_tensor_value_info("m", TensorProto.FLOAT, [rows, 64]))
-    made = helper.make_graph(nodes, "g", inputs, outputs, [table])
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return write(model, folder)
+    table = DRAW.standard_normal((rows, 64)).astype(np.float32)
+    more = " m = Mul(w, z)" if also else ""
+    nodes = parse_nodes(f"g = Gather <axis = 0>(w, i) y = Relu(g){more}")
+    inputs = {"i": (1, 77), "z": (1, 64)} if also else {"i": (1, 77)}
+    outputs = ["y", "m"] if also else ["y"]
+    return write(
+        graph(nodes, inputs, outputs, {"w": table}, dtypes={"i": TensorProto.INT64}), folder
+    )
 
 
 def judge(model: Path, device: str = "adreno:750") -> Verdict:
@@ -79,7 +74,7 @@ def test_transformed_weights_are_told(tmp_path: Path) -> None:
     memory = judge(model).memory
     assert memory.plain_bytes in [256 * 256 * 9 * 2 * count for count in (1, 2, 3)]
     assert memory.winograd_bytes in [memory.plain_bytes * planes // 9 for planes in (16, 36)]
-    said = CliRunner().invoke(cli, ["check", str(model), "--device", "adreno:750"])
+    said = invoke("check", model, "--device", "adreno:750", catch=True)
     assert "adrenoc compile --set winograd=false saves" in " ".join(said.stdout.split())
 
 
@@ -93,7 +88,7 @@ def test_transformed_weights_are_told(tmp_path: Path) -> None:
 def test_rates_that_nobody_knows_are_told_beside_the_time(
     tmp_path: Path, device: str, words: str
 ) -> None:
-    said = CliRunner().invoke(cli, ["check", str(write_convs(tmp_path)), "--device", device])
+    said = invoke("check", write_convs(tmp_path), "--device", device, catch=True)
     [line] = [one for one in said.stdout.splitlines() if one.strip().startswith("time ")]
     assert words in line
 

@@ -27,6 +27,7 @@ from adrenoc.passes.lower.fit_memory import order_by_freeing
 from adrenoc.passes.lower.plan_memory import live_intervals, plan_memory
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.target.target import load_target
+from tests.ir.planning import run_until
 from tests.models import graph, parse_nodes, write
 
 
@@ -211,12 +212,8 @@ def test_a_dimension_beyond_an_image_is_a_near_miss_with_its_fix(tmp_path: Path)
 
 
 def _compiled(model: onnx.ModelProto, folder: Path, limit: int | None = None) -> State:
-    target = load_target("host:a750")
-    options = resolve_options(
-        target, command_line={"max_memory_mib": limit, "check_ir": True}
-    ).options
-    state = State(model=write(model, folder), target=target, options=options)
-    return run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")[0]
+    said = {"max_memory_mib": limit, "check_ir": True}
+    return run_until("plan_memory", write(model, folder), "host:a750", **said)
 
 
 def _peak_mib(state: State) -> float:
@@ -360,3 +357,34 @@ def test_the_command_fails_by_policy_and_still_says_all(
     assert plain["memory"]["plan"]["peak_bytes"] > 0
     assert main([*arguments, "--json", "--limit", "copies=0"]) == PolicyError.exit_code
     assert json.loads(capsys.readouterr().out)["broken"]
+
+
+@pytest.mark.parametrize("largest", [1.0, 7e4])
+def test_what_is_looked_at_has_the_sizes_of_what_is_built(tmp_path: Path, largest: float) -> None:
+    """Also its decisions: of weights beyond half the numbers are looked at after all."""
+    wide, deep = _weights(64, 64, 3, 3), _weights(8, 64, 1, 1) * np.float32(largest)
+    nodes = parse_nodes("a = Conv <pads = [1, 1, 1, 1]> (x, wide) y = Conv(a, deep)")
+    model = graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], {"wide": wide, "deep": deep})
+    target = load_target("adreno:750")
+    asked = {"keep_float32": False}
+    options = resolve_options(target, preset="fp16", command_line=asked).options
+    path, reporter = write(model, tmp_path), SilentReporter()
+    built, looked = (
+        run_stages(
+            State(model=path, target=target, options=options, sizes_only=only),
+            reporter=reporter,
+            stop_after="plan_memory",
+        )[0]
+        for only in (False, True)
+    )
+    assert built.program is not None and looked.program is not None
+    sizes = [
+        {name: (p.spec, p.value.shape, p.value.dtype) for name, p in each.params.items()}
+        for each in (built.program, looked.program)
+    ]
+    assert sizes[0] == sizes[1]
+    assert any("winograd" in name for name in sizes[0])
+    assert built.log.to_json() == looked.log.to_json()
+    assert ("infinite in float16" in str(built.log.to_json())) == (largest > 1)
+    held = [p.value for name, p in looked.program.params.items() if "winograd" in name]
+    assert held and not any(any(value.strides) for value in held)

@@ -9,9 +9,9 @@ import pytest
 
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.compile.constant_store import ConstantStore
+from adrenoc.ir.half import round_constant
 from adrenoc.ir.program import Packing
-from adrenoc.kernels.families.shared.rounding import round_constant
-from adrenoc.kernels.families.winograd.winograd_matrices import winograd
+from adrenoc.kernels.families.winograd.winograd import winograd
 
 
 @dataclass(frozen=True, kw_only=True)

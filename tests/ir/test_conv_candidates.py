@@ -10,18 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adrenoc.ir.layout import Extents
-from adrenoc.kernels.families.conv import conv_tile
+from adrenoc.kernels.families.conv import conv_rules
 from adrenoc.kernels.families.conv.conv_tile_local import local_counts
-from adrenoc.kernels.families.expansion import expansion_tile
-from adrenoc.kernels.families.separable import separable_tile
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
-from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile, Route
-from adrenoc.kernels.families.shared.conv_work import ConvWork
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, ConvWork, Route
 from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.winograd.winograd import Tiling
+from adrenoc.kernels.families.winograd.winograd import Tiling, multiply_candidates, winograd
 from adrenoc.kernels.families.winograd.winograd_conv_rule import conv_candidates
-from adrenoc.kernels.families.winograd.winograd_matrices import winograd
-from adrenoc.kernels.families.winograd.winograd_rule import multiply_candidates
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.target import load_target
 
@@ -97,61 +91,11 @@ def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
             half=half,
         )
 
-    tiles = conv_tile.score_tiles(work(), LIMITS, machine)
-    assert conv_tile.score_tiles(work(), LIMITS, machine) is tiles
-    assert conv_tile.least_clocks(work(), LIMITS, machine) == tiles.least
+    tiles = conv_rules.score_tiles(work(), LIMITS, machine)
+    assert conv_rules.score_tiles(work(), LIMITS, machine) is tiles
+    assert conv_rules.least_clocks(work(), LIMITS, machine) == tiles.least
     for tile in list(tiles)[::100]:
-        assert tiles(tile) == conv_tile.estimate_clocks(work(), tile, machine)
-
-
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("device", ["adreno", "adreno:660", "adreno:750"])
-def test_tiles_estimated_together_have_the_bits_of_those_estimated_alone(
-    device: str, stride: int, half: bool
-) -> None:
-    target = load_target(device)
-    machine = Machine.from_performance(target.performance, target.cost)
-    depthwise = ConvGeometry(kernel=(3, 3), strides=(stride, stride), padding=(1, 1), groups=96)
-    pointwise = ConvWork(
-        geometry=ConvGeometry(kernel=(1, 1)),
-        out=Extents(1, 42, 28, 28),
-        in_blocks=24,
-        channels=4,
-        storage_bytes=2,
-        half=half,
-        textures=True,
-    )
-    source = Extents(1, 96, 28 * stride, 28 * stride)
-    separable = separable_tile.SeparableWork(
-        depthwise=depthwise, source=source, pointwise=pointwise, finish_work=8, finish_texels=1
-    )
-    expansion = expansion_tile.ExpansionWork(
-        depthwise=depthwise,
-        source=source._replace(c=24),
-        out=Extents(1, 96, 28, 28),
-        storage_bytes=2,
-        half=half,
-        finish_work=8,
-        epilogue_work=4,
-    )
-    strided = replace(pointwise.geometry, kernel=(3, 3), strides=(stride, stride))
-    for tiles in (
-        conv_tile.score_tiles(pointwise, target.limits, machine),
-        conv_tile.score_tiles(
-            replace(pointwise, geometry=strided, texel_work=9, block_texels=1),
-            target.limits,
-            machine,
-        ),
-        conv_tile.score_tiles(replace(pointwise, in_blocks=1, channels=3), target.limits, machine),
-        separable_tile.score_tiles(separable, target.limits, machine),
-        expansion_tile.score_tiles(expansion, target.limits, machine),
-    ):
-        assert len(tiles) > 100
-        assert len({*tiles}) == len(tiles)
-        for tile in list(tiles)[::7]:
-            assert tiles(tile) == tiles.alone(tile)
-        assert next(tiles.rank()) == min(tiles, key=tiles)
+        assert tiles(tile) == conv_rules.estimate_clocks(work(), tile, machine)
 
 
 def _registers_660(work: ConvWork, **actions: Any) -> float:
@@ -214,7 +158,7 @@ def test_wide_rows_of_texels_come_with_weights_in_local_memory(
         storage_bytes=2 if half else 4,
         half=half,
     )
-    tiles = conv_tile.score_tiles(
+    tiles = conv_rules.score_tiles(
         work, target.limits, Machine.from_performance(target.performance, target.cost)
     )
     local = [tile for tile in tiles if tile.route is Route.LOCAL]
@@ -236,6 +180,6 @@ def test_patches_of_floats_stay_in_registers(gpu: str, kernel: int, stride: int)
         half=False,
         textures=True,
     )
-    best = next(conv_tile.score_tiles(work, target.limits, machine).rank())
+    best = next(conv_rules.score_tiles(work, target.limits, machine).rank())
     if best.route is Route.LOCAL:
         assert local_counts(work, best, machine).registers <= machine.registers / 2

@@ -64,5 +64,5 @@ def test_what_becomes_of_a_case_is_seen(
     """A case that waits for the processor longer than the limit has not used it up."""
     monkeypatch.setattr(harness, "LIMIT_S", 1.0)
     monkeypatch.setattr(harness, "LIMIT_BYTES", 1 << 28)
-    found = harness.run(range(2), lambda n: ("m.onnx", str(n).encode()), tmp_path, judges=judges)
+    found = harness.run(range(2), lambda n: ("m.onnx", str(n).encode()), tmp_path, judges)
     assert [outcome.kind for _, outcome in found] == [kind, "planned"]

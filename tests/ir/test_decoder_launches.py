@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.decoder_plan import plan_decoder
-from adrenoc.compile.pipeline import State, program_of, run_stages
+from adrenoc.compile.pipeline import program_of
 from adrenoc.importers.decoder_form import find_decoder
-from adrenoc.ir.options import resolve_options
-from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
+from tests.ir.planning import run_until
 
 MOST = 5
 """Attention over parts of the caches, and four products: the first after it joins the parts."""
@@ -37,11 +35,8 @@ def count_launches(folder: Path, shape: DecoderShape) -> int:
     form = find_decoder(model)
     assert form is not None
     plan = plan_decoder(form, None, (16,))
-    target = load_target("adreno:750")
     said = {"shapes": plan.buckets[0], "caches": plan.caches}
-    options = resolve_options(target, preset="mixed", command_line=said).options
-    state = State(model=model, target=target, options=options)
-    planned, _ = run_stages(state, reporter=SilentReporter(), stop_after="lower")
+    planned = run_until("lower", model, "adreno:750", preset="mixed", **said)
     return len(program_of(planned).steps)
 
 

@@ -22,7 +22,7 @@ from adrenoc.cli.plan_shapes import plan_shapes
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
-from adrenoc.importers.decoder_spec import CacheSpec, DecoderForm
+from adrenoc.importers.states import CacheSpec, DecoderForm
 
 CACHE = CacheSpec(past="p", present="q", heads=2, head=16, dtype="float32")
 FORM = DecoderForm(caches=(CACHE,), masked=True, positions=False, context=8192)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import helper
 
-from adrenoc.cli.main import cli
+from tests.commands import invoke, succeed
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 from tests.models import write_network
 
@@ -18,10 +17,7 @@ SHAPE = DecoderShape(layers=2, context=300)
 
 
 def check(model: Path, *options: str) -> dict[str, object]:
-    done = CliRunner().invoke(
-        cli, ["check", str(model), "--device", "adreno:750", "--json", *options]
-    )
-    assert done.exit_code == 0, (done.output, done.exception)
+    done = succeed("check", model, "--device", "adreno:750", "--json", *options)
     return dict(json.loads(done.output)["decoder"] or {})
 
 
@@ -65,6 +61,6 @@ def test_states_alone_make_no_decoder(tmp_path: Path) -> None:
 
 def test_a_context_is_of_decoders(tmp_path: Path) -> None:
     model = write_network(tmp_path, "mobilenet_v2")
-    done = CliRunner().invoke(cli, ["check", str(model), "--device", "host", "--context", "9"])
+    done = invoke("check", model, "--device", "host", "--context", "9", catch=True)
     assert done.exit_code == 2
     assert "--prefill and --tokenizer are for decoders" in done.output

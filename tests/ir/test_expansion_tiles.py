@@ -9,7 +9,7 @@ import pytest
 
 from adrenoc.ir.layout import Extents
 from adrenoc.kernels.families.expansion.expansion_plan import Region, Span
-from adrenoc.kernels.families.expansion.expansion_tile import ExpansionWork, candidates, local_bytes
+from adrenoc.kernels.families.expansion.expansion_rule import ExpansionWork, candidates, local_bytes
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
 from adrenoc.target.target import load_target
 

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from adrenoc.base.errors import TargetError
-from adrenoc.base.reporter import SilentReporter
-from adrenoc.compile.pipeline import State, run_stages
-from adrenoc.ir.options import resolve_options
-from adrenoc.lab.prove.case import add_to
-from adrenoc.lab.prove.cases.table import CASES
-from adrenoc.lab.prove.net import Net
-from adrenoc.passes.verify.check_launches import check_kernels
+from adrenoc.lab.prove.case import Net, add_to
+from adrenoc.lab.prove.suite import CASES
+from adrenoc.passes.verify.check_program import check_kernels
 from adrenoc.target.target import Target, load_target
+from tests.ir.planning import run_until
+from tests.models import graph, parse_nodes, write
 
 SUITE = [case for case in CASES if not case.title.startswith("map: ")]
 
@@ -32,9 +30,7 @@ def _with_groups_of(most: int, sides: tuple[int, int, int] | None = None) -> Tar
 def _check(model: Path, most: int, sides: tuple[int, int, int] | None = None) -> None:
     """Lower a model for groups of so many threads, and hold its kernels against that."""
     target = _with_groups_of(most, sides)
-    options = resolve_options(target, preset="mixed").options
-    state = State(model=model, target=target, options=options)
-    state, _ = run_stages(state, reporter=SilentReporter(), stop_after="lower")
+    state = run_until("lower", model, target, preset="mixed")
     assert state.program is not None
     check_kernels(state.program, target.limits)
 
@@ -56,16 +52,8 @@ def test_every_family_fits(most: int, sides: tuple[int, int, int] | None, tmp_pa
 def test_a_product_of_many_outputs_fits(rows: int, most: int, tmp_path: Path) -> None:
     """Its teams would fill a wave, and there are outputs for any number of them."""
     weights = np.zeros((130, 1000), np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "wide",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 130])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 1000])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    model = tmp_path / "m.onnx"
-    model.write_bytes(helper.make_model(graph).SerializeToString())
-    _check(model, most)
+    made = graph(parse_nodes("y = MatMul(x, w)"), {"x": (rows, 130)}, ["y"], {"w": weights})
+    _check(write(made, tmp_path), most)
 
 
 def test_heads_that_no_group_can_hold_are_an_error(tmp_path: Path) -> None:
@@ -87,17 +75,7 @@ def test_groups_of_one_pixel_are_not_deeper_than_their_limit(channels: int, tmp_
         helper.make_node("Conv", ["a", "w"], ["b"]),
         helper.make_node("Conv", ["b", "v"], ["y"], pads=[1, 1, 1, 1]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "deep",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, 1, 2])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
-            for name, shape in shapes.items()
-        ],
-    )
-    model = tmp_path / "deep.onnx"
-    model.write_bytes(helper.make_model(graph).SerializeToString())
+    weights = {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+    model = write(graph(nodes, {"x": (1, channels, 1, 2)}, ["y"], weights), tmp_path)
     for sides in ((1024, 1024, 64), (1024, 1024, 4)):
         _check(model, 1024, sides)

@@ -9,11 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.base.reporter import SilentReporter
-from adrenoc.compile.pipeline import State, run_stages
-from adrenoc.ir.options import resolve_options
+from adrenoc.compile.pipeline import State
 from adrenoc.passes.read.find_batch import Along, batch_free_constants, find_batch
-from adrenoc.target.target import load_target
+from tests.ir.planning import run_until
 from tests.models import graph, write
 
 node = helper.make_node
@@ -29,10 +27,7 @@ def ints(*values: int) -> np.ndarray:
 
 
 def read(path: Path, **shapes: tuple[int, ...]) -> State:
-    target = load_target("adreno")
-    options = resolve_options(target, command_line={"shapes": tuple(shapes.items())}).options
-    start = State(model=path, target=target, options=options)
-    return run_stages(start, reporter=SilentReporter(), stop_after="read_graph")[0]
+    return run_until("read_graph", path, "adreno", shapes=tuple(shapes.items()))
 
 
 def found(

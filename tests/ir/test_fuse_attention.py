@@ -9,8 +9,7 @@ from onnx import helper
 from planning import plan
 
 from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Node
+from adrenoc.ir.graph import Body, Node
 from adrenoc.passes.fuse.index_maps import place_axes
 from tests.models import graph, parse_nodes
 

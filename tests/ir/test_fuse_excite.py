@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.compile.pipeline.steps import context_of
 from adrenoc.ir.graph import Node
-from adrenoc.kernels.families.excite.excite_rule import EXCITE
-from adrenoc.kernels.families.excite.shared_sums import MOST_FOLDED, deal_out
+from adrenoc.kernels.families.excite import EXCITE, MOST_FOLDED, deal_out
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
-from tests.models import parse_nodes
+from tests.models import graph, parse_nodes
 
 
 def _model(
@@ -25,20 +23,15 @@ def _model(
     """An image times what two 1x1 convolutions make of its mean; `outputs` are given too."""
     random = np.random.default_rng(0)
     sizes = {"w1": (hidden, channels, 1, 1), "w2": (channels, hidden, 1, 1)}
-    constants = [
-        numpy_helper.from_array(random.uniform(-0.5, 0.5, size).astype(np.float32), name)
-        for name, size in sizes.items()
-    ]
+    constants = {
+        name: random.uniform(-0.5, 0.5, size).astype(np.float32) for name, size in sizes.items()
+    }
     nodes = parse_nodes(
         "x = Tanh(image) mean = GlobalAveragePool(x) s = Conv(mean, w1) hidden = Relu(s) "
         "e = Conv(hidden, w2) gate = Sigmoid(e) y = Mul(x, gate)"
     )
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, channels, side, side))
-    made = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", *outputs)
-    ]
-    graph = helper.make_graph(nodes, "g", [image], made, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    inputs = {"image": (1, channels, side, side)}
+    return graph(nodes, inputs, ("y", *outputs), constants, opset=18)
 
 
 def _planned(model: onnx.ModelProto, device: str = "adreno:830") -> tuple[list[Node], State]:

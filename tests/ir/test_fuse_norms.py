@@ -2,60 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.families.shared.row_product import CENTRED
+from tests.host.run_op import Ops
 
 DEPTH, COLUMNS = 64, 32
 
 
-class _Net:
+class _Net(Ops):
     """A norm of some tokens and what reads it."""
 
     def __init__(self, tokens: int = 40, depth: int = DEPTH, gain: float = 1.0) -> None:
-        self._random, self._nodes, self._outputs = np.random.default_rng(0), [], []
-        self._constants: list[Any] = []
-        self._shape = (1, tokens, depth)
-        self.x = self.op("Tanh", "x")
-        gains = self.constant(gain + self._random.uniform(-0.5, 0.5, depth))
-        offsets = self.constant(self._random.uniform(-0.5, 0.5, depth))
-        self.norm = self.op("LayerNormalization", self.x, gains, offsets, axis=-1)
-        self.output(self.op("Neg", self.x))
-
-    def constant(self, value: np.ndarray) -> str:
-        name = f"k{len(self._constants)}"
-        self._constants.append(numpy_helper.from_array(value.astype(np.float32), name))
-        return name
-
-    def op(self, op: str, *inputs: str, **attrs: Any) -> str:
-        name = f"t{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
-        return name
+        super().__init__()
+        self._depth = depth
+        self.x = self("Tanh", self.input(1, tokens, depth))
+        gains, offsets = self.weight(depth, around=gain), self.weight(depth)
+        self.norm = self("LayerNormalization", self.x, gains, offsets, axis=-1)
+        self.output(self("Neg", self.x))
 
     def product(self, x: str, columns: int = COLUMNS, size: float = 0.5) -> str:
-        matrix = self._random.uniform(-size, size, (self._shape[-1], columns))
-        return self.op("MatMul", x, self.constant(matrix))
-
-    def output(self, *names: str) -> None:
-        self._outputs += names
-
-    def model(self) -> onnx.ModelProto:
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, self._shape)
-        outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in self._outputs]
-        graph = helper.make_graph(self._nodes, "g", [x], outputs, self._constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+        return self("MatMul", x, self.const(2 * size * self.values(self._depth, columns)))
 
 
 def _planned(net: _Net, **asked: Any) -> tuple[Graph, State]:
-    state = plan(net.model(), until="fuse_norms", **{"preset": "mixed", **asked})
+    state = plan(net._model(), until="fuse_norms", **{"preset": "mixed", **asked})
     assert state.graph is not None
     return state.graph, state
 
@@ -98,28 +75,25 @@ def test_precisions_in_which_it_stays(preset: str, reason: str) -> None:
     assert reason in _said(state)
 
 
-def test_a_norm_that_others_read_stays() -> None:
+@pytest.mark.parametrize(
+    ("outputs", "reason"),
+    [
+        (lambda net: [net.product(net.norm), net("Sigmoid", net.norm)], "reads it too"),
+        (lambda net: [net.product(net.norm), net.norm], "writes concatenations too"),
+        (
+            lambda net: [net("Add", net.product(net.norm, columns=DEPTH), net.norm)],
+            "beside its own input",
+        ),
+    ],
+)
+def test_a_norm_that_something_else_reads_stays(
+    outputs: Callable[[_Net], list[str]], reason: str
+) -> None:
     net = _Net()
-    net.output(net.product(net.norm), net.op("Sigmoid", net.norm))
+    net.output(*outputs(net))
     graph, state = _planned(net)
     assert not _centred(graph)
-    assert "reads it too" in _said(state)
-
-
-def test_a_norm_that_is_an_output_stays() -> None:
-    net = _Net()
-    net.output(net.product(net.norm), net.norm)
-    graph, state = _planned(net)
-    assert not _centred(graph)
-    assert "writes concatenations too" in _said(state)
-
-
-def test_a_product_that_adds_the_norm_reads_it_twice() -> None:
-    net = _Net()
-    net.output(net.op("Add", net.product(net.norm, columns=DEPTH), net.norm))
-    graph, state = _planned(net)
-    assert not _centred(graph)
-    assert "beside its own input" in _said(state)
+    assert reason in _said(state)
 
 
 def test_few_tokens_and_parts_of_blocks_stay() -> None:

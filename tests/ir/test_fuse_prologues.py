@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -72,32 +73,21 @@ def test_a_norm_after_a_whole_reads_the_range_that_it_needs() -> None:
     assert found.owner(a) == whole
 
 
-def test_padding_comes_after_the_map() -> None:
+@pytest.mark.parametrize(
+    ("readers", "said"),
+    [
+        (lambda net, read: [net.conv(read, 8, kernel=3)], "has padding"),
+        (lambda net, read: [net.conv(read, 8), net.op("GlobalAveragePool", read)], "reads it too"),
+        (lambda net, read: [net.conv(read, 8, groups=2)], "groups"),
+    ],
+)
+def test_readers_that_need_the_tensor(readers: Callable[[Net, str], list[str]], said: str) -> None:
     net = Net(4)
     x = net.conv("x", 8)
     read = net.norm(x)
-    found, state = _fused(net, net.conv(read, 8, kernel=3), net.op("Sigmoid", x))
+    found, state = _fused(net, *readers(net, read), net.op("Sigmoid", x))
     assert len(_maps(found)) == 2
-    assert "has padding" in _said(state, read)
-
-
-def test_another_reader_needs_the_tensor() -> None:
-    net = Net(4)
-    x = net.conv("x", 8)
-    read = net.norm(x)
-    pooled = net.op("GlobalAveragePool", read)
-    found, state = _fused(net, net.conv(read, 8), pooled, net.op("Sigmoid", x))
-    assert len(_maps(found)) == 2
-    assert "reads it too" in _said(state, read)
-
-
-def test_groups_of_channels_stay_as_they_are() -> None:
-    net = Net(4)
-    x = net.conv("x", 8)
-    read = net.norm(x)
-    found, state = _fused(net, net.conv(read, 8, groups=2), net.op("Sigmoid", x))
-    assert len(_maps(found)) == 2
-    assert "groups" in _said(state, read)
+    assert said in _said(state, read)
 
 
 def test_a_map_of_two_whole_tensors_stays_a_kernel() -> None:

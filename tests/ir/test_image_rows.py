@@ -5,10 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.ir.layout import Extents, Layout
-from adrenoc.ir.operand import Memory, OperandSpec
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
-from adrenoc.kernels.families.shared.image_row_plan import Load, Reach, RowPlan
+from adrenoc.ir.layout import Extents, Layout, Memory, OperandSpec
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, Load, Reach, RowPlan
 
 _EXTENT = st.integers(1, 40)
 

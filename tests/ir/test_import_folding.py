@@ -15,8 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from adrenoc.base.errors import AdrenocError, ModelFormatError
 from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
-from adrenoc.importers.onnx import constant_budget, infer, second_opinion
-from adrenoc.importers.relax import fold
+from adrenoc.importers.onnx import constant_budget, infer
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write
 
@@ -106,7 +105,7 @@ def test_a_reference_that_fails_is_no_fault_of_the_model(
 ) -> None:
     fails(monkeypatch, op)
     if not with_onnxruntime:
-        monkeypatch.setattr(second_opinion, "_is_installed", lambda: False)
+        monkeypatch.setattr(infer, "_is_installed", lambda: False)
     check(write(folded(op), tmp_path))
     told = [d for d in imported(tmp_path, folded(op)).decisions if "fails on it" in d.reason]
     assert [d.taken.split()[0] for d in told] == ["folded" if with_onnxruntime else "left"]
@@ -168,14 +167,14 @@ def described(*shapes: tuple[int, int], weights: bool = True) -> onnx.ModelProto
 
 
 def test_weights_may_be_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "MOST_GROWN", 100)
+    monkeypatch.setattr("adrenoc.importers.imported.MOST_GROWN", 100)
     check(write(described((64, 10), (30, 40)), tmp_path), tolerance=1e-3)  # one number in all
 
 
 def test_what_is_no_weight_is_refused_sooner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "MOST_GROWN", 100)
+    monkeypatch.setattr("adrenoc.importers.imported.MOST_GROWN", 100)
     with pytest.raises(AdrenocError, match="640 constant elements, expected up to 100"):
         imported(tmp_path, described((64, 10), weights=False))
 
@@ -195,7 +194,7 @@ def test_bombs_take_no_memory(shapes: list[tuple[int, int]], tmp_path: Path) -> 
 def test_weights_have_room_by_the_memory_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "MOST_GROWN", 100)
+    monkeypatch.setattr("adrenoc.importers.imported.MOST_GROWN", 100)
     monkeypatch.setattr(constant_budget, "available_bytes", lambda: 16 * 700)
     assert imported(tmp_path, described((64, 10)))
     with pytest.raises(AdrenocError, match="there is room for 60 more"):

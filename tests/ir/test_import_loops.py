@@ -61,6 +61,23 @@ def test_a_recurrence_of_constant_length_is_written_out(tmp_path: Path) -> None:
     assert operators(module)["tanh"] == 6
 
 
+def test_what_is_the_same_in_all_steps_is_computed_once(tmp_path: Path) -> None:
+    """Of what the loop hands on from step to step as it is, and of a tensor outside."""
+    model = looped(6)
+    (loop,) = model.graph.node
+    loop.input.append("x")
+    loop.output.insert(1, "same")
+    body = loop.attribute[0].g
+    body.input.append(value("v", TensorProto.FLOAT, (6, 1, 4)))
+    body.output.insert(2, value("v", TensorProto.FLOAT, (6, 1, 4)))
+    body.node[0].input[0] = "rows"
+    for made in (("Mul", ["e", "c"], ["rows"]), ("Cos", ["x"], ["c"]), ("Exp", ["v"], ["e"])):
+        body.node.insert(0, node(*made))
+    _, module = check(write(model, tmp_path))
+    counts = operators(module)
+    assert (counts["exp"], counts["cos"], counts["tanh"]) == (1, 1, 6)
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
@@ -69,8 +86,8 @@ def test_a_recurrence_of_constant_length_is_written_out(tmp_path: Path) -> None:
         (looped(0), "it takes no step, so that 'all' is empty"),
         (
             looped(MOST_ITERATIONS + 1, held=MOST_ITERATIONS + 1),
-            f"it takes {MOST_ITERATIONS + 1} steps, expected up to {MOST_ITERATIONS}: make its "
-            "body a model of its own, compile that with --state for what it carries",
+            f"it takes {MOST_ITERATIONS + 1} steps, expected up to {MOST_ITERATIONS}: make a "
+            "loop's body a model of its own, compile that with --state for what it carries",
         ),
     ],
     ids=["count", "condition", "none", "long"],
@@ -82,6 +99,14 @@ def test_a_loop_that_is_refused_says_why(
     with pytest.raises(UnsupportedOperatorError) as caught:
         import_model(path, shapes={})
     assert reason in str(caught.value)
+
+
+def test_a_refused_loop_says_why_whatever_ranks_its_body_states(tmp_path: Path) -> None:
+    model = looped(6, go="small")
+    body = model.graph.node[0].attribute[0].g
+    body.input[1].CopyFrom(value("go", TensorProto.BOOL, (1,)))
+    with pytest.raises(UnsupportedOperatorError, match="whether it goes on is computed"):
+        import_model(write(model, tmp_path), shapes={})
 
 
 def test_a_count_that_is_an_input_is_fixed(tmp_path: Path) -> None:

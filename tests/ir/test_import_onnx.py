@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.importers import import_model
+from adrenoc.importers import find_model_files, import_model
 from adrenoc.importers.relax.values import op_name
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write, write_network
@@ -324,6 +325,14 @@ def test_external_data_is_read_and_digested(tmp_path: Path) -> None:
     imported, _ = check_external(path)
     (tmp_path / "w.bin").write_bytes(floats(400).tobytes())
     assert import_model(path, shapes={}).model_sha256 != imported.model_sha256
+
+
+def test_the_digest_of_a_whole_model_is_that_of_its_file(tmp_path: Path) -> None:
+    path = write(graph([node("Relu", ["x"], ["y"])], {"x": (1, 4)}, ["y"]), tmp_path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert find_model_files(path).sha256() == digest
+    assert import_model(path, shapes={}).model_sha256 == digest
+    assert not import_model(path, shapes={}, digested=False).model_sha256
 
 
 def check_external(path: Path) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from adrenoc.base.host.extras import pip_install
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check import runtimes
 from adrenoc.check.inputs import make_inputs
-from adrenoc.check.quanta import read_quanta
+from adrenoc.check.own_rounding import read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.check.runtimes import PLAIN, REFERENCE_KERNELS, UNSIGNED
 from tests.models import graph, parse_nodes, write, write_network

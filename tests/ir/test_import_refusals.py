@@ -11,7 +11,7 @@ from onnx import helper
 
 from adrenoc.base import errors
 from adrenoc.importers import import_model
-from adrenoc.importers.frontend import quote
+from adrenoc.importers.imported import quote
 from tests.models import graph, network, write, write_network
 
 node = helper.make_node

@@ -12,8 +12,7 @@ from planning import plan
 from adrenoc.base.errors import DefectError
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Store, View
-from adrenoc.ir.layout import TexelOrder
-from adrenoc.ir.operand import Memory
+from adrenoc.ir.layout import Memory, TexelOrder
 from adrenoc.passes.verify.check_graph import check_graph
 
 

@@ -15,7 +15,7 @@ from planning import plan
 from adrenoc.device.fit import needs_half_type
 from adrenoc.kernels.codegen import build
 from adrenoc.kernels.codegen.build import kernel_sources
-from adrenoc.kernels.epilogue import AT_ONCE
+from adrenoc.kernels.fused_bodies import AT_ONCE
 from adrenoc.target.gpu import NO_HALF_TYPE
 from tests.models import graph, parse_nodes
 

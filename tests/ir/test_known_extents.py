@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
+from fitting.known_extents import KnownExtents
 
 from adrenoc.base.tvmapi import cast, floordiv, iconst, lane, load_texel, minimum
-from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.ir.layout import Memory, OperandSpec
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.target.target import load_target
 
-FITTING = Path(__file__).resolve().parents[2] / "scripts" / "fitting"
 THREADS, MOST_ROWS, HALF_BYTES, FLOAT_BYTES, LANES = 8, 1000, 2, 4, 4
-
-
-@pytest.fixture(scope="module")
-def known_extents() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("known_extents", FITTING / "known_extents.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +47,10 @@ def rows_kernel() -> tuple[object, object]:
 
 @pytest.mark.parametrize(("rows", "runs"), [(0, 0), (1, 1), (100, 13), (5000, 125)])
 def test_a_loop_runs_as_often_as_the_number_in_memory_says(
-    known_extents: ModuleType, rows_kernel: tuple[object, object], rows: int, runs: int
+    rows_kernel: tuple[object, object], rows: int, runs: int
 ) -> None:
     func, loop = rows_kernel
-    known = known_extents.KnownExtents(func, rows)
+    known = KnownExtents(func, rows)
     assert known.extent(loop) == runs
     moved = known.bytes_moved(THREADS)
     assert moved["in1"] == runs * THREADS * LANES * HALF_BYTES

@@ -11,9 +11,16 @@ import pytest
 from onnx import NodeProto, helper
 from planning import plan
 
+from adrenoc.passes.precision import keep_float32
 from tests.models import graph, parse_nodes
 
 _RANDOM = np.random.default_rng(1)
+
+
+@pytest.fixture(autouse=True)
+def _as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge these small networks as if each layer took longer than a launch."""
+    monkeypatch.setattr(keep_float32, "_SOON", 0)
 
 
 def _weights(*shape: int, size: float = 1.0) -> np.ndarray:
@@ -466,3 +473,45 @@ def test_steps_of_small_numbers_ask_for_exact_sums() -> None:
     assert state.graph is not None
     kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
     assert any(np.array_equal(value, weights) for value in kept)
+
+
+def test_steps_of_a_table_are_found_between_its_elements() -> None:
+    """Of a floor of a table's rows few elements lie a rounding before a step, but some do."""
+    table = np.random.default_rng(3).normal(scale=0.02, size=(50, 64)).astype(np.float32)
+    nodes = parse_nodes("t = Gather(table, i) s = Mul(t, often) y = Floor(s)")
+    model = graph(nodes, {"i": [4]}, ["y"], {"table": table, "often": np.float32(133)})
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
+    assert any(np.array_equal(value, table) for value in kept)
+
+
+def test_the_first_layer_has_exact_weights_before_a_norm() -> None:
+    """A picture of 240 but for 4 to either side is off by its mean at the borders."""
+    weights, ones = _weights(32, 16, 3, 3), np.ones(32, np.float32)
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, k) n = InstanceNormalization(c, ones, ones) "
+        "d = Conv <pads = [1, 1, 1, 1]>(n, wide) y = Relu(d)"
+    )
+    constants = {"k": weights, "ones": ones, "wide": _weights(32, 32, 3, 3)}
+    model = graph(nodes, {"x": [1, 16, 20, 20]}, ["y"], constants)
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
+    assert any(value is not None and value.size == weights.size for value in kept)
+    assert not any(value is not None and value.size == 32 * 32 * 9 for value in kept)
+
+
+def _of_a_logarithm(monkeypatch: pytest.MonkeyPatch, free: int) -> set[str]:
+    monkeypatch.setattr(keep_float32, "_SOON", free)
+    return set(_kept([*_LEARNED, *parse_nodes("q = MatMul(h, v) s = Abs(q) z = Log(s)"), _HEAD]))
+
+
+def test_what_is_computed_in_less_time_than_a_launch_is_exact_to_the_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a product reads is off by as much as its weights: the layer before is exact, too."""
+    large, small = (_of_a_logarithm(monkeypatch, free) for free in (0, 2**21))
+    assert "h" not in large
+    assert "h" in small

@@ -29,7 +29,7 @@ from adrenoc.native.android.link import (
     link_library,
     link_objects,
 )
-from adrenoc.native.android.ndk import MIN_API
+from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.ndks import forget_ndks
 
 ANDROID = "aarch64-linux-android"

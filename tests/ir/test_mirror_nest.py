@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from tvm import tirx
 from tvm_ffi.structural import structural_walk
 
 from tests.ir.planning import plan
+from tests.models import graph
 
 
 def test_places_take_no_conditions() -> None:
-    widths = numpy_helper.from_array(np.array([0, 0, 2, 0, 0, 0, 3, 0]), "widths")
+    widths = np.array([0, 0, 2, 0, 0, 0, 3, 0])
     node = helper.make_node("Pad", ["x", "widths"], ["y"], mode="reflect")
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 4, 6])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 9, 6])
-    graph = helper.make_graph([node], "pad", [x], [y], [widths])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = graph([node], {"x": (1, 3, 4, 6)}, ["y"], {"widths": widths})
 
     (read,) = plan(model, until="read_graph").graph.nodes
 

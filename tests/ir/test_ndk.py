@@ -9,8 +9,8 @@ import pytest
 from adrenoc.base.errors import DependencyError, OptionError
 from adrenoc.cli.main import main
 from adrenoc.native.android.link import find_linker
-from adrenoc.native.android.ndk import find_ndk, ndk_version, why_no_ndk
 from adrenoc.native.android.runtime_build import build_runtime
+from adrenoc.native.android.runtime_toolchain import find_ndk, ndk_version, why_no_ndk
 from tests.ndks import fake_ndk, forget_ndks
 
 

@@ -12,7 +12,7 @@ import tvm
 from onnx import helper
 
 from adrenoc.base.errors import HostMemoryError, MemoryLimitError
-from adrenoc.base.host.out_of_memory import memory_errors
+from adrenoc.base.host.memory import memory_errors
 from tests.ir.planning import plan
 from tests.models import graph
 from tests.patience import WAIT_S
@@ -21,7 +21,7 @@ CHECK = """
 import resource, sys
 import adrenoc.check.check_model, adrenoc.importers.onnx.importer
 from adrenoc.cli.main import main
-from adrenoc.base.host.address_space import LEAST_BYTES
+from adrenoc.base.host.memory import LEAST_BYTES
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 limit = max(used + (1 << 28), LEAST_BYTES)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.ir.operand import Memory
+from adrenoc.ir.layout import Memory
 from tests.models import graph, parse_nodes
 
 
@@ -183,7 +183,7 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     from dataclasses import replace
 
     from adrenoc.compile.pipeline.steps import context_of
-    from adrenoc.passes.place.expose_layers import expose_layers
+    from adrenoc.passes.place.outputs import expose_layers
 
     state = plan(_conv_block(), until="fuse")
     assert state.graph is not None

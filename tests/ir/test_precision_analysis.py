@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from adrenoc.base.tvmapi import BufferLoad, Var, call, decl_buffer, fconst, tirx
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.graph import Body, Graph, Node, Tensor
 from adrenoc.kernels.families.operators import OPERATORS
-from adrenoc.kernels.families.shared.typical import sums_of_squares
-from adrenoc.passes.precision.analysis import Analysis
-from adrenoc.passes.precision.expression import Expression
-from adrenoc.passes.precision.known import FROM_ZERO, Interval, Known
+from adrenoc.kernels.families.shared.typical import sums_over_taps
+from adrenoc.passes.precision.analysis import FROM_ZERO, Analysis, Expression, Interval, Known
 
 _AXIS = Var("i", "int64")
 _X, _Y = (decl_buffer((8,), "float32", name) for name in "xy")
@@ -99,6 +96,9 @@ def test_each_operator_that_passes_read_says_what_data_of_one_becomes() -> None:
 @pytest.mark.parametrize("size", [1e-4, 1.0, 100.0])
 def test_squares_of_weights_are_as_large_as_they_are(size: float, dtype: type) -> None:
     """Of halves, those of 1e-4 are none in half and nine of 100 are infinite."""
-    weights = np.full((2, 3, 3, 3), size, dtype)
-    squares = sums_of_squares(weights, (2, 3))
-    np.testing.assert_allclose(squares, np.full((2, 3), 9 * float(weights.flat[0]) ** 2), 1e-5)
+    weights = np.full((3, 2, 4, 5), size, dtype)
+    weights[:, 1] *= -2
+    sums, squares = sums_over_taps(weights, (0, 2))
+    one = float(weights[0, 0, 0, 0])
+    np.testing.assert_allclose(sums, np.outer([12, -24], [one] * 5), 1e-5)
+    np.testing.assert_allclose(squares, np.outer([12, 48], [one**2] * 5), 1e-5)

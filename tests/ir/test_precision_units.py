@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from adrenoc.check.accuracy.stored import Stored
-from adrenoc.check.accuracy.units import NODES, Effort, Unit, rank_units
+from adrenoc.check.accuracy.program_run import Stored
+from adrenoc.check.accuracy.search import NODES, Effort, Unit, rank_units
 
 ERRORS = {"a": 1e-2, "b": 1e-5, "c": 5e-3, "d": 5e-3, "e": 1e-5}
 BYTES = {"a": 100, "b": 1, "c": 10_000, "d": 100, "e": 1_000_000}

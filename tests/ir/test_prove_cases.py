@@ -7,22 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.manifest import KernelInfo
-from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.compile.pipeline import State
 from adrenoc.device.fit import local_bytes
 from adrenoc.ir.graph import Graph
-from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.operator import Fusion, Kind
-from adrenoc.lab.prove.case import Case, add_to
-from adrenoc.lab.prove.cases.table import CASES, NOT_IN_MODELS
-from adrenoc.lab.prove.net import Net
-from adrenoc.lab.prove.search import FEW_BYTES, FORMS
-from adrenoc.lab.prove.suite import Suite, make_suite
-from adrenoc.target.avoid import OPERATOR, OVERRIDES
-from adrenoc.target.gpu import Quirk
+from adrenoc.lab.prove.case import Case, Net, add_to
+from adrenoc.lab.prove.suite import CASES, FEW_BYTES, FORMS, NOT_IN_MODELS, Suite, make_suite
+from adrenoc.target.gpu import OPERATOR, OVERRIDES, Quirk
 from adrenoc.target.target import Target, load_target
+from tests.ir.planning import run_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (("adreno:750", "mixed"), ("adreno:660", "fp32"))
@@ -34,12 +29,7 @@ def _planned(case: Case, target: Target, preset: str, folder: Path) -> tuple[Gra
     model = folder / "case.onnx"
     model.write_bytes(net.model())
     asked = {"int8_prompts": True, "keep_float32": False}
-    options = resolve_options(target, preset=preset, command_line=asked).options
-    state, _ = run_stages(
-        State(model=model, target=target, options=options),
-        reporter=SilentReporter(),
-        stop_after="split_winograd",
-    )
+    state = run_until("split_winograd", model, target, preset=preset, **asked)
     assert state.graph is not None
     return state.graph, state
 

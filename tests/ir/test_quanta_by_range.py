@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.compile.pipeline.state import graph_of
+from adrenoc.compile.pipeline.stage import graph_of
 from tests.host.run_op import Ops
 from tests.ir.planning import plan
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from planning import plan
 
 from adrenoc.ir.layout import Layout, rows_along_w
-from tests.models import parse_nodes
+from tests.models import graph, parse_nodes
 
 
 @pytest.mark.parametrize(
@@ -29,16 +28,13 @@ def test_the_last_axis_of_several_runs_along_w(shape: tuple[int, ...], roles: st
 
 def test_moving_the_tokens_first_takes_no_kernel() -> None:
     """A transpose of an axis of one moves no texel, for the product reads its tokens along W."""
-    matrix = numpy_helper.from_array(np.ones((32, 24), np.float32), "matrix")
+    matrix = np.ones((32, 24), np.float32)
     nodes = parse_nodes(
         "t = Tanh(x) first = Transpose <perm = [1, 0, 2]>(t) product = MatMul(first, matrix) "
         "second = Transpose <perm = [1, 0, 2]>(product) y = Softmax <axis = -1>(second)"
     )
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 40, 32))
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "g", [x], [y], [matrix])
-    opset = [helper.make_opsetid("", 18)]
-    state = plan(helper.make_model(graph, opset_imports=opset, ir_version=8), until="elide_copies")
+    made = graph(nodes, {"x": (1, 40, 32)}, ["y"], {"matrix": matrix}, opset=18)
+    state = plan(made, until="elide_copies")
     assert state.graph is not None
     assert [node.op for node in state.graph.nodes] == ["map", "matmul", "softmax"]
     product = next(node for node in state.graph.nodes if node.op == "matmul")

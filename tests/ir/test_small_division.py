@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.kernels.families.expansion.small_division import reciprocal
+from adrenoc.kernels.families.expansion.expansion_plan import reciprocal
 
 
 @pytest.mark.parametrize("divisor", [2, 3, 5, 7, 11, 23, 64, 90, 255, 361])

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from planning import plan
 
-from adrenoc.passes.precision.small_halves import SHARE
+from adrenoc.passes.precision.keep_float32 import SHARE
 from tests.models import graph, parse_nodes
 
 _RANDOM = np.random.default_rng(3)

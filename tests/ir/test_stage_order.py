@@ -7,8 +7,9 @@ new order, with a reason, or all kernels of a dozen networks come out the same.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,9 @@ from adrenoc.base.errors import DefectError
 from adrenoc.base.tvmapi import tvm
 from adrenoc.compile.pipeline import STAGES, Stage, State, check_order, program_of, storage_of
 from adrenoc.compile.pipeline.run import check_phase
-from adrenoc.compile.pipeline.stage import Phase
-from adrenoc.compile.pipeline.state import graph_of
-from adrenoc.ir.graph import Tensor
+from adrenoc.compile.pipeline.stage import Phase, graph_of
+from adrenoc.ir.graph import Precision, Tensor
 from adrenoc.ir.options import resolve_options
-from adrenoc.ir.precision import Precision
 from adrenoc.target.target import load_target
 from tests.ir.planning import plan
 
@@ -65,77 +64,129 @@ def test_the_table_is_in_order() -> None:
     assert {stage.phase for stage in STAGES} == set(Phase)
 
 
-def _imports(module: str) -> set[str]:
-    """The modules of passes that a module of passes imports."""
+_PARTS = (
+    *("fuse_maps:inline", "fuse_prologues:attach_prologue", "fuse_prologues:source_of"),
+    *("fuse_prologues:conv_clocks", "fuse_prologues:map_clocks", "pin_precision:is_deep"),
+    "pin_precision:channel_sums_of",
+    *("pin_precision:moves", "place_stores:MOST_STORES", "place_stores:add_stores"),
+    *("place_stores:can_store", "texel_moves:TexelMove", "texel_moves:texel_moves"),
+)
+"""What several stages are made of, and stands in the file of one of them."""
+
+
+@cache
+def _mentions(module: str) -> dict[str, set[str]]:
+    """Each name at the top of a module of passes -> what of passes stands in its definition, as
+    `module:name`."""
     tree = ast.parse(Path(f"{module.replace('.', '/')}.py").read_text())
-    found = (n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
-    return {name for name in found if name.startswith("adrenoc.passes.")}
+    known, definitions = {}, {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("adrenoc.passes."):
+            known |= {n.asname or n.name: f"{node.module}:{n.name}" for n in node.names}
+        names = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+            names = [n for n in names if n not in known and n not in definitions][:1]
+        definitions |= dict.fromkeys(names, node)
+    known |= {name: f"{module}:{name}" for name in definitions}
+    return {
+        name: {known[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in known}
+        for name, node in definitions.items()
+    }
+
+
+def _calls(function: str) -> set[str]:
+    """What of passes a function, class or constant of passes mentions, as `module:name`."""
+    module, _, name = function.partition(":")
+    return _mentions(module).get(name, set())
+
+
+def _module(function: str) -> str:
+    return function.partition(":")[0]
+
+
+def _owned(start: str, calls: Callable[[str], set[str]], others: Collection[str]) -> set[str]:
+    """What a stage has of its own module: what its function mentions there, and so on, but for
+    other stages' functions and parts of several."""
+    found, waiting = {start}, [start]
+    while waiting:
+        for other in calls(waiting.pop()) - found - {*others}:
+            if _module(other) == _module(start) and not other.endswith(_PARTS):
+                found.add(other)
+                waiting.append(other)
+    return found
 
 
 def _asked(
-    start: str, imports: Callable[[str], set[str]], stage_of: Mapping[str, str]
+    start: str,
+    calls: Callable[[str], set[str]],
+    owners: Mapping[str, set[str]],
+    place: Sequence[str],
 ) -> dict[str, str]:
-    """Stage -> the module by which the modules of `start` come to call the stage's own."""
+    """Stage -> the function by which a stage's function comes to call what the stage owns; of what
+    several own, the first counts."""
     found, seen, waiting = {}, {start}, [start]
     while waiting:
-        module = waiting.pop()
-        for other in imports(module) - seen:
+        function = waiting.pop()
+        for other in calls(function) - seen:
             seen.add(other)
-            if other in stage_of:
-                found[stage_of[other]] = module
+            if _module(other) != _module(start) and owners.get(other):
+                found[min(owners[other], key=place.index)] = function
             else:
                 waiting.append(other)
     return found
 
 
 def _undeclared(
-    stages: Sequence[Stage], modules: Mapping[str, str], imports: Callable[[str], set[str]]
+    stages: Sequence[Stage], functions: Mapping[str, str], calls: Callable[[str], set[str]]
 ) -> list[str]:
     """Where a stage calls a later one that it does not say it asks, or says so and does not."""
-    place = {stage.name: number for number, stage in enumerate(stages)}
-    stage_of = {module: name for name, module in modules.items()}
+    place = [stage.name for stage in stages]
+    owners: dict[str, set[str]] = {}
+    for name, function in functions.items():
+        for owned in _owned(function, calls, functions.values()):
+            owners.setdefault(owned, set()).add(name)
     wrong = []
     for stage in stages:
-        if stage.name not in modules:
+        if stage.name not in functions:
             continue
-        asked = _asked(modules[stage.name], imports, stage_of)
-        later = {name for name in asked if place[name] > place[stage.name]}
+        asked = _asked(functions[stage.name], calls, owners, place)
+        later = {name for name in asked if place.index(name) > place.index(stage.name)}
         wrong += [f"{stage.name} calls {name}, by {asked[name]}" for name in later - {*stage.asks}]
         wrong += [f"{stage.name} says it asks {name}" for name in {*stage.asks} - later]
     return wrong
 
 
-def _modules() -> dict[str, str]:
-    """Stage -> its module: a stage of the graph is called as its file."""
+def _functions() -> dict[str, str]:
+    """Stage -> its function: a stage of the graph is called as that."""
     names = {"fuse": "fuse_around_concats"}
-    files = {path.stem: path for path in Path("adrenoc/passes").rglob("*.py")}
-    found = {stage.name: files.get(names.get(stage.name, stage.name)) for stage in STAGES}
-    return {
-        name: ".".join(path.with_suffix("").parts)
-        for name, path in found.items()
-        if path is not None
-    }
+    modules = (
+        ".".join(path.with_suffix("").parts) for path in Path("adrenoc/passes").rglob("*.py")
+    )
+    defined = {name: f"{module}:{name}" for module in modules for name in _mentions(module)}
+    found = {stage.name: defined.get(names.get(stage.name, stage.name)) for stage in STAGES}
+    return {name: function for name, function in found.items() if function is not None}
 
 
 def test_a_stage_asks_no_later_one_without_saying_so() -> None:
-    modules = _modules()
-    assert len(modules) > 20
-    assert _undeclared(STAGES, modules, _imports) == []
+    functions = _functions()
+    assert len(functions) > 30
+    assert _undeclared(STAGES, functions, _calls) == []
 
 
 def test_a_call_of_a_later_stage_is_found_by_way_of_others() -> None:
     """The check itself: it follows helpers, and takes no declaration that nothing is behind."""
-    modules = _modules()
-    later, helper = modules["split_winograd"], "adrenoc.passes.fuse.helper"
+    functions = _functions()
+    later, helper = functions["split_winograd"], "adrenoc.passes.fuse.helper:help"
 
-    def imports(module: str) -> set[str]:
-        given = {modules["read_images"]: {helper}, helper: {later}}
-        return given[module] if module in given else _imports(module)
+    def calls(function: str) -> set[str]:
+        given = {functions["read_images"]: {helper}, helper: {later}}
+        return given[function] if function in given else _calls(function)
 
-    found = _undeclared(STAGES, modules, imports)
+    found = _undeclared(STAGES, functions, calls)
     assert found == [f"read_images calls split_winograd, by {helper}"]
     nothing = [f"{stage.name} says it asks {name}" for stage in STAGES for name in stage.asks]
-    assert sorted(_undeclared(STAGES, modules, lambda _: set())) == sorted(nothing)
+    assert sorted(_undeclared(STAGES, functions, lambda _: set())) == sorted(nothing)
 
 
 def test_each_reason_is_of_a_stage_of_the_same_phase() -> None:

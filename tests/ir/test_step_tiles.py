@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.kernels.families.cache.step_rules import (
+from adrenoc.kernels.families.cache.operator import (
     StepWork,
     candidates,
     count_splits,

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.ir.operand import Memory
+from adrenoc.ir.layout import Memory
 from adrenoc.kernels.codegen.build import kernel_sources
 from tests.models import graph
 

@@ -23,7 +23,7 @@ from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.tflite.file import read_tflite
-from adrenoc.importers.tflite.float_weights import serialise
+from adrenoc.importers.tflite.stored import serialise
 
 SMALL = TFLiteDecoder(layers=1, width=32, inner=32, heads=2, kept=1, rows=40, lengths=(4, 8, 32))
 

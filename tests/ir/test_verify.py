@@ -20,17 +20,16 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DefectError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.make import make_bundle
-from adrenoc.compile.pipeline import STAGES, State, program_of, storage_of, verify
+from adrenoc.compile.pipeline import STAGES, State, program_of, steps, storage_of
 from adrenoc.compile.pipeline.steps import emit_relax_step
-from adrenoc.ir.graph import View
-from adrenoc.ir.node_kinds import ALLOC
-from adrenoc.ir.operand import TEXTURE
+from adrenoc.ir.graph import ALLOC, View
+from adrenoc.ir.layout import TEXTURE
 from adrenoc.ir.options import list_presets, resolve_options
 from adrenoc.ir.program import Program
 from adrenoc.kernels.codegen.opencl_sharing import Shared
-from adrenoc.kernels.codegen.parse_opencl import find_front_end, parse_opencl
-from adrenoc.passes.fuse import depthwise_pairs
+from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.passes.lower.plan_memory import Storage
+from adrenoc.passes.verify.check_sources import find_front_end, parse_opencl
 from adrenoc.target.target import load_target
 
 DEVICES = ("adreno", "adreno:750", "host")
@@ -254,12 +253,12 @@ def test_every_fault_is_refused_everywhere(
     built: Callable[[str, str], State], device: str, preset: str
 ) -> None:
     state = built(device, preset)
-    assert verify.verify_step(state) is state
+    assert steps.verify_step(state) is state
     images = any(TEXTURE in kernel.scopes for kernel in program_of(state).kernels.values())
     assert images == (preset != "buffer")
     for fault, told in {**ANYWHERE, **(IN_IMAGES if images else {})}.items():
         with pytest.raises(DefectError, match=told):
-            verify.verify_step(fault(state))
+            steps.verify_step(fault(state))
 
 
 @pytest.mark.parametrize(
@@ -280,13 +279,13 @@ def test_the_text_of_kernels_is_held_against_the_launches(
     told: str,
 ) -> None:
     state = built("adreno", "mixed")
-    sources = verify.kernel_sources(state.executable)
+    sources = steps.kernel_sources(state.executable)
     name = next(n for n, text in sources.items() if old in text and "image2d_array_t in0" in text)
     head, start, rest = sources[name].partition("__kernel")
     planted = {**sources, name: head + (start + rest).replace(old, new)}
-    monkeypatch.setattr(verify, "kernel_sources", lambda _: planted)
+    monkeypatch.setattr(steps, "kernel_sources", lambda _: planted)
     with pytest.raises(DefectError, match=told):
-        verify.verify_step(state)
+        steps.verify_step(state)
 
 
 @pytest.mark.parametrize("number", ["int 2147483648", "int 1.0", "float 1e39f", "long 1"])
@@ -296,11 +295,11 @@ def test_constants_of_kernels_are_such_as_the_runtime_reads(
     state = built("adreno", "mixed")
     planted = [
         text.replace("_kernel\n", f"_kernel\n// Constants: {number}\n", 1)
-        for text in verify.module_texts(state.executable.mod)
+        for text in steps.module_texts(state.executable.mod)
     ]
-    monkeypatch.setattr(verify, "module_texts", lambda _: planted)
+    monkeypatch.setattr(steps, "module_texts", lambda _: planted)
     with pytest.raises(DefectError, match=f"has the constant {number}, beyond its type"):
-        verify.verify_step(state)
+        steps.verify_step(state)
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16", "fp32"])
@@ -309,15 +308,15 @@ def test_the_text_of_kernels_is_parsed(
 ) -> None:
     """What is no OpenCL C is said by its line, and kept."""
     state = built("adreno", preset)
-    texts = verify.module_texts(state.executable.mod)
+    texts = steps.module_texts(state.executable.mod)
     head, written, rest = texts[0].rpartition("write_imagef(")
     planted = [f"{head}write_imagef(float4)({rest}", *texts[1:]]
     assert written
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(verify, "module_texts", lambda _: planted)
+    monkeypatch.setattr(steps, "module_texts", lambda _: planted)
     with pytest.raises(DefectError, match="is no OpenCL C: unexpected type name 'float4'") as told:
-        verify.verify_step(state)
+        steps.verify_step(state)
     (kept,) = tmp_path.glob("adrenoc-*.cl")
     found = re.search(r"line (\d+), column \d+ of (.*?)\)", told.value.message)
     assert found is not None and found[2] == str(kept)
@@ -342,9 +341,9 @@ def test_texts_neither_clash_nor_lend_each_other_what_they_define() -> None:
 def test_without_a_front_end_a_decision_says_so(
     built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "find_front_end", lambda: None)
+    monkeypatch.setattr(steps, "find_front_end", lambda: None)
     state = replace(built("adreno", "mixed"), log=DecisionLog())
-    verify.verify_step(state)
+    steps.verify_step(state)
     (decision,) = state.log.find("texts of kernels")
     assert decision.taken == "not parsed" and "ziglang" in decision.reason
 
@@ -366,7 +365,7 @@ def test_a_constant_half_output_of_one_channel_is_opencl(
 
 def test_no_option_and_no_target_leaves_it_out() -> None:
     *_, last = STAGES
-    assert last.run is verify.verify_step
+    assert last.run is steps.verify_step
     target = load_target("adreno")
     for changes in ({}, {"check_ir": False}, {"clml": "all"}, {"expose_layers": True}):
         for preset in PRESETS:
@@ -380,7 +379,7 @@ def test_a_pass_that_goes_wrong_writes_no_bundle(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, preset: str
 ) -> None:
     """A chain whose later parts read earlier ones, with the pass that joins kernels blind."""
-    monkeypatch.setattr(depthwise_pairs, "image_clash", lambda *_: None)
+    monkeypatch.setattr(fuse_depthwise, "image_clash", lambda *_: None)
     with pytest.raises(DefectError, match="from the image that it writes"):
         _compile(chain(), tmp_path, device, preset)
     assert not (tmp_path / "out").exists()

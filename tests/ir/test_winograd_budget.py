@@ -11,10 +11,11 @@ from onnx import helper
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
-from adrenoc.compile.pipeline.state import graph_of
+from adrenoc.compile.pipeline.stage import graph_of
 from adrenoc.ir.options import resolve_options
 from adrenoc.passes.fuse.split_winograd import MOST, Saving, choose_within_budget
 from adrenoc.target.target import load_target
+from tests.ir.planning import run_until
 from tests.models import graph, write
 
 LAYERS = 6
@@ -41,10 +42,8 @@ def _chain() -> onnx.ModelProto:
 
 def _by_winograd(folder: Path, preset: str) -> tuple[int, list[str]]:
     """How many of them go by the algorithm, and why others do not."""
-    target = load_target("adreno:750")
-    options = resolve_options(target, preset=preset).options
-    state = State(model=write(_chain(), folder), target=target, options=options)
-    state, _ = run_stages(state, reporter=SilentReporter(), stop_after="split_winograd")
+    model = write(_chain(), folder)
+    state = run_until("split_winograd", model, "adreno:750", preset=preset)
     count = sum(node.op.startswith("winograd_") for node in graph_of(state).nodes)
     left = [d.reason for d in state.log if d.taken == "not by Winograd's algorithm"]
     return count, left

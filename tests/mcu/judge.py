@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -74,18 +75,24 @@ def evaluate_and_compare(content: bytes, *, seeds: int = 3) -> None:
 
 
 def run_and_compare(
-    content: bytes, folder: Path, *, core: str = "cortex-m4", seed: int = 1
+    content: bytes,
+    folder: Path,
+    *,
+    core: str = "cortex-m4",
+    seed: int = 1,
+    write: Callable[..., None] = write_firmware,
+    run: Callable[..., Emulated] = run_firmware,
 ) -> tuple[Firmware, Emulated]:
-    """What the folder computes under QEMU is what LiteRT computes."""
+    """What the folder that `write` makes computes, as `run` runs it, is what LiteRT computes."""
     network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
     program = make_program(network, load_core(core))
     firmware = firmware_of(program, "")
-    write_firmware(program, firmware, folder)
+    write(program, firmware, folder)
     reference = Reference(content)
     inputs = reference.inputs(seed)
     reference.compute(inputs)
     by_name = {network.tensors[index].name: array for index, array in inputs.items()}
-    result = run_firmware(folder, firmware, by_name)
+    result = run(folder, firmware, by_name)
     for index in network.outputs:
         want, got = reference.tensor(index), result.outputs[network.tensors[index].name]
         wrong = int((want != got).sum())

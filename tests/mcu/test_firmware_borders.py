@@ -10,7 +10,7 @@ import pytest
 
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import main
-from adrenoc.firmware.mcu.borders import Border
+from adrenoc.firmware.mcu.network import Border
 from tests.mcu.judge import evaluate_and_compare, needs_emulator
 from tests.mcu.maker import Maker, Value
 from tests.tflite.build import T

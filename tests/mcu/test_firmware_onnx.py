@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from adrenoc.base.errors import CompileError, UnsupportedOperatorError
-from adrenoc.check.firmware import expected_outputs
+from adrenoc.check.reference import expected_outputs
 from adrenoc.cli.main import main
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.evaluate import evaluate
 from adrenoc.firmware.mcu.folder import firmware_of
-from adrenoc.firmware.mcu.onnx.float_islands import FUNCTIONS
+from adrenoc.firmware.mcu.onnx.context import FUNCTIONS
 from adrenoc.firmware.mcu.onnx.importer import network_of_onnx
 from adrenoc.firmware.mcu.program import make_program
 from adrenoc.importers.formats import find_model_files
@@ -28,6 +28,7 @@ from tests.mcu.onnx_models import (
     write_quantised,
     write_resized,
 )
+from tests.models import graph, write
 
 
 @needs_emulator
@@ -141,7 +142,7 @@ def test_a_linear_resize_of_bytes_is_refused(
 
 def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path: Path) -> None:
     """A pair in 65,536 may tell a fused product from one that is rounded alone."""
-    make, info = helper.make_node, helper.make_tensor_value_info
+    make = helper.make_node
     every = np.arange(-128, 128)
     pairs = [g.reshape(1, 1, 256, 256).astype(np.int8) for g in np.meshgrid(every, every)]
     random = np.random.default_rng(1)
@@ -155,14 +156,10 @@ def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path: Path) -> None:
         ]
         read = ["p", "a", "a0", "q", "b", "b0", "c", "c0"]
         nodes = [make("QLinearAdd", read, ["r"], domain="com.microsoft")]
-        stored = [
-            numpy_helper.from_array(np.asarray(v), n) for v, n in zip(values, names, strict=True)
-        ]
-        ends = [info(n, TensorProto.INT8, [1, 1, 256, 256]) for n in "pqr"]
-        graph = helper.make_graph(nodes, "g", ends[:2], ends[2:], stored)
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-        path = tmp_path / "m.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+        stored = dict(zip(names, values, strict=True))
+        inputs, whole = dict.fromkeys("pq", (1, 1, 256, 256)), TensorProto.INT8
+        made = graph(nodes, inputs, ["r"], stored, domains=["com.microsoft"], dtype=whole)
+        path = write(made, tmp_path)
         network, digest = network_of_onnx(find_model_files(path))
         firmware = firmware_of(make_program(network, load_core("cpu:arm64")), digest)
         want = expected_outputs(firmware, path, dict(zip("pq", pairs, strict=True)))["r"]
@@ -172,7 +169,7 @@ def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(FUNCTIONS))
 def test_functions_between_conversions_are_tables(kind: str, tmp_path: Path) -> None:
-    make, info = helper.make_node, helper.make_tensor_value_info
+    make = helper.make_node
     quanta = {"a": 0.031, "b": 0.027}
     nodes = [
         make("QuantizeLinear", ["x", "a", "a0"], ["q"]),
@@ -181,13 +178,11 @@ def test_functions_between_conversions_are_tables(kind: str, tmp_path: Path) -> 
         make("QuantizeLinear", ["g", "b", "b0"], ["r"]),
         make("DequantizeLinear", ["r", "b", "b0"], ["y"]),
     ]
-    constants = [numpy_helper.from_array(np.float32(v), n) for n, v in quanta.items()]
-    constants += [numpy_helper.from_array(np.int8(v), n) for n, v in (("a0", -9), ("b0", 5))]
-    ends = [[info(n, onnx.TensorProto.FLOAT, [1, 256])] for n in "xy"]
-    graph = helper.make_graph(nodes, "g", *ends, constants)
-    opsets = [helper.make_opsetid("", 17)]
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    constants = {n: np.float32(v) for n, v in quanta.items()} | {
+        "a0": np.int8(-9),
+        "b0": np.int8(5),
+    }
+    path = write(graph(nodes, {"x": (1, 256)}, ["y"], constants), tmp_path)
     network, digest = network_of_onnx(find_model_files(path))
     firmware = firmware_of(make_program(network, load_core("cortex-m4")), digest)
     inputs = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 256)}

@@ -15,9 +15,9 @@ import pytest
 from adrenoc.cli.main import main
 from adrenoc.firmware.mcu.boards import EmulatedBoard
 from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.kernel import Measured
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.program import make_program
-from adrenoc.firmware.mcu.schedule import Measured
 from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.firmware.mcu.trials import Candidate, expected_hash, tasks_of, trial_program
 from adrenoc.importers.tflite.file import read_tflite

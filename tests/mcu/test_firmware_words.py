@@ -11,9 +11,9 @@ import pytest
 
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import main
+from adrenoc.firmware.mcu.fixed_point import requantise
 from adrenoc.firmware.mcu.operators import Requantise
-from adrenoc.firmware.mcu.requantise import requantise
-from adrenoc.firmware.mcu.words.filters import _real_factor
+from adrenoc.firmware.mcu.plain_words import _real_factor
 from tests.mcu import networks
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value

@@ -7,7 +7,7 @@ from pathlib import Path
 import tvm_ffi
 
 from adrenoc import native
-from adrenoc.device.gpu_state import GpuState, parse_gpu_state
+from adrenoc.device.profile import GpuState, parse_gpu_state
 
 
 def _state(root: Path) -> GpuState:

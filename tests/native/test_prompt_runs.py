@@ -16,7 +16,7 @@ def runs_of(device: Any, entries: tuple[int, ...], tokens: int) -> list[int]:
     import tvm_ffi
 
     loop = tvm_ffi.get_global_func("adrenoc.opencl.tokens")(device.index, "off", ROWS)
-    none = {"states": [], "recurrent": [], "slack": 0}
+    none = {"states": [], "recurrent": [], "slack": 0, "picks": False}
     seen: list[int] = []
     for length in entries:
         ids = tvm.runtime.empty((1, length), "int64", device)

@@ -29,7 +29,7 @@ def make_loop(device: Any, logits: np.ndarray) -> Any:
     past = tvm.runtime.empty((1,), "int32", device)
     largest = np.array([[logits.argmax()]], np.int64)
     given = [tvm.runtime.tensor(a, device) for a in (largest, logits.reshape(1, 1, -1))]
-    none = {"states": [], "recurrent": [], "slack": 0}
+    none = {"states": [], "recurrent": [], "slack": 0, "picks": False}
     places = {"tokens": 1, "ids": 0, "past": 1, **none, "picked": 0, "logits": 1}
     main = tvm_ffi.convert(lambda *arguments: tvm_ffi.convert(given))
     loop["add_entry"](json.dumps({**places, "vocabulary": logits.size}), main, "", ids, past)
@@ -37,7 +37,8 @@ def make_loop(device: Any, logits: np.ndarray) -> Any:
 
 
 def start(loop: Any, token: int, count: int, **said: Any) -> None:
-    wish = {"most": count, "ends": [], "with_logits": False, "is_constrained": False}
+    waits = {"with_logits": False, "is_constrained": False, "guesses": True}
+    wish = {"most": count, "ends": [], **waits}
     sampling = asdict(Sampling(temperature=1.0, seed=7))
     loop["start"](token, json.dumps({**wish, **sampling, **said}))
 

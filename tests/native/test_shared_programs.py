@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from opencl_source import MEMORY, load_kernels, pointer
 
+from adrenoc.kernels.codegen.opencl_source import prelude
 from adrenoc.native import opencl
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -65,6 +66,16 @@ def test_texts_that_do_not_go_together_are_built_alone(device: Any) -> None:
     assert all(time_ms > 0 for time_ms in opencl.build_all(module).values())
     for i, name in enumerate(names):
         np.testing.assert_array_equal(_filled(module, name, device), np.full(8, i))
+
+
+def test_functions_that_all_texts_have_are_defined_once_a_program(device: Any) -> None:
+    functions = "".join(text for _, text in prelude() if "static " in text and "half" not in text)
+    assert functions
+    names = [f"k{i}" for i in range(40)]
+    kernel = "__kernel void {0}(__global float* a, __global float* b) {{ *a = *b; }}"
+    texts = {name: functions + kernel.format(name) for name in names}
+    times = opencl.build_all(load_kernels(texts))
+    assert len(set(times.values())) < len(names), "each was built alone"
 
 
 @pytest.mark.parametrize(

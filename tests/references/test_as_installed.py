@@ -15,8 +15,7 @@ from adrenoc.check.doctor import _references
 from adrenoc.check.reference_process import explain_installed
 from adrenoc.check.runtimes import run_reference
 from adrenoc.importers.onnx import session
-from adrenoc.importers.onnx.session import open_as_installed, open_session, saturates
-from adrenoc.importers.onnx.unsigned_products import mixes_signs
+from adrenoc.importers.onnx.session import mixes_signs, open_as_installed, open_session, saturates
 from tests.models import parse_nodes
 from tests.qoperator import QNet, with_conversions
 from tests.sources import PACKAGE

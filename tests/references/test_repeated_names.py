@@ -9,7 +9,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from adrenoc.check.quanta import read_quanta
+from adrenoc.check.own_rounding import read_quanta
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
 from tests.tflite.build import ModelBuilder, T

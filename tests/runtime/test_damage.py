@@ -11,7 +11,7 @@ import pytest
 
 import adrenoc
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.for_apps import write_app_tar
+from adrenoc.bundle.write_bundle import write_app_tar
 from tests.one_unit import write_unit
 from tests.runtime.programs import Finished
 

@@ -11,7 +11,7 @@ import pytest
 
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java.classes import JNI_LIBRARY, compile_classes, java_folder
+from adrenoc.native.android.java_classes import JNI_LIBRARY, compile_classes, java_folder
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
 from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder

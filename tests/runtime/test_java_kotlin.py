@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.java.classes import java_folder
+from adrenoc.native.android.java_classes import java_folder
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import HERE

@@ -20,11 +20,11 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.app_check import check_app
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java.classes import JNI_LIBRARY, java_folder
+from adrenoc.native.android.java_classes import JNI_LIBRARY, java_folder
 from adrenoc.native.android.licenses import LICENSE, NOTICE
-from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.package.aar import write_aar
 from adrenoc.native.android.runtime_build import LIBRARY, Runtime
+from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
 from tests.runtime.phones import link_stub, without_sources
 from tests.runtime.programs import Finished

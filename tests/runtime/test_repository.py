@@ -23,10 +23,10 @@ from adrenoc.bundle.bundle import MANIFEST, Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.app_check import check_app
 from adrenoc.native.android.licenses import LICENSE, NOTICE
-from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.package.aar import name_models
 from adrenoc.native.android.package.repository import RUNTIME, write_repository
 from adrenoc.native.android.runtime_build import Runtime
+from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
 from tests.examples import examples
 from tests.runtime.phones import without_sources

@@ -16,7 +16,7 @@ from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import Finished, compile_against
-from tests.tflite.signature_models import write_shared
+from tests.tflite.signature_models import call_sharing, write_shared, write_sharing
 
 Execute = Callable[..., Finished]
 
@@ -37,6 +37,26 @@ def test_the_c_api_tells_and_chooses_signatures(
 ) -> None:
     program = compile_against(runtime, "signatures_program.cc", work / "signatures_program")
     execute(program, signatures.path, opencl, work / "signatures-cache")
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_signatures_share_states(
+    budget: int, runtime: Runtime, opencl: str, execute: Execute, work: Path, tmp_path: Path
+) -> None:
+    """Also where another model takes the memory in between: then states of all wait on the host."""
+    first = np.arange(1, 9, dtype=np.float32).reshape(2, 4) / 8
+    model, output = write_sharing(tmp_path / "m.tflite", first), tmp_path / "m.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--signature", "all"]
+    assert main([*words, "-o", str(output)]) == 0
+    calls = [("peek", 2), ("add", 3), ("peek", 5), ("peek", 1), ("add", 7), ("peek", 1)]
+    wanted = call_sharing(model, [(n, np.full((2, 4), x, np.float32)) for n, x in calls])
+    program = work / "shared_states_program"
+    if not program.exists():
+        compile_against(runtime, "shared_states_program.cc", program)
+    said = [part for call in calls for part in call]
+    words = [output, opencl, work / "states-cache", budget, *said]
+    made = execute(program, *words).out.splitlines()
+    np.testing.assert_allclose(np.loadtxt(made), [one.ravel() for one in wanted], rtol=1e-6)
 
 
 def test_java_tells_and_chooses_signatures(jvm: Jvm, signatures: Bundle, opencl: str) -> None:

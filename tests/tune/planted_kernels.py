@@ -17,10 +17,10 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial, read_log
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.maps.map import texel_of_thread
+from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.shared.context import KernelCall
 from adrenoc.lab.tune.farm import MeasureJob, MeasureOutcome
-from adrenoc.lab.tune.progress import SilentObserver, TuneProgress
+from adrenoc.lab.tune.standing import SilentObserver, TuneProgress
 from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from adrenoc.cli.main import cli
-from adrenoc.lab.calibrate.bench import Bench
 from adrenoc.lab.calibrate.measure import HostOperation, MicroKernel, ProbeError, Tensor
-from adrenoc.lab.tune.local import local_server
+from adrenoc.lab.calibrate.session import Bench
 from adrenoc.lab.tune.session import TunerAddress
+from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.target.target import load_target
+from tests.commands import invoke, succeed
 
 OUT = Tensor(shape=(64,), dtype="float32")
 GOOD = MicroKernel(
@@ -109,8 +108,7 @@ def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
         "--html",
         str(page),
     ]
-    outcome = CliRunner().invoke(cli, [*command, "--json"])
-    assert outcome.exit_code == 0, outcome.output
+    outcome = succeed(*command, "--json")
     told = json.loads(outcome.stdout)
     rows = {row["name"]: row for row in told["measures"]}
     borders = ["border", "border.float4", "border.read_imageh"]
@@ -140,8 +138,8 @@ def test_the_next_command_is_for_the_machine_that_was_measured(
     file = tmp_path / "one.toml"
     with local_server() as address:
         words = [] if is_here else ["--on", f"{address.key}@{address.where}"]
-        outcome = CliRunner().invoke(
-            cli, ["device", "calibrate", "--only", "rounding.vstore", "-o", str(file), *words]
+        outcome = invoke(
+            "device", "calibrate", "--only", "rounding.vstore", "-o", file, *words, catch=True
         )
     assert outcome.exit_code == 0, outcome.output
     assert f"adrenoc compile MODEL --device host:{file}" in outcome.output.replace("\n", "")
@@ -157,6 +155,6 @@ def test_the_next_command_is_for_the_machine_that_was_measured(
     ],
 )
 def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
-    outcome = CliRunner().invoke(cli, ["device", "calibrate", *words])
+    outcome = invoke("device", "calibrate", *words, catch=True)
     assert outcome.exit_code != 0
     assert said in outcome.output + str(outcome.exception)

@@ -16,7 +16,7 @@ from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Program
 from adrenoc.ir.tuning_log import LogWriter, Status
-from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
+from adrenoc.kernels.families.shared.conv_geometry import ConvTile
 from adrenoc.kernels.families.shared.schedule import actions_of, is_of
 from adrenoc.lab.tune.search import features
 from adrenoc.lab.tune.tasks import plan_model

@@ -29,9 +29,9 @@ from adrenoc.device.remote import RemoteAddress
 from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm, FarmOptions, MeasureJob
-from adrenoc.lab.tune.local import local_server
-from adrenoc.lab.tune.progress import SilentObserver
+from adrenoc.lab.tune.standing import SilentObserver
 from adrenoc.lab.tune.tasks import TunePlan
+from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from tests.runtime.servers import python_server, tvm_process
 

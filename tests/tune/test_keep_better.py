@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adrenoc.lab.tune.refit.fit import Key, fit_cost, keep_better, value_of
+from adrenoc.lab.tune.refit import Key, fit_cost, keep_better, value_of
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
 

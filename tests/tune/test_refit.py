@@ -14,17 +14,18 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.ir.options import resolve_options
 from adrenoc.ir.tuning_log import actions_key
 from adrenoc.kernels.families.shared.schedule import WorkGroup
-from adrenoc.lab.tune.refit.blame import blame
-from adrenoc.lab.tune.refit.fit import (
+from adrenoc.lab.tune.refit import (
+    FittedKernel,
+    blame,
     constants_to_fit,
     fit_cost,
     loss_of,
     quality_of,
     rank_correlation,
     regret_of,
+    replace_values,
     value_of,
 )
-from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target

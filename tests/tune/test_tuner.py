@@ -15,8 +15,7 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.ir.tuning_log import Status, Trial, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import MeasureJob, MeasureOutcome
-from adrenoc.lab.tune.tasks import Task, TunePlan
-from adrenoc.lab.tune.transfer import seeds
+from adrenoc.lab.tune.tasks import Task, TunePlan, seeds
 from adrenoc.lab.tune.tuner import CONTENDERS
 
 

@@ -10,25 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from planted_kernels import TASKS, named_variant
 
 from adrenoc.base.errors import DeviceError, RemoteError
-from adrenoc.cli.main import cli
-from adrenoc.cli.show_validation import fit_to_json
+from adrenoc.cli.show_calibration import fit_to_json
 from adrenoc.ir.options import resolve_options
-from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Answers, ProbeError
+from adrenoc.lab.calibrate.measure import Answers, Device, ProbeError
 from adrenoc.lab.calibrate.validate import fit as fit_module
 from adrenoc.lab.calibrate.validate import session
-from adrenoc.lab.calibrate.validate.confirm import (
+from adrenoc.lab.calibrate.validate.findings import (
     TOGETHER,
     Confirmed,
+    JoinFinding,
     KernelClock,
     KernelTimes,
     confirm,
+    overall,
+    share_right,
 )
-from adrenoc.lab.calibrate.validate.findings import JoinFinding, overall, share_right
 from adrenoc.lab.calibrate.validate.fit import best_threshold, fit_validation, fitted_toml, set_key
 from adrenoc.lab.calibrate.validate.session import (
     JOINS,
@@ -38,12 +37,12 @@ from adrenoc.lab.calibrate.validate.session import (
     run_validation,
 )
 from adrenoc.lab.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
-from adrenoc.lab.tune.refit.fit import Fitted, quality_of, value_of
-from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
+from adrenoc.lab.tune.refit import Fitted, FittedKernel, quality_of, replace_values, value_of
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.variant import Argument, Variant
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
+from tests.commands import invoke, succeed
 
 TARGET = load_target("adreno:750")
 ROWS = layer_rows()
@@ -282,8 +281,7 @@ def test_joins_can_be_either(row, tmp_path: Path) -> None:
 def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
     page = tmp_path / "here.html"
     command = ["device", "calibrate", "--validate", "--device", "host", "--only", "mean 512"]
-    outcome = CliRunner().invoke(cli, [*command, "--html", str(page), "--json"])
-    assert outcome.exit_code == 0, outcome.output
+    outcome = succeed(*command, "--html", page, "--json")
     told = json.loads(outcome.stdout)["validation"]
     (kernel,) = told["kernels"]
     assert (kernel["layer"], kernel["kernel"]) == ("mean 512@7", "mean")
@@ -303,7 +301,7 @@ def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
-    outcome = CliRunner().invoke(cli, ["device", "calibrate", *words])
+    outcome = invoke("device", "calibrate", *words, catch=True)
     assert outcome.exit_code == 2
     assert said in outcome.output + str(outcome.exception)
 

@@ -13,8 +13,7 @@ from planted_kernels import plan_small
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.cli.plan_shapes import plan_shapes
-from adrenoc.ir.layout import Layout
-from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.ir.layout import Layout, Memory, OperandSpec
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.tune import tasks
 from adrenoc.lab.tune.tasks import TunePlan, plan_model

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.bundle.bundle import LIBRARY
-from adrenoc.bundle.launches import LaunchInfo
+from adrenoc.bundle.bundle import LIBRARY, LaunchInfo
 from adrenoc.bundle.manifest import (
     KernelInfo,
     LibraryInfo,

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from adrenoc.lab.calibrate.calibrate import Row, calibrate
-from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.facts import differences
 from adrenoc.lab.calibrate.measure import (
     Answers,
+    Device,
     HostOperation,
     Measure,
     MicroKernel,

@@ -8,6 +8,12 @@ from pathlib import Path
 
 from adrenoc.base.files.read import data_folder
 
+OWN_COST = (
+    '[cost]\nbase = "a7xx"\n\n[cost.conv_local]\n'
+    'k_step_slots = { value = 41, source = "measured" }\n'
+)
+"""Constants of a GPU's own over those of a table."""
+
 
 def copy_targets(folder: Path) -> Path:
     """All target files, in a new folder `targets` in `folder`."""

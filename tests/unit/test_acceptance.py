@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.script_module import load_script
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "accept"
 
 
 @pytest.fixture(scope="module")
 def accept() -> ModuleType:
-    loader = SourceFileLoader("accept", str(SCRIPT))
-    spec = spec_from_loader("accept", loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    sys.modules["accept"] = module  # dataclasses look their module up
-    loader.exec_module(module)
-    return module
+    return load_script("accept")
 
 
 def test_each_row_names_who_promised_it(accept: ModuleType) -> None:

@@ -8,7 +8,7 @@ import resource
 import pytest
 
 from adrenoc.base.errors import HostMemoryError
-from adrenoc.base.host.address_space import LEAST_BYTES
+from adrenoc.base.host.memory import LEAST_BYTES
 from adrenoc.cli.main import main
 
 

@@ -287,8 +287,7 @@ def test_target_files_may_stand_in_a_set(tmp_path: Path) -> None:
 
 
 def test_annotations_stay_one_line() -> None:
-    from adrenoc.project.build_project import FAILED, BuildResult, BundleOutcome
-    from adrenoc.project.for_servers import list_annotations
+    from adrenoc.project.build_project import FAILED, BuildResult, BundleOutcome, list_annotations
 
     one = BundleOutcome(
         name="a,b",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzz.bundles import read_folder
 
 from adrenoc.base.errors import BundleError, DiskFullError, OutputError
 from adrenoc.base.files.outputs import write_folder_atomically
@@ -27,14 +28,6 @@ def copy_bundle(source: Path, output: Path) -> None:
     """As the cache does."""
     with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
         copy_files(source, folder)
-
-
-def _bytes(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def test_holds_what_was_compiled(bundle_folder: Path) -> None:
@@ -57,7 +50,7 @@ def test_holds_what_was_compiled(bundle_folder: Path) -> None:
 
 def test_equal_input_gives_equal_bytes(bundle_folder: Path, tmp_path: Path) -> None:
     make_bundle_folder(tmp_path / "again")
-    assert _bytes(bundle_folder) == _bytes(tmp_path / "again")
+    assert read_folder(bundle_folder) == read_folder(tmp_path / "again")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +136,7 @@ def test_copy_replaces_a_bundle_and_nothing_else(bundle_folder: Path, tmp_path: 
     copy_bundle(bundle_folder, tmp_path / "copy.adrenoc")
     (tmp_path / "copy.adrenoc" / "model.so").write_bytes(b"old")
     copy_bundle(bundle_folder, tmp_path / "copy.adrenoc")
-    assert _bytes(tmp_path / "copy.adrenoc") == _bytes(bundle_folder)
+    assert read_folder(tmp_path / "copy.adrenoc") == read_folder(bundle_folder)
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("precious")

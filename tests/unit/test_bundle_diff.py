@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from adrenoc.base.errors import BundleError, OptionError, PolicyError
-from adrenoc.bundle.bundle import LIBRARY, open_bundle
+from adrenoc.bundle.bundle import LIBRARY, LaunchInfo, open_bundle
 from adrenoc.bundle.gates import parse_gates
-from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.bundle.manifest import KernelInfo, LibraryInfo, OptionsInfo
 from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main

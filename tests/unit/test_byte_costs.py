@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.kernels.families.shared.byte_costs import ByteCosts
+from adrenoc.kernels.families.shared.context import ByteCosts
 from adrenoc.target.target import load_target
 
 

@@ -12,10 +12,10 @@ import pytest
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.resume import Resume
 from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, Row
-from adrenoc.lab.calibrate.derive import Value, derive
-from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.facts import Value, derive
 from adrenoc.lab.calibrate.measure import (
     Answers,
+    Device,
     MicroKernel,
     NoisyError,
     ProbeError,
@@ -172,31 +172,29 @@ def test_a_device_without_something_is_asked_for_none_of_it():
     assert not device.requests
 
 
-def test_one_that_fails_does_not_end_the_others():
+def _breaking_at(name: str, error: Exception) -> Planted:
+    """A device that raises an error in place of one measurement."""
     device = Planted(planted_ns)
     run = device.run
 
     def breaks(kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
-        if device.work[id(kernels[0])][0] == "latency.texel":
-            raise ProbeError("timeout: no end within 20 s")
+        if device.work[id(kernels[0])][0] == name:
+            raise error
         return run(kernels, output=output)
 
     device.run = breaks  # type: ignore[method-assign]
+    return device
+
+
+def test_one_that_fails_does_not_end_the_others():
+    device = _breaking_at("latency.texel", ProbeError("timeout: no end within 20 s"))
     rows = device.rows("mad.float", "latency.texel", "launch.queue")
     assert [row.status for row in rows] == ["measured", "failed", "measured"]
     assert rows[1].reason == "timeout: no end within 20 s"
 
 
 def test_a_device_that_leaves_keeps_what_was_measured():
-    device = Planted(planted_ns)
-    run = device.run
-
-    def leaves(kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
-        if device.work[id(kernels[0])][0] == "latency.texel":
-            raise RemoteError("no device is there", hint="adrenoc doctor")
-        return run(kernels, output=output)
-
-    device.run = leaves  # type: ignore[method-assign]
+    device = _breaking_at("latency.texel", RemoteError("no device is there", hint="adrenoc doctor"))
     rows = device.rows("mad.float", "latency.texel", "launch.queue")
     assert [row.status for row in rows] == ["measured", "left out", "left out"]
     with pytest.raises(RemoteError):

@@ -10,9 +10,8 @@ import pytest
 from adrenoc.base.errors import OptionError, TargetError
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.facts import Fact
-from adrenoc.lab.calibrate.measures.functions import CALLED
-from adrenoc.lab.calibrate.session import Calibration
-from adrenoc.lab.calibrate.tables import calibration_sections
+from adrenoc.lab.calibrate.measures.numbers import CALLED
+from adrenoc.lab.calibrate.session import Calibration, calibration_sections
 from adrenoc.target.target import Target, load_target
 from tests.unit.planted_device import FACTS, Planted, calibrate_planted, planted_ns
 

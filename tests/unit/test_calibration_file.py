@@ -11,10 +11,9 @@ import pytest
 
 from adrenoc.base.errors import TargetError
 from adrenoc.lab.calibrate.calibrate import Row
-from adrenoc.lab.calibrate.device import Device, plain
-from adrenoc.lab.calibrate.measures.local_size import PERCENTS, row_name
-from adrenoc.lab.calibrate.session import listed_for
-from adrenoc.lab.calibrate.tables import calibration_sections
+from adrenoc.lab.calibrate.measure import Device, plain
+from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
+from adrenoc.lab.calibrate.session import calibration_sections, listed_for
 from adrenoc.lab.calibrate.target_file import base_of, target_toml
 from adrenoc.target.own_file import check_output_name
 from adrenoc.target.target import load_target

@@ -16,7 +16,7 @@ from adrenoc.importers.chat_settings import read_chat_settings
 from adrenoc.importers.decoder_form import _ends_beside
 
 jinja2 = pytest.importorskip("jinja2")
-from adrenoc.device.chat_template import compile_template  # noqa: E402
+from adrenoc.device.tokenizer_process import compile_template  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import CheckFailedError
-from adrenoc.device.compare import CheckResult, compare, default_tolerance
-from adrenoc.device.uncertainty import Uncertainty, step_of
+from adrenoc.device.compare import CheckResult, Uncertainty, compare, default_tolerance, step_of
 
 EXPECTED = np.array([[-1.0, 0.0, 1.0, 3.0]], dtype="float32")
 

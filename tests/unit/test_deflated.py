@@ -7,23 +7,16 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from fuzz.bundles import read_folder
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.bundle.for_apps import write_app_tar
 from adrenoc.bundle.tar import write_tar
+from adrenoc.bundle.write_bundle import write_app_tar
 from tests.unit.fake_compiled import make_bundle_folder
 
 _LARGE = "__kernel void conv2d_kernel() {}\n" * 400
-
-
-def _files(root: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file()
-    }
 
 
 def _make(folder: Path) -> Path:
@@ -53,15 +46,15 @@ def _stored(tar: Path, folder: Path) -> Path:
 
 def test_it_opens_as_what_it_was(tmp_path: Path) -> None:
     bundle = _make(tmp_path)
-    before = _files(bundle)
+    before = read_folder(bundle)
     tar = tmp_path / "app.tar"
     write_app_tar(bundle, tar, name="tiny")
-    assert _files(bundle) == before
-    stored = _files(_stored(tar, tmp_path / "stored"))
+    assert read_folder(bundle) == before
+    stored = read_folder(_stored(tar, tmp_path / "stored"))
     assert len(stored["launches.json"]) * 20 < len(_LARGE)
     assert stored["params.safetensors"] == before["params.safetensors"]
     opened = open_bundle(tar)
-    found = _files(opened.root)
+    found = read_folder(opened.root)
     listed = {path for path in before if not path.endswith(".cl")}
     assert found.keys() == listed
     assert all(found[path] == before[path] for path in listed - {"manifest.json"})

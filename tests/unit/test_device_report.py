@@ -13,9 +13,9 @@ from adrenoc.base.errors import TargetError
 from adrenoc.bundle.editions import Edition, rank_editions
 from adrenoc.cli.main import main
 from adrenoc.ir.options import resolve_options
-from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.prove.search import empty_report, told_limits
-from adrenoc.target.avoid import FEATURES
+from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.prove.suite import told_limits
+from adrenoc.lab.prove.verify_device import empty_report
 from adrenoc.target.device_report import (
     FORMAT,
     DeviceReport,
@@ -27,7 +27,7 @@ from adrenoc.target.device_report import (
     report_json,
 )
 from adrenoc.target.device_set import SetMember, add_report, make_device_set
-from adrenoc.target.gpu import Quirk
+from adrenoc.target.gpu import FEATURES, Quirk
 from adrenoc.target.target import Target, list_targets, load_target
 from tests.unit import planted_device
 

@@ -9,13 +9,26 @@ from typing import Any
 import pytest
 
 from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError
-from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
-from adrenoc.device.compiled_for import compile_again, other_gpu_notes
-from adrenoc.device.failures import device_failure, diagnose
-from adrenoc.device.fit import check_device, check_version, local_bytes
-from adrenoc.device.gpu_state import GpuState, clock_notes, parse_gpu_state, why_not_comparable
-from adrenoc.device.profile import TimedLaunch, kernel_times, node_times, tells_time
+from adrenoc.bundle.bundle import Bundle, LaunchInfo, launches_from_json, launches_to_json
+from adrenoc.device.fit import (
+    check_device,
+    check_version,
+    compile_again,
+    device_failure,
+    diagnose,
+    local_bytes,
+    other_gpu_notes,
+)
+from adrenoc.device.profile import (
+    GpuState,
+    TimedLaunch,
+    clock_notes,
+    kernel_times,
+    node_times,
+    parse_gpu_state,
+    tells_time,
+    why_not_comparable,
+)
 from adrenoc.device.result import Progress, Sustained, Times, percentile
 from tests.unit.fake_compiled import make_bundle_folder
 

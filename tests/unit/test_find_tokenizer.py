@@ -8,7 +8,7 @@ import pytest
 from model_zoo.containers import write_litertlm
 
 from adrenoc.base.errors import InputError, ModelFormatError
-from adrenoc.compile.decoder_words import find_tokenizer
+from adrenoc.compile.decoder_plan import find_tokenizer
 
 MODEL = bytes(4) + b"TFL3" + bytes(range(200))
 WORDS = b'{"model": {}}'

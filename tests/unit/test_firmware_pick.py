@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.firmware.mcu.schedule import Choice, Grounds, Room, pick
+from adrenoc.firmware.mcu.kernel import Choice, Grounds, Room, pick
 
 
 def _choice(name: str, instructions: float, scratch_bytes: int) -> Choice:

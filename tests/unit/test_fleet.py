@@ -13,12 +13,30 @@ from hypothesis import strategies as st
 from adrenoc.base.errors import AdbError, InputError, OutputError, RemoteError
 from adrenoc.cli.main import main
 from adrenoc.lab.fleet import runner
-from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, MOST_LOSSES, WAITING, Board
+from adrenoc.lab.fleet.board import (
+    DONE,
+    FAILED,
+    LEFT,
+    MOST_ATTEMPTS,
+    MOST_LOSSES,
+    WAITING,
+    Board,
+    Plan,
+    target_of,
+)
 from adrenoc.lab.fleet.fleet import FleetReport
-from adrenoc.lab.fleet.plan import Plan, target_of
-from adrenoc.lab.fleet.store import Store, hold_lock, write_result
+from adrenoc.lab.fleet.store import (
+    CALIBRATE,
+    COMPILE,
+    IDENTIFY,
+    RUN,
+    VERIFY,
+    Result,
+    Store,
+    hold_lock,
+    write_result,
+)
 from adrenoc.lab.fleet.table import lines_of
-from adrenoc.lab.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, VERIFY, Result
 from adrenoc.target.device_set import load_device_set
 from tests.hostile.models import relu
 from tests.planted_fleet import PHONE, PlantedFleet, give_good_result

@@ -12,6 +12,7 @@ import pytest
 from adrenoc.base.errors import CheckFailedError, InputError, RemoteError
 from adrenoc.cli.fleet import find_error
 from adrenoc.lab.fleet.fleet import FleetReport
+from adrenoc.lab.fleet.store import RUN
 from adrenoc.lab.fleet.table import (
     FleetBaseline,
     FleetLine,
@@ -20,7 +21,6 @@ from adrenoc.lab.fleet.table import (
     lines_of,
     read_fleet_baseline,
 )
-from adrenoc.lab.fleet.work import RUN
 from tests.planted_fleet import PlantedFleet
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from adrenoc.check.accuracy.deviation import Deviation
+from adrenoc.check.accuracy.result import Deviation
 from adrenoc.check.accuracy.samples import floor_of
 from adrenoc.cli.show_accuracy import floor_text
 

@@ -55,9 +55,18 @@ def test_ranges_of_halves_are_those_of_numbers() -> None:
         halves = (np.abs(values) * sign if sign else values).astype(np.float16)
         wanted = float(halves.min()), float(halves.max())
         assert np.array_equal(range_of(halves), wanted, equal_nan=True)
-        matrix = halves.reshape(-1, 1)
-        sizes = np.maximum(matrix.max(axis=(0,)), -matrix.min(axis=(0,)))
-        assert np.array_equal(largest_by_axes(matrix, (0,)), sizes, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("axes", [(), (2,), (0, 2, 3), (1, 2, 3), (2, 3)])
+def test_the_largest_size_along_axes(dtype: str, axes: tuple[int, ...]) -> None:
+    draw = np.random.default_rng(7)
+    for odd in (0, np.nan, np.inf, -np.inf, -128):
+        values = draw.standard_normal((4, 5, 3, 2)) * 30
+        values[draw.random(values.shape) < 0.1] = odd if np.isfinite(odd) or dtype != "int8" else 0
+        values = values.astype(dtype)
+        wanted = np.abs(values.astype(np.float64)).max(axis=axes)
+        assert np.array_equal(largest_by_axes(values, axes), wanted, equal_nan=True)
 
 
 def test_a_constant_is_looked_at_once_while_it_lives() -> None:

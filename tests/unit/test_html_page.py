@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from adrenoc.base.text.amounts import show_ms
 from adrenoc.base.text.html_page import bar, cell, line, number, section, table
+from adrenoc.base.text.spelling import show_ms
 
 
 def _heads(page: str) -> list[tuple[str, str]]:

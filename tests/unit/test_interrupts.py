@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import WAIT_S
+from tests.patience import WAIT_S, is_running
 
 # The main thread waits in C for what never comes, and hears nothing of signals there.
 _STUCK = """
@@ -217,15 +217,6 @@ def test_what_a_killed_process_has_started_ends(
     assert done.returncode == -signal.SIGKILL
     started = [int((tmp_path / name).read_text()) for name in ("tool", "helper")]
     until = time.monotonic() + WAIT_S
-    while any(_is_running(number) for number in started):
+    while any(is_running(number) for number in started):
         assert time.monotonic() < until
         time.sleep(0.05)
-
-
-def _is_running(number: int) -> bool:
-    """Whether there is such a process; one that has ended and that nobody asked is none."""
-    try:
-        state = Path(f"/proc/{number}/stat").read_text()
-    except OSError:
-        return False
-    return state.rpartition(")")[2].split()[0] != "Z"

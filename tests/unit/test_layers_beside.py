@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adrenoc.base.errors import DefectError
-from adrenoc.kernels.codegen.layers_beside import Grid, put_layers_beside
+from adrenoc.kernels.codegen.launchers import Grid, put_layers_beside
 
 _TEXT = """__kernel void add_0_kernel(__read_only image2d_array_t in0_ptr, __read_only image2d_array_t in0_ptr_1, __write_only image2d_array_t out_ptr) {
   float4 a = read_imagef(in0_ptr, image_sampler, ((int4)(max(gx0, 0), (gy0 + t[1]), 2, 0)));

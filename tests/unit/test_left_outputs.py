@@ -43,7 +43,7 @@ def test_what_another_user_left_stays(tmp_path, monkeypatch):
 
 
 def test_an_output_that_was_put_aside_comes_back(tmp_path):
-    """Killed between two renames, where a file system knows no exchange."""
+    """Killed between the two renames."""
     make_bundle(left(tmp_path, "old"), "one")
     left(tmp_path, "old", stem="c").mkdir()
     (tmp_path / "c").mkdir()

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fitting" / "loop_trips.py"
-
-
-@pytest.fixture(scope="module")
-def trips() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("loop_trips", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+from fitting import loop_trips as trips
 
 
 def _instruction(kind: str, op: str = "", arguments: str = "", repeats: int = 1) -> dict[str, Any]:
     return {"c": kind, "op": op, "args": arguments, "n": repeats}
 
 
-def test_machine_work_is_kept_by_the_loops_around_it(trips: ModuleType) -> None:
+def test_machine_work_is_kept_by_the_loops_around_it() -> None:
     body = [
         _instruction("tex"),
         _instruction("mad16", repeats=4),
@@ -44,19 +29,19 @@ def test_machine_work_is_kept_by_the_loops_around_it(trips: ModuleType) -> None:
     }
 
 
-def test_loops_that_were_merged_run_the_product_of_their_extents(trips: ModuleType) -> None:
+def test_loops_that_were_merged_run_the_product_of_their_extents() -> None:
     wanted = trips.ThreadWork(multiplies=3 * 16 * 64, texels=3 * 16 * 8)
     machine = {(0,): trips.ThreadWork(multiplies=64, texels=8)}
     assert trips.find_trips(wanted, [3, 16], machine) == trips.Trips(counts=(48,), off=0.0)
 
 
-def test_loops_that_were_unrolled_do_not_count(trips: ModuleType) -> None:
+def test_loops_that_were_unrolled_do_not_count() -> None:
     wanted = trips.ThreadWork(multiplies=3 * 16 * 64)
     machine = {(0,): trips.ThreadWork(multiplies=3 * 64)}
     assert trips.find_trips(wanted, [3, 16], machine).counts == (16,)
 
 
-def test_texels_and_local_memory_decide_where_nothing_is_multiplied(trips: ModuleType) -> None:
+def test_texels_and_local_memory_decide_where_nothing_is_multiplied() -> None:
     wanted = trips.ThreadWork(multiplies=5 * 4, texels=7, local_bytes=2 * 8)
     machine = {
         (0,): trips.ThreadWork(texels=1),
@@ -66,13 +51,13 @@ def test_texels_and_local_memory_decide_where_nothing_is_multiplied(trips: Modul
     assert trips.find_trips(wanted, [2, 5, 7], machine).counts == (7, 2, 5)
 
 
-def test_code_that_fits_nowhere_is_told_by_its_distance(trips: ModuleType) -> None:
+def test_code_that_fits_nowhere_is_told_by_its_distance() -> None:
     wanted = trips.ThreadWork(multiplies=100)
     found = trips.find_trips(wanted, [2], {(0,): trips.ThreadWork(multiplies=25)})
     assert found == trips.Trips(counts=(2,), off=0.5)
 
 
-def test_code_without_loops_needs_no_trips(trips: ModuleType) -> None:
+def test_code_without_loops_needs_no_trips() -> None:
     found = trips.find_trips(
         trips.ThreadWork(multiplies=9), [3], {(): trips.ThreadWork(multiplies=8)}
     )
@@ -80,7 +65,7 @@ def test_code_without_loops_needs_no_trips(trips: ModuleType) -> None:
     assert found.off == pytest.approx(1 / 9)
 
 
-def test_loops_of_the_tir_in_their_order_come_before_any_search(trips: ModuleType) -> None:
+def test_loops_of_the_tir_in_their_order_come_before_any_search() -> None:
     """Of five loops a search takes too long; four of them and one turn are as much work here."""
     stated = (9, 2, 3, 2, 4)
     machine = {

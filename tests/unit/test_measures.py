@@ -9,7 +9,7 @@ import pytest
 
 from adrenoc.lab.calibrate.measure import HostOperation, MicroKernel
 from adrenoc.lab.calibrate.measures import numbers
-from adrenoc.lab.calibrate.measures.latency import chain
+from adrenoc.lab.calibrate.measures.rates import chain
 from adrenoc.lab.calibrate.session import MEASURES
 from tests.unit.planted_device import BY_NAME, DEVICE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adrenoc.base.errors import OptionError
-from adrenoc.base.files.native_path import spell_native_path
+from adrenoc.base.files.read import spell_native_path
 from adrenoc.base.text.spelling import quote_word
 
 
@@ -24,7 +24,7 @@ def test_paths_are_given_in_unicode() -> None:
 def test_paths_are_given_in_unicode_whatever_the_locale() -> None:
     program = (
         "import pathlib, sys\n"
-        "from adrenoc.base.files.native_path import spell_native_path as spell\n"
+        "from adrenoc.base.files.read import spell_native_path as spell\n"
         "print(ascii(spell(pathlib.Path(sys.argv[1]), hint='')))"
     )
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.kernels.codegen.opencl_compact import compact
+from adrenoc.kernels.codegen.opencl_source import compact
 
 _HEAD = "__kernel void k_kernel(__global float4* restrict a, __global float4* restrict out) {\n"
 _X = "(((convert_int(get_group_id(0))) * 8) + (convert_int(get_local_id(0))))"

@@ -181,22 +181,6 @@ def test_an_error_of_another_file_is_not_blamed_on_the_output(tmp_path):
     assert names(tmp_path) == []
 
 
-@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
-def can_exchange(request, monkeypatch):
-    """Both ways: not every file system can exchange two names at once."""
-    if not request.param:
-        monkeypatch.setattr(outputs, "exchange", lambda *_: False)
-        monkeypatch.setattr(outputs, "rename_to_nothing", lambda *_: False)
-    return request.param
-
-
-def test_a_swap_leaves_nothing_beside(tmp_path, can_exchange):
-    make_bundle(tmp_path / "b", "one")
-    make_bundle(tmp_path / "b", "two")
-    assert content_of(tmp_path / "b") == "two"
-    assert names(tmp_path) == ["b"]
-
-
 def test_a_failed_swap_brings_the_old_bundle_back(tmp_path, monkeypatch):
     path = tmp_path / "net.adrenoc"
     make_bundle(path, "one")
@@ -207,7 +191,6 @@ def test_a_failed_swap_brings_the_old_bundle_back(tmp_path, monkeypatch):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return rename(self, to)
 
-    monkeypatch.setattr(outputs, "exchange", lambda *_: False)
     monkeypatch.setattr(Path, "rename", fail_for_the_new)
     with pytest.raises(OutputError, match="Input/output error"):
         make_bundle(path, "two")
@@ -215,7 +198,7 @@ def test_a_failed_swap_brings_the_old_bundle_back(tmp_path, monkeypatch):
     assert names(tmp_path) == ["net.adrenoc"]
 
 
-def test_what_a_user_puts_there_meanwhile_comes_back(tmp_path, monkeypatch, can_exchange):
+def test_what_a_user_puts_there_meanwhile_comes_back(tmp_path, monkeypatch):
     """Between the look at the output and the swap, somebody may have put a folder there."""
     path = tmp_path / "b"
     swap = outputs._swap_in
@@ -232,7 +215,7 @@ def test_what_a_user_puts_there_meanwhile_comes_back(tmp_path, monkeypatch, can_
     assert names(tmp_path) == ["b"]
 
 
-def test_a_racing_writer_is_replaced(tmp_path, monkeypatch, can_exchange):
+def test_a_racing_writer_is_replaced(tmp_path, monkeypatch):
     path = tmp_path / "net.adrenoc"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -247,6 +230,25 @@ def test_a_racing_writer_is_replaced(tmp_path, monkeypatch, can_exchange):
     make_bundle(path, "ours")
     assert content_of(path) == "ours"
     assert names(tmp_path) == ["elsewhere", "net.adrenoc"]
+
+
+def test_a_writer_between_the_two_renames_is_replaced(tmp_path, monkeypatch):
+    """What came to the place while the older output was aside is an older output, too."""
+    path = tmp_path / "net.adrenoc"
+    make_bundle(path, "one")
+    look, seen = outputs.refuse_foreign, []
+
+    def race(old, kind):
+        look(old, kind)
+        if old.name.endswith(".old") and not seen:
+            seen.append(shutil.copytree(old, path))
+
+    monkeypatch.setattr(outputs, "refuse_foreign", race)
+    make_bundle(path, "two")
+    assert seen == [path]
+    assert content_of(path) == "two"
+    make_bundle(tmp_path / "b", "another")  # what was left is removed by the next one
+    assert names(tmp_path) == ["b", "net.adrenoc"]
 
 
 @pytest.mark.parametrize("command", [["view", "BUNDLE"], ["run", "BUNDLE"]])

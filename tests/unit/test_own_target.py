@@ -8,16 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.base.errors import BundleError, TargetError
 from adrenoc.base.files.read import data_folder
 from adrenoc.base.text import names
 from adrenoc.bundle.bundle import TARGET, Bundle
 from adrenoc.bundle.write_bundle import file_entry
-from adrenoc.cli.main import cli
-from adrenoc.device.compiled_for import other_gpu_notes, target_of
+from adrenoc.device.fit import other_gpu_notes, target_of
 from adrenoc.target.target import Target, host_twin, load_target
+from tests.commands import invoke, succeed
 from tests.unit.fake_compiled import make_bundle_folder
 
 SMALL = """
@@ -228,16 +227,15 @@ def test_a_bundle_that_lost_its_target(tmp_path):
 def test_no_output_replaces_the_file(tmp_path, model):
     path = own(tmp_path)
     command = ["compile", str(model), "--device", str(path), "-o", str(path)]
-    outcome = CliRunner().invoke(cli, command)
+    outcome = invoke(*command, catch=True)
     assert "is an input of this command" in outcome.output + str(outcome.exception)
     assert path.read_text() == SMALL
 
 
 def test_the_command_shows_it_and_its_faults(tmp_path):
     path = own(tmp_path)
-    shown = CliRunner().invoke(cli, ["targets", str(path)])
-    assert shown.exit_code == 0
+    shown = succeed("targets", path)
     assert "my phone" in shown.output
     path.write_text(SMALL.replace("7.5", "-1"))
-    wrong = CliRunner().invoke(cli, ["targets", str(path)])
+    wrong = invoke("targets", path, catch=True)
     assert (wrong.exit_code, type(wrong.exception)) != (0, None)

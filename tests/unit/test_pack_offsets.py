@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.passes.lower.pack_slots import Lifetime, most_alive
-from adrenoc.passes.lower.pool_textures import pack_by_offset
+from adrenoc.passes.lower.plan_memory import Lifetime, most_alive, pack_by_offset
 
 _SIZED = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 6), st.integers(1, 50)).map(

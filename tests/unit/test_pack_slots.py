@@ -7,8 +7,14 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.ir.allocation import buffer_bytes, image_bytes, pitched_image_bytes
-from adrenoc.passes.lower.pack_slots import Lifetime, most_alive, pack_slots
+from adrenoc.passes.lower.plan_memory import (
+    Lifetime,
+    buffer_bytes,
+    image_bytes,
+    most_alive,
+    pack_slots,
+    pitched_image_bytes,
+)
 
 
 def _cost(slots: list[list[Lifetime]]) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from adrenoc.cli.main import main
 from adrenoc.lab.calibrate.calibrate import MEASURED, Row
-from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.measure import Device
 
 
 class Terminal(io.StringIO):

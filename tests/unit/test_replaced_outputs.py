@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adrenoc.base.errors import OutputError
-from adrenoc.base.files import kept, outputs, owned_folder
+from adrenoc.base.files import outputs, owned_folder, read
 from tests.unit.thing_folders import KIND, MARKER, content_of, make_bundle, names
 
 
@@ -149,7 +149,7 @@ def test_an_input_is_not_replaced(tmp_path, name):
     os.link(model, tmp_path / "hard")
     (tmp_path / "soft").symlink_to("same")
     with (
-        kept.inputs_kept(lambda: [tmp_path / "missing", model]),
+        read.inputs_kept(lambda: [tmp_path / "missing", model]),
         pytest.raises(OutputError, match="is an input of this command"),
     ):
         outputs.write_atomically(tmp_path / name, "new")
@@ -160,7 +160,7 @@ def test_an_input_is_not_replaced(tmp_path, name):
 def test_a_folder_that_holds_an_input_is_not_replaced(tmp_path):
     make_bundle(tmp_path / "b", "one")
     with (
-        kept.inputs_kept(lambda: [tmp_path / "b" / "content"]),
+        read.inputs_kept(lambda: [tmp_path / "b" / "content"]),
         pytest.raises(OutputError, match="holds an input of this command"),
     ):
         make_bundle(tmp_path / "b", "two")

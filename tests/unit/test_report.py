@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from adrenoc.base.errors import InputError
 from adrenoc.cli.main import main
-from adrenoc.pages.report.picks import Names
-from adrenoc.pages.report.report import KINDS, collect, report_text
+from adrenoc.pages.device_report import KINDS, Names, collect, report_text
 
 SECRET = "Plan-9-from-Anna"
 RUN: dict[str, Any] = {

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adrenoc.bundle.filter_transform import FilterTransform
-from adrenoc.kernels.families.shared import rounding
-from adrenoc.kernels.families.shared.rounding import round_constant
-from adrenoc.kernels.families.winograd.winograd_matrices import winograd
+from adrenoc.bundle.params import FilterTransform
+from adrenoc.ir import half
+from adrenoc.ir.half import round_constant
+from adrenoc.kernels.families.winograd.winograd import winograd
 
 MATRIX = winograd(2).weight_transform
 
@@ -16,7 +16,7 @@ MATRIX = winograd(2).weight_transform
 def test_parts_are_what_the_whole_is(
     rows: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounding, "PART_ELEMENTS", rows * 18)
+    monkeypatch.setattr(half, "PART_ELEMENTS", rows * 18)
     filters = np.random.default_rng(0).standard_normal((65, 2, 3, 3)).astype(np.float32)
     filters[3, 1] = 3e4  # their sum is beyond half
     filters[40, 1, 2, 2] = 7e4  # and this is it by itself

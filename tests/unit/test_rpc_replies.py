@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from adrenoc.device.rpc_replies import (
+from adrenoc.device.rpc_relay import (
     CALL,
     COPY_FROM_REMOTE,
     MOST_BYTES,

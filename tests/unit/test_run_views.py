@@ -12,15 +12,21 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import InputError
-from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.launches import LaunchInfo
+from adrenoc.bundle.bundle import Bundle, LaunchInfo, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.cli.show_run import run_to_json
 from adrenoc.device.compare import compare
-from adrenoc.device.gpu_state import GpuState
-from adrenoc.device.profile import TimedLaunch, kernel_times, node_times
+from adrenoc.device.profile import (
+    GpuState,
+    Reading,
+    RunTrace,
+    Span,
+    TimedLaunch,
+    Tracer,
+    kernel_times,
+    node_times,
+)
 from adrenoc.device.result import RunResult, Times
-from adrenoc.device.trace import Reading, RunTrace, Span, Tracer
 from adrenoc.pages.perfetto import perfetto_json
 from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
 from adrenoc.pages.run_page import run_html
@@ -193,7 +199,7 @@ def test_a_trace_of_a_run_that_knows_nothing(bundle: Bundle) -> None:
 
 
 def test_a_tracer_nests_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adrenoc.device.trace._MOST_SPANS", 2)
+    monkeypatch.setattr("adrenoc.device.profile._MOST_SPANS", 2)
     tracer = Tracer()
     with tracer.span("run"), tracer.span("launch"):
         pass

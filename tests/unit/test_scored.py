@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from adrenoc.kernels.families.shared.scored import Scored
+from adrenoc.kernels.families.shared.machine import Scored
 
 
 def test_candidates_are_searched_once_and_not_before_somebody_asks() -> None:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from adrenoc.check import runtimes
-from adrenoc.cli.show_made import list_unknown, show_options
+from adrenoc.cli.show_check import list_unknown, show_options
 from adrenoc.ir.options import CompileOptions, ResolvedOptions
 
 

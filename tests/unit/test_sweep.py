@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adrenoc.check.inputs import Inputs
-from adrenoc.check.sweep import SCALES, scale_inputs, tell_range
+from adrenoc.check.trial_inputs import SCALES, scale_inputs, tell_range
 
 
 def test_floats_that_were_drawn_are_scaled() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.kernels.families.shared import tile_columns
-from adrenoc.kernels.families.shared.scored import Scored
-from adrenoc.kernels.families.shared.tile_columns import TileTable, TileTables
+from adrenoc.kernels.families.shared import machine
+from adrenoc.kernels.families.shared.machine import Scored, TileTable, TileTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,8 @@ def _table(count: int, route: str = "local") -> TileTable[_Tile]:
 
 
 def _estimate(tile: Any) -> Any:
-    long = tile_columns.choose(tile.rolled, 0.3, 0.1) * math.prod(tile.work_group)
-    return tile_columns.larger(long / 3, tile_columns.look_up(tile.pixels, math.sqrt))
+    long = machine.choose(tile.rolled, 0.3, 0.1) * math.prod(tile.work_group)
+    return machine.larger(long / 3, machine.look_up(tile.pixels, math.sqrt))
 
 
 def test_a_table_makes_the_tiles_that_its_columns_say() -> None:
@@ -71,20 +70,20 @@ def test_words_of_estimates_mean_the_same_of_numbers_and_arrays(seed: int) -> No
     first, second = ([draw.choice((*usual, 99 * draw.random())) for _ in range(8)] for _ in "xy")
     x, y = np.array(first), np.array(second)
     pairs = list(zip(first, second, strict=True))
-    both = (tile_columns.larger, tile_columns.smaller)
+    both = (machine.larger, machine.smaller)
     for word in both:
         assert word(x, y).tolist() == [word(a, b) for a, b in pairs]
         assert word(x, 3).tolist() == [word(a, 3) for a in first]
         assert word(2.5, y).tolist() == [word(2.5, b) for b in second]
-    for alone in (tile_columns.round_up, tile_columns.round_down):
+    for alone in (machine.round_up, machine.round_down):
         assert alone(x).tolist() == [alone(a) for a in first]
     exponent = draw.random()
-    assert tile_columns.raise_to(x, exponent).tolist() == [a**exponent for a in first]
-    chosen = tile_columns.choose(x > y, x, 1)
-    assert chosen.tolist() == [tile_columns.choose(a > b, a, 1) for a, b in pairs]
+    assert machine.raise_to(x, exponent).tolist() == [a**exponent for a in first]
+    chosen = machine.choose(x > y, x, 1)
+    assert chosen.tolist() == [machine.choose(a > b, a, 1) for a, b in pairs]
 
 
 def test_actions_that_are_no_numbers_are_told_apart_by_what_they_are() -> None:
     routes = np.array(["local", "texture", "local"], dtype=object)
-    assert tile_columns.is_one(routes, "local").tolist() == [True, False, True]
-    assert tile_columns.is_one("local", "local") is True
+    assert machine.is_one(routes, "local").tolist() == [True, False, True]
+    assert machine.is_one("local", "local") is True

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from adrenoc.check.accuracy.token_score import score_tokens
+from adrenoc.check.accuracy.passage import score_tokens
 
 
 def logs(*rows: list[float]) -> np.ndarray:

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 
-from adrenoc.kernels.work_group import pick_work_group
+from adrenoc.kernels.builder import pick_work_group
 from adrenoc.target.target import load_target
 
 EXTENTS = [(1, 1, 1), (7, 1, 1), (100, 1, 1), (1, 1, 130), (9, 13, 2), (16, 16, 16), (1, 3, 40)]

@@ -6,7 +6,6 @@ left by a process that was killed, and the next one that writes there removes it
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -21,10 +20,7 @@ from typing import BinaryIO
 
 _NAME = re.compile(r"\.(?P<stem>.*)\.adrenoc-[0-9a-f]{12}\.(?P<role>part|old)", re.DOTALL)
 _LONGEST_STEM_BYTES = 200
-_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
-_AT_FDCWD = -100
 _REMOVALS = 3
-_UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _held: dict[Path, int] = {}
 """What this process has made and not given a lasting name yet, with its own number."""
 
@@ -90,38 +86,6 @@ def remove_left(folder: Path) -> int:
         with suppress(OSError):
             removed += remove_if_left(Path(entry.path))
     return removed
-
-
-def exchange(first: Path, second: Path) -> bool:
-    """Let two paths change their contents at once; False where the file system cannot.
-
-    Raises:
-        OSError: one of them is missing, or may not be touched.
-    """
-    return _renameat2(first, second, _RENAME_EXCHANGE)
-
-
-def rename_to_nothing(source: Path, target: Path) -> bool:
-    """Rename, but replace nothing; False where the file system cannot promise that.
-
-    Raises:
-        FileExistsError: something is at `target`.
-        OSError: it may not be renamed.
-    """
-    return _renameat2(source, target, _RENAME_NOREPLACE)
-
-
-def _renameat2(source: Path, target: Path, flags: int) -> bool:
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if call is None:
-        return False
-    names = os.fsencode(source), os.fsencode(target)
-    if call(_AT_FDCWD, names[0], _AT_FDCWD, names[1], flags) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in _UNKNOWN_CALL:
-        return False
-    raise OSError(code, os.strerror(code), str(target))
 
 
 def lock_new(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:

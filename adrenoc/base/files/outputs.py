@@ -19,14 +19,11 @@ from adrenoc.base.files.aside import (
     aside_file,
     aside_folder,
     aside_name,
-    exchange,
     remove_left,
     remove_tree,
-    rename_to_nothing,
 )
-from adrenoc.base.files.kept import refuse_folder_of_inputs, refuse_input
-from adrenoc.base.files.native_path import OTHER_CACHE_FOLDER
 from adrenoc.base.files.owned_folder import FolderKind, refuse_foreign
+from adrenoc.base.files.read import OTHER_CACHE_FOLDER, refuse_folder_of_inputs, refuse_input
 from adrenoc.base.text.spelling import quote_word
 
 _CAUSES = {
@@ -55,6 +52,8 @@ _SPECIAL = {
     stat.S_IFBLK: "a device",
 }
 _TRIES = 8
+_RACED = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT, errno.ENOTDIR)
+"""What a rename says where another process was there before."""
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
@@ -252,18 +251,15 @@ def scratch_folder_for(path: Path) -> Iterator[Path]:
 
 
 def _swap_in(new: Path, place: Path, kind: FolderKind) -> None:
-    """Put `new` at `place`; what was there has the name of `new` afterwards."""
+    """Put `new` at `place`, and remove the older output that was there."""
     for _ in range(_TRIES):  # another process may put its result there between two calls
         try:
-            if not os.path.lexists(place):
-                if not rename_to_nothing(new, place):
-                    new.rename(place)
-            elif exchange(new, place):
-                _check_swapped(new, place, kind)
+            if os.path.lexists(place):
+                _replace(new, place, kind)
             else:
-                _replace_in_two(new, place, kind)
-        except (FileExistsError, FileNotFoundError, NotADirectoryError):
-            if not new.exists():
+                new.rename(place)
+        except OSError as error:
+            if error.errno not in _RACED or not new.exists():
                 raise
             check_folder_can_be_replaced(place, kind)
             continue
@@ -275,26 +271,17 @@ def _swap_in(new: Path, place: Path, kind: FolderKind) -> None:
     )
 
 
-def _check_swapped(old: Path, place: Path, kind: FolderKind) -> None:
-    """See that what was swapped out is ours: it is about to be removed."""
-    try:
-        refuse_foreign(old, kind)
-    except (OutputError, OSError):
-        exchange(old, place)
-        raise
-
-
-def _replace_in_two(new: Path, place: Path, kind: FolderKind) -> None:
-    """The same where a file system cannot exchange: there is a moment with nothing at `place`."""
+def _replace(new: Path, place: Path, kind: FolderKind) -> None:
+    """Put an older output aside, and bring it back where `new` does not take its place."""
     old = aside_name(place, "old")
     place.rename(old)
     try:
-        refuse_foreign(old, kind)
+        refuse_foreign(old, kind)  # it is about to be removed
         new.rename(place)
-        remove_tree(old)
     finally:
         if not os.path.lexists(place):
             old.rename(place)
+    remove_tree(old)
 
 
 def _check_parent(place: Path) -> None:

@@ -1,7 +1,9 @@
-"""Files and folders: where the data lies, plain files, digests, the cache's place.
+"""Read files and folders, and know where they lie: the package's data, the cache, digests.
 
 It reads the variables of the environment that are not ours (`adrenoc.base.host.variables`), and
 `ADRENOC_CACHE_DIR`: those that name an Android NDK or SDK or a JDK, adb's server, and `NO_COLOR`.
+Paths go to TVM and its runtime in UTF-8 alone.  No output of a command may replace a file that it
+reads; files are compared by device and inode, so that other names for the same one count too.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import adrenoc
-from adrenoc.base.errors import DependencyError, OutputError
+from adrenoc.base.errors import AdrenocError, DependencyError, OptionError, OutputError
 
 # tomllib came with Python 3.11; tomli is the same parser for 3.10.
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -271,3 +273,87 @@ def _home_resolved(find: Callable[[], Path]) -> Path:
             "no place for the compile cache: this user has no home folder",
             hint="export ADRENOC_CACHE_DIR=/some/folder",
         ) from error
+
+
+OTHER_CACHE_FOLDER = "export ADRENOC_CACHE_DIR=/a/folder/of/yours"
+"""What to type where the cache folder is none that can be used."""
+
+
+def spell_native_path(path: Path, *, hint: str) -> str:
+    """Return the path in Unicode, whatever the locale reads its bytes as.
+
+    Raises:
+        OptionError: its bytes are not UTF-8.
+    """
+    try:
+        return os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise OptionError(
+            f"the path {path} is not UTF-8, which is all that TVM can open", hint=hint
+        ) from error
+
+
+FindInputs = Callable[[], Iterable[Path]]
+
+# Of the whole process: outputs are written by whichever thread made them.
+_kept: list[FindInputs] = []
+
+
+@contextmanager
+def inputs_kept(find: FindInputs) -> Iterator[None]:
+    """While the block runs, nothing that `find` names is replaced by an output.
+
+    `find` is asked only where an output exists already: it may have to read a model.
+    """
+    _kept.append(find)
+    try:
+        yield
+    finally:
+        _kept.remove(find)
+
+
+def refuse_input(output: Path) -> None:
+    """Refuse an output that is one of the inputs.
+
+    Raises:
+        OutputError: naming both.
+    """
+    here = _identity(output)
+    for path in _all_inputs() if here is not None else ():
+        if _identity(path) == here:
+            also = "" if path == output else f" ({path})"
+            raise OutputError(
+                f"{output} is an input of this command{also}, and will not be replaced",
+                hint="name another place with --output",
+            )
+
+
+def refuse_folder_of_inputs(output: Path) -> None:
+    """Refuse to replace a folder that is one of the inputs, or in which one lies.
+
+    Raises:
+        OutputError: naming both.
+    """
+    refuse_input(output)
+    place = output.resolve()
+    for path in _all_inputs() if output.is_dir() else ():
+        if place in path.absolute().parents or place in path.resolve().parents:
+            raise OutputError(
+                f"{output} holds an input of this command ({path}), and will not be replaced",
+                hint="name another place with --output",
+            )
+
+
+def _all_inputs() -> Iterator[Path]:
+    for find in _kept:
+        # A model that cannot be read has no further files; the command says what is wrong with it.
+        with suppress(AdrenocError, OSError, RuntimeError):
+            yield from find()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        facts = path.stat()
+    except (OSError, ValueError):
+        return None
+    return facts.st_dev, facts.st_ino

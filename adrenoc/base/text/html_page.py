@@ -1,14 +1,26 @@
-"""One HTML file of tables, whole in itself: it asks no network, and shows any text as a text."""
+"""One HTML file of tables, whole in itself: it asks no network, and shows any text as a text.
+
+A table of a result as texts, which terminals and pages show alike.
+"""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from adrenoc.base.text.result_table import ResultTable
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable:
+    """Rows of texts; `figures` names the columns of numbers, which are set to the right."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    figures: tuple[str, ...] = ()
+
 
 _NUMBER = " class='number'"
 _CELL = re.compile(r"<td( class='number')?")

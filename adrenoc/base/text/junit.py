@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from adrenoc.base.text.printable import printable
+from adrenoc.base.text.spelling import printable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,10 @@
-"""Names in messages: what a misspelt one was meant to be, and long lists of them."""
+"""Spell names and amounts in messages: what a misspelt name was meant to be, bytes, durations.
+
+Names that others chose become text that a terminal only shows.  Files, tensors, devices and servers
+have names that may hold anything: sequences that move the cursor or set the title, controls of the
+upper half (C1), marks that turn the order of letters around.  All of these are shown as what they
+are.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +39,82 @@ def quote_word(value: object) -> str:
     """
     begins = isinstance(value, Path) and str(value).startswith("-")
     return shlex.quote(f"./{value}" if begins else str(value))
+
+
+def show_bytes(count: int) -> str:
+    """Bytes in the unit that suits."""
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024 or unit == "GiB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def show_ms(time_ms: float) -> str:
+    """Return a duration with three digits that matter."""
+    if time_ms >= 1000:
+        return f"{time_ms / 1000:.2f} s"
+    if 0 < time_ms < 0.001:
+        return f"{time_ms * 1000:.2g} µs"
+    if time_ms < 1:
+        return f"{time_ms * 1000:.0f} µs"
+    return f"{time_ms:.{2 if time_ms < 10 else 1 if time_ms < 100 else 0}f} ms"
+
+
+def show_growth(before: float | None, after: float | None) -> str:
+    """`+12.5 %`; empty where both are equal, or one is not known."""
+    if before is None or after is None or before == after:
+        return ""
+    if not before:
+        return "new"
+    share = (after - before) / before
+    return f"{share:+.1%}".replace("%", " %") if abs(share) >= 0.0005 else f"{share:+.0e}"
+
+
+def count_of(count: int, noun: str) -> str:
+    """`1 slot`, `2 slots`."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def dims(shape: Iterable[int]) -> str:
+    """Return a shape: `1x3x224x224`."""
+    return "x".join(str(extent) for extent in shape) or "scalar"
+
+
+_BYTE_ESCAPES = range(0xDC80, 0xDD00)
+"""How Python reads the bytes of a file name that are not UTF-8."""
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""Return the text with every character that is not shown as one replaced: `\x1b`, `\u202e`.
+
+    With `lines`, ends of lines and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else _escape(c) for c in text)
+
+
+def printable_json(text: str) -> str:
+    """Return the same for JSON, in which every such character is a part of a string."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text)
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    if code in _BYTE_ESCAPES:
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x100:
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escaped(letter: str) -> str:
+    units = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

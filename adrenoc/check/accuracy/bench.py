@@ -18,17 +18,22 @@ import numpy as np
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.check.accuracy.deviation import step_over_range
-from adrenoc.check.accuracy.program_run import Arrays, KernelStore, ProgramRun
-from adrenoc.check.accuracy.stored import Stored, stored_in_half
-from adrenoc.check.quanta import read_quanta
+from adrenoc.check.accuracy.program_run import (
+    Arrays,
+    KernelStore,
+    ProgramRun,
+    Stored,
+    stored_in_half,
+)
+from adrenoc.check.accuracy.result import step_over_range
+from adrenoc.check.own_rounding import read_quanta
 from adrenoc.compile.pipeline import STAGES, State, program_of, run_stages, storage_of
-from adrenoc.compile.pipeline.state import graph_of, imported_of
-from adrenoc.importers.entry import AS_IT_IS, Entry
+from adrenoc.compile.pipeline.stage import graph_of, imported_of
+from adrenoc.importers.signature import AS_IT_IS, Entry
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.options import DEFAULT_PRESET, CompileOptions, resolve_options
 from adrenoc.passes.lower.measure_work import measure_work
-from adrenoc.passes.place.assign_memory import rename_inputs
+from adrenoc.passes.place.assign_places import rename_inputs
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.target.roofline import Roofline
 from adrenoc.target.target import Target
@@ -73,7 +78,7 @@ class Bench:
         are the states of a decoder, of which this is one entry point; `int8_prompts` rounds the
         tokens of products of many to bytes; `keep_float32` is that of `CompileOptions`; `entry` is
         how the file is entered."""
-        self.entry = entry
+        self.entry, self.shapes = entry, shapes
         self._said = {
             "shapes": shapes or None,
             "caches": caches or None,

@@ -1,22 +1,105 @@
-"""Name the cause of a layer's error by what its numbers show."""
+"""Name the cause of a layer's error by what its numbers show.
+
+The kernels of a decoder by the layers of the model: which of them error enters by.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm_ffi.structural import structural_map
 
+from adrenoc.base.text.html_page import ResultTable
 from adrenoc.base.tvmapi import tirx, tvm
-from adrenoc.check.accuracy.result import Cause
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node
+from adrenoc.check.accuracy.result import Cause, LayerAccuracy
+from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
 from adrenoc.kernels.families.operators import gives, is_kind, terms_of
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
+
+_NUMBER = re.compile(r"(?<!\w)(\d+)(?=[./])")
+"""A part of a tensor's name that is a number, as in `/model/layers.3/mlp` or `present.3.key`."""
+_BEFORE, _AFTER = "embedding", "head"
+
+
+def number_of_layer(name: str) -> str:
+    """The layer that a tensor's name says; empty where it says none."""
+    found = _NUMBER.search(name)
+    return "" if found is None else found[1]
+
+
+def number_layers(nodes: Sequence[Node], name_of: Callable[[str], str]) -> dict[str, str]:
+    """Tensor -> the layer of the model that its node belongs to, by the exporter's names.
+
+    A product belongs to the layer that made what it multiplies: the sum behind it may have the name
+    of the layer that comes next.
+    """
+    found: dict[str, str] = {}
+    place = _BEFORE
+    for node in nodes:
+        read = node.inputs[:1] if is_kind(node, Kind.PRODUCT) else ()
+        numbers = [number_of_layer(name_of(name)) for name in (*read, node.output)]
+        known = [number for number in numbers if number]
+        place = known[0] if known else place if place == _BEFORE else _AFTER
+        found[node.output] = place
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderLayer:
+    """A layer of the model, by its number, or what lies before or behind all of them.
+
+    The largest error that a kernel of it adds by its weights, by its activations and by the
+    caches, and what the network up to its last kernel has come to.
+    """
+
+    name: str
+    weights: float
+    activations: float
+    cache: float
+    total_error: float
+
+
+def list_decoder_layers(layers: Sequence[LayerAccuracy]) -> ResultTable:
+    """List what enters by each layer of a decoder; no rows of another model."""
+    columns = ("decoder layer", "by weights", "by activations", "by the cache", "error so far")
+    return ResultTable(
+        columns=columns,
+        rows=tuple(
+            (one.name, *map(show_error, (one.weights, one.activations, one.cache, one.total_error)))
+            for one in group_layers(layers)
+        ),
+        figures=columns[1:],
+    )
+
+
+def show_error(error: float) -> str:
+    """Show an error over a range."""
+    return f"{error:.1e}" if math.isfinite(error) else "not finite"
+
+
+def group_layers(layers: Sequence[LayerAccuracy]) -> tuple[DecoderLayer, ...]:
+    """The layers of a decoder in order; none of another model, whose kernels have no parts."""
+    groups: dict[str, list[LayerAccuracy]] = {}
+    for layer in layers:
+        if layer.parts is not None:
+            groups.setdefault(layer.part_of, []).append(layer)
+    return tuple(
+        DecoderLayer(
+            name=name,
+            weights=max(x.parts.weights for x in members if x.parts),
+            activations=max(x.parts.activations for x in members if x.parts),
+            cache=max(x.parts.cache for x in members if x.parts),
+            total_error=members[-1].total_error,
+        )
+        for name, members in groups.items()
+    )
+
 
 HALF_ROUNDING = 2.0**-11
 """The largest relative error of rounding to half."""

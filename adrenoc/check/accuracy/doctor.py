@@ -16,15 +16,26 @@ import numpy as np
 
 from adrenoc.base.reporter import Reporter
 from adrenoc.check.accuracy.bench import Bench, input_of_cut
-from adrenoc.check.accuracy.causes import HALF_ROUNDING, Observed, causes_of, largest_of
-from adrenoc.check.accuracy.decoder_layers import number_layers
-from adrenoc.check.accuracy.deviation import Arrays, range_error
+from adrenoc.check.accuracy.causes import (
+    HALF_ROUNDING,
+    Observed,
+    causes_of,
+    largest_of,
+    number_layers,
+)
 from adrenoc.check.accuracy.judge_preset import Asked, judge_preset
-from adrenoc.check.accuracy.program_run import ProgramRun
-from adrenoc.check.accuracy.result import Cause, LayerAccuracy, OwnParts, PresetAccuracy, TokenScore
+from adrenoc.check.accuracy.passage import score_tokens
+from adrenoc.check.accuracy.program_run import ProgramRun, round_to, round_within
+from adrenoc.check.accuracy.result import (
+    Arrays,
+    Cause,
+    LayerAccuracy,
+    OwnParts,
+    PresetAccuracy,
+    TokenScore,
+    range_error,
+)
 from adrenoc.check.accuracy.samples import Judge, Sample
-from adrenoc.check.accuracy.stored import round_to, round_within
-from adrenoc.check.accuracy.token_score import score_tokens
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.families.operators import is_kind
 from adrenoc.kernels.families.shared.operator import Kind

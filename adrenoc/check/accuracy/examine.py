@@ -18,7 +18,6 @@ from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.deviation import Arrays, range_error
 from adrenoc.check.accuracy.doctor import Doctor, Examined
 from adrenoc.check.accuracy.judge_preset import Asked
 from adrenoc.check.accuracy.passage import (
@@ -31,16 +30,16 @@ from adrenoc.check.accuracy.passage import (
     join_logits,
     read_passage,
 )
-from adrenoc.check.accuracy.result import AccuracyReport
+from adrenoc.check.accuracy.result import AccuracyReport, Arrays, range_error
 from adrenoc.check.accuracy.samples import Sample, take_samples, take_token_samples
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.opencl import pick_device
 from adrenoc.importers.decoder_form import find_decoder
-from adrenoc.importers.decoder_spec import DecoderForm
-from adrenoc.importers.entry import AS_IT_IS, Entry
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.signature import AS_IT_IS, Entry
+from adrenoc.importers.states import DecoderForm
 from adrenoc.target.target import Target
 
 _LOOKED = 4

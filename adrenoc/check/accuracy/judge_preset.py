@@ -22,15 +22,19 @@ from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.bench import Bench, Plan
-from adrenoc.check.accuracy.deviation import Arrays
-from adrenoc.check.accuracy.result import AccuracyReport, Cost, PresetAccuracy, Remedy
+from adrenoc.check.accuracy.program_run import Stored
+from adrenoc.check.accuracy.result import AccuracyReport, Arrays, Cost, PresetAccuracy, Remedy
 from adrenoc.check.accuracy.samples import Judge, take_samples
-from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
-from adrenoc.check.accuracy.stored import Stored
-from adrenoc.check.accuracy.units import Effort, find_units, rank_units
+from adrenoc.check.accuracy.search import (
+    Effort,
+    OutOfEffortError,
+    find_units,
+    rank_units,
+    smallest_passing,
+)
 from adrenoc.device.opencl import pick_device
-from adrenoc.importers.entry import Entry
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.signature import Entry
 from adrenoc.ir.options import CompileOptions
 from adrenoc.target.target import Target, host_twin
 

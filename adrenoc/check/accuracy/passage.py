@@ -1,7 +1,11 @@
-"""The tokens that a decoder is examined on, and what the reference computes after each of them."""
+"""The tokens that a decoder is examined on, and what the reference computes after each of them.
+
+How well a decoder's logits predict a text, and how often they pick what the reference picks.
+"""
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,13 +17,46 @@ from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import open_plain
 from adrenoc.bundle.bundle import TOKENIZER
 from adrenoc.bundle.decoder_names import LOGITS
-from adrenoc.check.accuracy.deviation import Arrays
+from adrenoc.check.accuracy.result import Arrays, TokenScore
 from adrenoc.check.generation import compute_logits, feed_steps, feed_tokens, kept_states
 from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
-from adrenoc.compile.decoder_words import find_tokenizer
+from adrenoc.compile.decoder_plan import find_tokenizer
 from adrenoc.device.tokenizer import Tokenizer
-from adrenoc.importers.decoder_spec import DecoderForm
+from adrenoc.importers.states import DecoderForm
+
+
+def score_tokens(tokens: Sequence[int], logits: np.ndarray, reference: np.ndarray) -> TokenScore:
+    """Score the logits after each token, [tokens, vocabulary], beside the reference's."""
+    mine, wanted = _log_shares(logits), _log_shares(reference)
+    apart = np.sum(np.exp(wanted) * (wanted - mine), axis=-1)
+    return TokenScore(
+        tokens=len(tokens),
+        equal=int((logits.argmax(-1) == reference.argmax(-1)).sum()),
+        perplexity=_perplexity(tokens, mine),
+        reference_perplexity=_perplexity(tokens, wanted),
+        divergence=_finite_or_infinite(float(np.mean(apart))),
+    )
+
+
+def _log_shares(logits: np.ndarray) -> np.ndarray:
+    """The logarithms of a softmax."""
+    wide = logits.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide -= wide.max(axis=-1, keepdims=True)
+        shares: np.ndarray = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
+    return shares
+
+
+def _perplexity(tokens: Sequence[int], log_shares: np.ndarray) -> float:
+    """Of each token but the first, which nothing predicts."""
+    surprise = -log_shares[np.arange(len(tokens) - 1), np.asarray(tokens[1:])]
+    return _finite_or_infinite(float(np.exp(np.mean(surprise))))
+
+
+def _finite_or_infinite(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
+
 
 USUAL_TOKENS = 32
 """Tokens that are enough to see where an error enters; more of them make the perplexity surer."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,78 @@ from adrenoc.base.errors import DeviceError
 from adrenoc.base.files.outputs import cache_errors
 from adrenoc.base.files.read import cache_folder
 from adrenoc.base.tvmapi import tirx
-from adrenoc.check.accuracy.stored import NOTHING, Stored, constant_of, round_to
-from adrenoc.ir.node_kinds import CPU, TO_CPU
-from adrenoc.ir.operand import TEXTURE, OperandSpec
+from adrenoc.ir.graph import CPU, TO_CPU, Graph
+from adrenoc.ir.half import HALF_MAX
+from adrenoc.ir.layout import TEXTURE, OperandSpec
 from adrenoc.ir.program import Program
 from adrenoc.kernels.codegen.build import build_kernel
 from adrenoc.native.opencl import build_cached
 from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.target.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What is stored in half: computed tensors and constants of the planning graph."""
+
+    tensors: frozenset[str]
+    constants: frozenset[str]
+
+    @property
+    def count(self) -> int:
+        """How many tensors and constants are stored in half."""
+        return len(self.tensors) + len(self.constants)
+
+    def together(self, other: Stored) -> Stored:
+        """What is stored in half in one of the two."""
+        return Stored(
+            tensors=self.tensors | other.tensors, constants=self.constants | other.constants
+        )
+
+
+NOTHING = Stored(tensors=frozenset(), constants=frozenset())
+
+
+def stored_in_half(program: Program) -> Stored:
+    """The tensors and constants that a program holds in half precision."""
+    graph = program.graph
+    written = {graph.owner(name) for step in program.steps for name in step.writes}
+    tensors = {
+        name
+        for name, tensor in graph.tensors.items()
+        if tensor.value is None
+        and graph.owner(name) in written
+        and graph.placements[graph.owner(name)].dtype == _HALF
+    }
+    # Weights for local memory lie in pairs, as words; then the name alone tells.
+    constants = {
+        _constant_of(graph, name)
+        for name, param in program.params.items()
+        if str(param.value.dtype) == _HALF or name.endswith(_HALF)
+    }
+    return Stored(tensors=frozenset(tensors), constants=frozenset(constants))
+
+
+def round_to(value: np.ndarray, dtype: str) -> np.ndarray:
+    """The numbers that remain of these in a dtype; beyond its range infinity."""
+    with np.errstate(over="ignore"):
+        return value.astype(dtype).astype(value.dtype)
+
+
+def round_within(value: np.ndarray, dtype: str) -> np.ndarray:
+    """As stored, but within the range: overflow is the fault of who made it."""
+    if dtype == "float16":
+        value = np.clip(value, -HALF_MAX, HALF_MAX)
+    return round_to(value, dtype)
+
+
+def _constant_of(graph: Graph, param: str) -> str:
+    """The constant that a param was packed from: its name begins with the constant's."""
+    name = param
+    while name not in graph.tensors and "_" in name:
+        name = name.rpartition("_")[0]
+    return name
+
 
 Arrays = Mapping[str, np.ndarray]
 _KERNEL, _HALF = "kernel", "float16"
@@ -116,7 +181,7 @@ class ProgramRun:
         wanted = set(rounded)
         chosen = {}
         for name, exact in self._exact.items():
-            if constant_of(self._program.graph, name) not in wanted or exact.dtype != "float32":
+            if _constant_of(self._program.graph, name) not in wanted or exact.dtype != "float32":
                 chosen[name] = exact
                 continue
             if name not in self._halves:

@@ -1,6 +1,8 @@
 """Judge plans by sets of inputs with what should come out of the model.
 
 The error of a plan is held against what ideal rounding gives on the same inputs.
+
+The floor under the error of a bundle: what rounding alone costs on the inputs of its run.
 """
 
 from __future__ import annotations
@@ -12,22 +14,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import tvm
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.reporter import Reporter
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.deviation import Arrays, Deviation, deviation, error_of
-from adrenoc.check.accuracy.program_run import ProgramRun
-from adrenoc.check.accuracy.result import Floor
-from adrenoc.check.accuracy.stored import NOTHING, Stored
+from adrenoc.check.accuracy.program_run import NOTHING, ProgramRun, Stored
+from adrenoc.check.accuracy.result import Arrays, Deviation, Floor, deviation, error_of
 from adrenoc.check.inputs import InputFile, Inputs, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
-from adrenoc.check.sweep import scale_inputs, tell_range
-from adrenoc.check.trial_inputs import REFUSED, draw_trials
+from adrenoc.check.trial_inputs import REFUSED, draw_trials, scale_inputs, tell_range
+from adrenoc.compile.bundle_options import options_of
+from adrenoc.device.fit import target_of
+from adrenoc.device.opencl import pick_device
 from adrenoc.importers.fixed_inputs import read_fixed_inputs
-from adrenoc.importers.signature import read_signature
+from adrenoc.importers.signature import Entry, read_signature
+from adrenoc.target.target import host_twin
 
 
 @dataclass(kw_only=True)
@@ -85,7 +90,8 @@ def take_samples(
     if not files:
         trials = draw_trials(model, bench.inputs, seed=seed)
         given, said = [*trials.sets], trials.said
-    settings = read_fixed_inputs(model, bench.entry.fixed, bench.entry.signature)
+    entry = bench.entry
+    settings = read_fixed_inputs(model, entry.fixed, entry.signature, bench.shapes)
     firsts = [past for past, _ in read_signature(model, bench.entry.signature).variables]
     said += ", from states of zeros" if firsts else ""
     given = [
@@ -96,7 +102,7 @@ def take_samples(
     try:
         for inputs in given:
             outputs = run_reference(model, inputs)
-            samples.append(sample_of(bench, model, inputs, outputs))
+            samples.append(_sample_of(bench, model, inputs, outputs))
     except InputError:
         if files or not samples:
             raise
@@ -106,7 +112,7 @@ def take_samples(
     return samples, said
 
 
-def sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
+def _sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
     """A sample from inputs and outputs by the model's names.
 
     States that the model's own runtime keeps to itself, as variables, are none of its outputs.
@@ -231,3 +237,37 @@ def floor_of(ours: Deviation, ideal: Deviation, exact: Deviation, tensors: int) 
         float32_counted=exact.counted,
         float32_rms=exact.rms,
     )
+
+
+def floor_of_bundle(
+    bundle: Bundle,
+    model: Path,
+    *,
+    inputs: Arrays,
+    outputs: Arrays,
+    expected: Arrays,
+    reporter: Reporter,
+) -> Floor:
+    """Hold the outputs of a bundle, wherever it ran, against ideal rounding on a device here.
+
+    Raises:
+        DeviceError: there is no OpenCL device here.
+        AdrenocError: the model does not compile as the bundle was.
+    """
+    number, _ = pick_device("")
+    options = replace(options_of(bundle), tuning_log=None)
+    shapes = {spec.name: inputs[spec.name].shape for spec in bundle.manifest.inputs}
+    wanted = tuple((name, shapes[name]) for name, _ in options.shapes)
+    bench = Bench(
+        model,
+        target=host_twin(target_of(bundle)),
+        shapes=wanted,
+        device=tvm.runtime.device("opencl", number),
+        reporter=reporter,
+        chosen=replace(options, shapes=wanted),
+        entry=Entry(fixed=options.fixed, signature=options.signature),
+    )
+    sample = _sample_of(bench, model, inputs, expected)
+    seen = {tensor: outputs[name] for tensor, name in sample.names.items()}
+    stored = bench.find_halves(options.preset, options.float32_tensors)
+    return Judge(bench, [sample]).measure_floor(deviation([seen], [sample.expected]), stored)

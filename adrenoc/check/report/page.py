@@ -17,7 +17,7 @@ from pathlib import Path
 
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.text.html_page import read_style
-from adrenoc.base.text.printable import printable, printable_json
+from adrenoc.base.text.spelling import printable, printable_json
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.check.verdict import Verdict
 

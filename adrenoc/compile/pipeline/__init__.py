@@ -1,9 +1,15 @@
 """A compilation as one table of stages (`stages.py`), from a model file to kernels."""
 
 from adrenoc.compile.pipeline.run import run_stages
-from adrenoc.compile.pipeline.stage import Stage, check_order
+from adrenoc.compile.pipeline.stage import (
+    Stage,
+    State,
+    check_order,
+    imported_of,
+    program_of,
+    storage_of,
+)
 from adrenoc.compile.pipeline.stages import STAGES, stage_names
-from adrenoc.compile.pipeline.state import State, imported_of, program_of, storage_of
 
 __all__ = [
     "STAGES",

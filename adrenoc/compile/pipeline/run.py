@@ -12,17 +12,15 @@ from pathlib import Path
 
 from adrenoc.base.errors import DefectError, OptionError
 from adrenoc.base.files.outputs import output_error, write_atomically
-from adrenoc.base.host.out_of_memory import memory_errors
+from adrenoc.base.host.memory import memory_errors
 from adrenoc.base.host.time_trace import section
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.bundle.manifest import StageTime
-from adrenoc.compile.pipeline.stage import Phase, check_order
+from adrenoc.compile.pipeline.stage import Phase, State, check_order, graph_of, program_of
 from adrenoc.compile.pipeline.stages import STAGES, stage_names
-from adrenoc.compile.pipeline.state import State, graph_of, program_of
 from adrenoc.importers.relax.values import static_shape
-from adrenoc.ir.graph import Graph
-from adrenoc.ir.node_kinds import CONCAT, NO_KERNEL
+from adrenoc.ir.graph import CONCAT, NO_KERNEL, Graph
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.passes.verify.check_graph import check_graph
 

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from adrenoc.compile.pipeline.dumps import (
+from adrenoc.compile.pipeline.stage import (
+    Phase,
+    Stage,
+    State,
     count_kernels,
     count_nodes,
     count_precisions,
@@ -20,10 +23,11 @@ from adrenoc.compile.pipeline.dumps import (
     dump_precisions,
     dump_program,
     dump_storage,
+    graph_of,
     peak,
+    program_of,
+    regions_of,
 )
-from adrenoc.compile.pipeline.stage import Phase, Stage
-from adrenoc.compile.pipeline.state import State, graph_of, program_of, regions_of
 from adrenoc.compile.pipeline.steps import (
     build_step,
     emit_relax_step,
@@ -36,41 +40,33 @@ from adrenoc.compile.pipeline.steps import (
     run_on_graph,
     run_on_module,
     split_winograd_step,
+    verify_step,
 )
-from adrenoc.compile.pipeline.verify import verify_step
-from adrenoc.passes.fuse.fuse_around_concats import fuse_around_concats
 from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
-from adrenoc.passes.fuse.fuse_norms import fuse_norms
-from adrenoc.passes.fuse.fuse_parts import fuse_parts
-from adrenoc.passes.fuse.fuse_products import fuse_products
+from adrenoc.passes.fuse.fuse_maps import fuse_around_concats
+from adrenoc.passes.fuse.fuse_products import fuse_norms, fuse_products, round_tokens
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
-from adrenoc.passes.fuse.fuse_steps import fuse_steps
-from adrenoc.passes.fuse.read_flattened import read_flattened
-from adrenoc.passes.fuse.read_images import read_images
-from adrenoc.passes.fuse.round_tokens import round_tokens
-from adrenoc.passes.place.assign_layouts import assign_layouts
-from adrenoc.passes.place.assign_memory import assign_memory
-from adrenoc.passes.place.bridge_devices import bridge_devices, bridge_regions
-from adrenoc.passes.place.elide_copies import elide_copies
-from adrenoc.passes.place.explain_moves import explain_moves
+from adrenoc.passes.fuse.fuse_steps import fuse_parts, fuse_steps
+from adrenoc.passes.fuse.read_images import read_flattened, read_images
+from adrenoc.passes.place.assign_places import assign_layouts, assign_memory
+from adrenoc.passes.place.copies import bridge_devices, bridge_regions, elide_copies
 from adrenoc.passes.place.join_blocks import join_blocks
-from adrenoc.passes.place.keep_states import keep_states
+from adrenoc.passes.place.outputs import keep_states, store_outputs
 from adrenoc.passes.place.place_stores import place_stores
-from adrenoc.passes.place.store_outputs import store_outputs
+from adrenoc.passes.place.texel_moves import explain_moves
 from adrenoc.passes.precision.keep_float32 import keep_float32
 from adrenoc.passes.precision.keep_integers import keep_integers
-from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision
-from adrenoc.passes.precision.widen_sums import widen_sums
-from adrenoc.passes.read.forbid_steps import forbid_buffers, forbid_cpu
-from adrenoc.passes.read.inline_scalars import inline_scalars
-from adrenoc.passes.rewrites.fold_pads import fold_pads
+from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision, widen_sums
+from adrenoc.passes.read.avoided import forbid_buffers, forbid_cpu
+from adrenoc.passes.read.read_graph import inline_scalars
+from adrenoc.passes.rewrites.fold_scale import fold_pads
 from adrenoc.passes.rewrites.order_channels import order_channels
 from adrenoc.passes.rewrites.simplify import simplify
 from adrenoc.passes.verify.check_graph import check_graph
-from adrenoc.passes.verify.check_launches import check_kernels
+from adrenoc.passes.verify.check_program import check_kernels
 
 
 def graph_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:

@@ -1,4 +1,19 @@
-"""The stages' deeds: each maps a state to the next one."""
+"""The stages' deeds: each maps a state to the next one.
+
+The last stage of every compilation: nothing is written that breaks a rule.
+
+One function, whatever the target, the preset and the options: what a software device would refuse,
+a phone might compute wrongly and say nothing.  The checks follow the program from the planning
+graph to the text of its kernels, and each looks at what the stage before it made, not at what it
+meant:
+
+    graph      every tensor made once, before it is read; no image read by what writes it
+    launches   each gives its kernel what the node reads and writes, of the declared shapes
+    storage    what a launch reads is still in its slot, and fits there; images within limits
+    module     the virtual machine launches these steps in this memory
+    sources    the kernels' texts read and write the images that they are given for it, the
+               numbers that the runtime gives them are such as it reads, and all of it is OpenCL C
+"""
 
 from __future__ import annotations
 
@@ -9,11 +24,10 @@ from typing import Any
 from adrenoc.base.decision import Decision, DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.clml.codegen import attach_regions
-from adrenoc.clml.partition import partition
+from adrenoc.clml.partition import partition, reckoning
 from adrenoc.clml.patterns import load_table
-from adrenoc.clml.region_cost import reckoning
-from adrenoc.compile.pipeline.state import (
+from adrenoc.clml.region import attach_regions
+from adrenoc.compile.pipeline.stage import (
     State,
     graph_of,
     imported_of,
@@ -26,18 +40,31 @@ from adrenoc.importers.imported import Imported
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.program import Program
 from adrenoc.ir.tuning_log import Tuning, choose_trials, find_log, read_log, tuning_of
-from adrenoc.kernels.codegen.build import build_executable
+from adrenoc.kernels.codegen.build import build_executable, kernel_sources, module_texts
+from adrenoc.kernels.codegen.opencl_sharing import read_programs
 from adrenoc.passes.context import Context, Pass
 from adrenoc.passes.fuse.split_winograd import split_winograd
 from adrenoc.passes.lower.emit_relax import RegionCode, emit_relax
-from adrenoc.passes.lower.fit_memory import MIB, fit_memory
+from adrenoc.passes.lower.fit_memory import MIB, check_pieces, fit_memory
 from adrenoc.passes.lower.lower import lower
-from adrenoc.passes.lower.piece_limit import check_pieces
-from adrenoc.passes.lower.plan_memory import Storage, plan_memory
-from adrenoc.passes.lower.pool_textures import layer_grids
-from adrenoc.passes.place.expose_layers import expose_layers
+from adrenoc.passes.lower.plan_memory import Storage, layer_grids, plan_memory
+from adrenoc.passes.place.outputs import expose_layers
 from adrenoc.passes.read.avoided import avoid_decisions, avoided_operators
 from adrenoc.passes.read.read_graph import read_graph
+from adrenoc.passes.verify.check_graph import check_graph
+from adrenoc.passes.verify.check_program import (
+    check_kernels,
+    check_launches,
+    check_module,
+    check_storage,
+)
+from adrenoc.passes.verify.check_sources import (
+    check_constants,
+    check_sources,
+    find_front_end,
+    parse_opencl,
+)
+from adrenoc.target.gpu import Limits
 
 
 def import_step(state: State) -> State:
@@ -50,6 +77,7 @@ def import_step(state: State) -> State:
         recurrent=options.recurrent,
         fixed=options.fixed,
         signature=options.signature,
+        digested=not state.sizes_only,
     )
     if state.sha256 not in ("", imported.model_sha256):
         raise ModelFormatError(
@@ -78,7 +106,7 @@ def run_on_graph(
 ) -> Callable[[State], State]:
     """Return the step of passes on the model's graph, and on those of its regions of CLML.
 
-    `makes` are the words by which a target avoids what they make (`adrenoc/target/avoid.py`).
+    `makes` are the words by which a target avoids what they make (`adrenoc/target/gpu.py`).
     """
 
     def run(state: State) -> State:
@@ -185,6 +213,7 @@ def lower_step(state: State) -> State:
         state.log,
         state.region_graphs,
         tuning=_tuning(state),
+        sizes_only=state.sizes_only,
     )
     return replace(state, program=program)
 
@@ -258,3 +287,43 @@ def build_step(state: State) -> State:
     grids = layer_grids(program_of(state), storage_of(state).places)
     built = build_executable(module, state.target, state.log, layer_grids=grids)
     return replace(state, executable=built)
+
+
+def verify_step(state: State) -> State:
+    """Check all of the finished program; the state is what it was.
+
+    Raises:
+        DefectError: naming what breaks which rule.
+    """
+    program, storage = program_of(state), {"": storage_of(state), **state.region_storage}
+    check_plan(program, storage, state.target.limits)
+    check_module(state.module, program, storage)
+    grids = layer_grids(program, storage_of(state).places)
+    check_sources(program, kernel_sources(state.executable), grids)
+    texts = module_texts(state.executable.mod)
+    check_constants(texts)
+    _parse_texts(texts, state.log)
+    return state
+
+
+def _parse_texts(texts: list[str], log: DecisionLog) -> None:
+    front_end = find_front_end()
+    if front_end is None:
+        why = "the package ziglang, whose clang does, is not installed (the extra link)"
+        log.add("texts of kernels", "not parsed", why)
+        return
+    for text in texts:
+        parse_opencl(front_end, read_programs(text))
+
+
+def check_plan(program: Program, storage: dict[str, Storage], limits: Limits) -> None:
+    """The checks of what can be known before any code is made; `storage` is by region.
+
+    Raises:
+        DefectError: naming what breaks which rule.
+    """
+    check_kernels(program, limits)
+    for symbol, part in (("", program), *program.regions.items()):
+        check_graph(part.graph, limits)
+        check_launches(part, limits)
+        check_storage(part, storage[symbol], limits)

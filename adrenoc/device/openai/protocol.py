@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from adrenoc.bundle.sampling import RANGES
-from adrenoc.device.constraint import Grammar
 from adrenoc.device.conversation import Reply, Toolbox
 from adrenoc.device.generate import Wish
+from adrenoc.device.tokenizer import Grammar
 
 MOST_STOPS = 16
 _ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -23,10 +25,41 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from adrenoc.base.errors import AdrenocError, InputError
+from adrenoc.base.errors import AdrenocError, InputError, OptionError
 from adrenoc.device.conversation import Conversation, Reply
 from adrenoc.device.generate import Wish
 from adrenoc.device.openai.protocol import Answers, Asked, RequestError, read_request
+
+_KEEP_ALIVE_S = 30
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, bound before the model is loaded.
+
+    Raises:
+        OptionError: the address is not this machine's, or taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    there = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        there.bind((host, port))
+    except OSError as error:
+        there.close()
+        raise OptionError(
+            f"{host}:{port} cannot be listened on: {error.strerror or error}",
+            hint="--port 0 takes any free port",
+        ) from error
+    return there
+
+
+def listen(app: Any, there: socket.socket) -> None:
+    """Serve an application until a signal ends the process."""
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=_KEEP_ALIVE_S
+    )
+    uvicorn.Server(config).run(sockets=[there])
+
 
 MOST_BODY_BYTES = 4 << 20
 MOST_WAITING = 16

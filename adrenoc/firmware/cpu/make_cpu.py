@@ -1,17 +1,43 @@
-"""A model file becomes a folder of C for an application processor."""
+"""A model file becomes a folder of C for an application processor.
+
+Runs a folder for an application processor: here, or under QEMU with its instructions counted.
+
+Counts are instructions of all threads, not cycles.
+
+Instructions of each layer before anything is written: the program runs under QEMU once.
+"""
 
 from __future__ import annotations
 
 import json
+import platform
+import shutil
+import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from adrenoc.base.errors import CheckFailedError, DependencyError, DeviceError, ToolError
 from adrenoc.base.files.outputs import check_folder_can_be_replaced, write_folder_atomically
 from adrenoc.base.files.owned_folder import write_list
-from adrenoc.firmware.cpu.print_cpu import print_cpu_model
-from adrenoc.firmware.mcu.core import Core
-from adrenoc.firmware.mcu.folder import FIRMWARE_FOLDER, MODEL_FILE, Firmware, firmware_to_json
+from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.host.proc import run_tool
+from adrenoc.firmware.cpu.print_cpu import ENVIRONMENT_FILE, WEIGHTS_FILE, print_cpu_model
+from adrenoc.firmware.mcu.budget import Counts
+from adrenoc.firmware.mcu.core import Core, load_core
+from adrenoc.firmware.mcu.emulator import Emulated, run_to_end
+from adrenoc.firmware.mcu.folder import (
+    FIRMWARE_FOLDER,
+    MODEL_FILE,
+    Firmware,
+    firmware_to_json,
+    read_files,
+)
 from adrenoc.firmware.mcu.make import MadeFirmware, plan_firmware
+from adrenoc.firmware.mcu.print_c import NOT_FUSED
 from adrenoc.firmware.mcu.program import Program
 
 C_FOLDER = Path(__file__).parent / "c"
@@ -66,3 +92,169 @@ set_property(SOURCE model.c APPEND PROPERTY OBJECT_DEPENDS
     ${CMAKE_CURRENT_SOURCE_DIR}/model.weights)
 target_link_libraries(model PUBLIC Threads::Threads)
 """
+
+
+INSTALL = "apt-get install g++-aarch64-linux-gnu qemu-user"
+ALL_FEATURES = 0xFFFF
+_ARM_COMPILER = "aarch64-linux-gnu-gcc"
+_COUNTING, _PLAIN = "qemu-aarch64", "qemu-aarch64-static"
+_CPU = "max"
+_FILES = ("model.h", ENVIRONMENT_FILE, "model.c", "threads.h", "threads.c", WEIGHTS_FILE)
+_OVERRUN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """How a folder is built and run: what begins the command of its program, if anything."""
+
+    compiler: str
+    flags: tuple[str, ...]
+    emulator: tuple[str, ...]
+    counts: bool
+
+
+def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> Machine:
+    """Return how to run what was made for a core on this computer.
+
+    Raises:
+        DependencyError: a tool is missing.
+    """
+    here = platform.machine() in ("aarch64", "arm64")
+    if core.name != "cpu:arm64" or here:
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None:
+            raise DependencyError(
+                f"no C compiler, which runs a model for {core.name} here",
+                hint="apt-get install gcc",
+            )
+        return Machine(compiler=compiler, flags=(), emulator=(), counts=False)
+    compiler = shutil.which(_ARM_COMPILER)
+    emulator = shutil.which(_COUNTING) or shutil.which(_PLAIN)
+    missing = [n for n, at in ((_ARM_COMPILER, compiler), (_COUNTING, emulator)) if at is None]
+    if compiler is None or emulator is None:
+        raise DependencyError(
+            f"{' and '.join(missing)}, which run a model for {core.name} on this computer, "
+            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            hint=INSTALL,
+        )
+    return Machine(
+        compiler=compiler,
+        flags=("-static",),
+        emulator=(emulator, "-cpu", emulated_cpu),
+        counts=Path(emulator).name == _COUNTING and shutil.which("cc") is not None,
+    )
+
+
+def run_cpu_folder(
+    folder: Path,
+    firmware: Firmware,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    threads: int = 1,
+    features: int = ALL_FEATURES,
+    machine: Machine | None = None,
+    timeout_s: float = 600.0,
+) -> Emulated:
+    """Build the folder's model and run it once; `features` masks what the core has.
+
+    Raises:
+        BundleError: the folder's code was changed.
+        DependencyError: a tool is missing.
+        ToolError: the model does not compile.
+        DeviceError: it faulted or did not end.
+    """
+    code = read_files(folder, _FILES)  # whose fault is no matter of tools
+    machine = machine or machine_for(load_core(firmware.device))
+    with TemporaryFolder("firmware") as work:
+        for name, content in code.items():
+            (work / name).write_bytes(content)
+        program = _build(work, machine)
+        arguments = [str(threads), str(features)]
+        for number, spec in enumerate(firmware.inputs):
+            (work / f"in{number}").write_bytes(inputs[spec.name].astype(np.int8).tobytes())
+            arguments.append(f"in{number}")
+        arguments += [f"out{number}" for number in range(len(firmware.outputs))]
+        _execute(work, program, arguments, machine, timeout_s)
+        outputs = {
+            spec.name: np.fromfile(work / f"out{number}", np.int8).reshape(spec.shape)
+            for number, spec in enumerate(firmware.outputs)
+        }
+        marks = (work / "counts").read_text().split() if machine.counts else []
+    totals = np.diff([int(text) for text in marks]).tolist()
+    return Emulated(
+        outputs=outputs,
+        layer_instructions=tuple(totals[: len(firmware.layers)]),
+        code_bytes=firmware.constant_bytes,
+    )
+
+
+def _build(work: Path, machine: Machine) -> Path:
+    made = work / "runner"
+    sources = [str(work / "model.c"), str(work / "threads.c"), str(C_FOLDER / "runner.c")]
+    hook = work / "hook.h"
+    hook.write_text("void model_layer_done(int number);\n", encoding="utf-8")
+    options = [
+        *("-std=gnu11", "-O2", NOT_FUSED, f"-I{work}", "-include", str(hook), *machine.flags),
+        "-DMODEL_LAYER_DONE(number)=model_layer_done(number)",
+        f'-DMODEL_WEIGHTS="{work / WEIGHTS_FILE}"',
+    ]
+    command = [machine.compiler, *options, *sources, "-o", str(made), "-pthread"]
+    run_tool(command, deed="compile the model")
+    return made
+
+
+def _execute(
+    work: Path, program: Path, arguments: list[str], machine: Machine, timeout_s: float
+) -> None:
+    plugin = _counter(work, program) if machine.counts else []
+    command = [*machine.emulator, *plugin, str(program), *arguments]
+    done = run_to_end(command, timeout_s, where="", hint="a smaller model", folder=work)
+    if done.returncode == _OVERRUN:
+        raise CheckFailedError(
+            "the model wrote beyond its arena: a defect of adrenoc, not of the model",
+            hint="report this with the model and the command",
+        )
+    if done.returncode != 0:
+        raise DeviceError(
+            f"the model's program ended with {done.returncode}: {done.stderr.strip()[-300:]}",
+            hint=f"{machine.compiler} --version",
+        )
+
+
+def _counter(work: Path, program: Path) -> list[str]:
+    """Options of QEMU that count, from mark to mark."""
+    plugin = work / "counter.so"
+    source = str(C_FOLDER / "counter.c")
+    run_tool(
+        ["cc", "-O2", "-shared", "-fPIC", source, "-o", str(plugin)],
+        deed="compile what counts instructions",
+    )
+    symbols = run_tool(["aarch64-linux-gnu-nm", str(program)], deed="find the mark")
+    mark = next(line.split()[0] for line in symbols.splitlines() if "T model_layer_done" in line)
+    return ["-plugin", f"{plugin},mark=0x{mark},out={work / 'counts'}"]
+
+
+_LONGEST_S = 300.0
+
+
+def count_on_cpu(program: Program, firmware: Firmware) -> Counts:
+    """Run a program on drawn inputs with one thread, where QEMU is installed."""
+    try:
+        machine = machine_for(program.core)
+    except DependencyError as error:
+        return Counts(reason=f"{error}: {INSTALL}")
+    if not machine.counts:
+        return Counts(reason=f"only QEMU's user mode counts, for cpu:arm64: {INSTALL}")
+    random = np.random.default_rng(0)
+    inputs = {
+        spec.name: random.integers(-128, 128, spec.shape).astype(np.int8)
+        for spec in firmware.inputs
+    }
+    with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
+        folder = Path(place) / "model"
+        write_cpu_folder(program, firmware, folder)
+        try:
+            found = run_cpu_folder(folder, firmware, inputs, machine=machine, timeout_s=_LONGEST_S)
+        except (DeviceError, ToolError) as error:
+            return Counts(reason=f"QEMU does not run it: {error}")
+    return Counts(layers=found.layer_instructions)

@@ -15,7 +15,7 @@ import numpy as np
 
 from adrenoc.firmware.mcu.operators import Convolution
 from adrenoc.firmware.mcu.program import Program
-from adrenoc.ir.places import Digits, find_axis_digits, forms_of, pack_indices, read_places
+from adrenoc.ir.layout import Digits, find_axis_digits, forms_of, pack_indices, read_places
 from adrenoc.ir.program import Packing
 
 _BORROWS = "neon_layer"

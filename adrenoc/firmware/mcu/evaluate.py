@@ -19,6 +19,7 @@ from adrenoc.firmware.mcu.fixed_point import (
     INT8,
     INT16,
     doubling_high_product,
+    requantise,
     scale,
     shifted_right,
 )
@@ -48,7 +49,6 @@ from adrenoc.firmware.mcu.operators import (
     WordSoftmax,
     WordSum,
 )
-from adrenoc.firmware.mcu.requantise import requantise
 
 SUM_BITS = 15
 """The bits by which the operands of a sum are enlarged before they are scaled."""

@@ -3,19 +3,40 @@
 A real factor is a multiplier of 31 bits and a shift.  A product is rounded twice: half up where
 its upper half is taken, half away from zero where that is shifted right.
 
+From sums to numbers of a tensor: the rule itself, its steps, and products of equal steps.
+
+The rule is a staircase that never falls, so it is known by its thresholds: the least sum that
+gives each output.  Any arithmetic with the same thresholds, over all sums that can occur, is the
+same rule.  That is how one multiplication replaces two roundings without changing a bit.
+
+One multiplication in place of two roundings: constants that give the same bits, proven.
+
+What is computed is (((sum + nudge) * multiplier + offset * 2^32 + 2^31) >> 32) >> shift, which the
+DSP extension has in two instructions.  The rule's staircase bounds the constant part of that; a
+nudge of the bias moves it between the steps of `offset`.  The proof ranges over the sums that the
+filter can come to.
+
+One multiplication in 64 bits in place of a rule in floats, with the same steps.
+
+A sum of two quantised tensors as a x + b y + c, shifted: proven on all pairs of numbers.
+
 Source: TFLite 8-bit quantization specification; the numbers of LiteRT's reference kernels.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.base.errors import CompileError
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Requantise, Sum
 
 INT8 = (-128, 127)
 INT16 = (-(1 << 15), (1 << 15) - 1)
+INT32 = (-(1 << 31), (1 << 31) - 1)
 _ONE = 1 << 31
 
 
@@ -60,7 +81,7 @@ def _wrap(value: np.ndarray) -> np.ndarray:
     return value.astype(np.int32).astype(np.int64)
 
 
-def scale_by_fifteen_bits(
+def _scale_by_fifteen_bits(
     sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray
 ) -> np.ndarray:
     """Sums of 64 bits times a factor, of which 15 bits count; halves go up."""
@@ -103,3 +124,286 @@ def activation_range(
     low = low if least is None else max(low, quantum(least))
     high = high if most is None else min(high, quantum(most))
     return low, high
+
+
+_NOWHERE = 1 << 61
+_TILT = 4
+_MOST_TILT = 100
+
+
+def requantise(sums: np.ndarray, rule: Requantise) -> np.ndarray:
+    """Sums with channels last as numbers of a tensor."""
+    if not rule.wide:
+        sums = sums.astype(np.int32).astype(np.int64)  # they go around, as in the kernels
+    if rule.reals.dtype == np.float32:
+        out = np.rint(sums.astype(np.float32) * rule.reals)
+        out = np.clip(out, *INT32).astype(np.int64)
+    elif rule.reals.size:
+        real = sums.astype(np.float64) * rule.reals
+        whole = np.trunc(real)
+        out = whole + np.sign(real) * (np.abs(real - whole) >= 0.5)
+        out = np.clip(out, *INT32).astype(np.int64)
+    elif rule.wide:
+        out = _scale_by_fifteen_bits(sums, rule.multipliers, rule.shifts)
+    else:
+        out = scale(sums, rule.multipliers, rule.shifts)
+    return np.clip(out + rule.zero, rule.low, rule.high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Staircase:
+    """The rule of each channel, over the sums that can occur there.
+
+    `thresholds[c, k]` is the least sum from `least[c]` on that gives `low + 1 + k` or more in
+    channel c, and `most[c] + 1` where none does.
+    """
+
+    thresholds: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+    low: int
+
+
+def staircase(rule: Requantise, least: np.ndarray, most: np.ndarray) -> Staircase:
+    """Return the thresholds of a rule, by bisection, for sums from `least` to `most` of each
+    channel."""
+    steps = np.arange(rule.low + 1, rule.high + 1)
+    bottom = np.tile(least.astype(np.int64), (len(steps), 1))
+    top = np.tile(most.astype(np.int64) + 1, (len(steps), 1))
+    while (bottom < top).any():
+        middle = (bottom + top) >> 1
+        reached = requantise(middle, rule) >= steps[:, None]
+        going = bottom < top
+        top = np.where(going & reached, middle, top)
+        bottom = np.where(going & ~reached, middle + 1, bottom)
+    return Staircase(thresholds=bottom.T, least=least, most=most, low=rule.low)
+
+
+def _fitted_slopes(
+    stairs: Staircase, multipliers: np.ndarray, shift: np.ndarray | int
+) -> np.ndarray:
+    """Return the multipliers, moved a little where no offset fits: float32 rounds halves
+    unevenly."""
+    found = multipliers.astype(np.int64).copy()
+    for reach in range(1, _MOST_TILT + 1):
+        first, below = _offsets_for(stairs, found, shift)
+        misfit = first >= below
+        if not misfit.any():
+            break
+        # 1, -1, 2, -2 ... units from the nearest multiplier.
+        step = (reach + 1) // 2 * (1 if reach % 2 else -1)
+        found = np.where(misfit, np.maximum(multipliers + step * _TILT, 0), found)
+    return found
+
+
+def _offsets_for(
+    stairs: Staircase, multipliers: np.ndarray, shift: np.ndarray | int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets r, from the first to below the second, with which products take equal
+    steps.
+
+    The product is (sum * multiplier + r) >> shift of each channel, then clamped.  Nothing fits a
+    channel where the first is not below the second.  `shift` is at most 54.
+    """
+    count = stairs.thresholds.shape[1]
+    steps = np.arange(stairs.low + 1, stairs.low + 1 + count, dtype=np.int64)[None, :]
+    edges = steps << np.asarray(shift, np.int64).reshape(-1, 1)
+    factors = multipliers.astype(np.int64)[:, None]
+    met = stairs.thresholds <= stairs.most[:, None]
+    missed = stairs.thresholds > stairs.least[:, None]
+    from_ = np.where(met, edges - factors * stairs.thresholds, -_NOWHERE)
+    below = np.where(missed, edges - factors * (stairs.thresholds - 1), _NOWHERE)
+    return from_.max(1, initial=-_NOWHERE), below.min(1, initial=_NOWHERE)
+
+
+_HIGH = 32
+_MOST_UPPER_SHIFT = 20
+_WINDOW = 1 << 40
+"""Of an interval of offsets that is open on one side, or on both, so much is looked at."""
+_LEAST_FACTOR = 2.0**-60
+_NUDGES = (1 << 9, 1 << 13, 1 << 16)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HighProduct:
+    """Constants for each channel; `nudges` are to be added to the bias."""
+
+    multipliers: np.ndarray
+    offsets: np.ndarray
+    nudges: np.ndarray
+    shifts: np.ndarray
+
+
+def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighProduct:
+    """Return the constants for a filter's rule, with one shift for all channels or its own for
+    each.
+
+    Raises:
+        RefusedError: there are none, with the reason.
+    """
+    rule = operator.requantise
+    least, most = sum_range(operator)
+    factors = np.maximum(_factors_of(rule), _LEAST_FACTOR)
+    shifts = np.minimum(_MOST_UPPER_SHIFT, -1 - np.frexp(factors)[1]).astype(np.int64)
+    shifts = shifts - (np.round(np.ldexp(factors, _HIGH + shifts)) >= 1 << 31)
+    if one_shift:
+        shifts = np.full_like(shifts, shifts.min(initial=_MOST_UPPER_SHIFT))
+    if (shifts < 1).any():
+        raise RefusedError(f"a factor of {factors.max():.3g} leaves no bits to shift")
+    multipliers = np.round(np.ldexp(_factors_of(rule), _HIGH + shifts)).astype(np.int64)
+    stairs = staircase(rule, least, most)
+    multipliers = _fitted_slopes(stairs, multipliers, _HIGH + shifts)
+    from_, below = _offsets_for(stairs, multipliers, _HIGH + shifts)
+    from_ = np.where(below - from_ > 1 << 61, 0, np.maximum(from_, below - _WINDOW))
+    below = np.minimum(below, from_ + _WINDOW)
+    if (from_ >= below).any():
+        raise RefusedError("no single product takes the same steps in each channel")
+    nudges, offsets = _nudge(multipliers, from_, below)
+    largest = np.maximum(np.abs(least + nudges), np.abs(most + nudges))
+    high = (largest * multipliers >> _HIGH) + np.abs(offsets) + 1
+    if (high >= 1 << 31).any() or (largest >= 1 << 31).any():
+        raise RefusedError("sums that leave 32 bits")
+    return HighProduct(multipliers=multipliers, offsets=offsets, nudges=nudges, shifts=shifts)
+
+
+def _factors_of(rule: Requantise) -> np.ndarray:
+    """Return the real factors that a rule rounds in its way."""
+    if rule.reals.size:
+        return rule.reals.astype(np.float64)
+    return np.ldexp(rule.multipliers.astype(np.float64), (rule.shifts - 31).astype(np.int32))
+
+
+def _nudge(
+    multipliers: np.ndarray, from_: np.ndarray, below: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest nudge of each channel with which a whole offset meets its interval."""
+    nudges = np.zeros_like(multipliers)
+    offsets = np.zeros_like(multipliers)
+    open_ = np.ones(len(multipliers), bool)
+    for reach in _NUDGES:
+        tried = np.arange(1, 2 * reach + 2) // 2 * np.where(np.arange(2 * reach + 1) % 2, -1, 1)
+        for channel in np.nonzero(open_)[0]:
+            moved = multipliers[channel] * tried + (1 << 31)
+            offset = -((moved - from_[channel]) >> _HIGH)
+            fits = (offset << _HIGH) + moved < below[channel]
+            fits &= (offset << _HIGH) + moved >= from_[channel]
+            if fits.any():
+                first = int(fits.argmax())
+                nudges[channel], offsets[channel] = tried[first], offset[first]
+                open_[channel] = False
+    if open_.any():
+        raise RefusedError("no nudge of the bias meets the steps of each channel")
+    return nudges, offsets
+
+
+def sum_range(operator: Convolution | Depthwise) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the greatest sum of each channel, with its bias, borders included.
+
+    Raises:
+        CompileError: a sum may overflow 32 bits.
+    """
+    if isinstance(operator, Depthwise):
+        weights = operator.weights.reshape(-1, operator.weights.shape[-1]).T.astype(np.int64)
+    else:
+        weights = operator.weights.reshape(operator.weights.shape[0], -1).astype(np.int64)
+    # A tap outside of the image adds nothing: as if it read the zero point, which is in range.
+    low, high = -128 - operator.zero_in, 127 - operator.zero_in
+    up, down = np.maximum(weights, 0).sum(1), np.minimum(weights, 0).sum(1)
+    least = up * low + down * high + operator.bias
+    most = up * high + down * low + operator.bias
+    if max(-int(least.min()), int(most.max())) > INT32[1]:
+        raise CompileError(
+            "a layer's sums may grow beyond 32 bits, as no converter writes them",
+            hint="convert the model again",
+        )
+    return least, most
+
+
+_BITS = 31
+_MOST_SHIFT = 54
+
+
+def one_product(
+    rule: Requantise, least: np.ndarray, most: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Multipliers, shifts and offsets of 64 bits that give a rule, for sums from least to most.
+
+    Raises:
+        RefusedError: no product in 64 bits takes the same steps.
+    """
+    reals = rule.reals.astype(np.float64)
+    _, exponents = np.frexp(reals)
+    shifts = np.clip(_BITS - exponents, 1, _MOST_SHIFT).astype(np.int64)
+    multipliers = np.round(np.ldexp(reals, shifts)).astype(np.int64)
+    stairs = staircase(rule, least, most)
+    multipliers = _fitted_slopes(stairs, multipliers, shifts)
+    fits = (multipliers < 1 << _BITS).all()
+    first, below = _offsets_for(stairs, multipliers, shifts)
+    if not fits or not (first < below).all():
+        raise RefusedError("factors whose rounding no product of 64 bits gives")
+    return multipliers, shifts, _middle(first, below)
+
+
+def _middle(from_: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Return a number of each interval, near its middle, and small where it is open."""
+    return np.where(
+        from_ < -(1 << 60), below - 1, np.where(below > 1 << 60, from_, (from_ + below - 1) >> 1)
+    )
+
+
+_SHIFTS = tuple(range(23, 11, -1))
+_OPEN = 1 << 40
+_FAR = 1 << 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumProduct:
+    """(first x + second y + offset) >> shift, clamped, is the sum's own rule."""
+
+    first: int
+    second: int
+    offset: int
+    shift: int
+
+
+def sum_product(operator: Sum) -> SumProduct:
+    """Return the factors of a sum.
+
+    Raises:
+        RefusedError: there are none, as where halves occur on both sides of zero.
+    """
+    out = results_of(operator)
+    scale = float(_factors_of(operator.requantise)[0])
+    # A table is a line but for rounding.
+    slopes = [float(table[-1] - table[0]) / 255.0 * scale for table in operator.tables]
+    for shift in _SHIFTS:
+        found = _fit_factors(out, slopes, shift, operator.requantise.low, operator.requantise.high)
+        if found is not None:
+            return found
+    raise RefusedError("no line gives the sum's two roundings")
+
+
+def results_of(operator: Sum) -> np.ndarray:
+    """Return what a sum is for each pair of numbers, from -128 on."""
+    if operator.wanted is not None:
+        return operator.wanted
+    first, second = (table.astype(np.int64) for table in operator.tables)
+    return requantise(first[:, None] + second[None, :], operator.requantise)
+
+
+def _fit_factors(
+    out: np.ndarray, slopes: list[float], shift: int, low: int, high: int
+) -> SumProduct | None:
+    """Return the factors for one shift, and an offset in the middle of those that fit."""
+    x = np.arange(-128, 128)
+    first, second = (round(slope * 2.0**shift) for slope in slopes)
+    sums = first * x[:, None] + second * x[None, :]
+    from_ = int(np.max((out << shift) - sums, where=out > low, initial=-_OPEN))
+    below = int(np.min((out + 1 << shift) - sums, where=out < high, initial=_OPEN))
+    if from_ >= below:
+        return None
+    from_ = max(from_, below - _FAR)
+    offset = (from_ + min(below, from_ + _FAR) - 1) // 2
+    if abs(offset) + int(np.abs(sums).max()) >= 1 << 31:
+        return None
+    return SumProduct(first=first, second=second, offset=offset, shift=shift)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from adrenoc.base.decision import Decision
+from adrenoc.firmware.mcu.fixed_point import requantise
 from adrenoc.firmware.mcu.network import Network, Tensor, sources_of
 from adrenoc.firmware.mcu.operators import (
     Convolution,
@@ -23,7 +24,6 @@ from adrenoc.firmware.mcu.operators import (
     Requantise,
     Reshape,
 )
-from adrenoc.firmware.mcu.requantise import requantise
 
 _GROUP = 4
 _MOST_SUM = (1 << 31) - 1

@@ -28,10 +28,9 @@ from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.manifest import TensorSpec, from_plain
-from adrenoc.firmware.mcu.borders import DTYPES, Border
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.evaluate import evaluate
-from adrenoc.firmware.mcu.network import WIDTHS, multiply_adds
+from adrenoc.firmware.mcu.network import DTYPES, WIDTHS, Border, multiply_adds
 from adrenoc.firmware.mcu.print_c import NOT_FUSED, print_cmake, print_model, print_self_test
 from adrenoc.firmware.mcu.program import Program
 

@@ -1,7 +1,4 @@
-"""A model file becomes a folder for firmware.
-
-What a tuning log says of a core: times of schedules, and those that failed.
-"""
+"""Make a folder for firmware of a model file, by what a tuning log says of the core's schedules."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from adrenoc.base.files.outputs import check_folder_can_be_replaced
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of, write_firmware
+from adrenoc.firmware.mcu.kernel import Measured
 from adrenoc.firmware.mcu.network import has_words
 from adrenoc.firmware.mcu.program import Program, make_program
-from adrenoc.firmware.mcu.schedule import Measured
 from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.file import read_tflite

@@ -17,16 +17,14 @@ from dataclasses import dataclass, replace
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.borders import border_decision
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.dsp.products import covers
+from adrenoc.firmware.mcu.fixed_point import sum_product
 from adrenoc.firmware.mcu.fold_constants import fold_constants
-from adrenoc.firmware.mcu.kernel import Kernel
-from adrenoc.firmware.mcu.network import Network, sources_of
+from adrenoc.firmware.mcu.kernel import Choice, Kernel, Measured, Room, digest_of, pick, usable
+from adrenoc.firmware.mcu.network import Network, border_decision, sources_of
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator, Reshape, Sum
 from adrenoc.firmware.mcu.rules import choose_kernel, schedules_of
-from adrenoc.firmware.mcu.schedule import Choice, Measured, Room, digest_of, pick, usable
-from adrenoc.firmware.mcu.sum_product import sum_product
 
 STATE = "state"
 """What the keys of blocks begin with that are kept between runs."""

@@ -9,10 +9,18 @@ from dataclasses import dataclass, replace
 from adrenoc.base.decision import Decision
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.core import Core
-from adrenoc.firmware.mcu.dsp.depthwise import depthwise_choices
-from adrenoc.firmware.mcu.dsp.paired_depthwise import paired_kernel
+from adrenoc.firmware.mcu.dsp.depthwise import depthwise_choices, paired_kernel
 from adrenoc.firmware.mcu.dsp.products import product_choices
-from adrenoc.firmware.mcu.kernel import Kernel
+from adrenoc.firmware.mcu.kernel import (
+    Choice,
+    Grounds,
+    Kernel,
+    Measured,
+    Room,
+    digest_of,
+    pick,
+    usable,
+)
 from adrenoc.firmware.mcu.mve.depthwise import vector_depthwise_choices
 from adrenoc.firmware.mcu.mve.products import vector_choices
 from adrenoc.firmware.mcu.neon.depthwise import neon_depthwise
@@ -20,9 +28,7 @@ from adrenoc.firmware.mcu.neon.products import neon_products
 from adrenoc.firmware.mcu.network import Network, has_words
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator
 from adrenoc.firmware.mcu.plain import plain_kernel
-from adrenoc.firmware.mcu.schedule import Choice, Grounds, Measured, Room, digest_of, pick, usable
-from adrenoc.firmware.mcu.words.elementwise import word_kernel
-from adrenoc.firmware.mcu.words.filters import word_filter
+from adrenoc.firmware.mcu.plain_words import word_filter, word_kernel
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

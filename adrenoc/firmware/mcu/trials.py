@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.firmware.mcu.evaluate import evaluate
-from adrenoc.firmware.mcu.kernel import Array, Kernel
+from adrenoc.firmware.mcu.kernel import Array, Choice, Kernel, digest_of, family_of, work_of
 from adrenoc.firmware.mcu.network import Network, sources_of
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise
 from adrenoc.firmware.mcu.print_c import array_text, call_text, once, snippet_text, struct_lines
 from adrenoc.firmware.mcu.program import Program, Step
 from adrenoc.firmware.mcu.rules import schedules_of
-from adrenoc.firmware.mcu.schedule import Choice, digest_of, family_of, work_of
 
 _WORTH_COUNTING = 40_000
 """Instructions that a schedule runs for at least: a tick may be some tens of them."""

@@ -17,9 +17,9 @@ import onnx
 
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.host.memory import available_bytes
+from adrenoc.importers import imported
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.infer import infer_types
-from adrenoc.importers.relax import fold as relax_fold
 
 _GROWING = frozenset(
     {"ConstantOfShape", "EyeLike", "Expand", "MelWeightMatrix", "OneHot", "Pad", "Range", "Tile"}
@@ -79,7 +79,7 @@ class ConstantBudget:
     def excess(self, graph: OnnxGraph, node: onnx.NodeProto) -> str:
         """Return why what a node of constants makes is too much for a constant; empty where it is
         not."""
-        most_grown = relax_fold.MOST_GROWN
+        most_grown = imported.MOST_GROWN
         sizes = {name: graph.constants[name].size for name in node.input if name}
         if node.op_type == "Range":
             start, limit, step = (float(graph.scalar(name)) for name in node.input)
@@ -93,11 +93,11 @@ class ConstantBudget:
         count = _count_elements(graph, node)
         if count > most_grown and count > sum(sizes.values()):
             return self._weight_excess(node, count)
-        return relax_fold.too_much(count) if count > max(self._left, _FEW) else ""
+        return imported.too_much(count) if count > max(self._left, _FEW) else ""
 
     def _weight_excess(self, node: onnx.NodeProto, count: float) -> str:
         if not any(self._is_weight(name) for name in node.output):
-            return relax_fold.too_much(count)
+            return imported.too_much(count)
         if count > self._weights:
             return (
                 f"it makes {count:.0f} elements of weights, and there is room for {self._weights} "

@@ -15,18 +15,15 @@ import numpy as np
 import onnx
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.attention import ATTENTION
 from adrenoc.importers.onnx.cached import CACHED
-from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
-from adrenoc.importers.onnx.expand import is_defined
 from adrenoc.importers.onnx.experts import EXPERTS
-from adrenoc.importers.onnx.graph import OnnxGraph
-from adrenoc.importers.onnx.linear_attention import LINEAR
+from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph
 from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
+from adrenoc.importers.onnx.prepare import is_defined
 from adrenoc.importers.onnx.recurrent_layers import RECURRENT
-from adrenoc.importers.onnx.rotary import ROTARY
 from adrenoc.importers.onnx.writer import UnknownTypeError, Writer
 
 INVERSE = "adrenoc.Inverse"
@@ -217,13 +214,10 @@ def _standard(write: Writer) -> None:
 REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
     **CACHED,
-    **DYNAMIC,
-    **EXPERTS,
-    **LINEAR,
-    **N_BITS_REWRITES,
     **QUANTISED,
+    **EXPERTS,
     **RECURRENT,
-    **ROTARY,
+    **N_BITS_REWRITES,
     "BiasGelu": _bias_gelu,
     "CDist": _distances,
     "DequantizeLinear": _standard,
@@ -263,7 +257,7 @@ def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
 
     None where there are none; `graph.refusals` then says why, if it is for how the node is used.
     """
-    ours = node.domain == DOMAIN or node.op_type in _IN_STANDARD_DOMAIN
+    ours = node.domain == MICROSOFT or node.op_type in _IN_STANDARD_DOMAIN
     rewrite = REWRITES.get(node.op_type) if ours else None
     if rewrite is None:
         return None

@@ -7,20 +7,46 @@ onnxruntime defines them so, but for sums and products: those count in quanta, a
 end does what three scales would.  What runs as integers on the GPU is decided later, for these and
 for models that are written this way from the start.
 
+Recurrent layers of bytes as layers of floats: what onnxruntime is to compute of them.
+
+Before -> after:
+    y = com.microsoft.DynamicQuantizeLSTM(x, W, R, ...)     y = LSTM(x, (W - zero) * scale, ...)
+
+onnxruntime rounds the data, and the state of each step, to bytes whose range is that of all their
+numbers.  The GPU computes all steps in one kernel and keeps both as they are, which is nearer to
+the model that was trained, and off from onnxruntime by that rounding: a check against its own
+result would tell nothing of the kernel.
+
+What onnxruntime's dynamic quantisation makes of recurrent, attention and embedding operators.
+
+Before -> after:
+    y = com.microsoft.DynamicQuantizeLSTM(x, W, R, ...)     y = LSTM(x, (W - zero) * scale, ...)
+
+onnxruntime rounds the data of each run to bytes, to multiply integers.  Where the weights are
+constants they are opened once and the data stays float, which rounds nothing.
+
 Source: onnxruntime's ContribOperators reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.attention import attend
+from adrenoc.importers.onnx.graph import MICROSOFT
 from adrenoc.importers.onnx.writer import Writer
 
 _AXES_AS_INPUT = 13
 """The first opset in which ReduceSum takes its axes as an input."""
+OPENED = "DynamicQuantizeLSTM"
+_WEIGHTS = ((1, 8, 9), (2, 10, 11))
+"""Weights and recurrence of a layer of bytes: the inputs that are their quanta, scales and zero
+points."""
 
 
 def _float(write: Writer, first: int) -> str:
@@ -195,7 +221,7 @@ def _matmul_integer_to_float(write: Writer) -> None:
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (write.input(index) for index in range(7))
     zeros = [a_zero or "", b_zero] if b_zero else [a_zero] if a_zero else []
     product = write("MatMulInteger", a, b, *zeros)
-    scale_product(write, product, (a_scale, b_scale), bias, out=write.result)
+    _scale_product(write, product, (a_scale, b_scale), bias, out=write.result)
 
 
 def _dynamic_quantize_matmul(write: Writer) -> None:
@@ -204,10 +230,10 @@ def _dynamic_quantize_matmul(write: Writer) -> None:
     write("DynamicQuantizeLinear", a, out=quanta)
     write.nodes[-1].output.extend([scale, zero])
     product = write("MatMulInteger", quanta, b, zero, *([b_zero] if b_zero else []))
-    scale_product(write, product, (scale, b_scale), bias, out=write.result)
+    _scale_product(write, product, (scale, b_scale), bias, out=write.result)
 
 
-def scale_product(
+def _scale_product(
     write: Writer, product: str, scales: tuple[str, str], bias: str, *, out: str
 ) -> None:
     """The floats `out` that a product of integers stands for, with a bias where there is one."""
@@ -218,9 +244,105 @@ def scale_product(
         write("Add", result, bias, out=out)
 
 
+def _open_weights(quanta: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None) -> np.ndarray:
+    """Return the floats [directions, columns, rows], as LSTM takes them, of constant quanta
+    [directions, rows, columns] with a scale and a zero point for a direction or for each column."""
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float32).reshape(*values.shape[:1], 1, -1)
+
+    floats = quanta.astype(np.float32)
+    if zeros is not None:
+        floats = floats - spread(zeros)
+    return np.ascontiguousarray(np.swapaxes(floats * spread(scales), 1, 2))
+
+
+def open_layers(model: onnx.ModelProto) -> None:
+    """Put layers of floats in place of those of bytes whose weights are initialisers."""
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != OPENED:
+            continue
+        floats = [_open(node, held, *places) for places in _WEIGHTS]
+        weights = [array for array in floats if array is not None]
+        if len(weights) == len(_WEIGHTS):
+            model.graph.initializer.extend(_take_floats(node, weights))
+
+
+def _take_floats(node: onnx.NodeProto, weights: list[np.ndarray]) -> Iterator[onnx.TensorProto]:
+    """Make `node` an LSTM over new constants."""
+    names = [f"{node.output[0] or node.output[-1]}/floats{place}" for place in range(len(weights))]
+    rest = list(node.input[3:8])
+    made = helper.make_node("LSTM", [node.input[0], *names, *rest], list(node.output))
+    made.attribute.extend(node.attribute)
+    node.CopyFrom(made)
+    for name, array in zip(names, weights, strict=True):
+        yield numpy_helper.from_array(array, name)
+
+
+def _open(
+    node: onnx.NodeProto, held: dict[str, onnx.TensorProto], values: int, scales: int, zeros: int
+) -> np.ndarray | None:
+    named = [node.input[i] if i < len(node.input) else "" for i in (values, scales, zeros)]
+    if not all(name in held for name in named if name) or not all(named[:2]):
+        return None
+    arrays = [numpy_helper.to_array(held[name]) if name else None for name in named]
+    quanta, steps, offsets = arrays
+    if quanta is None or steps is None:
+        return None
+    return _open_weights(quanta, steps, offsets)
+
+
+def _lstm(write: Writer) -> None:
+    """The weights lie as [directions, input, 4 hidden], the transpose of the standard's."""
+    arrays = []
+    for places in _WEIGHTS:
+        quanta, steps, zeros = (write.value(write.input(place)) for place in places)
+        if quanta is None or steps is None or (zeros is None and write.input(places[2])):
+            raise RefusedError("its weights are no constants")
+        arrays.append(write.array(_open_weights(quanta, steps, zeros)))
+    rest = [write.input(index) for index in range(3, 8)]
+    write("LSTM", write.input(0), *arrays, *rest, out=write.node.output[0], **write.attrs)
+    write.nodes[-1].output[:] = write.node.output
+
+
+def _attention(write: Writer) -> None:
+    """Its projection is a product of integers; scores and mix are floats."""
+    x, weight, bias, x_scale, scale, mask, x_zero, zero, past = (
+        write.input(index) for index in range(9)
+    )
+    if past or write.output(1):
+        raise RefusedError("it keeps past keys and values, whose length grows at run time")
+    zeros = [x_zero, zero] if zero else [x_zero] if x_zero else []
+    projected = f"{write.result}/projected"
+    product = write("MatMulInteger", x, weight, *zeros)
+    _scale_product(write, product, (x_scale, scale), bias, out=projected)
+    batch, length, _ = write.shape(x)
+    hidden = write.shape(weight)[1] // 3
+    attend(write, projected, (batch, length), [hidden] * 3, mask=mask)
+
+
+def _embed_layer_normalization(write: Writer) -> None:
+    """Tables and factors of bytes, opened; the rest is EmbedLayerNormalization."""
+    tables = []
+    for index, scale, zero in ((2, 8, 13), (3, 9, 14), (4, 10, 15), (5, 11, 16), (6, 12, 17)):
+        if not write.input(index):
+            tables.append("")
+            continue
+        zeros = [write.input(zero)] if write.input(zero) else []
+        tables.append(write("DequantizeLinear", write.input(index), write.input(scale), *zeros))
+    ids, segments, mask = (write.input(index) for index in (0, 1, 7))
+    operands = [ids, segments, *tables, mask]
+    write("EmbedLayerNormalization", *operands, out=write.result, domain=MICROSOFT, **write.attrs)
+    write.nodes[-1].output[:] = write.node.output
+
+
 QUANTISED: dict[str, Callable[[Writer], None]] = {
+    "DynamicQuantizeLSTM": _lstm,
     "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
     "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "QAttention": _attention,
+    "QEmbedLayerNormalization": _embed_layer_normalization,
     "QGemm": _gemm,
     "QLinearAdd": _add,
     "QLinearAveragePool": _pool("AveragePool"),

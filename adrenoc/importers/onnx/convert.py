@@ -20,26 +20,21 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from adrenoc.base.files.spill import forget_pages
-from adrenoc.base.host.out_of_memory import is_out_of_memory
+from adrenoc.base.host.memory import is_out_of_memory
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
 from adrenoc.importers.onnx.index import INDEX_OPS
 from adrenoc.importers.onnx.infer import FIRST_OPSETS
 from adrenoc.importers.onnx.math import MATH_OPS
 from adrenoc.importers.onnx.node import Node
-from adrenoc.importers.onnx.norm import NORM_OPS
 from adrenoc.importers.onnx.ops import OWN as OWN_OPS
 from adrenoc.importers.onnx.own_ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
-from adrenoc.importers.onnx.reductions import REDUCTION_OPS
 from adrenoc.importers.onnx.refusals import Refused
-from adrenoc.importers.onnx.regions import REGION_OPS, grid_sample
 from adrenoc.importers.onnx.resize import convert_resize
 from adrenoc.importers.onnx.rnn import RNN_OPS
 from adrenoc.importers.onnx.signal import SIGNAL_OPS
-from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
-from adrenoc.importers.onnx.tensor_scatter import TENSOR_SCATTER
 from adrenoc.importers.relax.values import (
     UniqueNames,
     constant_value,
@@ -52,16 +47,10 @@ OWN = {
     **OWN_OPS,
     **INDEX_OPS,
     **MATH_OPS,
-    **NORM_OPS,
     **OWN_DOMAIN_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
-    **REDUCTION_OPS,
-    **REGION_OPS,
     **SIGNAL_OPS,
-    **TENSOR_SCATTER,
-    **SUPPRESS_OPS,
-    "GridSample": grid_sample,
     "Resize": convert_resize,
     "Upsample": convert_resize,
 }

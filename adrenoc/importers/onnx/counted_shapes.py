@@ -4,6 +4,19 @@ What such a tensor is reshaped or expanded to is stated as constants, with its c
 
 Before -> after, of x [18 at most, 4]:
     n = Shape(x, end=1); y = Reshape(x, Concat(n, [2, 2]))       y = Reshape(x, [-1, 2, 2])
+
+Values assigned where a mask holds: one value everywhere, or the k-th to the k-th place.
+
+Exporters write x[m] = value, x[m] = f(x[m]) and masked_scatter with the places that NonZero finds,
+turned or a column for each axis of the mask, and with as many values as there are, while neither
+number has to be known.
+
+Before -> after, of x [3, 8, 6] and m [3, 8]:
+    a, b = NonZero(m); y = ScatterND(x, Concat(Unsqueeze(a), Unsqueeze(b)), Expand(value, ...))
+    y = Where(Reshape(m, [3, 8, 1]), value, x)
+Before -> after, of x and m [3, 8]:
+    i = Transpose(NonZero(m)); y = ScatterND(x, i, Slice(Reshape(v, [-1]), 0, Shape(i)[0]))
+    k = CumSum(Reshape(m, [-1])) - 1; y = Where(m, Reshape(Gather(Reshape(v, [-1]), k), [3, 8]), x)
 """
 
 from __future__ import annotations
@@ -11,11 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto, helper
 
-from adrenoc.importers.onnx.graph import Counted, OnnxGraph, attributes
+from adrenoc.importers.onnx.graph import Counted, OnnxGraph, TensorType, attributes
 
 
 @dataclass(frozen=True)
@@ -158,3 +173,189 @@ _RULES: Mapping[str, Callable[[OnnxGraph, onnx.NodeProto], list[_Extent] | None]
     "Unsqueeze": _same,
     "Where": _where,
 }
+
+
+_INT = TensorProto.INT32
+_KEEPS_PLACES = ("Cast", "Expand", "Identity", "Reshape", "Unsqueeze")
+"""What a mask passes through on its way from rows to elements."""
+_KEEPS_ENTRIES = (*_KEEPS_PLACES, "Squeeze")
+_REPEATS = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")
+
+
+def assign_masked(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Return what takes the place of a ScatterND by the places of a mask, or None."""
+    if node.op_type != "ScatterND" or attributes(node).get("reduction", b"none") != b"none":
+        return None
+    data, places, updates = node.input[:3]
+    shape, mask = graph.shape_of(data), _find_mask(graph, places)
+    held = graph.shape_of(mask)
+    if shape is None or held is None or graph.counted.get(data) is not None:
+        return None
+    value = _find_value(graph, updates)
+    if value and held == shape[: len(held)]:
+        return _assign_one(graph, node, mask, value)
+    values = _find_values(graph, updates, mask)
+    return _assign_each(graph, node, mask, values) if values and held == shape else None
+
+
+def _assign_one(
+    graph: OnnxGraph, node: onnx.NodeProto, mask: str, value: str
+) -> list[onnx.NodeProto]:
+    """Assign a constant of one element wherever a mask of the first axes holds."""
+    known, shape = graph.types[node.input[0]], graph.shape_of(mask) or ()
+    prefix = f"{node.output[0]}/value/"
+    wide = (*shape, *[1] * (len(known.shape or ()) - len(shape)))
+    graph.set_constant(f"{prefix}wide", np.array(wide, np.int64))
+    graph.set_constant(f"{prefix}one", graph.constants[value].reshape(()).astype(known.dtype))
+    names = [f"{prefix}{name}" for name in ("mask", "there")]
+    for name, has in zip(names, (shape, wide), strict=True):
+        graph.types[name] = TensorType(element=TensorProto.BOOL, shape=tuple(has))
+        graph.counted[name] = None
+    return [
+        helper.make_node("Cast", [mask], names[:1], to=TensorProto.BOOL),
+        helper.make_node("Reshape", [names[0], f"{prefix}wide"], names[1:]),
+        helper.make_node("Where", [names[1], f"{prefix}one", node.input[0]], [node.output[0]]),
+    ]
+
+
+def _assign_each(
+    graph: OnnxGraph, node: onnx.NodeProto, mask: str, values: str
+) -> list[onnx.NodeProto]:
+    """Assign the k-th of some values to the k-th place of a mask of the data's own shape."""
+    known = graph.types[node.input[0]]
+    whole, own = known.shape or (), known.element
+    count = math.prod(graph.shape_of(values) or ())
+    prefix = f"{node.output[0]}/assigned/"
+
+    def add(op: str, inputs: Sequence[str], result: str, element: int, shape: Any) -> str:
+        name = prefix + result
+        graph.nodes.append(helper.make_node(op, list(inputs), [name]))
+        graph.types[name] = TensorType(element=element, shape=tuple(shape))
+        graph.counted[name] = None
+        return name
+
+    for name, number in (("one", 1), ("first", 0), ("last", count - 1)):
+        graph.set_constant(prefix + name, np.array(number, np.int32))
+    for name, shape in (("flat", [-1]), ("whole", whole)):
+        graph.set_constant(prefix + name, np.array(shape, np.int64))
+    row = (math.prod(whole),)
+    if graph.types[mask].element != TensorProto.BOOL:
+        graph.set_constant(prefix + "none", np.zeros((), graph.types[mask].dtype))
+        same = add("Equal", [mask, prefix + "none"], "same", TensorProto.BOOL, whole)
+        mask = add("Not", [same], "mask", TensorProto.BOOL, whole)
+    ones = add("Where", [mask, prefix + "one", prefix + "first"], "ones", _INT, whole)
+    steps = add("Reshape", [ones, prefix + "flat"], "steps", _INT, row)
+    rank = add("CumSum", [steps, prefix + "first"], "rank", _INT, row)
+    place = add("Sub", [rank, prefix + "one"], "number", _INT, row)
+    above = add("Max", [place, prefix + "first"], "above", _INT, row)
+    at = add("Min", [above, prefix + "last"], "at", _INT, row)
+    flat = add("Reshape", [values, prefix + "flat"], "values", own, (count,))
+    picked = add("Gather", [flat, at], "picked", own, row)
+    spread = add("Reshape", [picked, prefix + "whole"], "spread", own, whole)
+    return [helper.make_node("Where", [mask, spread, node.input[0]], [node.output[0]])]
+
+
+def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
+    """Return the tensor whose entries, one after another, are assigned; those found come first in
+    it."""
+    name = updates
+    while (node := graph.find_maker(name)) is not None and _keeps_order(graph, node, mask):
+        name = node.input[0]
+    shape, counted = graph.shape_of(name), graph.counted.get(name)
+    if not shape or (counted is not None and counted.axis != 0):
+        return ""
+    return name if math.prod(shape) else ""
+
+
+def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
+    """Return whether the entries of a node's result are those of its input, from the first on."""
+    given = [graph.constants.get(name) for name in node.input]
+
+    def is_all(index: int, value: int) -> bool:
+        one = given[index] if index < len(given) else np.array([value])
+        return one is not None and one.reshape(-1).tolist() == [value]
+
+    if node.op_type == "Reshape":
+        return is_all(1, -1)
+    if node.op_type == "Slice":  # as many as places: those are all that were found
+        is_computed = len(given) > 2 and given[2] is None
+        return is_computed and is_all(1, 0) and is_all(3, 0) and is_all(4, 1)
+    return node.op_type == "Expand" and _is_as_it_was(graph, node, mask)
+
+
+def _is_as_it_was(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
+    """Return whether an Expand to as many rows as places leaves its input: its rows are of that
+    mask."""
+    shape, counted = graph.shape_of(node.input[0]), graph.counted.get(node.input[0])
+    if not shape or counted is None:
+        return False
+    found = graph.find_maker(counted.source)
+    is_same = found is not None and _root(graph, found.input[0]) == _root(graph, mask)
+    return is_same and 1 not in shape and graph.shape_of(node.input[1]) == (len(shape),)
+
+
+def _root(graph: OnnxGraph, name: str) -> str:
+    while (node := graph.find_maker(name)) is not None and node.op_type in _KEEPS_PLACES:
+        name = node.input[0]
+    return name
+
+
+def _find_value(graph: OnnxGraph, updates: str) -> str:
+    """Return the constant of one element that the updates repeat, or an empty string."""
+    name = updates
+    while (node := graph.find_maker(name)) is not None and node.op_type in _REPEATS:
+        name = node.input[0]
+    value = graph.constants.get(name)
+    return name if value is not None and value.size == 1 else ""
+
+
+def _find_mask(graph: OnnxGraph, places: str) -> str:
+    """Return what `places` [found, rank] are the places of, axis by axis, or an empty string."""
+    node = graph.find_maker(places)
+    if node is None:
+        return ""
+    if node.op_type == "Transpose" and _is_turned(node):
+        found = graph.find_maker(node.input[0])
+        return found.input[0] if found is not None and found.op_type == "NonZero" else ""
+    if node.op_type != "Concat" or attributes(node).get("axis", 0) not in (-1, 1):
+        return ""
+    columns = [_find_column(graph, name) for name in node.input]
+    source = columns[0][0]
+    rank = len(graph.types[source].shape or ()) if source in graph.types else 0
+    return source if columns == [(source, index) for index in range(rank)] else ""
+
+
+def _is_turned(node: onnx.NodeProto) -> bool:
+    return bool(attributes(node).get("perm", [1, 0]) == [1, 0])
+
+
+def _find_column(graph: OnnxGraph, name: str) -> tuple[str, int]:
+    """Of which mask, and of which of its axes, a column says the places; ("", 0) of others."""
+    extents = set()
+    while (node := graph.find_maker(name)) is not None:
+        shape = graph.shape_of(name)
+        if shape is None:
+            break
+        extents.add(math.prod(shape))
+        if node.op_type in ("Split", "Gather"):
+            return _read_column(graph, node, name) if len(extents) == 1 else ("", 0)
+        if node.op_type not in _KEEPS_ENTRIES:
+            break
+        name = node.input[0]
+    return "", 0
+
+
+def _read_column(graph: OnnxGraph, node: onnx.NodeProto, name: str) -> tuple[str, int]:
+    turned, axis = graph.find_maker(node.input[0]), 0
+    if turned is not None and turned.op_type == "Transpose" and _is_turned(turned):
+        turned, axis = graph.find_maker(turned.input[0]), 1
+    if turned is None or turned.op_type != "NonZero":
+        return "", 0
+    rank = len(graph.types[turned.input[0]].shape or ())
+    if attributes(node).get("axis", 0) % 2 != axis:
+        return "", 0
+    if node.op_type == "Split":
+        index = list(node.output).index(name)
+        return (turned.input[0], index) if len(node.output) == rank else ("", 0)
+    at = graph.constants.get(node.input[1])
+    return (turned.input[0], int(at.item()) % rank) if at is not None and at.size == 1 else ("", 0)

@@ -28,22 +28,21 @@ import onnx
 from onnx import helper
 
 from adrenoc.base.errors import ModelFormatError, ShapeError
-from adrenoc.importers.frontend import CONVERTER_ERRORS
-from adrenoc.importers.onnx import second_opinion
-from adrenoc.importers.onnx.branch import (
-    branch_taken,
-    can_select,
-    compress_as_gather,
-    inline_branch,
-    select_branches,
-)
+from adrenoc.importers.imported import CONVERTER_ERRORS
 from adrenoc.importers.onnx.constant_budget import ConstantBudget, make_filled
 from adrenoc.importers.onnx.contrib import WHAT_IT_TAKES, rewrite_contrib
-from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
-from adrenoc.importers.onnx.counted import COUNTS, begin, find_counted_inputs, follow, mask_missing
-from adrenoc.importers.onnx.counted_assign import assign_masked
-from adrenoc.importers.onnx.counted_shapes import state_shape
+from adrenoc.importers.onnx.counted import (
+    COUNTS,
+    begin,
+    find_counted_inputs,
+    find_one,
+    follow,
+    is_one_picture,
+    mask_missing,
+)
+from adrenoc.importers.onnx.counted_shapes import assign_masked, state_shape
 from adrenoc.importers.onnx.graph import (
+    MICROSOFT,
     MOST_ADDRESSED,
     OnnxGraph,
     TensorType,
@@ -54,10 +53,20 @@ from adrenoc.importers.onnx.graph import (
     is_standard,
     node_label,
 )
-from adrenoc.importers.onnx.infer import first_line, infer_types
+from adrenoc.importers.onnx.infer import compute_node, first_line, infer_types
 from adrenoc.importers.onnx.sequences import resolve_sequence
-from adrenoc.importers.onnx.switches import tell_switches
-from adrenoc.importers.onnx.unroll import Growth, LoopState, unroll_loop, unroll_scan
+from adrenoc.importers.onnx.unroll import (
+    Growth,
+    LoopState,
+    branch_taken,
+    can_select,
+    compress_as_gather,
+    inline_branch,
+    select_branches,
+    tell_switches,
+    unroll_loop,
+    unroll_scan,
+)
 
 # fmt: off
 _FOLDABLE = frozenset({
@@ -180,7 +189,7 @@ class _Folder:
     def _rewrite_contributed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         written = rewrite_contrib(self.graph, node)
         if written is not None:
-            self.rewritten[node.domain or DOMAIN, node.op_type] += 1
+            self.rewritten[node.domain or MICROSOFT, node.op_type] += 1
         return written
 
     def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -219,6 +228,9 @@ class _Folder:
             return []
         if node.op_type == "OptionalHasElement":
             self._set(node.output[0], np.array(any(n in graph.types for n in node.input)))
+            return []
+        if is_one_picture(graph, node):
+            self._set(node.output[0], find_one(graph, node))
             return []
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
@@ -435,7 +447,7 @@ def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> Evaluated:
         return Evaluated(values=_run_reference(node, feeds, graph.opset))
     except CONVERTER_ERRORS as error:
         trouble = first_line(error)
-    opinion = second_opinion.compute_node(node, feeds, graph.opset)
+    opinion = compute_node(node, feeds, graph.opset)
     if opinion.refusal:
         raise ModelFormatError(
             f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "

@@ -6,28 +6,268 @@
 
 or by one node: the standard's Attention, or onnxruntime's MultiHeadAttention.  Graphs are read
 folded (`probe.py`): shapes, masks and scales are constants.
+
+Scales, caps and masks between the product of queries and keys and its softmax.
+
+Masks are constants in a graph that was folded for one length of its past (`probe.py`).
+
+What stands around the softmax of an attention: scores of no row before it, the mix behind it.
+
+scores = Concat(scores of rows, a number of each head, last axis)
+weights = Slice(Softmax(scores), all but the last)
+y = MatMul(weights, values)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
-from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
-from adrenoc.importers.onnx.found_latent import FoundLatent, LatentFinder
-from adrenoc.importers.onnx.found_scores import (
-    MOST_STEPS,
-    FoundMask,
-    Scores,
-    parts_heads,
-    scalar_factor,
-)
-from adrenoc.importers.onnx.found_weights import Weights
-from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
-from adrenoc.importers.onnx.probe import evaluate_chain
+from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, attributes, is_standard
+from adrenoc.importers.onnx.probe import BATCHED, FoundLatent, LatentFinder, evaluate_chain
+
+FAR = -1e4
+"""What is added to scores that are not to count is below."""
+LOWEST = -6e4
+"""What bounds scores from below and bounds none that counts: the lowest half, or beyond."""
+MOST_STEPS = 24
+"""Between two tensors that belong together: chains of exporters are far shorter."""
+MOST_MASK_AXES = 4
+"""Batch, head, token, row; or batch and head in one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundMask:
+    """A constant that says which rows count: booleans, or numbers that are added.
+
+    With `turned` its true ones do not; numbers are multiplied by `factor` behind it.
+    """
+
+    name: str
+    turned: bool = False
+    factor: float = 1.0
+
+
+@dataclass(kw_only=True)
+class Scores:
+    """Scales, caps and masks between a product and its softmax."""
+
+    graph: OnnxGraph
+    makers: Mapping[str, onnx.NodeProto]
+    scale: float = 1.0
+    cap: float = 0.0
+    masks: list[FoundMask] = field(default_factory=list)
+
+    def read(self, name: str) -> onnx.NodeProto | None:
+        """Follow a tensor back to the product of queries and keys."""
+        for _ in range(MOST_STEPS):
+            node = self.makers.get(name)
+            if node is None:
+                return None
+            if node.op_type == "MatMul":
+                return node
+            factor = _scalar_factor(self.graph, node)
+            before = self._mask_before(node)
+            if factor is not None:
+                name, self.scale = factor[0], self.scale * factor[1]
+            elif node.op_type == "Tanh" and not self.cap and self.scale > 0:
+                self.cap, self.scale = self.scale, 1.0
+                name = node.input[0]
+                inner = self.makers.get(name)
+                divided = None if inner is None else _scalar_factor(self.graph, inner)
+                if divided is None or abs(divided[1] * self.cap - 1) > 1e-5:
+                    return None
+                name = divided[0]
+            elif before:
+                name = before
+            elif node.op_type in ("Cast", "Identity") or _parts_heads(self.graph, node):
+                name = node.input[0]
+            else:
+                return None
+        return None
+
+    def _mask_before(self, node: onnx.NodeProto) -> str:
+        """Return the scores that a node masks or bounds from far below; empty where it does
+        something else."""
+        constants = self.graph.constants
+        if self.cap:  # what is added before the bound is bounded too
+            return ""
+        if node.op_type == "Add":
+            for at in (0, 1):
+                if node.input[at] in constants:
+                    self.masks.append(FoundMask(name=node.input[at], factor=self.scale))
+                    return str(node.input[1 - at])
+        if node.op_type == "Where" and node.input[0] in constants:
+            for at, other in ((1, 2), (2, 1)):
+                filled = constants.get(node.input[other])
+                if filled is None or node.input[at] in constants:
+                    continue
+                if (filled * self.scale <= FAR).all():
+                    self.masks.append(FoundMask(name=node.input[0], turned=at == 2))
+                    return str(node.input[at])
+        if node.op_type == "Max" and len(node.input) == 2:
+            for at in (0, 1):
+                bound = constants.get(node.input[at])
+                if bound is not None and (bound * self.scale <= LOWEST).all():
+                    return str(node.input[1 - at])
+        return ""
+
+
+def _parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+    """Return whether a Reshape takes batch and heads apart or together, and leaves the rest
+    alone."""
+    if node.op_type != "Reshape":
+        return False
+    before, after = graph.shape_of(node.input[0]), graph.shape_of(node.output[0])
+    return before is not None and after is not None and before[-2:] == after[-2:]
+
+
+def _scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] | None:
+    """Return the tensor that a node multiplies by one number, and the number."""
+    if node.op_type not in ("Mul", "Div") or len(node.input) != 2:
+        return None
+    for at in (0, 1) if node.op_type == "Mul" else (1,):
+        value = graph.constants.get(node.input[at])
+        if value is not None and value.size == 1 and node.input[1 - at] not in graph.constants:
+            number = float(value.reshape(-1)[0])
+            factor = number if node.op_type == "Mul" else 1 / number
+            return str(node.input[1 - at]), factor
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seen:
+    """Which rows each token sees [tokens, rows], and what is added to scores [heads, tokens, rows].
+
+    `added` is None where nothing is, and nothing where a row is not seen.  `precision` is that of
+    the numbers that were added.
+    """
+
+    rows: np.ndarray
+    added: np.ndarray | None
+    precision: float = float(np.finfo(np.float32).eps)
+
+    def bias(self, past: int, *, is_shifted: bool) -> np.ndarray:
+        """Return what is added; with `is_shifted` less what each token adds to its own score."""
+        tokens, rows = self.rows.shape
+        added = np.zeros((1, tokens, rows)) if self.added is None else self.added
+        if is_shifted:
+            numbers = np.arange(tokens)
+            added = added - added[:, numbers, past + numbers][:, :, None]
+        shown: np.ndarray = np.where(self.rows, added, 0.0)
+        return shown
+
+
+def read_masks(
+    values: Mapping[str, np.ndarray], masks: Sequence[FoundMask], tokens: int, rows: int
+) -> Seen | None:
+    """Return what masks say together; None where they say something else, as of each head other
+    rows."""
+    seen, added = np.ones((tokens, rows), bool), np.zeros((1, tokens, rows))
+    precision = float(np.finfo(np.float32).eps)
+    for mask in masks:
+        wide = _spread(values.get(mask.name), tokens, rows)
+        if wide is None:
+            return None
+        if wide.dtype == bool:
+            allowed = ~wide if mask.turned else wide
+        else:
+            scaled = wide.astype(np.float64) * mask.factor
+            allowed = scaled > FAR
+            added = added + np.where(allowed, scaled, 0.0)
+            precision = max(precision, float(np.finfo(wide.dtype).eps))
+        if not (allowed == allowed[:1]).all():
+            return None
+        seen &= allowed[0]
+    added = np.where(seen, added, 0.0)
+    return Seen(rows=seen, added=added if added.any() else None, precision=precision)
+
+
+def _spread(value: np.ndarray | None, tokens: int, rows: int) -> np.ndarray | None:
+    """Return a mask of a batch of one as [1 or heads, tokens, rows]; None where it is no such
+    thing."""
+    if value is None or value.dtype.kind not in "bf" or value.ndim > MOST_MASK_AXES:
+        return None
+    apart = value.reshape(-1, *np.atleast_2d(value).shape[-2:])
+    if apart.shape[1] not in (1, tokens) or apart.shape[2] not in (1, rows):
+        return None
+    return np.broadcast_to(apart, (len(apart), tokens, rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Looks around a softmax of a folded graph."""
+
+    graph: OnnxGraph
+    makers: Mapping[str, onnx.NodeProto]
+    readers: Mapping[str, Sequence[onnx.NodeProto]]
+
+    def read_sinks(self, name: str) -> tuple[str, np.ndarray | None]:
+        """Return the scores of rows that a softmax of `name` takes, and those of no row, one a
+        head."""
+        node = self.makers.get(name)
+        while node is not None and node.op_type in ("Cast", "Identity", "Sub"):
+            if node.op_type == "Sub" and not self._is_largest(node.input[1], node.input[0]):
+                return name, None
+            name = node.input[0]
+            node = self.makers.get(name)
+        if node is None or node.op_type != "Concat" or len(node.input) != 2:
+            return name, None
+        value = self.graph.constants.get(node.input[1])
+        axis = attributes(node).get("axis")
+        if value is None or axis not in (-1, value.ndim - 1) or value.shape[-1] != 1:
+            return name, None
+        of_tokens = value.reshape(-1, value.shape[-2]) if value.ndim > 1 else value[:, None]
+        if not (of_tokens == of_tokens[:, :1]).all():
+            return name, None
+        return str(node.input[0]), of_tokens[:, 0].astype(np.float32)
+
+    def _is_largest(self, name: str, x: str) -> bool:
+        """Return whether a tensor is the largest of each row of another one: the softmax is the
+        same."""
+        node = self.makers.get(name)
+        return node is not None and node.op_type == "ReduceMax" and node.input[0] == x
+
+    def find_mix(self, softmax: onnx.NodeProto, *, sunk: bool) -> onnx.NodeProto | None:
+        """Return the product of the weights and the values; where `sunk` one weight is cut off."""
+        name = softmax.output[0]
+        for _ in range(MOST_STEPS):
+            readers = self.readers.get(name, [])
+            checked = [one for one in readers if one.op_type == "IsNaN"]
+            others = [one for one in readers if one.op_type != "IsNaN"]
+            if len(others) != 1:
+                return None
+            node = others[0]
+            if node.op_type == "MatMul":
+                return node if node.input[0] == name and not sunk else None
+            if node.op_type == "Where" and checked and node.input[0] == checked[0].output[0]:
+                if node.input[2] != name or not self._is_zero(node.input[1]):
+                    return None
+            elif sunk and self._drops_last(node):
+                sunk = False
+            elif node.op_type not in ("Cast", "Identity", "Dropout") and not _parts_heads(
+                self.graph, node
+            ):
+                return None
+            name = node.output[0]
+        return None
+
+    def _is_zero(self, name: str) -> bool:
+        value = self.graph.constants.get(name)
+        return value is not None and not value.any()
+
+    def _drops_last(self, node: onnx.NodeProto) -> bool:
+        """Return whether a Slice leaves all but the last number of each row."""
+        before, after = (self.graph.shape_of(n) for n in (node.input[0], node.output[0]))
+        if node.op_type != "Slice" or before is None or after is None:
+            return False
+        start = self.graph.constants.get(node.input[1]) if len(node.input) > 1 else None
+        begins = start is not None and not start.any()
+        return begins and after == (*before[:-1], before[-1] - 1)
+
 
 _MOVES = (
     "Reshape",
@@ -42,8 +282,6 @@ _MOVES = (
 )
 """What stands between a cache and the product that reads it."""
 MULTI_HEAD = "MultiHeadAttention"
-BATCHED = 4
-"""Axes of heads with their batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +348,7 @@ class AttentionFinder:
         found = []
         for node in self.graph.nodes:
             one = None
-            if node.domain == DOMAIN and node.op_type == MULTI_HEAD:
+            if node.domain == MICROSOFT and node.op_type == MULTI_HEAD:
                 one = self._of_fused(node)
             elif not is_standard(node):
                 continue
@@ -128,7 +366,7 @@ class AttentionFinder:
         node = self.makers.get(name)
         if node is None:
             return ""
-        fused = node.domain == DOMAIN and node.op_type == MULTI_HEAD
+        fused = node.domain == MICROSOFT and node.op_type == MULTI_HEAD
         if fused and past in node.input[6:8] and name in node.output:
             at = list(node.output).index(name)
             if node.input[5 + at] == past:
@@ -194,7 +432,7 @@ class AttentionFinder:
         """Return what a tensor [heads, tokens, head] is with its batch, where that alone is
         read."""
         readers = self.readers.get(name, [])
-        if len(readers) != 1 or not parts_heads(self.graph, readers[0]):
+        if len(readers) != 1 or not _parts_heads(self.graph, readers[0]):
             return name
         apart = str(readers[0].output[0])
         return apart if len(self.graph.shape_of(apart) or ()) == BATCHED else name
@@ -331,10 +569,10 @@ class AttentionFinder:
         """Return the tensor that is multiplied by numbers, with its batch, and their product."""
         scale = 1.0
         while (node := self.makers.get(name)) is not None:
-            factor = scalar_factor(self.graph, node)
+            factor = _scalar_factor(self.graph, node)
             if factor is not None:
                 name, scale = factor[0], scale * factor[1]
-            elif parts_heads(self.graph, node):
+            elif _parts_heads(self.graph, node):
                 if len(self.graph.shape_of(node.input[0]) or ()) != BATCHED:
                     break
                 name = node.input[0]

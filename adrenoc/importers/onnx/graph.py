@@ -19,10 +19,12 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.files.spill import spill
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.other_formats import EXPORT_AGAIN
+from adrenoc.importers.formats import EXPORT_AGAIN
 
 # The domain of the standard operators has two spellings.
 STANDARD_DOMAINS = ("", "ai.onnx")
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
 
 
 MOST_ELEMENTS = 2**30
@@ -169,18 +171,21 @@ def array_of(tensor: onnx.TensorProto) -> np.ndarray:
 
 
 def sort_nodes(graph: onnx.GraphProto) -> bool:
-    """Put the nodes of `graph` in an order in which each reads what is there; whether it was not.
+    """Put the nodes of `graph`, and of graphs nested in it, in an order in which each reads what is
+    there; whether it was not.
 
     The standard asks for such an order, and some exporters do not keep it.  Nodes that no order
     serves stay behind the others.
     """
+    nested = [inner for node in graph.node for inner in _nested(node)]
+    was_not = any([sort_nodes(inner) for inner in nested])
     makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     reads = [
         {makers[n] for inner in all_nodes([node]) for n in inner.input if n in makers} - {i}
         for i, node in enumerate(graph.node)
     ]
     if all(max(found, default=-1) < i for i, found in enumerate(reads)):
-        return False
+        return was_not
     readers: dict[int, list[int]] = {}
     for i, found in enumerate(reads):
         for maker in found:
@@ -207,11 +212,15 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """All nodes, those of nested graphs (If, Loop) included."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from all_nodes(attribute.g.node)
-            for graph in attribute.graphs:
-                yield from all_nodes(graph.node)
+        for graph in _nested(node):
+            yield from all_nodes(graph.node)
+
+
+def _nested(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def copy_node(node: onnx.NodeProto) -> onnx.NodeProto:

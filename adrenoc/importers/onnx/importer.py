@@ -16,15 +16,24 @@ from onnx import TensorProto
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import AdrenocError, ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
+from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.formats import ModelFiles
+from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.imported import Imported
-from adrenoc.importers.onnx.block_weights import keep_block_weights
 from adrenoc.importers.onnx.counted import mask_outputs
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph, TensorType, sort_nodes
+from adrenoc.importers.onnx.infer import note_differences
 from adrenoc.importers.onnx.load import Loaded, load_parts
-from adrenoc.importers.onnx.prepare import inline_functions, opset_of, prepare, take_past_branch
+from adrenoc.importers.onnx.n_bits import keep_block_weights
+from adrenoc.importers.onnx.prepare import (
+    convert_opset,
+    inline_functions,
+    opset_of,
+    prepare,
+    take_past_branch,
+    take_rows,
+)
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import (
     find_dependents,
@@ -33,14 +42,11 @@ from adrenoc.importers.onnx.refusals import (
     missing_nodes,
     raise_refusals,
 )
-from adrenoc.importers.onnx.second_opinion import note_differences
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
-from adrenoc.importers.onnx.switches import settings_of, write_switches
+from adrenoc.importers.onnx.unroll import settings_of, write_switches
 from adrenoc.importers.onnx.validate_model import validate_model
-from adrenoc.importers.other_formats import EXPORT_AGAIN
-from adrenoc.importers.shapes import OpenInputs
+from adrenoc.importers.shapes import OpenInputs, suggest_shapes
 from adrenoc.importers.states import check_states
-from adrenoc.importers.suggest_shapes import suggest_shapes
 
 OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""
@@ -68,7 +74,7 @@ def import_onnx(
         OptionError: `states`, `caches`, `recurrent` or `fixed` are not what the model has.
     """
     from adrenoc.importers.onnx.convert import convert, supported_operators
-    from adrenoc.importers.onnx.rnn_whole import note_steps
+    from adrenoc.importers.onnx.rnn import note_steps
 
     said = {"states": states, "caches": caches, "recurrent": recurrent, "fixed": fixed}
     graph, sha256 = _open(files, shapes, said)
@@ -119,6 +125,10 @@ def _open(
 ) -> tuple[OnnxGraph, str]:
     """Return the graph with static shapes, and the digest of its files."""
     loaded, log = _load(files)
+    if files.embedding is not None and IMAGE_ROWS in shapes:
+        take_rows(loaded.model, shapes[IMAGE_ROWS])
+        reason = "--shape gives that input, of an encoder of pictures"
+        log.add("tokens below zero", f"rows of {IMAGE_ROWS}", reason)
     settings = settings_of(loaded.model.graph, loaded.weights)
     suggest = partial(_suggest, settings, files, shapes, said)
     graph = prepare(loaded.model, loaded.weights, shapes, said["fixed"], log, suggest)
@@ -158,6 +168,9 @@ def _load(files: ModelFiles) -> tuple[Loaded, DecisionLog]:
     the way."""
     log = DecisionLog()
     loaded = load_parts(files)
+    if files.embedding is not None:
+        taken = f"looked up by {files.embedding.paths[0].name}"
+        log.add(EMBEDDINGS, taken, "the decoder takes rows of it")
     _check(loaded.model, files, log)
     loaded = _convert_opset(loaded, files, log)
     if not loaded.model.functions:
@@ -228,24 +241,10 @@ def _check(model: onnx.ModelProto, files: ModelFiles, log: DecisionLog) -> None:
 
 def _convert_opset(loaded: Loaded, files: ModelFiles, log: DecisionLog) -> Loaded:
     """`loaded` in the oldest opset that is translated, where it is older than that."""
-    from onnx import version_converter
-
     opset = opset_of(loaded.model)
     if opset >= OLDEST_OPSET:
         return loaded
-    try:
-        converted = version_converter.convert_version(loaded.fill(), OLDEST_OPSET)
-    except (
-        RuntimeError,
-        onnx.checker.ValidationError,
-        onnx.shape_inference.InferenceError,
-        version_converter.ConvertError,
-    ) as error:
-        raise ModelFormatError(
-            f"{files.paths[0]} uses opset {opset}, and onnx cannot convert it to {OLDEST_OPSET}: "
-            f"{error}",
-            hint="export the model again with a newer opset",
-        ) from error
+    converted = convert_opset(loaded.fill(), OLDEST_OPSET, files.paths[0])
     reason = "older operators broadcast and count by rules of their own"
     log.add("graph", f"converted from opset {opset} to {OLDEST_OPSET}", reason)
     return replace(loaded, model=converted)
@@ -254,7 +253,7 @@ def _convert_opset(loaded: Loaded, files: ModelFiles, log: DecisionLog) -> Loade
 def _expand_functions(graph: OnnxGraph) -> None:
     """Replace operators that the frontend lacks by what the ONNX standard defines them as."""
     from adrenoc.importers.onnx.convert import supported_operators
-    from adrenoc.importers.onnx.expand import expand_standard_functions
+    from adrenoc.importers.onnx.prepare import expand_standard_functions
 
     while True:  # a definition may hold operators that need theirs
         missing = {n.op_type for n in graph.nodes} - supported_operators()

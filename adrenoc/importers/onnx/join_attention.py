@@ -9,13 +9,22 @@ Before -> after:
 
 What masks and tables are is looked at by numbers, for pasts of several lengths (`probe.py`): so it
 does not matter how an exporter computes them.
+
+Latent attention (MLA) as attention over the rows that its caches hold.
+
+Before -> after:
+    keys, values = products of the rows of two caches     (other tensors hold both caches' rows)
+    y = attention(q, keys, values)                        y = V attention(K^T q, rows, rows)
+
+Rows have the numbers of both caches, one behind the other, and stand for the keys and the values of
+all heads: so each of both caches holds them, and both are of one head.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -26,23 +35,69 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
 from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, FIRST_ROW
-from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.found_attention import (
-    BATCHED,
     MULTI_HEAD,
     AttentionFinder,
     FoundAttention,
     FoundCache,
 )
-from adrenoc.importers.onnx.found_latent import LatentFinder
-from adrenoc.importers.onnx.found_rotation import FoundRotation, find_rotation
-from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes, node_label
-from adrenoc.importers.onnx.join_latent import hand_out_latent, read_latent, widen_caches
+from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, TensorType, attributes, node_label
 from adrenoc.importers.onnx.join_rotations import RowReader, RowsSeen
-from adrenoc.importers.onnx.position_tables import PositionTables
-from adrenoc.importers.onnx.probe import Prober, choose_pasts
+from adrenoc.importers.onnx.position_tables import FoundRotation, PositionTables, find_rotation
+from adrenoc.importers.onnx.probe import BATCHED, LatentFinder, Prober, choose_pasts
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import AS_IT_IS, NotCovered
+
+
+def _widen_caches(graph: OnnxGraph, joined: OnnxGraph, one: FoundAttention) -> None:
+    """Have both caches of a latent attention hold rows of both, in a file's graph and in ours."""
+    assert one.latent is not None
+    for cache in (one.keys, one.values):
+        for at, spec in enumerate(graph.inputs):
+            if spec.name == cache.past:
+                shape = (*spec.shape[:-1], one.latent.width)
+                graph.inputs[at] = replace(spec, shape=shape)
+                known = replace(graph.types[cache.past], shape=shape)
+                graph.types[cache.past] = joined.types[cache.present] = known
+
+
+def _read_latent(
+    nodes: list[onnx.NodeProto], tables: PositionTables, one: FoundAttention
+) -> tuple[str, str]:
+    """Return what looks for rows in place of queries [1, heads, tokens, numbers], and new rows."""
+    assert one.latent is not None
+    graph, tokens = tables.graph, tables.tokens
+    heads = len(one.latent.keys)
+    queries, rows = tables.name("latent queries"), tables.name("latent rows")
+    # [heads, numbers of a key, numbers of a row]
+    turned = tables.intern(one.latent.keys.transpose(0, 2, 1))
+    nodes.append(helper.make_node("MatMul", [one.query, turned], [queries]))
+    nodes.append(helper.make_node("Concat", [one.keys.new, one.values.new], [rows], axis=-1))
+    element = graph.types[one.query].element
+    for name, count in ((queries, heads), (rows, 1)):
+        shape = (1, count, tokens, one.latent.width)
+        graph.types[name] = TensorType(element=element, shape=shape)
+    return queries, rows
+
+
+def _hand_out_latent(
+    nodes: list[onnx.NodeProto],
+    tables: PositionTables,
+    one: FoundAttention,
+    mixed: str,
+    reshape: Callable[..., onnx.NodeProto],
+) -> None:
+    """The result of each head out of the rows that it mixed."""
+    assert one.latent is not None
+    heads, width, numbers = one.latent.values.shape
+    apart, turned, made = (tables.name(n) for n in ("by heads", "heads first", "latent values"))
+    nodes.append(reshape(mixed, apart, 1, tables.tokens, heads, width))
+    nodes.append(helper.make_node("Transpose", [apart], [turned], perm=[0, 2, 1, 3]))
+    matrix = tables.intern(np.ascontiguousarray(one.latent.values))
+    nodes.append(helper.make_node("MatMul", [turned, matrix], [made]))
+    known = tables.graph.shape_of(one.out) or (1, heads, tables.tokens, numbers)
+    nodes.append(reshape(made, one.out, *known))
+
 
 _FLAT_AXES = 3
 """Batch, token, and the numbers of all heads."""
@@ -85,7 +140,7 @@ def join_attention(
     tables.read_at_positions()
     _check_readers(base, caches)
     for one in latent:  # from here on nobody looks at the graph of the file any more
-        widen_caches(graph, base, one)
+        _widen_caches(graph, base, one)
     given = {spec.name: graph.types[spec.name] for spec in graph.inputs}
     graph.nodes, graph.constants = base.nodes, base.constants
     graph.types = {**base.types, **given}
@@ -199,7 +254,7 @@ class _Joiner:
             q, (k, v) = one.query, (one.keys.new, one.values.new)
             kept, head = self._extents_of(one.keys)
         else:
-            q, k = read_latent(nodes, self.tables, one)
+            q, k = _read_latent(nodes, self.tables, one)
             v, kept, head = k, 1, one.latent.width
         heads = self._width(q, flat=one.flat) // head
         turned = [find_rotation(self.finder, name) for name in (q, k)]
@@ -225,7 +280,7 @@ class _Joiner:
                 *self._tables_of_scores(one, seen, heads),
             ],
             [mixed, one.keys.present, one.values.present],
-            domain=DOMAIN,
+            domain=MICROSOFT,
             name=one.out,
             num_heads=heads,
             kv_num_heads=kept,
@@ -238,7 +293,7 @@ class _Joiner:
         if one.flat:
             node.output[0] = one.out
         elif one.latent is not None:
-            hand_out_latent(nodes, self.tables, one, mixed, self._reshape)
+            _hand_out_latent(nodes, self.tables, one, mixed, self._reshape)
         else:
             self._hand_out(nodes, one.out, mixed, heads, head)
         self._insert(nodes, one)
@@ -373,7 +428,7 @@ class _Joiner:
                 "RotaryEmbedding",
                 [x, POSITIONS, cos, sin],
                 [turned],
-                domain=DOMAIN,
+                domain=MICROSOFT,
                 num_heads=heads,
                 interleaved=int(interleaved),
                 **partial,

@@ -11,13 +11,9 @@ Before -> after:
 
     GroupQueryAttention(..., attention_bias) -> GroupQueryAttention(..., a constant)
 
-What is added to scores is looked at by numbers (`found_rows.py`), as masks are; what it hides is a
-window of the attention.
-
-Which rows each token of an attention sees, and what is added to their scores.
-
-Masks are looked at by numbers, for pasts of several lengths (`probe.py`): a causal one, or one of a
-window; biases that hang on nothing but how far a row lies before the token are a table of that.
+Masks, and what else is added to scores, are looked at by numbers, for pasts of several lengths
+(`probe.py`).  A mask is a causal one, or one of a window of the attention; biases that hang on
+nothing but how far a row lies before the token are a table of that.
 """
 
 from __future__ import annotations
@@ -32,12 +28,12 @@ import onnx
 from onnx import helper
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.attention import PLAIN_ROTATION
 from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, SINKS
-from adrenoc.importers.onnx.found_scores import FoundMask, Seen, read_masks
+from adrenoc.importers.onnx.found_attention import FoundMask, Seen, read_masks
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.probe import Prober, choose_pasts
 from adrenoc.importers.onnx.refusals import NotCovered
-from adrenoc.importers.onnx.rotary import PLAIN_ROTATION
 
 _OTHER_ROWS = (
     "the mask of {} hides other rows than those after each token, or than those before a window; "

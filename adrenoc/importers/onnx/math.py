@@ -1,6 +1,20 @@
 """Element-wise operators and tests that TVM's ONNX frontend lacks or gets wrong.
 
-Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
+Norms of ONNX as Relax norms, for which kernels exist.
+
+TVM spells InstanceNormalization out as mean, variance and arithmetic: five kernels, and squares in
+half floats, which overflow from 256 on.  Exporters write a group norm as an instance norm between
+two reshapes; seen as what it is, it needs neither reshape.
+
+Before -> after:
+    Reshape(x, [N, G, -1]) -> InstanceNormalization(s, b)    reshape(group_norm(x, G))
+
+Reductions over axes: NaN, empty axes and integers as onnxruntime has them.
+
+Integers of 32 bits are folded in 64 and end at the ends of their dtype, where C and TVM wrap.
+
+Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0; ONNX operator
+reference; what onnxruntime 1.32 computes.
 """
 
 from __future__ import annotations
@@ -13,9 +27,10 @@ import onnx
 from tvm import relax, te, tirx
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.base.tvmapi import Expr
+from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import Node
-from adrenoc.importers.relax.fold import check_grown
-from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
 def clip(node: Node) -> relax.Expr:
@@ -222,17 +237,253 @@ def _unsqueeze(node: Node) -> relax.Expr:
     return relax.op.expand_dims(x, inserted)
 
 
+def _instance_norm(node: Node) -> relax.Expr:
+    x, shape = node.inputs[0], node.shape()
+    epsilon = float(node.attrs.get("epsilon", 1e-5))
+    grouped = _find_ungrouped(node)
+    if grouped is None:
+        axes = list(range(2, len(shape)))
+        return relax.op.nn.instance_norm(
+            x, node.inputs[1], node.inputs[2], channel_axis=1, axes=axes, epsilon=epsilon
+        )
+    whole, scale, offset = grouped
+    axes = list(range(2, len(whole.ty.shape)))
+    normed = relax.op.nn.group_norm(
+        whole,
+        make_constant(scale),
+        make_constant(offset),
+        num_groups=shape[1],
+        channel_axis=1,
+        axes=axes,
+        epsilon=epsilon,
+    )
+    return relax.op.reshape(node.emit(normed), shape)
+
+
+def _find_ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
+    """Return what was reshaped to one row a group, and scale and offset for each of its
+    channels."""
+    call = node.bb.lookup_binding(node.inputs[0]) if isinstance(node.inputs[0], relax.Var) else None
+    if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.reshape":
+        return None
+    batch, groups = node.shape()[:2]
+    shape = static_shape(call.args[0])
+    affine = [constant_value(node.inputs[i]) for i in (1, 2)]
+    if shape is None or len(shape) < 3 or shape[0] != batch or shape[1] % groups:
+        return None
+    if affine[0] is None or affine[1] is None:
+        return None
+    members = shape[1] // groups
+    return call.args[0], np.repeat(affine[0], members), np.repeat(affine[1], members)
+
+
+def _rms_norm(node: Node) -> relax.Expr:
+    """TVM puts conversions around it where data is half: a launch each. Kernels sum in float."""
+    axes, epsilon = _normed_axes(node), float(node.attrs.get("epsilon", 1e-5))
+    gains = _fitting(node, 1, axes)
+    if gains is not None:
+        return relax.op.nn.rms_norm(node.inputs[0], gains, axes, epsilon)
+    ones = _filled(node, axes, 1.0)
+    return relax.op.nn.rms_norm(node.inputs[0], ones, axes, epsilon) * node.inputs[1]
+
+
+def _layer_norm(node: Node) -> relax.Expr:
+    """TVM takes the axes from the factor's rank: those of a factor that is spread over what is
+    normed are others, whose numbers would be wrong."""
+    axes, epsilon = _normed_axes(node), float(node.attrs.get("epsilon", 1e-5))
+    none = _filled(node, axes, 0.0)
+    gains = _fitting(node, 1, axes)
+    offsets = none if node.input(2) is None else _fitting(node, 2, axes)
+    if gains is not None and offsets is not None:
+        return relax.op.nn.layer_norm(node.inputs[0], gains, offsets, axes, epsilon)
+    ones = _filled(node, axes, 1.0)
+    normed = relax.op.nn.layer_norm(node.inputs[0], ones, none, axes, epsilon)
+    scaled = normed * node.inputs[1]
+    return scaled if node.input(2) is None else scaled + node.inputs[2]
+
+
+def _normed_axes(node: Node) -> list[int]:
+    rank = len(node.shape())
+    return list(range(int(node.attrs.get("axis", -1)) % rank, rank))
+
+
+def _fitting(node: Node, index: int, axes: list[int]) -> relax.Expr | None:
+    """Return an input with a number for each of those that are normed together; None where it has
+    other ones, which are spread over them."""
+    wanted = [node.shape()[axis] for axis in axes]
+    shape = list(node.shape(index))
+    if shape == wanted:
+        return node.inputs[index]
+    if shape == [1] * (len(shape) - len(wanted)) + wanted:
+        return relax.op.reshape(node.inputs[index], wanted)
+    return None
+
+
+def _filled(node: Node, axes: list[int], value: float) -> relax.Expr:
+    """One number for each of those that are normed together."""
+    shape = [node.shape()[axis] for axis in axes]
+    return make_constant(np.full(shape, value, dtype_of(node.inputs[0])))
+
+
+Convert = Callable[[Node], relax.Expr]
+Map = Callable[[relax.Expr], relax.Expr]
+Fold = Callable[..., relax.Expr]
+
+_ENDS = np.iinfo(np.int32)
+
+
+def _axes_of(node: Node) -> list[int]:
+    """Return the axes to fold; none where an attribute says that no axes are none."""
+    axes = node.ints(1, "axes")
+    if axes or node.attrs.get("noop_with_empty_axes", 0):
+        return axes or []
+    return list(range(len(node.shape())))
+
+
+def _same(x: relax.Expr) -> relax.Expr:
+    return x
+
+
+def _square(x: relax.Expr) -> relax.Expr:
+    return x * x
+
+
+def _end(x: relax.Expr) -> relax.Expr:
+    """End an int64 where an int32 does."""
+    least, most = (make_constant(np.array(end, np.int64)) for end in (_ENDS.min, _ENDS.max))
+    return relax.op.minimum(relax.op.maximum(x, least), most)
+
+
+def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
+    """Fold; TVM wraps integers, and leaves out what comes before and after where no axis is."""
+
+    def convert(node: Node) -> relax.Expr:
+        x, axes, keepdims = node.inputs[0], _axes_of(node), bool(node.attrs.get("keepdims", 1))
+        dtype = dtype_of(x)
+        if dtype == "int32":
+            x = node.emit(x.astype("int64"))
+        x = before(x)
+        if before is _square and dtype == "int32":  # so that a sum of them stays in 64 bits
+            x = _end(x)
+        folded = after(_of_int32(node, fold)(x, axes, keepdims) if axes else x)
+        return _end(folded).astype(dtype) if dtype == "int32" else folded
+
+    return convert
+
+
+# TVM inspects this function: it must be Python's own, with two parameters.
+def _multiply_within(a: Expr, b: Expr) -> Expr:
+    """Multiply so that a further factor stays in 64 bits: what is beyond the end stays there."""
+    end = tirx.const(-_ENDS.min, "int64")
+    return tirx.max(tirx.min(a * b, end), -end)
+
+
+_PRODUCT = te.comm_reducer(_multiply_within, lambda t: tirx.const(1, t), name="product")
+
+
+def _of_int32(node: Node, fold: Fold) -> Fold:
+    """Return the fold of what was int32, in int64: products end on their way."""
+    if fold is not relax.op.prod or dtype_of(node.inputs[0]) != "int32":
+        return fold
+
+    def product(x: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
+        def fold_axes(source: te.Tensor) -> te.Tensor:
+            shape = [int(d) for d in source.shape]
+            folded = [axis % len(shape) for axis in axes]
+            loops = {axis: te.reduce_axis((0, shape[axis]), f"r{axis}") for axis in folded}
+            kept = [1 if a in folded else d for a, d in enumerate(shape)]
+            walked = [loops[axis] for axis in folded]
+
+            def element(*index: Expr) -> Expr:
+                at = [loops[a].var if a in loops else i for a, i in enumerate(index)]
+                return _PRODUCT(source(*at), axis=walked)
+
+            return te.compute(kept, element, name="product")
+
+        whole = node.emit(node.bb.call_te(fold_axes, x, primfunc_name_hint="product"))
+        return whole if keepdims else relax.op.squeeze(whole, axes)
+
+    return product
+
+
+def _log_sum_exp(node: Node) -> relax.Expr:
+    """Fold; TVM takes an infinite extreme away from itself, which is NaN."""
+    x, axes = node.inputs[0], _axes_of(node)
+    if not axes:
+        return x
+    most = relax.op.max(x, axes, True)
+    taken = relax.op.where(relax.op.isinf(most), node.like(0), most)
+    total = relax.op.log(relax.op.sum(relax.op.exp(x - taken), axes, True))
+    result = total + taken
+    return result if node.attrs.get("keepdims", 1) else relax.op.squeeze(result, axes)
+
+
+def _extreme(fold: Fold) -> Convert:
+    """Fold; TVM has no extremes of booleans, and refuses axes from an input."""
+
+    def convert(node: Node) -> relax.Expr:
+        x, axes, dtype = node.inputs[0], _axes_of(node), dtype_of(node.inputs[0])
+        if not axes:
+            return x
+        if dtype == "bool":
+            x = x.astype("int32")
+        result = fold(x, axes, keepdims=bool(node.attrs.get("keepdims", 1)))
+        return node.emit(result).astype("bool") if dtype == "bool" else result
+
+    return convert
+
+
+def _place_of(fold: Fold, loser: float) -> Convert:
+    """Find a place; TVM takes the last of equal ones without a look at NaN.
+
+    onnxruntime keeps one that is first and passes over others.
+    """
+
+    def convert(node: Node) -> relax.Expr:
+        x, shape = node.inputs[0], node.shape()
+        axis, keepdims = int(node.attrs.get("axis", 0)) % len(shape), node.attrs.get("keepdims", 1)
+        if not node.attrs.get("select_last_index", 0):
+            return fold(x, axis, bool(keepdims))
+        begins = None
+        if dtype_of(x).startswith("float"):
+            first = relax.op.strided_slice(x, [axis], [0], [1])
+            first = first if keepdims else relax.op.squeeze(first, [axis])
+            begins = relax.op.isnan(first)
+            x = node.emit(relax.op.where(relax.op.isnan(x), node.like(loser), x))
+        turned = fold(node.emit(relax.op.flip(x, axis)), axis, bool(keepdims))
+        end, begin = (make_constant(np.array(at, np.int64)) for at in (shape[axis] - 1, 0))
+        last = end - turned
+        return last if begins is None else relax.op.where(begins, begin, node.emit(last))
+
+    return convert
+
+
 MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+    "ArgMax": _place_of(relax.op.argmax, -np.inf),
+    "ArgMin": _place_of(relax.op.argmin, np.inf),
     "BitCast": _bit_cast,
     "BitShift": _bit_shift,
     "Celu": _celu,
     "Clip": clip,
     "Elu": _elu,
     "EyeLike": _eye_like,
+    "InstanceNormalization": _instance_norm,
     "IsInf": _is_inf,
-    "LpNormalization": _lp_normalization,
+    "LayerNormalization": _layer_norm,
     "LogSoftmax": _softmax(relax.op.nn.log_softmax),
+    "LpNormalization": _lp_normalization,
     "Mod": _mod,
+    "RMSNormalization": _rms_norm,
+    "ReduceL1": _fold(relax.op.sum, relax.op.abs),
+    "ReduceL2": _fold(relax.op.sum, _square, relax.op.sqrt),
+    "ReduceLogSum": _fold(relax.op.sum, after=relax.op.log),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMax": _extreme(relax.op.max),
+    "ReduceMean": _fold(relax.op.mean),
+    "ReduceMin": _extreme(relax.op.min),
+    "ReduceProd": _fold(relax.op.prod),
+    "ReduceSum": _fold(relax.op.sum),
+    "ReduceSumSquare": _fold(relax.op.sum, _square),
     "ReverseSequence": _reverse_sequence,
     "Shape": _shape,
     "Sign": _sign,

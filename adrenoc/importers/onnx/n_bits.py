@@ -6,6 +6,14 @@ Before -> after:
 Weights of 2, 4 and 8 bits stay as they are: a family of kernels multiplies them so.  Rows that are
 no whole words are opened here, once, as floats.
 
+Products by weights that a DequantizeLinear in blocks opens, as onnxruntime's MatMulNBits.
+
+Before -> after:
+    y = MatMul(x, Transpose(DequantizeLinear(bytes, scales, block_size=32)))
+    y = com.microsoft.MatMulNBits(x, bytes, scales)
+
+So weights stay in few bits.  onnxruntime does the same.
+
 Source: onnxruntime's ContribOperators reference: MatMulNBits, GatherBlockQuantized.
 """
 
@@ -15,8 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, array_of, attributes, is_standard
 from adrenoc.importers.onnx.writer import Writer
 
 N_BITS = "adrenoc.NBits"
@@ -177,7 +188,7 @@ def _gather_block_quantized(write: Writer) -> None:
 def _pack_pairs(codes: np.ndarray) -> np.ndarray:
     """Rows of numbers from 0 to 15 as bytes, the first in the low bits."""
     wide = codes.astype(np.uint8)
-    return np.asarray(wide[:, 0::2] | (wide[:, 1::2] << np.uint8(4)))
+    return np.asarray(wide[..., 0::2] | (wide[..., 1::2] << np.uint8(4)))
 
 
 def _split_nibbles(write: Writer, data: str, shape: tuple[int, ...]) -> str:
@@ -194,3 +205,118 @@ N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
     "GatherBlockQuantized": _gather_block_quantized,
     "MatMulNBits": _matmul_n_bits,
 }
+
+
+_LEAST_BLOCK = 16
+_ZERO_OF = {**_TYPED, "int8": 128, "uint8": 0}
+"""Type -> what makes numbers from zero on of it."""
+
+
+def keep_block_weights(graph: OnnxGraph) -> None:
+    """Change such products of `graph`, in place."""
+    makers = {name: node for node in graph.nodes for name in node.output if name}
+    changed = 0
+    for at, node in enumerate(graph.nodes):
+        found = _opened_weights(graph, makers, node)
+        if found is not None:
+            graph.nodes[at] = _write(graph, node, found)
+            changed += 1
+    if changed:
+        graph.drop_unused()
+        reason = "a DequantizeLinear in blocks along what is added up opens them"
+        graph.log.add(f"{changed} products", "keep their weights in few bits", reason)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _OpenedWeights:
+    """Codes [N, K] from zero on, scales [N, blocks], and zero points or None for the middle."""
+
+    bits: int
+    block: int
+    codes: np.ndarray
+    scales: np.ndarray
+    zeros: np.ndarray | None
+
+
+def _opened_weights(
+    graph: OnnxGraph, makers: dict[str, onnx.NodeProto], node: onnx.NodeProto
+) -> _OpenedWeights | None:
+    """Return the weights of a product; None where it has no such ones."""
+    opened, turned = _opening(makers, node)
+    if opened is None:
+        return None
+    own = attributes(opened)
+    block, axis = own.get("block_size", 0), own.get("axis", 1)
+    values = [_value(graph, makers, name) for name in opened.input if name]
+    if any(value is None for value in values) or block < _LEAST_BLOCK or block & (block - 1):
+        return None
+    codes, scales, *rest = (np.asarray(value) for value in values)
+    kind = str(codes.dtype)
+    floats = scales.dtype in (np.float32, np.float16)
+    if codes.ndim != 2 or kind not in _ZERO_OF or axis % 2 != int(turned) or not floats:
+        return None
+    zero = _ZERO_OF[kind]
+    if not turned:
+        codes, scales, rest = codes.T, scales.T, [one.T for one in rest]
+    if codes.shape[1] != scales.shape[1] * block:
+        return None
+    zeros = rest[0].astype(np.int16) + zero if rest else None
+    if zeros is None and not zero:
+        zeros = np.zeros(scales.shape, np.int16)
+    return _OpenedWeights(
+        bits=_KEPT_BITS if kind in _TYPED else _BYTE,
+        block=block,
+        codes=(codes.astype(np.int16) + zero).astype(np.uint8),
+        scales=np.ascontiguousarray(scales),
+        zeros=None if zeros is None else zeros.astype(scales.dtype),
+    )
+
+
+def _opening(
+    makers: dict[str, onnx.NodeProto], node: onnx.NodeProto
+) -> tuple[onnx.NodeProto | None, bool]:
+    """Return what opens the weights of a product, and whether they are turned then."""
+    opened, turned = None, False
+    if node.op_type == "MatMul" and is_standard(node):
+        opened = makers.get(node.input[1])
+    if opened is not None and opened.op_type == "Transpose" and is_standard(opened):
+        turned = attributes(opened).get("perm", [1, 0]) == [1, 0]
+        opened = makers.get(opened.input[0]) if turned else None
+    known = opened is not None and opened.op_type == "DequantizeLinear"
+    return (opened if known else None), turned
+
+
+def _value(graph: OnnxGraph, makers: dict[str, onnx.NodeProto], name: str) -> np.ndarray | None:
+    """Return a constant, of an initialiser or of a node."""
+    if name in graph.constants:
+        return graph.constants[name]
+    node = makers.get(name)
+    if node is None or node.op_type != "Constant":
+        return None
+    return next((array_of(a.t) for a in node.attribute if a.name == "value"), None)
+
+
+def _write(graph: OnnxGraph, node: onnx.NodeProto, weights: _OpenedWeights) -> onnx.NodeProto:
+    """Return the product as the operator of weights in few bits; zero points as numbers."""
+    n, k = weights.codes.shape
+    packed = weights.codes.reshape(n, k // weights.block, weights.block)
+    if weights.bits == _KEPT_BITS:
+        packed = _pack_pairs(packed)
+    names = [f"{node.output[0]}/{what}" for what in ("codes", "scales", "zeros")]
+    graph.set_constant(names[0], np.ascontiguousarray(packed))
+    graph.set_constant(names[1], weights.scales)
+    inputs = [node.input[0], *names[:2]]
+    if weights.zeros is not None:
+        graph.set_constant(names[2], weights.zeros)
+        inputs.append(names[2])
+    return helper.make_node(
+        "MatMulNBits",
+        inputs,
+        list(node.output),
+        name=node.name,
+        domain=MICROSOFT,
+        K=k,
+        N=n,
+        bits=weights.bits,
+        block_size=weights.block,
+    )

@@ -17,9 +17,9 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.signal import max_pool_indices
-from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, pick
 from adrenoc.importers.window import ceil_pads, check_window, same_pads
 

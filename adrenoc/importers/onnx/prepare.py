@@ -5,29 +5,43 @@ Before -> after:
                                         n = Neg(x); y = Relu(n)
     logits, present = If(use_cache_branch) {then: with past} {else: without}
                                         of a decoder with two graphs the nodes of `then` are taken
+
+Expands operators by the function bodies that the ONNX standard gives them.
+
+Put the model that looks tokens up before the decoder that takes what it gives.
+
+Before -> after:
+    x = Gather(table, input_ids)    of another file, is what f(inputs_embeds) reads
+    x = Gather(table, input_ids)    text = Gather(table, Max(input_ids, 0))
+                                    rows = Gather(image_features, Max(-1 - input_ids, 0))
+                                    x = Where(input_ids < 0, rows, text)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import TensorProto, compose, helper, numpy_helper
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.text.spelling import list_first
-from adrenoc.bundle.decoder_names import PAST_BRANCH
+from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH, TOKENS
 from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
-from adrenoc.importers.onnx.branch import branch_taken, inline_branch
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
     TensorType,
     all_nodes,
     copy_node,
+    is_standard,
     load_constants,
 )
+from adrenoc.importers.onnx.unroll import branch_taken, inline_branch, rename
 from adrenoc.importers.onnx_wire import MOST_NODES
 from adrenoc.importers.shapes import OpenInputs, fix_input_shapes, write_options
 from adrenoc.importers.signature import ports_of
@@ -42,6 +56,31 @@ def opset_of(model: onnx.ModelProto) -> int:
     nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
     has_standard = any(node.domain in STANDARD_DOMAINS for node in all_nodes(nodes))
     return max(versions, default=1 if has_standard else OPSET_OF_OURS)
+
+
+def convert_opset(model: onnx.ModelProto, opset: int, path: Path) -> onnx.ModelProto:
+    """Return the model of `path` in an opset: itself, where it is in that.
+
+    Raises:
+        ModelFormatError: onnx cannot convert it.
+    """
+    from onnx import checker, shape_inference, version_converter
+
+    own = opset_of(model)
+    if own == opset:
+        return model
+    try:
+        return version_converter.convert_version(model, opset)
+    except (
+        RuntimeError,
+        checker.ValidationError,
+        shape_inference.InferenceError,
+        version_converter.ConvertError,
+    ) as error:
+        raise ModelFormatError(
+            f"{path} uses opset {own}, and onnx cannot convert it to {opset}: {error}",
+            hint="export the model again with a newer opset",
+        ) from error
 
 
 def prepare(
@@ -64,7 +103,7 @@ def prepare(
         OptionError: an input that is fixed is unknown, or takes no such value.
     """
     source = model.graph
-    settings = fill_ports(ports_of(source), tuple(fixed))
+    settings = fill_ports(ports_of(source), tuple(fixed), shapes)
     forms = {**shapes, **{name: array.shape for name, array in settings.items()}}
     inputs, assumed = fix_input_shapes(source, forms, suggest)
     graph = OnnxGraph(
@@ -212,3 +251,187 @@ def take_past_branch(graph: OnnxGraph) -> None:
     graph.nodes = nodes
     reason = "it computes the first tokens too, over a past of no rows"
     graph.log.add(PAST_BRANCH, taken, reason)
+
+
+def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str, int]:
+    """Replace, in place, nodes of `op_types` that have a function body; count them by type."""
+    expanded: Counter[str] = Counter()
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.nodes:
+        wanted = is_standard(node) and (node.op_type in op_types or _has_statistics(node))
+        schema = _schema(graph, node) if wanted else None
+        body = _body(graph, node, schema) if schema is not None else None
+        if schema is None or body is None:
+            nodes.append(node)
+            continue
+        expanded[node.op_type] += 1
+        nodes.extend(_instantiate(node, schema, body, f"{node.output[0]}/{node.op_type}/"))
+    graph.nodes = nodes
+    return dict(expanded)
+
+
+def _has_statistics(node: onnx.NodeProto) -> bool:
+    """Return whether a norm also gives the mean and the deviation, which no norm kernel does."""
+    return node.op_type == "LayerNormalization" and any(node.output[1:])
+
+
+def is_defined(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+    """Return whether the standard defines a node by other operators, in the version that the file
+    asks for."""
+    if not is_standard(node):
+        return False
+    schema = _schema(graph, node)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _schema(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(node.op_type, graph.opset, "")
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _body(
+    graph: OnnxGraph, node: onnx.NodeProto, schema: onnx.defs.OpSchema
+) -> onnx.FunctionProto | None:
+    data = b""
+    if schema.has_function:
+        version = _newest(schema.function_opset_versions, graph.opset)
+        data = schema.get_function_with_opset_version(version)
+    elif schema.has_context_dependent_function:
+        if any(name and name not in graph.types for name in node.input):
+            return None  # onnx reads beyond what it is given where a type is not known
+        types = [
+            graph.types[name].to_proto().SerializeToString() if name in graph.types else b""
+            for name in node.input
+        ]
+        data = schema.get_context_dependent_function_with_opset_version(
+            _newest(schema.context_dependent_function_opset_versions, graph.opset),
+            node.SerializeToString(),
+            types,
+        )
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _newest(versions: Sequence[int], opset: int) -> int:
+    """Return the newest of `versions` that holds for `opset`."""
+    return max((v for v in versions if v <= opset), default=opset)
+
+
+def _instantiate(
+    node: onnx.NodeProto, schema: onnx.defs.OpSchema, body: onnx.FunctionProto, prefix: str
+) -> list[onnx.NodeProto]:
+    formal = dict(zip(body.input, node.input, strict=False))
+    formal.update(zip(body.output, node.output, strict=False))
+    for name in body.input[len(node.input) :]:
+        formal[name] = ""  # An optional input that the caller leaves out.
+    defaults = [a.default_value for a in schema.attributes.values() if a.default_value.name]
+    given = {a.name: a for a in (*defaults, *body.attribute_proto, *node.attribute)}
+    names = {name: prefix + name for inner in body.node for name in inner.output if name}
+    names.update(formal)
+    result = []
+    for template in body.node:
+        copy = copy_node(template)
+        rename(copy, names)
+        _fill_in(copy, given)
+        result.append(copy)
+    return result
+
+
+def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
+    """Replace references to the function's attributes by their values, in nested graphs too."""
+    kept = []
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                _fill_in(inner, given)
+        if not attribute.ref_attr_name:
+            kept.append(attribute)
+        elif attribute.ref_attr_name in given:
+            value = onnx.AttributeProto()
+            value.CopyFrom(given[attribute.ref_attr_name])
+            value.name = attribute.name
+            kept.append(value)
+    kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+JOINED = "embed_tokens/"
+"""What names of the embedding's tensors and nodes begin with beside the decoder's."""
+
+
+def join_embedding(
+    decoder: onnx.ModelProto, embedding: onnx.ModelProto, path: Path
+) -> onnx.ModelProto:
+    """Return the decoder taking tokens, which the embedding from `path` looks up.
+
+    Raises:
+        ModelFormatError: the embedding takes or gives something else, or its opset cannot be made
+            the decoder's.
+    """
+    taken = [port.name for port in ports_of(embedding.graph)]
+    if taken != [TOKENS] or len(embedding.graph.output) != 1:
+        listed = list_first((f"'{name}'" for name in taken), between=", ")
+        raise ModelFormatError(
+            f"{path} takes {listed} and gives {len(embedding.graph.output)} tensors; expected one "
+            f"that takes '{TOKENS}' alone, and gives what the decoder beside it takes",
+            hint="export it again, or move it away from the decoder",
+        )
+    embedding = convert_opset(embedding, opset_of(decoder), path)
+    graph = decoder.graph
+    rows = next(port for port in graph.input if port.name == EMBEDDINGS)
+    (given,) = embedding.graph.output
+    tokens = next(port for port in embedding.graph.input if port.name == TOKENS)
+    compose.add_prefix_graph(embedding.graph, JOINED, inplace=True)
+    kind = rows.type.tensor_type.elem_type
+    cast = helper.make_node("Cast", [given.name], [EMBEDDINGS], f"{JOINED}{EMBEDDINGS}", to=kind)
+    tokens.type.tensor_type.shape.CopyFrom(rows.type.tensor_type.shape)
+    del tokens.type.tensor_type.shape.dim[2:]
+    ports = [tokens if port is rows else port for port in graph.input]
+    nodes = [*embedding.graph.node, cast, *graph.node]
+    for node in embedding.graph.node:
+        node.input[:] = [TOKENS if name == tokens.name else name for name in node.input]
+    tokens.name = TOKENS
+    graph.initializer.extend(embedding.graph.initializer)
+    known = {one.domain for one in decoder.opset_import}
+    decoder.opset_import.extend(o for o in embedding.opset_import if o.domain not in known)
+    del graph.input[:], graph.node[:]
+    graph.input.extend(ports)
+    graph.node.extend(nodes)
+    return decoder
+
+
+def take_rows(decoder: onnx.ModelProto, shape: Sequence[int]) -> None:
+    """Have a decoder with its embedding also take rows of pictures, [..., width] of `shape`.
+
+    A token below zero is one of them: -1 the first, -2 the second.
+    """
+    graph, make = decoder.graph, helper.make_node
+    at, cast = next((n, one) for n, one in enumerate(graph.node) if EMBEDDINGS in one.output)
+    looked_up, rest = [*graph.node[:at]], [*graph.node[at + 1 :]]
+    zero, last, column, words, text, rows = (
+        f"{JOINED}{name}" for name in ("zero", "last", "column", "words", "text", "rows")
+    )
+    for node in looked_up:
+        node.input[:] = [words if name == TOKENS else name for name in node.input]
+    cast.output[:] = [text]
+    (kind,) = cast.attribute
+    nodes = [
+        make("Max", [TOKENS, zero], [words]),
+        *looked_up,
+        cast,
+        make("Sub", [last, TOKENS], [f"{rows}/back"]),
+        make("Max", [f"{rows}/back", zero], [f"{rows}/places"]),
+        make("Flatten", [IMAGE_ROWS], [f"{rows}/all"], axis=-1),
+        make("Gather", [f"{rows}/all", f"{rows}/places"], [f"{rows}/taken"]),
+        make("Cast", [f"{rows}/taken"], [rows], to=kind.i),
+        make("Less", [TOKENS, zero], [f"{rows}/flags"]),
+        make("Reshape", [f"{rows}/flags", column], [f"{rows}/column"]),
+        make("Where", [f"{rows}/column", rows, text], [EMBEDDINGS], f"{JOINED}{EMBEDDINGS}"),
+    ]
+    for name, value in ((zero, 0), (last, -1), (column, (0, -1, 1))):
+        graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+    graph.input.append(helper.make_tensor_value_info(IMAGE_ROWS, TensorProto.FLOAT, shape))
+    del graph.node[:]
+    graph.node.extend([*nodes, *rest])

@@ -24,9 +24,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.importers.onnx.graph import OnnxGraph, array_of, attributes, is_standard
+from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, array_of, attributes, is_standard
 
-_DOMAIN = "com.microsoft"
 _BYTES = ("int8", "uint8")
 _BINARY = {"Add": "QLinearAdd", "Mul": "QLinearMul"}
 _UNARY = {
@@ -121,7 +120,7 @@ class _Fuser:
     @staticmethod
     def _is(node: onnx.NodeProto, *operators: str) -> bool:
         """Return whether it is one of these operators; onnxruntime has its own of some."""
-        return node.op_type in operators and (is_standard(node) or node.domain == _DOMAIN)
+        return node.op_type in operators and (is_standard(node) or node.domain == MICROSOFT)
 
     def _value(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
         name = node.input[index] if index < len(node.input) else ""
@@ -231,7 +230,7 @@ class _Fuser:
 
 
 def _make_node(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> onnx.NodeProto:
-    domain = "" if op in ("QLinearConv", "QLinearMatMul") or op in _MOVES else _DOMAIN
+    domain = "" if op in ("QLinearConv", "QLinearMatMul") or op in _MOVES else MICROSOFT
     made = helper.make_node(op, inputs, [out], name=node.name, domain=domain)
     made.attribute.extend(node.attribute)
     return made

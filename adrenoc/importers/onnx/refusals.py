@@ -85,6 +85,10 @@ def find_dependents(graph: OnnxGraph, refused: Sequence[Refused]) -> frozenset[s
     return frozenset(unknown)
 
 
+_OF_ONE_CPU = "com.microsoft.nchwc"
+"""Operators over blocks of 8 or 16 channels, as the CPU that wrote the file has lanes."""
+
+
 def raise_refusals(
     graph: OnnxGraph,
     foreign: Sequence[Refused],
@@ -110,15 +114,26 @@ def raise_refusals(
     where = list_first(_describe(graph, one) for _, nodes, _ in parts for one in nodes)
     message = f"{'; '.join(kinds)}; at {where}"
     if foreign:
-        classical = all(refused.node.domain == "ai.onnx.ml" for refused in foreign)
-        raise CustomDomainError(
-            message,
-            hint="export trees and other classical models in standard operators, as hummingbird-ml "
-            "does, or leave them to onnxruntime"
-            if classical
-            else "export without optimisation for one runtime, or cut these nodes off with "
-            "onnx.utils.extract_model",
+        domains = {refused.node.domain for refused in foreign}
+        hint = (
+            "export without optimisation for one runtime, or cut these nodes off with "
+            "onnx.utils.extract_model"
         )
+        if domains == {"ai.onnx.ml"}:
+            hint = (
+                "export trees and other classical models in standard operators, as hummingbird-ml "
+                "does, or leave them to onnxruntime"
+            )
+        elif _OF_ONE_CPU in domains:
+            message = (
+                f"{message}; onnxruntime optimised the file for one CPU, whose order of weights it "
+                "has and does not tell"
+            )
+            hint = (
+                "compile the .onnx file that it was made of; a plain .ort file of that: python -m "
+                "onnxruntime.tools.convert_onnx_models_to_ort MODEL.onnx"
+            )
+        raise CustomDomainError(message, hint=hint)
     raise UnsupportedOperatorError(
         message,
         hint="cut the model before these nodes with onnx.utils.extract_model, or export it with "

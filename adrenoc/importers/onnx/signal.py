@@ -14,8 +14,8 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import Node
-from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import dtype_of, make_constant
 
 Expr = Any

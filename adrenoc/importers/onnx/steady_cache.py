@@ -6,7 +6,8 @@ Before -> after:
     position_ids [3, 1, S]        those, expanded: time, height and width are the same in a text
     past, present                 one memory of N rows; `past_length`, an input, are there
     logits of one token           with `next_token`, the largest of them
-    logits of several tokens      left out: they only fill the caches, up to `filled` rows
+    logits of up to 8 tokens      left out, but for `next_token`, the largest after each of them
+    logits of more tokens         left out: they only fill the caches, up to `filled` rows
 
 What fills up the last tokens of a prompt writes rows behind it, which the next ones replace.
 
@@ -36,8 +37,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 from adrenoc.importers.onnx.join_attention import join_attention
-from adrenoc.importers.onnx.join_heads import join_heads
-from adrenoc.importers.onnx.join_norms import join_norms
+from adrenoc.importers.onnx.join_heads import join_heads, join_norms
 from adrenoc.importers.onnx.join_rotations import join_biases, join_rotations
 
 _COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
@@ -45,6 +45,8 @@ _COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
 
 Caches = Sequence[tuple[str, str]]
 
+MOST_GUESSED = 8
+"""The most tokens of a run that picks one after each: guesses are checked by it."""
 NO_END = 1 << 30
 """The most tokens of a decoder that keeps none of them apart."""
 
@@ -75,9 +77,9 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> None
     join_heads(graph, counted)
     _check_tables(graph, rows)
     before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens, rows)]
-    if tokens == 1:
+    if tokens <= MOST_GUESSED:
         graph.nodes += _pick_nodes(graph)
-        results = [LOGITS, NEXT_TOKEN]
+        results = [LOGITS, NEXT_TOKEN] if tokens == 1 else [NEXT_TOKEN]
     else:
         graph.set_constant("filled/tokens", np.array([tokens], np.int32))
         before.append(helper.make_node("Add", [PAST_LENGTH, "filled/tokens"], [FILLED]))

@@ -5,12 +5,24 @@ once the constants of the last one are folded.
 
 Before → after:
     y = Scan(x: [3, 4])  {y_t = Relu(x_t)}      y_0 = Relu(x[0]); ...; y = Concat(y_0, y_1, y_2)
+
+An If or a Compress that a constant decides is the branch or the Gather that it then is; inputs of
+a model that alone decide an If, such as a rate or a flag, are found for a message.
+
+Before -> after:
+    y = If(c) {then: Relu(x)} {else: Neg(x)}      c constant: y = Relu(x)
+                                                  else: y = Where(c, Relu(x), Neg(x))
+
+Both branches of a condition that is known at run time alone are computed: operators of ONNX have
+no side effects, and the one that is not taken is dropped element by element, NaN included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +40,117 @@ from adrenoc.importers.onnx.graph import (
     first_output,
     node_label,
 )
-from adrenoc.importers.onnx.switches import tell_switches
+
+_MOST_NODES = 64
+"""Behind a condition that is a setting's there are few."""
+
+_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+
+
+def find_switches(
+    condition: str,
+    makers: Mapping[str, onnx.NodeProto],
+    inputs: Collection[str],
+    value_of: Callable[[str], np.ndarray | None],
+) -> dict[str, str]:
+    """Return the inputs that a condition is computed of, each with a value that it is compared
+    with.
+
+    `inputs` are those of one number.  The value is empty where nothing says one.  None are found
+    where the condition hangs on more than these and constants, or on a long computation.
+    """
+    found: dict[str, str] = {}
+    pending, seen = [condition], {condition}
+    while pending:
+        name = pending.pop()
+        if name in inputs:
+            found.setdefault(name, "")
+            continue
+        if value_of(name) is not None:
+            continue
+        maker = makers.get(name)
+        if maker is None or len(seen) > _MOST_NODES or _has_graph(maker):
+            return {}
+        if maker.op_type in _COMPARING:
+            found |= _compared(maker, makers, inputs, value_of)
+        for operand in maker.input:
+            if operand and operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return found
+
+
+def settings_of(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Return the inputs that alone decide the Ifs of a graph, with values they are compared with.
+
+    `weights` are the initialisers that the graph lacks the data of.
+    """
+    makers = {name: node for node in graph.node for name in node.output}
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            stored |= {name: a.t for name in node.output for a in node.attribute if a.HasField("t")}
+    inputs = {value.name for value in graph.input if _is_one(value)} - stored.keys()
+
+    def value_of(name: str) -> np.ndarray | None:
+        if name in weights:
+            return weights[name]
+        return onnx.numpy_helper.to_array(stored[name]) if name in stored else None
+
+    found: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type == "If":
+            found |= find_switches(node.input[0], makers, inputs, value_of)
+    return found
+
+
+def write_switches(found: Mapping[str, str]) -> str:
+    """Return the options that decide, to be typed."""
+    return " ".join(f"--fix {name}={value or 'VALUE'}" for name, value in found.items())
+
+
+def _is_one(value: onnx.ValueInfoProto) -> bool:
+    """Return whether an input is one number whatever is fed, as settings are."""
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(axis.dim_value == 1 for axis in tensor.shape.dim)
+
+
+def _has_graph(node: onnx.NodeProto) -> bool:
+    return any(attribute.HasField("g") for attribute in node.attribute)
+
+
+def _compared(
+    node: onnx.NodeProto,
+    makers: Mapping[str, onnx.NodeProto],
+    inputs: Collection[str],
+    value_of: Callable[[str], np.ndarray | None],
+) -> dict[str, str]:
+    """Return the input on one side of a comparison, with the constant on the other."""
+    sides = [_behind(name, makers, inputs) for name in node.input]
+    for one, other in (sides, sides[::-1]):
+        value = value_of(other)
+        if one in inputs and value is not None and value.size == 1:
+            return {one: str(value.reshape(-1)[0].item())}
+    return {}
+
+
+def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[str]) -> str:
+    """Return what a tensor is a copy of, in another type or shape."""
+    while name not in inputs and (maker := makers.get(name)) is not None:
+        if maker.op_type not in ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"):
+            break
+        name = maker.input[0]
+    return name
+
+
+def tell_switches(graph: OnnxGraph, condition: str) -> str:
+    """Return the end of a sentence with the options that decide a condition or a count, where
+    inputs alone do."""
+    makers = {name: one for one in graph.nodes for name in one.output}
+    inputs = {spec.name for spec in graph.inputs if math.prod(spec.shape) == 1}
+    found = find_switches(condition, makers, inputs, graph.constants.get)
+    return f"; {write_switches(found)} decides it" if found else ""
+
 
 MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
@@ -45,24 +167,54 @@ _FIRST_SCAN_OPSET = 9
 
 
 def instantiate(
-    graph: OnnxGraph, body: onnx.GraphProto, inputs: Sequence[str], prefix: str
+    graph: OnnxGraph,
+    body: onnx.GraphProto,
+    inputs: Sequence[str],
+    prefix: str,
+    known: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[onnx.NodeProto], list[str]]:
     """Return the nodes of a nested graph applied to `inputs`, and the names of its results.
 
-    Names inside may repeat outside: they get `prefix`.
+    Names inside may repeat outside: they get `prefix`.  What is `known` inside is there already,
+    under another name.
     """
     names = dict(zip((v.name for v in body.input), inputs, strict=True))
     for tensor in body.initializer:
         names[tensor.name] = prefix + tensor.name
-        graph.set_constant(prefix + tensor.name, array_of(tensor))
+        if tensor.name not in known:
+            graph.set_constant(prefix + tensor.name, array_of(tensor))
     for node in body.node:
         names.update({name: prefix + name for name in node.output if name})
+    names.update(known)
     nodes = []
     for original in body.node:
-        copy = copy_node(original)
-        rename(copy, names)
-        nodes.append(copy)
+        if first_output(original) not in known:
+            copy = copy_node(original)
+            rename(copy, names)
+            nodes.append(copy)
     return nodes, [names.get(value.name, value.name) for value in body.output]
+
+
+def _find_steady(
+    body: onnx.GraphProto,
+    carried: Iterable[tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]],
+    own: str,
+) -> dict[str, str]:
+    """Return what is the same in all steps, with its name in the first, where names begin with
+    `own`: constants, and what is computed of them, of tensors outside, and of those of `carried`,
+    pairs of an input and an output, that each step hands on as they are."""
+    copies = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
+    moving = {value.name for value in body.input}
+    for taken, given in carried:
+        if taken.name in (given.name, copies.get(given.name)):
+            moving.remove(taken.name)
+    steady = {tensor.name: own + tensor.name for tensor in body.initializer}
+    for node in body.node:
+        if any(name in moving for inner in all_nodes([node]) for name in inner.input):
+            moving.update(node.output)
+        else:
+            steady.update({name: own + name for name in node.output if name})
+    return steady
 
 
 def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
@@ -78,17 +230,23 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
                 value.name = names.get(value.name, value.name)
 
 
+_APART = (
+    "make a loop's body a model of its own, compile that with --state for what it carries, and run "
+    "it once a step"
+)
+
+
 def too_many(count: int) -> str:
-    """Return why nested graphs of `count` nodes in all are refused."""
-    return f"written out, the loops and branches are {count} nodes, expected up to {MOST_NODES}"
+    """Return why nested graphs of `count` nodes in all are refused, and what to do instead."""
+    return (
+        f"written out, the loops and branches are {count} nodes, expected up to {MOST_NODES}: "
+        f"{_APART}"
+    )
 
 
 def too_long(steps: object) -> str:
     """Return why a loop of so many steps is refused, and what to do instead."""
-    return (
-        f"it takes {steps} steps, expected up to {MOST_ITERATIONS}: make its body a model of its "
-        "own, compile that with --state for what it carries, and run it once a step"
-    )
+    return f"it takes {steps} steps, expected up to {MOST_ITERATIONS}: {_APART}"
 
 
 @dataclass(kw_only=True)
@@ -148,6 +306,7 @@ def _unroll_steps(
     prefix = f"{node.output[0] or node.output[-1]}/scan/"
     nodes: list[onnx.NodeProto] = []
     collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
+    carried, steady = len(states), dict[str, str]()
     for step in range(steps):
         own = f"{prefix}{step}/"
         elements = []
@@ -158,7 +317,10 @@ def _unroll_steps(
             graph.set_constant(position, np.array(steps - 1 - step if backward else step))
             elements.append(f"{own}in{index}")
             nodes.append(helper.make_node("Gather", [name, position], [elements[-1]], axis=axis))
-        made, results = instantiate(graph, body, [*states, *elements], own)
+        made, results = instantiate(graph, body, [*states, *elements], own, steady)
+        if not step:
+            pairs = zip(body.input, body.output[:carried], strict=False)
+            steady = _find_steady(body, pairs, own)
         nodes += made
         states = results[: len(states)]
         for outputs, name in zip(collected, results[len(states) :], strict=True):
@@ -276,6 +438,8 @@ class LoopState:
 
     iteration: int = 0
     collected: list[list[str]] = field(default_factory=list)
+    steady: dict[str, str] = field(default_factory=dict)
+    """What the body computes that is the same in all iterations, with its name."""
 
 
 def _cannot_go_on(graph: OnnxGraph, node: onnx.NodeProto, state: LoopState) -> str:
@@ -319,8 +483,11 @@ def unroll_loop(
         graph.set_constant(f"{own}number", np.array(state.iteration, np.int64))
         graph.set_constant(f"{own}go", np.array(True))
         nodes, results = instantiate(
-            graph, body, [f"{own}number", condition or f"{own}go", *carried], own
+            graph, body, [f"{own}number", condition or f"{own}go", *carried], own, state.steady
         )
+        if not state.iteration:
+            pairs = zip(body.input[2:], body.output[1:], strict=False)
+            state.steady = _find_steady(body, pairs, own)
         state.iteration += 1
         for outputs, name in zip(state.collected, results[1 + len(carried) :], strict=True):
             outputs.append(name)
@@ -338,3 +505,78 @@ def unroll_loop(
         if name:
             nodes += stack(graph, outputs, 0, name)
     return nodes
+
+
+def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
+    """Return the nodes of the branch that a constant condition takes.
+
+    Names inside get `prefix`, which may be empty where they are no others of the graph.
+    """
+    nodes, results = instantiate(graph, _branch(node, branch_taken(graph, node)), (), prefix)
+    for source, name in zip(results, node.output, strict=True):
+        if source != name:
+            nodes.append(helper.make_node("Identity", [source], [name]))
+    return nodes
+
+
+def branch_taken(graph: OnnxGraph, node: onnx.NodeProto) -> str:
+    """Return the attribute that holds the branch which a constant condition takes."""
+    taken = bool(graph.scalar(node.input[0]))
+    return "then_branch" if taken else "else_branch"
+
+
+def select_branches(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
+    """Return the nodes of both branches, and a Where for each output.
+
+    The last ones take inputs whose types only the walk over the first ones finds; `can_select`
+    judges them then.
+    """
+    condition = f"{prefix}condition"
+    graph.set_constant(f"{prefix}scalar", np.zeros(0, np.int64))
+    nodes = [helper.make_node("Reshape", [node.input[0], f"{prefix}scalar"], [condition])]
+    sides = []
+    for key in ("then_branch", "else_branch"):
+        made, results = instantiate(graph, _branch(node, key), (), f"{prefix}{key}/")
+        nodes += made
+        sides.append(results)
+    for name, *pair in zip(node.output, *sides, strict=True):
+        if name:
+            nodes.append(helper.make_node("Where", [condition, *pair], [name]))
+    return nodes
+
+
+def can_select(graph: OnnxGraph, where: onnx.NodeProto) -> str:
+    """Return why a Where of `select_branches` cannot choose between its tensors; empty where it
+    can."""
+    types = [graph.types.get(name) for name in where.input[1:]]
+    if any(t is None or t.shape is None for t in types):
+        return "its condition is known at run time alone, and the shape of a branch is not known"
+    one, other = types
+    if one == other:
+        return ""
+    shown = " and ".join(f"{t.dtype} {list(t.shape or ())}" for t in types if t is not None)
+    return (
+        f"its condition is known at run time alone, and its branches give '{where.output[0]}' as "
+        f"{shown}: let both give one shape"
+    )
+
+
+def _branch(node: onnx.NodeProto, key: str) -> onnx.GraphProto:
+    return next(a.g for a in node.attribute if a.name == key)
+
+
+def compress_as_gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Compress with a constant condition as the Gather that it then is, else None."""
+    condition = graph.constants.get(node.input[1])
+    if condition is None:
+        return None
+    prefix = f"{first_output(node)}/taken"
+    graph.set_constant(prefix, np.flatnonzero(condition))
+    axis, source, nodes = attributes(node).get("axis"), node.input[0], []
+    if axis is None:
+        graph.set_constant(f"{prefix}/flat", np.array([-1], np.int64))
+        flat = f"{prefix}/from"
+        nodes = [helper.make_node("Reshape", [source, f"{prefix}/flat"], [flat])]
+        source, axis = flat, 0
+    gather = helper.make_node("Gather", [source, prefix], [node.output[0]], axis=axis)
+    return [*nodes, gather]

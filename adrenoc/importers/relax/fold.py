@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.importers import imported
 from adrenoc.importers.relax.values import constant_value, dtype_of, op_name, static_shape
 
 _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
@@ -57,9 +57,6 @@ _OF_INTEGERS: dict[str, Callable[..., np.ndarray]] = {
     "sign": np.sign,
 }
 """What exporters compute shapes by, where no divisor is 0; of floats kernels round in their way."""
-
-MOST_GROWN = 2**24
-"""Elements, 128 MiB of int64: a file says in a few bytes that zeros fill all memory."""
 
 _REDUCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "max": np.max,
@@ -109,22 +106,7 @@ def _grows(shape: tuple[int, ...], operands: list[np.ndarray]) -> bool:
     """Return whether little becomes so much that the device had better make it anew each time."""
     count = math.prod(shape)
     sizes = {operand.__array_interface__["data"][0]: operand.size for operand in operands}
-    return count > MOST_GROWN and count > sum(sizes.values())
-
-
-def check_grown(count: int) -> None:
-    """Check that a constant which a few numbers of the file describe is not out of measure.
-
-    Raises:
-        RefusedError: it is.
-    """
-    if count > MOST_GROWN:
-        raise RefusedError(too_much(count))
-
-
-def too_much(count: float) -> str:
-    """Return why a constant of `count` elements is refused."""
-    return f"it makes {count:.0f} constant elements, expected up to {MOST_GROWN}"
+    return count > imported.MOST_GROWN and count > sum(sizes.values())
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:

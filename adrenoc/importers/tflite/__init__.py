@@ -1,1 +1,1 @@
-"""TFLite files to Relax IR: `importer.py` is the door, `ops.py` the table of operators."""
+"""TFLite files to Relax IR: `importer.py` is the door, `converter.py` the table of operators."""

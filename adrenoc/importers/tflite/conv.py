@@ -19,8 +19,7 @@ from tvm import relax
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.importers.tflite.quant import Quanta
+from adrenoc.importers.tflite.node import Node, Quanta, Result
 from adrenoc.importers.window import same_pads
 
 _SAME = 0

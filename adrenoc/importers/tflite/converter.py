@@ -3,25 +3,31 @@
 Truth values are taken by operators that move, choose, compare or combine them.  All others compute
 numbers, and LiteRT has no kernel for them that takes bools.
 
+The table of all operators of TFLite that are translated.
+
+Refuses a TFLite file with operators that are not translated, naming them all at once.
+
 Source: LiteRT 2.3, tried with operands of bool for each operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tvm
 from tvm import relax
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.errors import ModelFormatError
-from adrenoc.base.host.out_of_memory import is_out_of_memory
+from adrenoc.base.errors import CustomDomainError, ModelFormatError, UnsupportedOperatorError
+from adrenoc.base.host.memory import is_out_of_memory
 from adrenoc.base.refused import RefusedError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.formats import EXPORT_AGAIN
+from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
-from adrenoc.importers.other_formats import EXPORT_AGAIN
 from adrenoc.importers.relax.values import (
     UniqueNames,
     constant_value,
@@ -30,15 +36,23 @@ from adrenoc.importers.relax.values import (
     make_constant,
     static_shape,
 )
-from adrenoc.importers.tflite.control import BY_DATA, CONTROL_OPS, LoopOfDataError
-from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.extensions import load_extensions
+from adrenoc.importers.tflite.control import BY_DATA, CONTROL_OPS, STATE_OPS, LoopOfDataError
+from adrenoc.importers.tflite.conv import CONV_OPS
+from adrenoc.importers.tflite.elementwise import ELEMENTWISE_OPS, Convert
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.index import INDEX_OPS, SELECT_CUSTOM_OPS
+from adrenoc.importers.tflite.mediapipe import MEDIAPIPE_OPS
 from adrenoc.importers.tflite.move import MOVE_OPS
 from adrenoc.importers.tflite.node import Emitter, Node, Value, finish, store, value_of
-from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
-from adrenoc.importers.tflite.slice import SLICE_OPS
-from adrenoc.importers.tflite.untranslated import why_not
+from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
+from adrenoc.importers.tflite.reduce import REDUCE_OPS
+from adrenoc.importers.tflite.resize import RESIZE_OPS
+from adrenoc.importers.tflite.untranslated import (
+    extension_names,
+    hint_at_custom,
+    load_extensions,
+    why_not,
+)
 
 _SIZES = (8, 16, 32, 64)
 NUMERIC_DTYPES = (
@@ -66,7 +80,7 @@ class GraphConverter:
         self.file = file
         self.inputs = inputs
         kinds = (o.kind for graph in file.graphs for o in graph.operators if o.custom)
-        self._custom = {**load_extensions(kinds), **CUSTOM_OPS, **(more or {})}
+        self._custom = {**load_extensions(kinds), **_CUSTOM_OPS, **(more or {})}
         self._active = [file.entry]
         """Numbers of the graphs that are being translated, each called by the one before it."""
         self._written = 0
@@ -277,7 +291,6 @@ _TAKE_BOOLS = frozenset(
     {
         *CONTROL_OPS,
         *(MOVE_OPS.keys() - {"RANGE"}),
-        *SLICE_OPS,
         *("ARG_MAX", "ARG_MIN", "CAST", "EQUAL", "NOT_EQUAL", "REDUCE_ALL", "REDUCE_ANY"),
         *("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "SELECT", "SELECT_V2", "ZEROS_LIKE"),
         *("EMBEDDING_LOOKUP", "GATHER", "GATHER_ND", "HASHTABLE_LOOKUP", "STABLEHLO_GATHER"),
@@ -298,3 +311,61 @@ def check_bools(kind: str, operands: Sequence[TensorInfo | None]) -> None:
     for index, info in enumerate(operands):
         if info is not None and info.dtype == "bool":
             raise RefusedError(f"input {index} ('{info.name}') holds bool; {kind} takes numbers")
+
+
+OPS: dict[str, Convert] = {
+    **CONTROL_OPS,
+    **CONV_OPS,
+    **ELEMENTWISE_OPS,
+    **INDEX_OPS,
+    **MOVE_OPS,
+    **RECURRENT_OPS,
+    **REDUCE_OPS,
+    **RESIZE_OPS,
+}
+"""Built-in operators."""
+
+_CUSTOM_OPS: dict[str, Convert] = {**MEDIAPIPE_OPS, **SELECT_CUSTOM_OPS, **STATE_OPS}
+"""Custom operators by their own name."""
+
+
+def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> None:
+    """Refuse custom operators that are neither `known` nor translated.
+
+    Raises:
+        CustomDomainError: naming them all.
+    """
+    known = {*known, *_CUSTOM_OPS, *extension_names()}
+    custom = [(g, o) for g in graphs for o in g.operators if o.custom and o.kind not in known]
+    if custom:
+        raise CustomDomainError(
+            f"custom operators: {_counts([o for _, o in custom])}; "
+            f"at {list_first((g.label(o) for g, o in custom), between=', ')}",
+            hint=hint_at_custom(o.kind for _, o in custom),
+        )
+
+
+def check_imported(converter: GraphConverter) -> None:
+    """Refuse what could not be translated.
+
+    Raises:
+        UnsupportedOperatorError: naming it all.
+    """
+    if converter.failures:
+        failed = [operator for operator, _, _ in converter.failures]
+        labels: dict[str, list[str]] = {}
+        for operator, label, why in converter.failures:
+            labels.setdefault(why, []).append(label if operator.outputs else operator.kind)
+        where = list_first(
+            f"{list_first(dict.fromkeys(same), between=', ')}: {why}"
+            for why, same in labels.items()
+        )
+        raise UnsupportedOperatorError(
+            f"operators that cannot be imported: {_counts(failed)}; at {where}",
+            hint="convert the model with other operators, or cut it before these",
+        )
+
+
+def _counts(operators: Sequence[Operator]) -> str:
+    kinds = Counter(o.kind for o in operators)
+    return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))

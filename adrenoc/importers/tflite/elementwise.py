@@ -15,8 +15,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
-from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.importers.tflite.quant import Quanta
+from adrenoc.importers.tflite.node import Node, Quanta, Result
 
 Convert = Callable[[Node], "Result | list[Result]"]
 

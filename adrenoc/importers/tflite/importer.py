@@ -25,17 +25,30 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
-from adrenoc.importers.shapes import OpenInputs, check_names, list_options, write_options
+from adrenoc.importers.shapes import (
+    OpenInputs,
+    check_names,
+    list_options,
+    suggest_shapes,
+    write_options,
+)
 from adrenoc.importers.signature import port_of
 from adrenoc.importers.states import check_states
-from adrenoc.importers.suggest_shapes import suggest_shapes
-from adrenoc.importers.tflite.converter import NUMERIC_DTYPES, GraphConverter
-from adrenoc.importers.tflite.decoder.importer import import_call
+from adrenoc.importers.tflite.converter import (
+    NUMERIC_DTYPES,
+    GraphConverter,
+    check_imported,
+    check_operators,
+)
+from adrenoc.importers.tflite.decoder.join import import_call
 from adrenoc.importers.tflite.decoder.roles import is_decoder
 from adrenoc.importers.tflite.file import TensorInfo, TFLiteFile, read_tflite
-from adrenoc.importers.tflite.refusals import check_imported, check_operators
-from adrenoc.importers.tflite.signatures import replace_main, take_signature, tell_signature
-from adrenoc.importers.tflite.variables import lift_variables
+from adrenoc.importers.tflite.variables import (
+    lift_variables,
+    replace_main,
+    take_signature,
+    tell_signature,
+)
 
 
 def import_tflite(
@@ -65,7 +78,8 @@ def import_tflite(
     if caches:
         return import_call(whole, sha256, shapes)
     whole = lift_variables(take_signature(whole, signature)).file
-    settings = fill_ports((port_of(whole.main.tensors[i]) for i in whole.main.inputs), tuple(fixed))
+    ports = (port_of(whole.main.tensors[i]) for i in whole.main.inputs)
+    settings = fill_ports(ports, tuple(fixed), shapes)
     told = [*tell_signature(whole, signature), *tell_fixed(settings, fixed)]
     file = _put_states_last(_fix_inputs(whole, settings), states)
     main = file.main

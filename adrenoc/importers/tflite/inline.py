@@ -13,9 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from adrenoc.base.errors import ModelFormatError
-from adrenoc.importers.other_formats import EXPORT_AGAIN
-from adrenoc.importers.tflite.bounds import MOST_TABLES
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.formats import EXPORT_AGAIN
+from adrenoc.importers.tflite.file import MOST_TABLES, GraphInfo, Operator, TensorInfo, TFLiteFile
 
 COMPOSITE, BODY = "STABLEHLO_COMPOSITE", "DecompositionSubgraphIndex"
 

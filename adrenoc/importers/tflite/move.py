@@ -1,5 +1,7 @@
 """Operators that move elements: what is quantised stays as it is.
 
+Operators that cut parts out of tensors, or write them into tensors.
+
 Source: TFLite operator reference.
 """
 
@@ -13,11 +15,10 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.relax.fold import check_grown
-from adrenoc.importers.relax.values import dtype_of, make_constant
+from adrenoc.importers.imported import check_grown
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.importers.tflite.quant import Quanta
+from adrenoc.importers.tflite.node import Node, Quanta, Result
 
 _MOST_REPEATS = 1 << 16
 """Of an axis: each is an operand of a concatenation."""
@@ -288,6 +289,108 @@ def _dilate(node: Node) -> Result:
     return node.move(x)
 
 
+def _slice(node: Node) -> Result:
+    shape, begins, sizes = node.shape(), node.ints(1), node.ints(2)
+    ends = [d if s == -1 else b + s for d, b, s in zip(shape, begins, sizes, strict=True)]
+    axes = list(range(len(shape)))
+    return node.move(relax.op.strided_slice(node.data(), axes, begins, ends))
+
+
+def _strided_slice(node: Node) -> Result:
+    """Masks name positions of begin, end and stride: NumPy's rules for an index of slices."""
+    begins, ends, steps = node.ints(1), node.ints(2), node.ints(3)
+    masks = {
+        name: int(node.option(f"{name}Mask", 0))
+        for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")
+    }
+
+    def is_set(name: str, position: int) -> bool:
+        return bool(masks[name] >> position & 1)
+
+    count = len(begins)
+    shape = node.shape()
+    taken = sum(not is_set("NewAxis", p) and not is_set("Ellipsis", p) for p in range(count))
+    axes, low, high, stride, result = [], [], [], [], []
+    axis = 0
+    for position in range(count):
+        if is_set("Ellipsis", position):
+            for _ in range(len(shape) - taken):
+                result.append(shape[axis])
+                axis += 1
+            continue
+        if is_set("NewAxis", position):
+            result.append(1)
+            continue
+        extent, step = shape[axis], steps[position]
+        begin, end = begins[position], ends[position]
+        if is_set("ShrinkAxis", position):
+            first = begin + extent if begin < 0 else begin
+            bounds = (first, first + 1, 1)
+        else:
+            if bool(node.option("Offset", False)) and not is_set("End", position):
+                end = begin + end
+            index = slice(
+                None if is_set("Begin", position) else begin,
+                None if is_set("End", position) else end,
+                step,
+            )
+            bounds = index.indices(extent)
+            result.append(len(range(*bounds)))
+        axes.append(axis)
+        low.append(bounds[0])
+        # Going backwards, -1 would mean the last element: what lies before the first is -(n+1).
+        high.append(bounds[1] if bounds[1] >= 0 else -(extent + 1))
+        stride.append(bounds[2])
+        axis += 1
+    result += shape[axis:]
+    part = relax.op.strided_slice(node.data(), axes, low, high, stride)
+    return node.move(relax.op.reshape(part, result))
+
+
+def _dynamic_update_slice(node: Node) -> Result:
+    """The start is kept so that the update lies inside of the operand."""
+    shape, update = node.shape(), node.shape(1)
+    free = [d - u for d, u in zip(shape, update, strict=True)]
+    if constant_value(node.data(2)) is not None:
+        starts = [min(max(s, 0), f) for s, f in zip(node.ints(2), free, strict=True)]
+        return node.move(_overwritten(node, starts))
+    start = node.data(2).astype("int32")
+    low = make_constant(np.zeros(len(free), np.int32))
+    start = relax.op.maximum(start, low)
+    start = relax.op.minimum(start, make_constant(np.asarray(free, np.int32)))
+    x, moved, inside = node.data(), node.data(1), None
+    for axis, extent in enumerate(shape):
+        first = relax.op.strided_slice(start, [0], [axis], [axis + 1])
+        places = make_constant(np.arange(extent, dtype=np.int32))
+        offset = places - first
+        least, most = (make_constant(np.int32(v)) for v in (0, update[axis] - 1))
+        kept = relax.op.minimum(relax.op.maximum(offset, least), most)
+        hit = relax.op.equal(kept, offset)
+        along = [extent if a == axis else 1 for a in range(len(shape))]
+        hit = relax.op.reshape(hit, along)
+        inside = hit if inside is None else relax.op.logical_and(inside, hit)
+        moved = relax.op.take(moved, kept, axis=axis, mode="clip")
+    return node.move(relax.op.where(inside, moved, x))
+
+
+def _overwritten(node: Node, starts: list[int]) -> relax.Expr:
+    """Return the update between the parts of the operand before and after it, axis by axis."""
+    x, middle = node.data(), node.data(1)
+    shape, update = node.shape(), node.shape(1)
+    for axis in reversed(range(len(shape))):
+        begins, ends = list(starts), [s + u for s, u in zip(starts, update, strict=True)]
+        for after in range(axis + 1, len(shape)):
+            begins[after], ends[after] = 0, shape[after]
+        parts = []
+        for low, high in ((0, starts[axis]), (ends[axis], shape[axis])):
+            begins[axis], bounded = low, [*ends[:axis], high, *ends[axis + 1 :]]
+            part = relax.op.strided_slice(x, list(range(len(shape))), list(begins), bounded)
+            parts.append(node.emit(part) if high > low else None)
+        joined = [p for p in (parts[0], middle, parts[1]) if p is not None]
+        middle = relax.op.concat(joined, axis=axis) if len(joined) > 1 else middle
+    return middle
+
+
 MOVE_OPS: dict[str, Convert] = {
     "BATCH_TO_SPACE_ND": _batch_to_space,
     "BROADCAST_ARGS": _broadcast_args,
@@ -296,6 +399,7 @@ MOVE_OPS: dict[str, Convert] = {
     "DENSIFY": lambda node: node.move(node.data()),
     "DEPTH_TO_SPACE": _depth_to_space,
     "DILATE": _dilate,
+    "DYNAMIC_UPDATE_SLICE": _dynamic_update_slice,
     "EXPAND_DIMS": lambda node: node.move(relax.op.expand_dims(node.data(), int(node.scalar(1)))),
     "FILL": lambda node: node.move(relax.op.broadcast_to(node.data(1), node.ints(0)), 1),
     "MIRROR_PAD": _mirror_pad,
@@ -308,11 +412,13 @@ MOVE_OPS: dict[str, Convert] = {
     "REVERSE_SEQUENCE": _reverse_sequence,
     "REVERSE_V2": _reverse,
     "SHAPE": lambda node: make_constant(np.asarray(node.shape()).astype(node.results[0].dtype)),
+    "SLICE": _slice,
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "SPACE_TO_DEPTH": _space_to_depth,
     "SPLIT": _split,
     "SPLIT_V": _split_v,
     "SQUEEZE": _squeeze,
+    "STRIDED_SLICE": _strided_slice,
     "TILE": _tile,
     "TRANSPOSE": lambda node: node.move(relax.op.permute_dims(node.data(), node.ints(1))),
     "UNPACK": _unpack,

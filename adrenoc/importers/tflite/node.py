@@ -3,11 +3,19 @@
 A quantised tensor is kept as its stored integers less the zero point, in float32: `quanta`.
 Integers of eight bits are exact in half and in float, zero padding is zero, and a convolution
 takes them as they are.  real = scale * quanta.
+
+Quantised numbers of TFLite as floats that hold integers.
+
+A product of two 8-bit values is below 2^16, so sums of 256 products and more come out exactly;
+longer ones are off by less than one part in 2^24, which can move a result that lies on the
+border between two quanta by one.
+
+Source: TFLite 8-bit quantization specification.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -25,7 +33,60 @@ from adrenoc.importers.relax.values import (
     static_shape,
 )
 from adrenoc.importers.tflite.file import Operator, TensorInfo, TFLiteFile
-from adrenoc.importers.tflite.quant import QUANTISED_RANGES, Quanta, round_to_even, subtract_zeros
+
+QUANTISED_RANGES = {
+    "int4": (-8, 7),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+}
+"""dtype -> the least and the greatest integer that it stores."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Quanta:
+    """A result in units of `scale`: real = scale * expr.
+
+    `scale` has one value, or one for each channel of the last axis.  `is_integer` says that
+    `expr` holds integers already.  `bounds` are real numbers that a fused activation keeps to.
+    `by_fifteen_bits` says that LiteRT scales these by a multiplier of so many bits, as it does
+    sums of 64 bits: a fiftieth of all words is a quantum off by any other.  `copied` is the tensor
+    whose integers these are, as LiteRT copies them: whatever the result's scale is, it holds them.
+    """
+
+    expr: relax.Expr
+    scale: np.ndarray | np.float32
+    is_integer: bool = False
+    bounds: tuple[float, float] | None = None
+    by_fifteen_bits: bool = False
+    copied: TensorInfo | None = None
+
+    def factor(self, unit: float) -> np.ndarray:
+        """What turns `expr` into multiples of `unit`, rounded once."""
+        ratio = np.asarray(self.scale, np.float64) / np.float64(unit)
+        if self.by_fifteen_bits:
+            ratio = _cut_to_fifteen_bits(ratio)
+        return np.asarray(ratio if ratio.size > 1 else ratio.reshape(()), np.float32)
+
+
+def _cut_to_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
+    """The multipliers that LiteRT has for sums of 64 bits: 31 bits of each ratio, then 15."""
+    mantissa, exponent = np.frexp(ratio)
+    whole = np.rint(mantissa * 2.0**31)
+    short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
+    return np.ldexp(short, exponent - 15)
+
+
+def subtract_zeros(info: TensorInfo) -> np.ndarray:
+    """A quantised constant less its zero points, in float32."""
+    value = np.asarray(info.value).astype(np.float32)
+    return np.asarray(value - info.lay_along(info.zeros).astype(np.float32))
+
+
+def _round_to_even(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
+    """`expr` to the nearest integer, ties to even, as LiteRT with XNNPACK rounds."""
+    return relax.op.round(emit(expr))
+
 
 Result: TypeAlias = "relax.Expr | Quanta"
 """What a translation gives: real numbers or plain integers, or quanta of some scale."""
@@ -286,7 +347,7 @@ def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> V
     if not same:
         expr = emit(expr * make_constant(factor))
     if not (same and result.is_integer):
-        expr = emit(round_to_even(emit, expr))
+        expr = emit(_round_to_even(emit, expr))
     low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])
     if result.bounds is not None:
         low = max(low, float(np.round(result.bounds[0] / info.scale)))

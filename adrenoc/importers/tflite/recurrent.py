@@ -17,8 +17,8 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.relax.recurrent_call import MOST_UNITS, Layer, call_recurrent
-from adrenoc.importers.relax.recurrent_cells import Cell
+from adrenoc.importers.relax.own import MOST_UNITS, Layer, call_recurrent
+from adrenoc.importers.relax.recurrent import Cell
 from adrenoc.importers.relax.values import constant_value, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.tvmapi import select, tirx
-from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.imported import check_grown
 from adrenoc.importers.relax.mix_neighbours import (
     Neighbours,
     mix_neighbours,

@@ -1,10 +1,32 @@
-"""Stored bytes of a constant: within the tables of the file or behind them, and as an array."""
+"""Stored bytes of a constant: within the tables of the file or behind them, and as an array.
+
+Sparse constants of TFLite files, written out dense.
+
+Each axis, in the order in which the file walks them, is dense or a list of segments and indices
+(compressed sparse rows); blocks are further axes at the end.
+
+Constants with a scale for each block of a row, whose scales are a tensor of their own.
+
+TFLite models of dynamic range with their weights as floats: what LiteRT is to compute of them.
+
+Before -> after:
+    conv_2d(float data, int8 weights)       conv_2d(float data, float32 weights)
+
+LiteRT rounds the data to 8 bits there, a batch row at a time, to multiply integers.  The GPU keeps
+the data as they are, which is nearer to the model that was trained and far from LiteRT by that
+rounding, up to some percent behind many layers: a check against LiteRT's own result would tell
+nothing of the kernels.
+
+Source: SparsityParameters of the TFLite schema; TFLite schema version 3, BlockwiseQuantization;
+TFLite schema version 3; LiteRT's hybrid kernels.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import flatbuffers
@@ -59,6 +81,250 @@ _BUILTIN_CODE = 10
 def builtin_code(code: Any) -> int:
     """Return the newer number as it is stored: the package gives the older one in its place below
     127."""
-    table = code._tab
-    at = table.Offset(_BUILTIN_CODE)
+    return _read_int32(code._tab, _BUILTIN_CODE)
+
+
+def _read_int32(table: Any, slot: int) -> int:
+    """Return a field that the package knows by another name, or not at all; 0 where it is not
+    there."""
+    at = table.Offset(slot)
     return int(table.Get(flatbuffers.number_types.Int32Flags, at + table.Pos)) if at else 0
+
+
+_DENSE = 0
+
+
+def dense_of(sparsity: Any, stored: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the dense array of a sparse tensor.
+
+    Raises:
+        ValueError: the indices do not fit the shape or the number of stored values.
+    """
+    order = [int(i) for i in sparsity.TraversalOrderAsNumpy()]
+    blocks = sparsity.BlockMapAsNumpy()
+    block_axes = [] if isinstance(blocks, int) else [int(b) for b in blocks]
+    axes = [sparsity.DimMetadata(i) for i in range(sparsity.DimMetadataLength())]
+    values = stored.view(dtype)
+    rank = len(shape)
+    # How many elements a step along each walked axis spans: a block axis cuts its axis in two.
+    spans = [1] * rank
+    for number, axis in enumerate(block_axes):
+        spans[axis] = int(axes[order.index(rank + number)].DenseSize())
+    result = np.zeros(shape, dtype)
+    count = 0
+    for position in _walk([_axis(axis) for axis in axes], 0, 0, []):
+        index = [0] * rank
+        for level, step in enumerate(position):
+            axis = order[level]
+            if axis < rank:
+                index[axis] += step * spans[axis]
+            else:
+                index[block_axes[axis - rank]] += step
+        result[tuple(index)] = values[count]
+        count += 1
+    if count != values.size:
+        raise ValueError(f"a sparse tensor stores {values.size} values for {count} places")
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """What a walk needs of an axis: its extent where it is dense, else its rows and indices."""
+
+    extent: int = 0
+    segments: Sequence[int] = ()
+    indices: Sequence[int] = ()
+
+
+def _axis(table: Any) -> _Axis:
+    if table.Format() == _DENSE:
+        return _Axis(extent=int(table.DenseSize()))
+    return _Axis(segments=_numbers(table, "ArraySegments"), indices=_numbers(table, "ArrayIndices"))
+
+
+def _walk(axes: list[_Axis], level: int, parent: int, position: list[int]) -> Iterator[list[int]]:
+    if level == len(axes):
+        yield position
+        return
+    axis = axes[level]
+    if not axis.segments:
+        for step in range(axis.extent):
+            yield from _walk(axes, level + 1, parent * axis.extent + step, [*position, step])
+        return
+    for place in range(axis.segments[parent], axis.segments[parent + 1]):
+        yield from _walk(axes, level + 1, place, [*position, axis.indices[place]])
+
+
+def _numbers(axis: Any, name: str) -> list[int]:
+    """Return a vector of 32, 16 or 8 bit integers: a union."""
+    import tflite
+
+    kinds = {v: k for k, v in vars(tflite.SparseIndexVector).items() if isinstance(v, int)}
+    table = getattr(axis, name)()
+    reader = getattr(tflite, kinds[getattr(axis, f"{name}Type")()])()
+    reader.Init(table.Bytes, table.Pos)
+    return [int(v) for v in reader.ValuesAsNumpy()]
+
+
+_BLOCKWISE = 2
+"""As the schema numbers what a quantisation may be beside scales and zero points."""
+_SCALES, _ZEROS, _BLOCK = 4, 6, 8
+"""Places of the table's fields, which the package for TFLite's schema does not know yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """Tensors that hold scales and zero points (0 or less: none), and how long a block is."""
+
+    scales: int
+    zeros: int
+    block: int
+
+
+def read_blocks(quantisation: Any) -> Blocks | None:
+    """Return what a tensor's quantisation says of blocks."""
+    if quantisation is None or quantisation.DetailsType() != _BLOCKWISE:
+        return None
+    table = quantisation.Details()
+    if table is None:
+        return None
+    scales, zeros, block = (_read_int32(table, slot) for slot in (_SCALES, _ZEROS, _BLOCK))
+    return Blocks(scales=scales, zeros=zeros, block=block)
+
+
+def read_scales(
+    name: str, shape: Sequence[int], blocks: Blocks, values: Sequence[np.ndarray | None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scales of a tensor's blocks, [rows, blocks of a row], and their zero points.
+
+    `values` are what the graph's tensors hold.
+
+    Raises:
+        ValueError: they fit no blocks of its rows.
+    """
+    if not 0 <= blocks.scales < len(values) or not -1 <= blocks.zeros < len(values):
+        raise ValueError(f"'{name}' names tensors for its scales that do not exist")
+    scales = values[blocks.scales]
+    wide = blocks.block > 0 and len(shape) > 1 and not shape[-1] % blocks.block
+    count = int(np.prod(shape)) // blocks.block if wide else 0
+    if scales is None or scales.size != count or scales.dtype.kind != "f":
+        raise ValueError(
+            f"'{name}' has blocks of {blocks.block} in rows of {list(shape[-1:])}, which its "
+            "scales do not fit"
+        )
+    zeros = values[blocks.zeros] if blocks.zeros > 0 else None
+    whole = np.zeros(1, np.int64) if zeros is None else zeros.astype(np.int64).reshape(-1)
+    return scales.astype(np.float32).reshape(-1, shape[-1] // blocks.block), whole
+
+
+_DATA = {
+    "CONV_2D": 0,
+    "DEPTHWISE_CONV_2D": 0,
+    "TRANSPOSE_CONV": 2,
+    "FULLY_CONNECTED": 0,
+    "BATCH_MATMUL": 0,
+    "SVDF": 0,
+    "RNN": 0,
+    "LSTM": 0,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": 0,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": 0,
+    "BIDIRECTIONAL_SEQUENCE_RNN": 0,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": 0,
+}
+"""Operators that take data in float with weights in 4 or 8 bits -> the input that is the data."""
+
+
+def widen_weights(content: bytes, schema: Any) -> bytes | None:
+    """Return the model with the weights of hybrid operators as floats; None where it has none.
+
+    `schema` is LiteRT's module of the file's schema.
+    """
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    for buffer in model.buffers:
+        held = buffer.data is not None and len(buffer.data) > 0
+        if buffer.offset > 1 and not held:  # behind the tables, which are written anew
+            buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
+        buffer.offset = buffer.size = 0
+    data = {getattr(schema.BuiltinOperator, name): index for name, index in _DATA.items()}
+    codes = [max(c.builtinCode, c.deprecatedBuiltinCode) for c in model.operatorCodes]
+    changed = False
+    for graph in model.subgraphs:
+        floats: dict[int, int] = {}
+        for operator in graph.operators:
+            code, inputs = codes[operator.opcodeIndex], list(operator.inputs)
+            if code not in data or graph.tensors[inputs[data[code]]].type != _float(schema):
+                continue
+            for index in set(inputs) - {-1, *floats}:
+                if _is_bytes(model, graph, index, schema):
+                    floats[index] = _add_floats(model, graph, index, schema)
+            operator.inputs = [floats.get(index, index) for index in inputs]
+            changed |= operator.inputs != inputs
+    return serialise(model) if changed else None
+
+
+def _float(schema: Any) -> int:
+    return int(schema.TensorType.FLOAT32)
+
+
+def _is_bytes(model: Any, graph: Any, index: int, schema: Any) -> bool:
+    """Return whether a tensor is a dense constant of 4 or 8 bits that stand for real numbers."""
+    tensor = graph.tensors[index]
+    quanta = tensor.quantization
+    scales = getattr(quanta, "scale", None)
+    scaled = scales is not None and len(scales) > 0
+    data = model.buffers[tensor.buffer].data
+    dense = (scaled or _has_blocks(quanta, schema)) and tensor.sparsity is None
+    is_narrow = tensor.type in (schema.TensorType.INT8, schema.TensorType.INT4)
+    return bool(dense and is_narrow and data is not None and len(data))
+
+
+def _has_blocks(quanta: Any, schema: Any) -> bool:
+    """Return whether each block of a row has a scale of its own."""
+    blockwise = schema.QuantizationDetails.BlockwiseQuantization
+    return quanta is not None and bool(quanta.detailsType == blockwise)
+
+
+def _add_floats(model: Any, graph: Any, index: int, schema: Any) -> int:
+    """Add what a constant stands for as a tensor; returns its number."""
+    tensor = graph.tensors[index]
+    shape = tuple(int(extent) for extent in tensor.shape)
+    raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.uint8)
+    dtype = "int4" if tensor.type == schema.TensorType.INT4 else "int8"
+    stored = decode_stored(raw, dtype, shape, str(tensor.name))
+    scales, offsets = _scales_of(model, graph, tensor, schema)
+    real = (stored - offsets) * scales
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(real.astype(np.float32).tobytes(), np.uint8)
+    model.buffers.append(buffer)
+    made = schema.TensorT()
+    made.name = b"".join((tensor.name or b"", b"/floats"))
+    made.type, made.shape = _float(schema), tensor.shape
+    made.buffer = len(model.buffers) - 1
+    graph.tensors.append(made)
+    return len(graph.tensors) - 1
+
+
+def _scales_of(model: Any, graph: Any, tensor: Any, schema: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scales and zero points of a constant, in shapes that meet its own."""
+    quanta = tensor.quantization
+    if _has_blocks(quanta, schema):
+        blocks = quanta.details
+        held = graph.tensors[blocks.scales]
+        dtype = np.float16 if held.type == schema.TensorType.FLOAT16 else np.float32
+        steps = np.frombuffer(bytes(model.buffers[held.buffer].data), dtype)
+        wide = steps.astype(np.float32).reshape(*tensor.shape[:-1], -1)
+        return np.repeat(wide, blocks.blockSize, axis=-1), np.zeros((), np.float32)
+    zeros = [0] if quanta.zeroPoint is None else quanta.zeroPoint
+    along = [-1 if a == quanta.quantizedDimension else 1 for a in range(len(tensor.shape))]
+    scales, offsets = (
+        values.reshape(along if values.size > 1 else ())
+        for values in (np.asarray(quanta.scale, np.float32), np.asarray(zeros, np.float32))
+    )
+    return scales, offsets
+
+
+def serialise(model: Any) -> bytes:
+    """Return the file of a model that was read into LiteRT's objects."""
+    builder = flatbuffers.Builder(1 << 20)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())

@@ -5,10 +5,14 @@ Before -> after:
     x = READ_VARIABLE(h); ...; ASSIGN_VARIABLE(h, next)
                                         x = FROM_STATE(name); ...; name/next = TO_STATE(next)
 
+A variable that a signature only reads is a state, too, where another sets it.
+
 A state begins as zeros.  So what lies in its memory is how far the variable is from its first
 value, in quanta where the file has integers for real numbers.
 
 Loads no TVM: signatures of files are read by it, too.
+
+The signatures of a TFLite file: several ways to call it, of which a compilation takes one.
 """
 
 from __future__ import annotations
@@ -18,14 +22,70 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
-from adrenoc.importers.tflite.signatures import replace_main
+from adrenoc.base.decision import ASSUMED, Decision
+from adrenoc.base.errors import OptionError
+from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
+from adrenoc.importers.tflite.file import GraphInfo, Operator, SignatureInfo, TensorInfo, TFLiteFile
+
+
+def take_signature(file: TFLiteFile, key: str) -> TFLiteFile:
+    """The file with the graph of a signature as its main one; as it is where `key` is empty.
+
+    Raises:
+        OptionError: the file has no such signature.
+    """
+    if not key:
+        return file
+    known = {one.key: one for one in file.signatures}
+    if key not in known:
+        listed = list_first((f"'{one}'" for one in known), between=", ")
+        has = f"its signatures are {listed}" if known else "it lists none"
+        raise OptionError(
+            f"--signature {key}: the file has no such signature{did_you_mean(key, list(known))}; "
+            f"{has}",
+            hint=f"--signature {quote_word(next(iter(known)))}" if known else "leave it out",
+        )
+    return replace(file, entry=known[key].graph)
+
+
+def replace_main(file: TFLiteFile, graph: GraphInfo) -> TFLiteFile:
+    """The file with another main graph."""
+    graphs = (*file.graphs[: file.entry], graph, *file.graphs[file.entry + 1 :])
+    return replace(file, graphs=graphs)
+
+
+def find_signature(file: TFLiteFile) -> SignatureInfo | None:
+    """The signature that the main graph is computed by, where the file lists it."""
+    return next((one for one in file.signatures if one.graph == file.entry), None)
+
+
+def tell_signature(file: TFLiteFile, key: str) -> list[Decision]:
+    """What was taken of a file with several signatures, and how to have another."""
+    others = [one.key for one in file.signatures if one.graph != file.entry]
+    if not others:
+        return []
+    taken = find_signature(file)
+    name = file.main.name if taken is None else taken.key
+    listed = list_first((f"'{one}'" for one in others), between=", ")
+    return [
+        Decision(
+            subject=name,
+            taken=f"took the signature '{key}'"
+            if key
+            else f"{ASSUMED} the first graph's signature",
+            reason=f"the file has others: {listed}; --signature {quote_word(others[0])} "
+            "takes it, adrenoc compile --signature all every one",
+        )
+    ]
+
 
 FROM_STATE, TO_STATE = "adrenoc.from_state", "adrenoc.to_state"
 FIRST = "First"
 """The option that holds the first value, as the file stores it."""
 
 _HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
+_FORMS = {_READ: (1, 1), _ASSIGN: (2, 0)}
+"""How many tensors they take, the variable first, and make."""
 _WIDE = ("int16", "uint16")
 """Stored integers of which halves hold too few."""
 
@@ -49,10 +109,13 @@ def lift_variables(file: TFLiteFile) -> Lifted:
     firsts = _find_firsts(file)
     handles = _find_handles(main)
     left = {key for key in handles.values() if key not in firsts}
-    used = {index for o in main.operators for index in o.inputs if o.kind not in (_READ, _ASSIGN)}
-    if not handles or left or used & handles.keys():
+    used = {index for o in main.operators for index in o.inputs if o.kind not in _FORMS}
+    odd = [o for o in main.operators if o.kind in _FORMS and not _is_use(o, o.kind, handles)]
+    if not handles or left or odd or used & handles.keys():
         return Lifted(file=file)
-    lifter = _Lifter(main=main, handles=handles, firsts=firsts)
+    graphs = (main, *(file.graphs[one.graph] for one in file.signatures))
+    changed = frozenset().union(*map(_find_assigned, graphs))
+    lifter = _Lifter(main=main, handles=handles, firsts=firsts, changed=changed)
     lifter.walk()
     return Lifted(file=replace_main(file, lifter.finish()), states=tuple(lifter.states))
 
@@ -60,6 +123,18 @@ def lift_variables(file: TFLiteFile) -> Lifted:
 def _find_handles(graph: GraphInfo) -> dict[int, Key]:
     """Return the variable that each handle of a graph names."""
     return {o.outputs[0]: _key(o) for o in graph.operators if o.kind == _HANDLE and o.outputs}
+
+
+def _find_assigned(graph: GraphInfo) -> set[Key]:
+    """Return the variables that a graph sets."""
+    handles = _find_handles(graph)
+    return {handles[o.inputs[0]] for o in graph.operators if _is_use(o, _ASSIGN, handles)}
+
+
+def _is_use(operator: Operator, kind: str, handles: Mapping[int, Key]) -> bool:
+    """Return whether an operator reads or sets, as `kind` does, a variable that a handle names."""
+    form = len(operator.inputs), len(operator.outputs)
+    return operator.kind == kind and form == _FORMS[kind] and operator.inputs[0] in handles
 
 
 def _key(operator: Operator) -> Key:
@@ -78,7 +153,7 @@ def _find_firsts(file: TFLiteFile) -> dict[Key, np.ndarray]:
         graph = file.graphs[number]
         handles = _find_handles(graph)
         for operator in graph.operators:
-            if operator.kind == _ASSIGN and operator.inputs[0] in handles:
+            if _is_use(operator, _ASSIGN, handles):
                 value = graph.tensors[operator.inputs[1]].value
                 if value is not None:
                     firsts[handles[operator.inputs[0]]] = value
@@ -90,6 +165,8 @@ class _Lifter:
     main: GraphInfo
     handles: Mapping[int, Key]
     firsts: Mapping[Key, np.ndarray]
+    changed: frozenset[Key]
+    """Variables that some signature sets."""
     tensors: list[TensorInfo] = field(init=False)
     operators: list[Operator] = field(default_factory=list)
     states: list[tuple[str, str]] = field(default_factory=list)
@@ -104,10 +181,10 @@ class _Lifter:
 
     def walk(self) -> None:
         """Write the operators, reads and assignments as the tensors that they name."""
-        assigned = {self.handles[o.inputs[0]] for o in self.main.operators if o.kind == _ASSIGN}
-        infos = self._forms()
-        for key in dict.fromkeys(self.handles.values()):
-            self._now[key] = self._begin(key, infos[key], is_state=key in assigned)
+        infos, assigned = self._forms(), _find_assigned(self.main)
+        keys = [key for key in dict.fromkeys(self.handles.values()) if key in infos]
+        for key in keys:
+            self._now[key] = self._begin(key, infos[key], is_assigned=key in assigned)
         for operator in self.main.operators:
             if operator.kind in (_HANDLE, _ONCE):
                 continue
@@ -119,8 +196,9 @@ class _Lifter:
                 self._now[self.handles[operator.inputs[0]]] = inputs[1]
             else:
                 self.operators.append(replace(operator, inputs=inputs))
-        for key in dict.fromkeys(k for k in self.handles.values() if k in assigned):
-            self._end(key, infos[key])
+        for key in keys:
+            if key in assigned:
+                self._end(key, infos[key])
 
     def _forms(self) -> dict[Key, TensorInfo]:
         """Return the tensor that says how each variable is stored: one that is read, or is
@@ -134,14 +212,17 @@ class _Lifter:
                 found.setdefault(key, self.main.tensors[operator.inputs[1]])
         return {key: replace(info, value=None) for key, info in found.items()}
 
-    def _begin(self, key: Key, info: TensorInfo, *, is_state: bool) -> int:
+    def _begin(self, key: Key, info: TensorInfo, *, is_assigned: bool) -> int:
         """Return what a variable holds at first: a state's past, or a constant where nothing sets
         it."""
         first, name = self.firsts[key], self._name(key)
-        if not is_state:
+        if key not in self.changed:
             return self._add(replace(info, name=f"{name}/value", value=first))
         held = self._add(_held(info, name))
         self.inputs.append(held)
+        if not is_assigned:  # what another signature left is there for the next one
+            self.outputs.append(held)
+            self.states.append((name, name))
         value = self._add(replace(info, name=f"{name}/value"))
         self.operators.append(_make(FROM_STATE, held, value, first))
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,11 +13,15 @@ import numpy as np
 from tvm_ffi.structural import structural_map, structural_walk
 
 from adrenoc.base.decision import DecisionLog
+from adrenoc.base.host.time_trace import is_recording
 from adrenoc.base.host.time_trace import section as traced
 from adrenoc.base.tvmapi import Call, Var, tirx, tvm
-from adrenoc.kernels.codegen.launcher_checks import TAKES_INPUT, drop_known_checks
-from adrenoc.kernels.codegen.layers_beside import Grid, put_layers_beside
-from adrenoc.kernels.codegen.opencl_compact import compact
+from adrenoc.kernels.codegen.launchers import (
+    TAKES_INPUT,
+    Grid,
+    drop_known_checks,
+    put_layers_beside,
+)
 from adrenoc.kernels.codegen.opencl_sharing import (
     kernel_name,
     read_programs,
@@ -25,9 +29,65 @@ from adrenoc.kernels.codegen.opencl_sharing import (
     share,
     standalone,
 )
-from adrenoc.kernels.codegen.opencl_source import add_sections, forbid_contraction, printing, tidy
-from adrenoc.kernels.codegen.traced_build import traced_passes
+from adrenoc.kernels.codegen.opencl_source import (
+    add_sections,
+    compact,
+    forbid_contraction,
+    printing,
+    tidy,
+)
 from adrenoc.target.target import Target
+
+_LLVM = "target.build.llvm"
+
+
+@contextmanager
+def traced_passes() -> Iterator[None]:
+    """While this is open, TVM's passes and its code generator for the host are sections, where
+    somebody records."""
+    if not is_recording():
+        yield
+        return
+    import tvm_ffi
+
+    generate = tvm_ffi.get_global_func(_LLVM)
+
+    def trace_and_generate(module: Any, target: Any) -> Any:
+        with traced("LLVM", "build"):
+            return generate(module, target)
+
+    now = tvm.transform.PassContext.current()
+    tvm_ffi.register_global_func(_LLVM, trace_and_generate, override=True)
+    try:
+        with tvm.transform.PassContext(
+            opt_level=now.opt_level, config=dict(now.config), instruments=[_make_instrument()]
+        ):
+            yield
+    finally:
+        tvm_ffi.register_global_func(_LLVM, generate, override=True)
+
+
+def _make_instrument() -> Any:
+    from tvm.ir.instrument import pass_instrument
+
+    class Passes:
+        """Opens a section before each pass of TVM and closes it after."""
+
+        def __init__(self) -> None:
+            self.opened: list[ExitStack] = []
+
+        def run_before_pass(self, _module: Any, info: Any) -> None:
+            """TVM calls it."""
+            stack = ExitStack()
+            stack.enter_context(traced(str(info.name), "tvm"))
+            self.opened.append(stack)
+
+        def run_after_pass(self, _module: Any, _info: Any) -> None:
+            """TVM calls it."""
+            self.opened.pop().close()
+
+    return pass_instrument(Passes)()
+
 
 PIPELINE = "adrenoc"
 """The name under which TVM finds our TIR pipeline."""

@@ -1,10 +1,25 @@
-"""Tidy the OpenCL C that TVM prints, while it prints it."""
+"""Tidy and shorten the OpenCL C that TVM prints: what a kernel has named is written by its name.
+
+TVM's simplifier puts the value of a variable wherever the variable was, so that an index that a
+kernel computes once is printed, and parsed by a phone's compiler, a hundred times.  Compilers find
+the common parts again; the text says them once.
+
+Before -> after:
+    int gx0 = (((convert_int(get_group_id(0))) * 8) + (convert_int(get_local_id(0))));
+    out[((((convert_int(get_group_id(0))) * 8) + (convert_int(get_local_id(0)))) + 1)] = ...
+
+    int G0 = get_group_id(0), L0 = get_local_id(0);
+    int gx0 = ((G0 * 8) + L0);
+    out[(gx0 + 1)] = ...
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,15 +68,23 @@ def add_sections(source: str) -> str:
 @cache
 def prelude() -> tuple[tuple[str, str], ...]:
     """Return the sections of `prelude.cl`, each after the text that calls for it."""
-    written = Path(__file__).with_name("prelude.cl").read_text(encoding="utf-8")
+    whole = Path(__file__).with_name("prelude.cl").read_text(encoding="utf-8")
     sections = []
-    for section in written.split(_SECTION)[1:]:
+    for section in whole.split(_SECTION)[1:]:
         called, _, text = section.partition("\n")
         lines = (line for line in text.splitlines(keepends=True) if not line.startswith("//"))
         text = "".join(lines).rstrip("\n") + "\n"
-        kinds = ("4", "") if "#" in called else ("#",)
-        sections += [(called.replace("#", lanes), text.replace("#", lanes)) for lanes in kinds]
+        for lanes in ("4", "") if "#" in called else ("#",):
+            name, written = called.replace("#", lanes), text.replace("#", lanes)
+            sections.append((name, _define_once(name.rstrip("("), written)))
     return tuple(sections)
+
+
+def _define_once(name: str, text: str) -> str:
+    """Return the text of a function so that texts which become one program define it once."""
+    if "static " not in text:
+        return text
+    return f"#ifndef HAS_{name}\n#define HAS_{name}\n{text}#endif\n"
 
 
 def forbid_contraction(source: str) -> str:
@@ -89,3 +112,189 @@ def printing(edit: Callable[[str], str]) -> Iterator[None]:
         yield
     finally:
         tvm_ffi.remove_global_func(_HOOK)
+
+
+_TYPES = "int|uint|float|half|float4|half4|int4|uint4"
+_DECLARED = re.compile(rf"\s*(?P<type>{_TYPES}) (?P<name>\w+) = (?P<value>.*);$")
+_ALIAS = re.compile(rf"\s*(?:{_TYPES}) (?P<name>\w+) = (?P<value>[A-Za-z_]\w*);$")
+_WORK_ITEM = re.compile(r"\(convert_int\(get_(group|local)_id\(([012])\)\)\)")
+_CONVERTED = re.compile(r"convert_int\((\(.*\)|\w+)\)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORDS = re.compile(r"([A-Za-z_]\w*)")
+"""Splits a text: each second part is a word."""
+# What follows a word in parentheses is what that function is called with: they stay.
+_LANE = re.compile(r"(?<!\w)\((\w+)\)\.s(?=[0-3])")
+_LANES_OF_ONE = re.compile(
+    r"(?<!\w)\(\((?:float4|half4)\)\(((?:\w+|\(\w+\[\w+\]\))\.s[0-3]), \1, \1, \1\)\) \* "
+)
+_SAME_NUMBERS = re.compile(r"(?<!\w)\(\((float4|half4)\)\(([\w.+-]+), \2, \2, \2\)\)")
+_FLOAT = re.compile(r"(\d(?<![\w.]\d)\.\d*?)0*(?:e([+-])0?(\d+))f\b")
+_READ = re.compile(r"as_float4\((read_imagef\(.*\))\);$", re.MULTILINE)
+_OTHER_TYPES = re.compile(r"uint|float|half|char|short|long|[=!<>]=|[<>] ")
+_SHORTEST_VALUE = 4
+_ITEMS = {f"{kind[0].upper()}{axis}": (kind, axis) for kind in ("group", "local") for axis in "012"}
+"""How a text of ours names where a work-item is."""
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A value that has a name from its line to the end of its block."""
+
+    depth: int
+    value: str
+    name: str
+
+
+def compact(source: str) -> str:
+    """Shorten a kernel's text without changing what it computes; other texts stay as they are."""
+    start = source.find("__kernel")
+    opening = source.find("{\n", start)
+    if start < 0 or opening < 0 or _find_items(source):
+        return source
+    head, body = source[: opening + 2], source[opening + 2 :]
+    body = _WORK_ITEM.sub(lambda found: f"{found[1][0].upper()}{found[2]}", body)
+    lines = _drop_unused(*_drop_aliases(_reuse_names(body.split("\n"))))
+    body = _shorter_numbers("\n".join(lines))
+    items = ((item, *_ITEMS[item]) for item in _find_items(body))
+    declared = "".join(f"  int {item} = get_{kind}_id({axis});\n" for item, kind, axis in items)
+    return head + declared + body
+
+
+def _find_items(text: str) -> list[str]:
+    """Which of `_ITEMS` are words of the text."""
+    # A pattern that begins with what stands in the text is looked for by that.
+    return [item for item in _ITEMS if re.search(rf"{item}(?<!\w{item})\b", text)]
+
+
+def _reuse_names(lines: list[str]) -> list[str]:
+    """Values that have names are read by them."""
+    known: list[_Named] = []
+    written, depth = [], 0
+    for printed in lines:
+        line, stripped = printed, printed.lstrip()
+        if stripped.startswith("}"):
+            depth -= 1
+            known = [named for named in known if named.depth <= depth]
+            stripped = stripped[1:]
+        line = _replace_by_names(line, known)
+        found = _DECLARED.match(line)
+        if found is not None:
+            line, values = _rewrite_declaration(line, found)
+            known += [_Named(depth, value, found["name"]) for value in values]
+        depth += stripped.count("{") - stripped.count("}")
+        written.append(line)
+    return written
+
+
+def _replace_by_names(line: str, known: list[_Named]) -> str:
+    for named in known:
+        if named.value in line:
+            line = _replace_value(line, named)
+    return line
+
+
+def _replace_value(line: str, named: _Named) -> str:
+    """Return the line with the name in place of the value, which is there at least as a text.
+
+    `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`.
+    """
+    parts, taken = [], 0
+    found = line.find(named.value)
+    while found >= 0:
+        before = line[found - 1 : found]
+        if before.isalnum() or before in ("_", "."):
+            found = line.find(named.value, found + 1)
+            continue
+        parts += [line[taken:found], named.name]
+        taken = found + len(named.value)
+        found = line.find(named.value, taken)
+    return "".join([*parts, line[taken:]])
+
+
+def _rewrite_declaration(line: str, found: re.Match[str]) -> tuple[str, list[str]]:
+    """Return a declaration as it is written, and the values that mean the same after it."""
+    value, is_integer = found["value"], found["type"] == "int"
+    converted = _CONVERTED.fullmatch(value) if is_integer else None
+    if converted is not None and _is_closed(converted[1]):
+        # To initialise an int converts.
+        line = line.replace(value, converted[1])
+        value = "" if _OTHER_TYPES.search(converted[1]) else converted[1]
+    if len(value) < _SHORTEST_VALUE or "[" in value or _WORD.fullmatch(value):
+        return line, []
+    # A product that is added is rounded once where it stands in the sum, and twice by name.
+    is_exact = is_integer or _outermost(value) not in ("*", "-", "")
+    return line, [value] if is_exact and _is_closed(value) else []
+
+
+def _is_closed(value: str) -> bool:
+    """Return whether the text is one word, one call or one parenthesis, so that it can stand
+    anywhere."""
+    opened = value.find("(")
+    if opened < 0:
+        return bool(_WORD.fullmatch(value))
+    depth = 0
+    for at in range(opened, len(value)):
+        depth += {"(": 1, ")": -1}.get(value[at], 0)
+        if depth == 0:
+            return at == len(value) - 1 and (opened == 0 or bool(_WORD.fullmatch(value[:opened])))
+    return False
+
+
+def _outermost(value: str) -> str:
+    """Return the operator of a parenthesis, `call` of a call, "" where there is none."""
+    if not value.startswith("("):
+        return "call"
+    depth = 0
+    for at, character in enumerate(value):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 1 and character in "+-*/%&|<>" and value[at - 1] == " ":
+            return "+" if character == "-" else character
+        if depth == 1 and character == "-":
+            return "-"
+    return ""
+
+
+def _drop_aliases(lines: list[str]) -> tuple[list[str], Counter[str]]:
+    """Return what is only another name for a variable goes: `float4 a0 = v_;`; the words left,
+    counted."""
+    names: dict[str, str] = {}
+    kept = []
+    for line in lines:
+        found = _ALIAS.match(line)
+        if found is not None:
+            names[found["name"]] = names.get(found["value"], found["value"])
+        else:
+            kept.append(line)
+    parts = _WORDS.split("\n".join(kept))
+    words = parts[1::2]
+    if names:
+        parts[1::2] = words = [names.get(word, word) for word in words]
+    return "".join(parts).split("\n"), Counter(words)
+
+
+def _drop_unused(lines: list[str], uses: Counter[str]) -> list[str]:
+    """Variables that nothing reads go, with what only they read."""
+    kept = []
+    for line in reversed(lines):
+        declared = _DECLARED.match(line)
+        if declared is not None and uses[declared["name"]] == 1:
+            uses.subtract(_WORD.findall(line))
+        else:
+            kept.append(line)
+    return kept[::-1]
+
+
+def _shorter_numbers(body: str) -> str:
+    """Lanes, vectors of one number and floats in their shortest spelling."""
+    body = _LANE.sub(r"\1.s", body)
+    body = _LANES_OF_ONE.sub(r"\1 * ", body)
+    body = _SAME_NUMBERS.sub(r"(\1)(\2)", body)
+    body = _FLOAT.sub(_float, body)
+    return _READ.sub(r"\1;", body)
+
+
+def _float(found: re.Match[str]) -> str:
+    digits = found[1] + ("0" if found[1].endswith(".") else "")
+    exponent = found[3].lstrip("0")
+    sign = "-" if found[2] == "-" else ""
+    return f"{digits}e{sign}{exponent}f" if exponent else f"{digits}f"

@@ -13,9 +13,9 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.resume import Resume
 from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
-from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.measure import (
     Answers,
+    Device,
     HostOperation,
     Measure,
     MicroKernel,

@@ -2,42 +2,219 @@
 
 A budget ends the table of measures anywhere, so what matters most comes first: what right results
 hang on, which takes little time, and then what estimates reckon with.
+
+Micro-kernels run through a tuner's worker: what hangs or crashes ends one request.  The worker
+(`adrenoc.lab.tune.worker`) holds the session; here requests go to it one at a time, for builds are
+timed too.  A session that breaks, or does not end in time, is a `ProbeError`, and the next request
+opens another.
 """
 
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from adrenoc.base.errors import DeviceError
+import numpy as np
+
+from adrenoc.base.errors import DeviceError, RemoteError
+from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.files.resume import Resume
 from adrenoc.base.files.temporary import TemporaryFolder
-from adrenoc.device.compiled_for import adreno_number
+from adrenoc.base.text.html_page import ResultTable, part, safe, show_table
+from adrenoc.device.fit import adreno_number
 from adrenoc.device.remote import RemoteAddress
-from adrenoc.lab.calibrate.bench import Bench
 from adrenoc.lab.calibrate.calibrate import Row, calibrate
-from adrenoc.lab.calibrate.derive import derive
-from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.facts import Difference, differences, find_facts
-from adrenoc.lab.calibrate.measure import THREADS, Measure, MicroKernel, ProbeError, Tensor
-from adrenoc.lab.calibrate.measures import (
-    borders,
-    extensions,
-    features,
-    functions,
-    latency,
-    local_size,
-    numbers,
-    rates,
+from adrenoc.lab.calibrate.facts import Difference, Fact, derive, differences, find_facts
+from adrenoc.lab.calibrate.measure import (
+    NAME,
+    THREADS,
+    Answers,
+    Device,
+    HostOperation,
+    Measure,
+    MicroKernel,
+    ProbeError,
+    Tensor,
+)
+from adrenoc.lab.calibrate.measures.driver import (
+    BORDER_MEASURES,
+    EXTENSION_MEASURES,
+    FEATURE_MEASURES,
+)
+from adrenoc.lab.calibrate.measures.numbers import FUNCTION_MEASURES, NUMBER_MEASURES
+from adrenoc.lab.calibrate.measures.rates import (
+    LATENCY_MEASURES,
+    LOCAL_SIZE_MEASURES,
+    RATE_MEASURES,
 )
 from adrenoc.lab.calibrate.target_file import Measured, base_of, target_toml
-from adrenoc.lab.tune.local import local_server
-from adrenoc.lab.tune.session import TunerAddress
+from adrenoc.lab.tune.session import Event, TunerAddress, Worker
+from adrenoc.lab.tune.tune_model import local_server
+from adrenoc.lab.tune.variant import Argument, Variant
 from adrenoc.target.device_report import load_listed
 from adrenoc.target.target import Target
+
+_TICK_S = 0.2
+_PAUSES_S = (1.0, 3.0)
+"""Before a device that is not there is asked again."""
+_MOST_DETAIL = 200
+
+
+class Bench:
+    """Runs micro-kernels at a place; a context manager.  `scratch` is a folder of its own."""
+
+    def __init__(self, place: TunerAddress, scratch: Path) -> None:
+        self._place, self._scratch = place, scratch
+        self._worker = Worker(place)
+        self._serial = 0
+        self.facts: dict[str, object] = {}
+        """What the device said of itself when the last session began."""
+
+    def __enter__(self) -> Bench:
+        self._worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.kill()
+
+    def run(
+        self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
+    ) -> Answers:
+        """Build kernels, run them in turn, and time each; with `output` what the last wrote.
+
+        Operations of the host stand for themselves: no kernel is among them.
+
+        Raises:
+            ProbeError: one was refused, or broke the device.
+            RemoteError: no device is there.
+        """
+        operations = [dict(one.words) for one in kernels if isinstance(one, HostOperation)]
+        if operations:
+            return self._request([], "", operations=operations)
+        variants = [self._variant(k) for k in kernels if isinstance(k, MicroKernel)]
+        reference = self._scratch / f"output{self._serial + 1}.npy"
+        answers = self.launch(variants, reference)
+        return replace(answers, output=np.load(reference)) if output else answers
+
+    def launch(
+        self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
+    ) -> Answers:
+        """Build kernels, run them in turn, and time each.
+
+        `reference` gets the output of the last; with a `tolerance` it is there already, and all
+        outputs have to be as near to it, relative to its largest value.
+
+        Raises:
+            ProbeError: one was refused, or broke the device.
+            RemoteError: no device is there.
+        """
+        return self._request(
+            variants, str(reference), write_reference=tolerance is None, tolerance=tolerance or 0.0
+        )
+
+    def _request(self, variants: Sequence[Variant], reference: str, **more: object) -> Answers:
+        """What came of a request; see `launch`."""
+        self._serial += 1
+        request: dict[str, Any] = {
+            "id": self._serial,
+            "variants": [variant.plain() for variant in variants],
+            "reference": reference,
+            "write_reference": False,
+            "tolerance": 0.0,
+            "stop_us": 0.0,
+            "careful": True,
+            "state": True,
+            **more,
+        }
+        event = self._present(request)
+        answer = event["answer"]
+        if answer["event"] != "measured":
+            text = f"{answer['kind']}: {_one_line(answer['detail'])}"
+            raise ProbeError(text, answer.get("index", -1))
+        return Answers(
+            times_us=tuple(tuple(times) for times in answer["times_us"]),
+            build_ms=event["build_ms"],
+            clock_mhz=answer.get("clock_mhz", 0.0),
+            temperature_c=answer.get("temperature_c", 0.0),
+            by_host=answer.get("by_host", False),
+        )
+
+    def _present(self, request: dict[str, Any]) -> Event:
+        """The end of a request; a device that left, as after a reset, gets time to come back.
+
+        Raises:
+            ProbeError: the worker died, or was too late.
+            RemoteError: no device came.
+        """
+        for pause_s in (*_PAUSES_S, None):
+            self._worker.start()
+            self._worker.send(request)
+            event = self._await()
+            answer = event["answer"]
+            if answer["event"] != "absent":
+                return event
+            if pause_s is not None:
+                time.sleep(pause_s)
+        raise RemoteError(f"no device is there: {answer['detail']}", hint="adrenoc doctor")
+
+    def _await(self) -> Event:
+        """The end of the request that was sent."""
+        while True:
+            try:
+                event = self._worker.event(_TICK_S)
+            except EOFError:
+                self._worker.kill()
+                raise ProbeError("lost: the process that measures died") from None
+            if event is None:
+                if not self._worker.overdue:
+                    continue
+                self._worker.kill()
+                raise ProbeError(f"timeout: no end within {self._place.limit_s:.0f} s")
+            if event["event"] == "connected":
+                self._check_same_device(event)
+            elif event["event"] == "end":
+                return event
+
+    def _check_same_device(self, event: Event) -> None:
+        facts = event["facts"]
+        known = self.facts
+        if known and any(known.get(key) != facts.get(key) for key in ("name", "driver")):
+            self._worker.kill()
+            raise RemoteError(
+                f"another device answers now: {facts.get('name')} after {known.get('name')}",
+                hint="adrenoc device calibrate --on HOST:PORT, which is one device",
+            )
+        self.facts = facts
+
+    def _variant(self, kernel: MicroKernel) -> Variant:
+        return Variant(
+            kernel=NAME,
+            source=kernel.source,
+            work_items=kernel.threads,
+            work_group=kernel.group,
+            arguments=tuple(self._argument(tensor) for tensor in kernel.arguments),
+        )
+
+    def _argument(self, tensor: Tensor) -> Argument:
+        file = ""
+        if tensor.value is not None:
+            # By content: the session keeps what it has under this name.
+            told = repr((tensor.shape, tensor.dtype)).encode() + tensor.value.tobytes()
+            path = self._scratch / f"{sha256_bytes(told)[:24]}.npy"
+            if not path.exists():
+                np.save(path, np.asarray(tensor.value, order="C"))
+            file = str(path)
+        return Argument(shape=tensor.shape, dtype=tensor.dtype, scope=tensor.scope, file=file)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_MOST_DETAIL]
+
 
 _HELLO = "__kernel void probe(__global float* out) { out[get_global_id(0)] = 1.0f; }\n"
 
@@ -163,12 +340,74 @@ def _identify_device(bench: Bench) -> Device:
 
 
 MEASURES: tuple[Measure, ...] = (
-    *borders.MEASURES,
-    *numbers.MEASURES,
-    *functions.MEASURES,
-    *extensions.MEASURES,
-    *features.MEASURES,
-    *local_size.MEASURES,
-    *rates.MEASURES,
-    *latency.MEASURES,
+    *BORDER_MEASURES,
+    *NUMBER_MEASURES,
+    *FUNCTION_MEASURES,
+    *EXTENSION_MEASURES,
+    *FEATURE_MEASURES,
+    *LOCAL_SIZE_MEASURES,
+    *RATE_MEASURES,
+    *LATENCY_MEASURES,
 )
+
+
+def list_differences(found: Sequence[Difference]) -> ResultTable:
+    """List measured values beside the listed ones."""
+    return ResultTable(
+        columns=("value", "measured", "spread", "listed", "ratio", "what it means for choices"),
+        rows=tuple(
+            (
+                one.key,
+                f"{one.measured:.4g}",
+                f"{100 * one.spread:.0f} %",
+                "" if one.listed is None else f"{one.listed:.4g}",
+                "" if one.ratio is None else f"{one.ratio:.2f}",
+                one.means,
+            )
+            for one in found
+        ),
+        figures=("measured", "spread", "listed", "ratio"),
+    )
+
+
+def list_facts(found: Sequence[Fact]) -> ResultTable:
+    """List what kernels take for granted beside what the device does."""
+    return ResultTable(
+        columns=("fact", "measured", "beside", "what it means for choices"),
+        rows=tuple((one.key, one.measured, one.beside, one.means) for one in found),
+    )
+
+
+def list_measures(rows: Sequence[Row]) -> ResultTable:
+    """List every measure with its state."""
+    return ResultTable(
+        columns=("measure", "of what", "figure", "spread", "MHz", "°C", ""),
+        rows=tuple(
+            (
+                row.name,
+                row.title,
+                row.figure,
+                f"{100 * row.spread:.0f} %" if row.samples > 1 else "",
+                f"{row.clock_mhz:.0f}" if row.clock_mhz else "",
+                f"{row.temperature_c:.0f}" if row.temperature_c else "",
+                f"{row.status}: {row.reason}" if row.reason else "",
+            )
+            for row in rows
+        ),
+        figures=("spread", "MHz", "°C"),
+    )
+
+
+def calibration_sections(calibration: Calibration) -> str:
+    """What the page shows."""
+    measured = calibration.measured
+    return (
+        part(
+            "Beside what is listed",
+            show_table(list_differences(calibration.differences)),
+            f"{measured.source}; beside {calibration.listed.title}.",
+        )
+        + part("Beside what kernels reckon with", show_table(list_facts(measured.facts)))
+        + part("Measures", show_table(list_measures(measured.rows)))
+        + part("The target file", f"<pre>{safe(calibration.toml)}</pre>")
+    )

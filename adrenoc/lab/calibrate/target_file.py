@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from adrenoc.lab.calibrate.calibrate import FAILED, Row
-from adrenoc.lab.calibrate.derive import Value
-from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.facts import EXTENSION, Fact
-from adrenoc.lab.calibrate.measures.local_size import PERCENTS, row_name, share_bytes
+from adrenoc.lab.calibrate.facts import EXTENSION, Fact, Value
+from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name, share_bytes
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.own_file import OwnFile, clamp_value
 from adrenoc.target.sourced import LEAST

@@ -1,6 +1,6 @@
 """A fleet at work: a thread for each device, and some that make bundles, until all is over.
 
-Where a fleet's devices are, and by which options a command reaches one of them.
+A member says where a device is, and by which options a command reaches it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from adrenoc.base.errors import AdrenocError
 from adrenoc.base.host.proc import own_module
 from adrenoc.device.tracker import HostPort, Tracker
 from adrenoc.lab.fleet import runner
-from adrenoc.lab.fleet.board import Board, JobRow
-from adrenoc.lab.fleet.plan import FleetOptions, Plan
-from adrenoc.lab.fleet.store import Store
-from adrenoc.lab.fleet.work import Job, Result
+from adrenoc.lab.fleet.board import Board, FleetOptions, JobRow, Plan
+from adrenoc.lab.fleet.store import Job, Result, Store
 
 TRACKER_WAIT_S = 3.0
 

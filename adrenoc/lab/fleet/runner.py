@@ -18,8 +18,7 @@ from typing import Any
 
 from adrenoc.base.host.proc import own_module
 from adrenoc.base.text.json_text import read_json
-from adrenoc.lab.fleet.store import hold_lock, read_result, write_result
-from adrenoc.lab.fleet.work import Result
+from adrenoc.lab.fleet.store import Result, hold_lock, read_result, write_result
 
 BUSY = 3
 """The exit code where another process does the job."""

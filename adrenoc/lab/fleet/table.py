@@ -12,16 +12,15 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.amounts import count_of, show_ms
 from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.html_page import cell, line, number, page, part, table
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
-from adrenoc.base.text.spelling import quote_word
-from adrenoc.device.gpu_state import GpuState, why_not_comparable
+from adrenoc.base.text.spelling import count_of, quote_word, show_ms
+from adrenoc.device.profile import GpuState, why_not_comparable
 from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, JobRow
 from adrenoc.lab.fleet.fleet import FleetReport
-from adrenoc.lab.fleet.work import CALIBRATE, RUN, VERIFY
+from adrenoc.lab.fleet.store import CALIBRATE, RUN, VERIFY
 
 BAD = ("wrong", "failed", "slower")
 COLUMNS = (

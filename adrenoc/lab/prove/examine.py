@@ -1,7 +1,4 @@
-"""Run a suite on a device; where that fails as a whole, find the cases that make it fail.
-
-Is what a device gave right?  If not, where it first goes wrong.
-"""
+"""Run a suite on a device; where that fails as a whole, find the cases that make it fail."""
 
 from __future__ import annotations
 

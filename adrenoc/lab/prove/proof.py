@@ -26,12 +26,11 @@ from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PROOF, Bundle
 from adrenoc.bundle.manifest import Manifest, TensorSpec
 from adrenoc.bundle.write_bundle import put_files
-from adrenoc.check.compiled_from import refuse_other_file
+from adrenoc.check.generation import refuse_other_file
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import reference_version
-from adrenoc.device.compare import default_tolerance, holds_choices, scale_of
-from adrenoc.device.uncertainty import Uncertainty
+from adrenoc.device.compare import Uncertainty, default_tolerance, holds_choices, scale_of
 from adrenoc.importers.fixed_inputs import read_fixed_inputs
 from adrenoc.importers.formats import find_model_files
 
@@ -137,12 +136,11 @@ def put_proof(bundle: Bundle, model: Path, *, seed: int = 0) -> Proof:
 
 
 def _check_model(bundle: Bundle, model: Path) -> None:
-    manifest = bundle.manifest
     refuse_other_file(bundle, model)
-    if manifest.states:
+    states = [name for part in open_buckets(bundle) for name in part.manifest.states]
+    if states:
         raise BundleError(
-            f"{bundle.path} keeps {manifest.states[0]} from run to run, of which no single run is "
-            "a proof",
+            f"{bundle.path} keeps {states[0]} from run to run, of which no single run is a proof",
             hint="check it as it generates: adrenoc run BUNDLE --prompt-ids 1,2,3 --check MODEL",
         )
 
@@ -154,7 +152,8 @@ def _try_bucket(
     inputs = {spec.name: drawn[spec.name].draw(spec) for spec in manifest.inputs}
     values = manifest.options.values
     said = tuple((name, text) for name, text in values.get("fixed", ()))
-    settings = read_fixed_inputs(model, said, values.get("signature", ""))
+    shapes = tuple((name, tuple(dims)) for name, dims in values.get("shapes", ()))
+    settings = read_fixed_inputs(model, said, values.get("signature", ""), shapes)
     expected = run_reference(model, {**inputs, **settings})
     known = Reference(model, {**inputs, **settings}, expected).uncertainty
     tolerance = default_tolerance(str(values["storage_dtype"]), str(values["compute_dtype"]))

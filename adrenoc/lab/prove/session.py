@@ -25,16 +25,14 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_remote
 from adrenoc.device.result import Progress
-from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.measure import Device
 from adrenoc.lab.calibrate.session import listed_for
 from adrenoc.lab.prove.case import Case
-from adrenoc.lab.prove.cases.table import CASES
 from adrenoc.lab.prove.examine import GoneError, SuiteBench, SuiteRuns
-from adrenoc.lab.prove.search import Say
-from adrenoc.lab.prove.suite import MEMORIES, PRECISIONS, BuiltSuite, Suite, all_suites
-from adrenoc.lab.prove.verify_device import Verification, verify_device
-from adrenoc.lab.tune.local import local_server
+from adrenoc.lab.prove.suite import CASES, MEMORIES, PRECISIONS, BuiltSuite, Suite, all_suites
+from adrenoc.lab.prove.verify_device import Say, Verification, verify_device
 from adrenoc.lab.tune.session import START_S
+from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.target.target import Target, host_twin
 
 REPEATS = 6

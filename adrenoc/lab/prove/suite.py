@@ -1,13 +1,17 @@
 """A suite: cases as one bundle, with inputs, and what a right device gives for them.
 
 Bundles come from the compile cache, and references lie beside it: both are made once.
+
+A case that goes wrong has simpler forms: what a driver may have to do without, cheapest first.  A
+form is a quirk.  What helps is found by compiling the case for the target with that quirk more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,12 +21,25 @@ from adrenoc.base.files.outputs import cache_errors, write_atomically
 from adrenoc.base.files.read import cache_folder
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.manifest import KernelInfo
 from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
+from adrenoc.device.fit import local_bytes
 from adrenoc.ir.options import CompileOptions, resolve_options
-from adrenoc.lab.prove.case import Case, add_to
-from adrenoc.lab.prove.net import Net
-from adrenoc.target.avoid import HALF_DENORMALS
+from adrenoc.kernels.families.operators import OPERATORS
+from adrenoc.kernels.families.shared.operator import Kind
+from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.prove.case import Case, Net, add_to
+from adrenoc.lab.prove.cases.conv import CONV_CASES, PRODUCT_CASES, QUANTA_CASES
+from adrenoc.lab.prove.cases.maps import FOLD_CASES, MAP_CASES
+from adrenoc.target.gpu import (
+    DOT_PRODUCTS,
+    FUSIONS,
+    HALF_DENORMALS,
+    NATIVE_FUNCTIONS,
+    OVERRIDES,
+    Quirk,
+)
 from adrenoc.target.target import Target
 
 PRECISIONS = ("mixed", "fp32", "fp16")
@@ -137,3 +154,198 @@ def _references(suite: Suite, net: Net, model: Path, digest: str) -> dict[str, n
 def part_of(suite: Suite, titles: set[str]) -> Suite:
     """Return the suite of some of its cases."""
     return replace(suite, cases=tuple(case for case in suite.cases if case.title in titles))
+
+
+MANY_THREADS, FEW_THREADS = (256, 128), (64, 32, 16, 8)
+"""The threads a group that a device may take at most; a listed Adreno has waves of 64 or more."""
+FEW_BYTES = (8192, 2048)
+"""The bytes of local memory that a group may share at most; every kernel does with the last."""
+NEED_LOCAL = ("append_rows", "cached_attention", "join_parts", "recurrent", "step_attention")
+"""The operators whose kernels all share local memory: without it they are refused."""
+NARROW = 4096
+"""The texels a side that every image may have."""
+_LIGHT = (Kind.POOL, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORM, Kind.ATTENTION)
+"""What costs little as a plain loop nest, or as its parts."""
+_MADE_BY_FUSION = ("separable_conv2d", "expand_depthwise_conv2d", "attention")
+
+Applies = Callable[[Case, Suite], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuirkForm:
+    """A way to do without something; `of` makes its quirk for a case and the kernels of that.
+
+    It makes none where that would change nothing.
+    """
+
+    applies: Applies
+    of: Callable[[Case, Sequence[KernelInfo]], Quirk | None]
+    is_broad: bool = False
+    """Whether it changes all kernels, which may help what goes wrong in company alone."""
+
+
+def quirk(text: str, **fields: object) -> Quirk:
+    """Return a quirk whose name and source are not known yet."""
+    return Quirk(name="", text=text, source="", **fields)  # type: ignore[arg-type]
+
+
+def _avoid_form(text: str, word: str, applies: Applies) -> QuirkForm:
+    def find_quirk(case: Case, _kernels: Sequence[KernelInfo]) -> Quirk | None:
+        named = word.format(family=case.family, fusion=case.fusion)
+        return quirk(text.format(family=case.family), avoid=(named,))
+
+    return QuirkForm(applies=applies, of=find_quirk, is_broad=word in OVERRIDES)
+
+
+def _other_groups(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+    groups = {k.work_group for k in kernels if len(k.work_group) == 3}
+    shapes = tuple(sorted((x, y, z) for x, y, z in groups if x * y * z > 1))
+    if not shapes:
+        return None
+    return quirk("These work-groups give wrong results.", banned_work_groups=shapes)
+
+
+def _few_threads_form(most: int) -> QuirkForm:
+    below = most + 1
+    few = quirk(f"Work-groups of {below} threads or more fail.", work_group_items_below=below)
+
+    def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+        # What goes wrong in company may do so by the groups of others: that is tried once.
+        return (
+            few
+            if most == FEW_THREADS[0] or any(math.prod(k.work_group) > most for k in kernels)
+            else None
+        )
+
+    return QuirkForm(applies=_always, of=find_quirk, is_broad=True)
+
+
+def _few_bytes_form(most: int) -> QuirkForm:
+    below = most + 1
+    few = quirk(f"Kernels that share {below} bytes or more fail.", local_bytes_below=below)
+
+    def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+        return few if any(local_bytes(kernel.source) > most for kernel in kernels) else None
+
+    return QuirkForm(applies=_always, of=find_quirk)
+
+
+def _no_local(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+    text = "Kernels whose threads wait for each other, to share local memory, are wrong."
+    none = quirk(text, local_bytes_below=1)
+    return none if any(local_bytes(kernel.source) for kernel in kernels) else None
+
+
+def _exact_functions(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+    text = "The GPU's own exponential or reciprocal is too coarse."
+    exact = quirk(text, avoid=(NATIVE_FUNCTIONS,))
+    return exact if any("native_" in kernel.source for kernel in kernels) else None
+
+
+def told_limits(device: Device, target: Target) -> list[Quirk]:
+    """Return what the device says that it takes, where that is less than the target has."""
+    limits, said = target.limits, "by what it says"
+    threads, local = device.max_work_group_size, device.local_memory_bytes
+    side = min(device.image_width, device.image_height)
+    found = []
+    if 0 < threads < limits.max_work_group_size:
+        text = f"The device takes {threads} threads a work-group, {said}."
+        found.append(quirk(text, work_group_items_below=threads + 1))
+    told = device.max_work_item_sizes
+    if any(seen < most for seen, most in zip(told, limits.group_sides, strict=bool(told))):
+        shown = " x ".join(map(str, told))
+        text = f"The device takes work-groups of {shown} at most a side, {said}."
+        found.append(quirk(text, work_item_sizes=told))
+    if 0 < side < min(limits.image2d_max_width_texels, limits.image2d_max_height_texels):
+        text = f"The device takes images of {side} texels a side, {said}."
+        found.append(quirk(text, image_extent_below=side + 1))
+    if 0 < local < limits.local_mem_bytes:
+        text = f"The device has {local} bytes of local memory, {said}."
+        found.append(quirk(text, local_bytes_below=local + 1))
+    return found
+
+
+def _narrow(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
+    below = NARROW + 1
+    return quirk(f"Images of {below} texels or more a side fail.", image_extent_below=below)
+
+
+def that_compiles(suite: Suite, target: Target) -> Suite:
+    """Return the suite without what is refused on a target that has no local memory."""
+    if target.limits.local_mem_bytes:
+        return suite
+    return replace(suite, cases=tuple(c for c in suite.cases if c.family not in NEED_LOCAL))
+
+
+def _always(_case: Case, _suite: Suite) -> bool:
+    return True
+
+
+def _has_textures(_case: Case, suite: Suite) -> bool:
+    return suite.memory == "textures"
+
+
+def _is_light(case: Case, _suite: Suite) -> bool:
+    operator = OPERATORS[case.family]
+    return case.family not in _MADE_BY_FUSION and operator.kind in _LIGHT
+
+
+LESS_MEMORY = tuple(map(_few_bytes_form, FEW_BYTES))
+"""What goes first where a driver says that resources ran out: it bounds kernels that the suite does
+not have, too."""
+FORMS: tuple[QuirkForm, ...] = (
+    _avoid_form(
+        "Halves below 6.1e-5 are taken for zero.",
+        HALF_DENORMALS,
+        lambda case, suite: case.feature == HALF_DENORMALS and suite.precision != "fp32",
+    ),
+    QuirkForm(
+        applies=lambda _, suite: suite.precision != "fp32", of=_exact_functions, is_broad=True
+    ),
+    _avoid_form(
+        "{family} is wrong where it is fused so.",
+        "fusion:{fusion}",
+        lambda case, _: case.fusion in FUSIONS,
+    ),
+    _avoid_form(
+        "The kernel of {family} is wrong.",
+        "operator:{family}",
+        lambda case, _: case.family in _MADE_BY_FUSION,
+    ),
+    _avoid_form(
+        "Winograd's algorithm goes wrong.", "winograd", lambda case, _: case.fusion == "winograd"
+    ),
+    # A bound holds for groups that the suite does not have: one that costs little goes first.
+    *map(_few_threads_form, MANY_THREADS),
+    QuirkForm(applies=_always, of=_other_groups),
+    *map(_few_threads_form, FEW_THREADS),
+    *LESS_MEMORY,
+    _avoid_form("Dot products are wrong.", DOT_PRODUCTS, lambda case, _: bool(case.kernel)),
+    QuirkForm(applies=lambda case, _: case.family not in NEED_LOCAL, of=_no_local),
+    _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
+    _avoid_form(
+        "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"
+    ),
+    QuirkForm(applies=_has_textures, of=_narrow),
+    _avoid_form("Textures give wrong values.", "textures", _has_textures),
+    _avoid_form(
+        "Halves are stored or read wrongly.",
+        "half-storage",
+        lambda _, suite: suite.precision != "fp32",
+    ),
+    _avoid_form(
+        "The kernel of {family} is wrong.",
+        "operator:{family}",
+        lambda case, _: bool(OPERATORS[case.family].relax),
+    ),
+)
+"""Simpler forms in the order in which they are tried: by what they cost a network."""
+
+
+CASES: tuple[Case, ...] = (*MAP_CASES, *CONV_CASES, *PRODUCT_CASES, *FOLD_CASES, *QUANTA_CASES)
+
+NOT_IN_MODELS = {
+    "adaptive_avg_pool2d": "importers make means or pools of windows of it",
+    "cumprod": "onnxruntime knows no running product; its kernel is that of `cumsum`",
+}
+"""Operators that no case can have, and why."""

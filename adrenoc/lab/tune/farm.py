@@ -21,8 +21,7 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import Tracker
 from adrenoc.ir.tuning_log import Device, Status
-from adrenoc.lab.tune.lane import Event, Worker
-from adrenoc.lab.tune.session import TunerAddress
+from adrenoc.lab.tune.session import Event, TunerAddress, Worker
 from adrenoc.lab.tune.variant import Variant
 
 MOST_ATTEMPTS = 3

@@ -16,11 +16,11 @@ from pathlib import Path
 import adrenoc
 from adrenoc.firmware.mcu.boards import Board, TrialError
 from adrenoc.firmware.mcu.core import Core
+from adrenoc.firmware.mcu.kernel import Choice, Measured
 from adrenoc.firmware.mcu.make import measured_of, plan_firmware
-from adrenoc.firmware.mcu.schedule import Choice, Measured
 from adrenoc.firmware.mcu.trials import Candidate, Task, expected_hash, tasks_of, trial_program
 from adrenoc.ir.tuning_log import LogWriter, Status, Trial, read_log
-from adrenoc.lab.tune.progress import KernelProgress, TuneObserver, TuneProgress
+from adrenoc.lab.tune.standing import KernelProgress, TuneObserver, TuneProgress
 
 _MOST_IN_ONE = 64
 _LINE = re.compile(r"^T ([0-9a-f]{8}) ([0-9a-f]{8}) ([0-9a-f]{8})\s*$", re.MULTILINE)

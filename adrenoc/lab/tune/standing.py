@@ -4,13 +4,70 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from adrenoc.ir.tuning_log import Status, Trial, actions_key, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.progress import KernelProgress
 from adrenoc.lab.tune.search import LearnedCostModel, Search, TrialTime
 from adrenoc.lab.tune.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelProgress:
+    """One kernel: times of one launch in microseconds, 0 where nothing is measured yet."""
+
+    kernel: str
+    title: str
+    calls: int
+    untuned_us: float
+    best_us: float
+    trials: int
+    failed: int
+    actions: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneProgress:
+    """Where a tuner is; `gain` is the time of all launches untuned over that with the best.
+
+    `references`: kernels whose untuned schedule was measured, which comes before its trials.
+    """
+
+    phase: str
+    references: int
+    trials: int
+    wanted: int
+    failed: int
+    resumed: int
+    devices: int
+    trials_per_s: float
+    elapsed_s: float
+    left_s: float
+    gain: float
+    kernels: tuple[KernelProgress, ...]
+
+
+class TuneObserver(Protocol):
+    """Is told of all that happens; the command line draws it."""
+
+    def progress(self, progress: TuneProgress) -> None:
+        """Hear that something changed."""
+
+    def event(self, text: str) -> None:
+        """Hear a remark worth one line: a failed candidate, a lost device."""
+
+
+class SilentObserver:
+    """A TuneObserver that says nothing."""
+
+    def progress(self, progress: TuneProgress) -> None:
+        """Ignore that something changed."""
+
+    def event(self, text: str) -> None:
+        """Ignore the remark."""
+
 
 PATIENCE_TRIALS = 8
 """Trials without a gain that halve the interest in a task."""

@@ -5,26 +5,58 @@ Without a device the cost model ranks kernels, beside what a log holds of them.
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from adrenoc import native
 from adrenoc.base.errors import OptionError
 from adrenoc.base.files.temporary import TemporaryFolder
-from adrenoc.base.reporter import Reporter
+from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.compile.cache import tool_versions
 from adrenoc.device.remote import RemoteAddress
+from adrenoc.device.serve import RpcServer, ServeOptions
+from adrenoc.device.tracker import HostPort
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import LogWriter, Trial, choose_trials, read_log
 from adrenoc.lab.tune.farm import Farm, FarmOptions
-from adrenoc.lab.tune.local import local_server
-from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
-from adrenoc.lab.tune.standing import TaskStanding
+from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.lab.tune.variant import VariantBuilder
 from adrenoc.target.target import Target
+
+_MOST_END_S = 15.0
+"""What a session takes at most that is stopped because its peer has left."""
+
+
+@contextmanager
+def local_server() -> Iterator[RemoteAddress]:
+    """Serve on loopback while the block runs; each session is a process of its own."""
+    key = secrets.token_hex(16)
+    native.build()  # a session would be late that has to compile it first
+    server = RpcServer(ServeOptions(key=key, session_s=0, quiet=True))
+    server.prepare()
+
+    def serve() -> None:
+        while True:
+            try:
+                server.serve_one(SilentReporter())
+            except OSError:  # closed
+                return
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    try:
+        yield RemoteAddress(where=HostPort(host="127.0.0.1", port=server.port), key=key)
+    finally:
+        server.close()
+        # Until the last session has ended and its folder is removed.
+        serving.join(_MOST_END_S)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,9 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm, MeasureJob, MeasureOutcome
-from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
 from adrenoc.lab.tune.search import LearnedCostModel
-from adrenoc.lab.tune.standing import TaskStanding
-from adrenoc.lab.tune.tasks import Task, TunePlan
-from adrenoc.lab.tune.transfer import seeds
+from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
+from adrenoc.lab.tune.tasks import Task, TunePlan, seeds
 from adrenoc.lab.tune.variant import BuildVariant
 
 SLOW = 2.0

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.ir.layout import TexelOrder
-from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.ir.layout import Memory, OperandSpec, TexelOrder
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.codegen.build import device_kernel
 from adrenoc.kernels.families.shared.context import KernelCall
@@ -159,7 +158,7 @@ def random_value(spec: OperandSpec, seed: str) -> np.ndarray:
     random = np.random.default_rng(list(seed.encode()))
     shape = (PATTERN,) if is_repeated(spec) else spec.shape
     if spec.memory is Memory.BYTES:
-        # Words beside bytes may be scales (`n_bits/rounded.py`).
+        # Words beside bytes may be scales (`n_bits/n_bits_dot.py`).
         return random.integers(0, _FINITE_BELOW, spec.physical, np.uint32)
     if spec.dtype.startswith("float"):
         value = random.standard_normal(shape).astype(spec.dtype)

@@ -18,11 +18,11 @@ from adrenoc.base.errors import BundleError, LinkError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.native.android.elf import ElfFacts, read_elf
-from adrenoc.native.android.java.classes import JNI_LIBRARY
+from adrenoc.native.android.java_classes import JNI_LIBRARY
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
-from adrenoc.native.android.ndk import MIN_API
-from adrenoc.native.android.package.packed import ABIS
+from adrenoc.native.android.package.aar import ABIS
 from adrenoc.native.android.runtime_build import ANDROID_NEEDED, LIBRARY
+from adrenoc.native.android.runtime_toolchain import MIN_API
 
 _MANIFEST = "AndroidManifest.xml"
 _LOCAL_HEADER_BYTES = 30

@@ -22,14 +22,14 @@ from typing import Any
 
 from adrenoc.base.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.base.files import read
-from adrenoc.base.files.native_path import spell_native_path
+from adrenoc.base.files.read import spell_native_path
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.host.time_trace import section
 from adrenoc.bundle.manifest import LibraryInfo
 from adrenoc.native.android.elf import ElfFacts, read_elf
-from adrenoc.native.android.ndk import MIN_API, Ndk, find_ndk
+from adrenoc.native.android.runtime_toolchain import MIN_API, Ndk, find_ndk
 
 SONAME = "model.so"
 # Android 15 devices may have 16 KiB pages; a library aligned to them loads on 4 KiB pages too.
@@ -77,7 +77,7 @@ class Linker:
 
 
 def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
-    """The linker to use: an NDK's (`adrenoc.native.android.ndk`); lld; ziglang; cc.
+    """The linker to use: an NDK's (`adrenoc.native.android.runtime_toolchain`); lld; ziglang; cc.
 
     Raises:
         DependencyError: an NDK that was asked for is none or is too old, or no linker is there.

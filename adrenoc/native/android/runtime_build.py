@@ -29,7 +29,7 @@ from adrenoc.base.host.proc import run_tool
 from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java.classes import (
+from adrenoc.native.android.java_classes import (
     FOLDER,
     JNI_LIBRARY,
     build_native_half,
@@ -44,9 +44,9 @@ from adrenoc.native.android.licenses import (
     notice_text,
 )
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
-from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.runtime_toolchain import (
     HOST,
+    MIN_API,
     Toolchain,
     add_clml,
     find_tool,
@@ -167,8 +167,8 @@ def build_runtime(
 
     `static` builds an archive, and programs that hold the runtime, instead of a shared library;
     `onnxruntime` its execution provider, too, which needs the shared one.
-    `ndk` is the NDK for the Android ABIs, else `adrenoc.native.android.ndk` finds it; `api` the API
-    level of the oldest Android that the result is for.  `sanitize` builds with sanitizers
+    `ndk` is the NDK for the Android ABIs, else `runtime_toolchain` finds it; `api` the API level
+    of the oldest Android that the result is for.  `sanitize` builds with sanitizers
     (`address,undefined` or `thread`).  `cache` replaces the cache folder.
 
     Raises:
@@ -181,15 +181,11 @@ def build_runtime(
     toolchain = find_toolchain(abi, ndk, api)
     if clml_sdk is not None:
         toolchain = add_clml(toolchain, clml_sdk)
-    digest = _sources_digest()
+    stamp = runtime_stamp()
     kind = _Kind(static=static, onnxruntime=onnxruntime, sanitize=sanitize)
-    parts = (digest, toolchain.identity, toolchain.options, abi, kind, LICENSE, NOTICE)
+    parts = (stamp, toolchain.identity, toolchain.options, abi, kind, LICENSE, NOTICE)
     java = (native_half_digest(),) if _is_for_java(toolchain, static) else ()
     key = sha256_bytes(repr((*parts, *java)).encode())[:24]
-    stamp = (
-        f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
-        f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
-    )
     places = _open_places(cache if cache is not None else cache_folder())
     place = places / key
     cached = not what_is_wrong(place, RUNTIME_FOLDER)
@@ -208,6 +204,14 @@ def build_runtime(
                 _check(made, toolchain, files=(*kind.files, *more))
                 _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+def runtime_stamp() -> str:
+    """Return what a runtime of these sources answers from `adrenoc_runtime_version()`."""
+    return (
+        f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
+        f"tvm-ffi-{version('apache-tvm-ffi')} {_sources_digest()[:12]}"
+    )
 
 
 def _is_for_java(toolchain: Toolchain, static: bool) -> bool:

@@ -231,8 +231,8 @@ ADRENOC_API adrenoc_dtype adrenoc_dtype_of(const char* name);
 
 /* A bundle of several signatures of a TFLite file (`compile --signature`) holds several calls, with
  * inputs and outputs of their own and the constants that they share once; all of them are loaded.
- * Their names, the one that is chosen at first before the others; NULL for an index beyond them.  A
- * bundle of one call has none. */
+ * A state of several of them is one memory, whichever runs.  Their names, the one that is chosen at
+ * first before the others; NULL for an index beyond them.  A bundle of one call has none. */
 ADRENOC_API size_t adrenoc_signature_count(const adrenoc_model* model);
 ADRENOC_API const char* adrenoc_signature_name(const adrenoc_model* model, size_t index);
 

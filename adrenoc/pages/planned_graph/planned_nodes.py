@@ -1,4 +1,7 @@
-"""A plan as nodes and edges, in the form that Model Explorer draws, as plain data."""
+"""A plan as nodes and edges, in the form that Model Explorer draws, as plain data.
+
+No part of that tool is loaded: `main` is imported by it, and needs it.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,18 @@
-"""The last step of the ladder: operators that run on the CPU, inside of the same bundle.
+"""Nodes without a kernel of ours: operators on the CPU of the same bundle, and regions of CLML.
 
-What no OpenCL kernel can say (doubles, sequential loops) keeps the TIR function that TVM's
-legalisation gives, and LLVM compiles it with the code that launches the kernels.
+The last step of the ladder: what no OpenCL kernel can say (doubles, sequential loops) keeps the TIR
+function that TVM's legalisation gives, and LLVM compiles it with the code that launches the
+kernels.
 
 Before -> after:
     lv: R.Tensor((2, 3), "float64") = R.cumsum(x)      node cpu, attrs func=cumsum(x) -> lv
+
+A region of CLML is one node that reads and writes row-major tensors.  A node has one output.  The
+further results of a region are made before it, as memory that nothing has written yet, and the
+region takes them as inputs.
+
+Before -> after:
+    r = call_dps_packed("clml0_..", (x,)) -> (a, b)      alloc -> b;  clml(x, b) -> a
 """
 
 from __future__ import annotations
@@ -17,8 +25,7 @@ from tvm_ffi.structural import structural_map
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import CompileError
 from adrenoc.base.tvmapi import tirx, tvm
-from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.node_kinds import CPU
+from adrenoc.ir.graph import ALLOC, CLML, CPU, Graph, Node
 
 _STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
 
@@ -138,3 +145,28 @@ def row_major_tensors(graph: Graph) -> set[str]:
     """Return the tensors of the GPU that copies between the devices read and write."""
     found = {node.inputs[0] for node in graph.nodes if node.is_copy_to_cpu}
     return found | {node.output for node in graph.nodes if node.is_copy_to_gpu}
+
+
+def region_nodes(symbol: str, arguments: Sequence[str], results: Sequence[str]) -> list[Node]:
+    """Return the nodes of one region."""
+    nodes = [Node(name=name, op=ALLOC, inputs=(), output=name) for name in results[1:]]
+    nodes.append(
+        Node(
+            name=results[0],
+            op=CLML,
+            inputs=(*dict.fromkeys(arguments), *results[1:]),
+            output=results[0],
+            attrs={"symbol": symbol, "arguments": tuple(arguments), "results": tuple(results)},
+            fused=(CLML,),
+        )
+    )
+    return nodes
+
+
+def region_border(graph: Graph) -> set[str]:
+    """Return the tensors that regions read and write."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.is_region:
+            found.update((*node.inputs, node.output))
+    return found

@@ -21,15 +21,14 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.tvmapi import BufferLoad, Var, decl_buffer, iconst, tirx, tvm
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.kernels.families.attention.attention_tile import AttentionTile
+from adrenoc.kernels.families.attention.attention_walk import AttentionTile
 from adrenoc.kernels.families.operators import can, gives
 from adrenoc.kernels.families.shared.operator import Fusion, Numbers
 from adrenoc.kernels.families.shared.typical import NotKnownError
-from adrenoc.passes.analyse.numeric import evaluate
+from adrenoc.passes.analyse.scalar_body import evaluate
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
 from adrenoc.passes.fuse.index_maps import (

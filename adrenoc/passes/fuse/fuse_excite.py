@@ -14,19 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import Memory
-from adrenoc.kernels.families.excite.excite_rule import EXCITE, excite_clocks
-from adrenoc.kernels.families.matmul.gemv_rule import FLATTENED
-from adrenoc.kernels.families.operators import can, gives, is_kind
-from adrenoc.kernels.families.reduce.reduce_rule import folded_axes, reduction_clocks
-from adrenoc.kernels.families.row_products import row_product_clocks
-from adrenoc.kernels.families.separable.joined import join_products
+from adrenoc.ir.layout import LANES, Memory
+from adrenoc.kernels.families.excite import EXCITE, excite_clocks
+from adrenoc.kernels.families.matmul.gemv import FLATTENED
+from adrenoc.kernels.families.operators import can, gives, is_kind, row_product_clocks
+from adrenoc.kernels.families.reduce.reduce import folded_axes, reduction_clocks
+from adrenoc.kernels.families.separable.separable import join_products
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry
 from adrenoc.kernels.families.shared.operator import Fusion, Kind, Numbers
 from adrenoc.kernels.families.shared.row_product import GATED, JOINED, NORMED
-from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
+from adrenoc.passes.analyse.reads import image_clash, other_use, reads_first_alone
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
 from adrenoc.passes.fuse.fuse_prologues import finite_at_zero

@@ -10,35 +10,102 @@ Four rules, applied in execution order:
   square of a large number is then never rounded to what a tensor can hold;
 - a map that reads an operator's result element by element becomes that operator's epilogue;
   a map that reads it twice, as SiLU and GELU do, is one reader, and one that turns a product's
-  channels to where convolutions have them is turned itself (`commute_transpose.py`).
+  channels to where convolutions have them is turned itself (`commute_transpose`).
 
 Before -> after:
     conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
     s = sigmoid(c); c * s                               conv2d[conv2d sigmoid multiply]
     reshape -> permute_dims -> reshape                  map[reshape permute_dims reshape]
     multiply(x, x) -> sum -> sqrt                       sum[multiply sum sqrt]
+
+An elementwise map goes before a transpose that moves no texel:
+    y[n, c, h, w] = m[n, h, w, c] * g[c] + x[n, c, h, w]
+        t[n, h, w, c] = m[n, h, w, c] * g[c] + x[n, c, h, w]      can end what makes m
+        y[n, c, h, w] = t[n, h, w, c]                             another name for the same texels
+
+Channels come last in the result of a product and second in that of a convolution.  Both are the
+same image, so that the order of axes alone would keep the map out of the kernel.
+
+`fuse_around_concats` keeps those concatenations apart that need no kernel if they stay alone.  A
+concatenation along the channels whose parts begin at whole blocks can be written in place: who
+makes a part writes it into the whole (`join_blocks`).  Fusion would make it part of the maps that
+read it, and each of them would read all parts again.  Which of the two is less is seen only when
+everything else is fused, so the graph is fused twice where the first answer was wrong.
+
+Before -> after:
+    c = concat(a, b); conv2d(c); conv2d(c)     the same: `concat` stays a node, and needs no kernel
+    c = concat(a, b); y = shuffle(slice(c))    map[concat strided_slice ...]: one kernel as before
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm_ffi.structural import structural_map
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.base.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
-from adrenoc.ir.body import Body, find_loaded_buffers
-from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import default_layout
+from adrenoc.base.tvmapi import IF_THEN_ELSE, BufferLoad, Expr, Var, decl_buffer, tirx, tvm
+from adrenoc.ir.graph import CONCAT, Body, Graph, Node, Tensor, find_loaded_buffers
+from adrenoc.ir.layout import LANES, default_layout
 from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.kernels.families.operators import changed_input, is_kind
 from adrenoc.kernels.families.shared.operator import Kind
-from adrenoc.passes.analyse.elementwise import reads_elementwise
-from adrenoc.passes.analyse.powers import EXPONENTIALS, is_power, unify_reads
-from adrenoc.passes.analyse.scalar_body import substitute
-from adrenoc.passes.fuse.commute_transpose import commute_transpose
+from adrenoc.passes.analyse.reads import (
+    Concat,
+    Slice,
+    concat_of,
+    reads_elementwise,
+    restore_whole_sources,
+    slice_of,
+)
+from adrenoc.passes.analyse.scalar_body import EXPONENTIALS, is_power, substitute, unify_reads
+from adrenoc.passes.context import Context
+from adrenoc.passes.place.assign_places import assign_layouts
+
+_TURNS = {Kind.PRODUCT: (0, 2, 3, 1), Kind.CONVOLUTION: (0, 3, 1, 2)}
+"""By what makes it, which axis of the map each axis of the result is that lies as the map does."""
+_ENDING = ".turned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommutedMap:
+    """The map in the order of what it reads, its result, and the move that is left."""
+
+    map: Node
+    tensor: Tensor
+    move: Node
+
+
+def commute_transpose(graph: Graph, node: Node, anchor: Node) -> CommutedMap | None:
+    """Split a map that computes with each element of what `anchor` makes, at a turned index."""
+    body, result = node.body, graph.tensors[node.output]
+    order = next((turn for kind, turn in _TURNS.items() if is_kind(anchor, kind)), None)
+    if order is None or body is None or body.reduced or len(body.axes) != len(order):
+        return None
+    if isinstance(body.value, tvm.ir.TensorLoad) or node.output in graph.outputs:
+        return None
+    turned = replace(body, axes=tuple(body.axes[axis] for axis in order))
+    shape = tuple(result.shape[axis] for axis in order)
+    if shape != graph.tensors[anchor.output].shape:
+        return None
+    if not reads_elementwise(turned, anchor.output, graph):
+        return None
+    tensor = replace(result, name=f"{node.output}{_ENDING}", shape=shape)
+    made = replace(node, name=tensor.name, output=tensor.name, body=turned)
+    return CommutedMap(map=made, tensor=tensor, move=_turn_back(node, tensor, order))
+
+
+def _turn_back(node: Node, tensor: Tensor, order: tuple[int, ...]) -> Node:
+    """Return the map's result, as a move of `tensor`."""
+    axes = tuple(Var(f"i{axis}", "int32") for axis in range(len(order)))
+    buffer = decl_buffer(tensor.shape, tensor.dtype, name="turned")
+    value = BufferLoad(buffer, [axes[axis] for axis in order])
+    body = Body(axes=axes, value=value, sources={buffer: tensor.name})
+    return replace(node, inputs=(tensor.name,), body=body, fused=("permute_dims",))
+
 
 MAX_REPEATED_COST = 8
 """Arithmetic, in TIR nodes, that may be computed again at a second read."""
@@ -382,3 +449,100 @@ def _can_overflow(body: Body) -> bool:
 
     structural_map(unify_reads(body), (tvm.ir.Expr, look))
     return found
+
+
+def fuse_around_concats(graph: Graph, context: Context) -> Graph:
+    """Fuse the nodes of a graph; concatenations that may be written in place stay alone."""
+    log = context.log
+    candidates = _candidates(graph, context)
+    if not candidates:
+        return fuse(graph, log)
+    trial = DecisionLog()
+    fused = fuse(_mark_concats(graph, set(candidates)), trial)
+    kept = {name for name in candidates if _pays(fused, graph, name, log)}
+    if len(kept) < len(candidates):
+        return fuse(_mark_concats(graph, kept), log)
+    for decision in trial:
+        log.add(decision.subject, decision.taken, decision.reason)
+    return fused
+
+
+def _mark_concats(graph: Graph, outputs: set[str]) -> Graph:
+    nodes = [replace(n, op=CONCAT) if n.output in outputs else n for n in graph.nodes]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _candidates(graph: Graph, context: Context) -> list[str]:
+    """Tensors whose parts would begin at whole blocks of channels."""
+    found = []
+    planned: Graph | None = None
+    for node in graph.nodes:
+        if not node.is_map or node.fused != (CONCAT,) or node.output in graph.output_names:
+            continue
+        concat = concat_of(graph, node)
+        if concat is None or not _falls_on_blocks(graph, node, concat):
+            continue
+        planned = planned or assign_layouts(graph, context.silent)
+        layout = planned.layouts[node.output]
+        if layout is not None and layout.axis("C") == concat.axis:
+            found.append(node.output)
+    return found
+
+
+def _falls_on_blocks(graph: Graph, node: Node, concat: Concat) -> bool:
+    made = all(part.name in graph.producers for part in concat.parts)
+    whole = all(part.start % LANES == 0 for part in concat.parts)
+    return made and whole and graph.tensors[node.output].is_float
+
+
+def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
+    """Return whether a concatenation of a fused graph takes no more launches in place than as a
+    map.
+
+    What would take the concatenation in is seen in the graph before fusion: a single map does.
+    Parts that cannot lie in it are written twice, which takes no launch (`second_stores`).
+    """
+    node = graph.producers.get(name)
+    if node is None:  # nobody reads it
+        return False
+    concat = concat_of(graph, node)
+    if concat is None:
+        return False
+    readers = before.consumers[name]
+    if _regroups(before, name, readers):
+        reason = f"its only reader {readers[0].name} moves all elements anyway"
+        log.add(name, "concatenated where it is read", reason)
+        return False
+    cuts = {part.name: slice_of(graph, graph.producers[part.name]) for part in concat.parts}
+    slices = {part: cut for part, cut in cuts.items() if cut is not None}
+    names = [part.name for part in restore_whole_sources(graph, concat.parts, slices)]
+    alone = 0 if len(readers) == 1 and readers[0].is_map else 1
+    extra = sum(_takes_kernel(graph, part, slices.get(part)) for part in dict.fromkeys(names))
+    if extra > alone:
+        log.add(
+            name,
+            "concatenated by a kernel",
+            f"in place {extra} of its {len(names)} parts would take a kernel each, {alone} now",
+        )
+    return extra <= alone
+
+
+def _takes_kernel(graph: Graph, part: str, cut: Slice | None) -> bool:
+    """Return whether a part takes a kernel of its own, for the concatenation is none."""
+    if cut is not None and cut.start % LANES == 0:
+        return cut.source not in graph.producers
+    return graph.producers[part].is_map and len(graph.consumers[part]) == 1
+
+
+def _regroups(graph: Graph, name: str, readers: Sequence[Node]) -> bool:
+    """Return whether a tensor is only read by a map that cuts its axes anew: a shuffle of
+    channels."""
+    if len(readers) != 1 or not readers[0].is_map or readers[0].body is None:
+        return False
+    if not isinstance(readers[0].body.value, tvm.ir.TensorLoad):
+        return False
+    before, after = (
+        sorted(extent for extent in graph.tensors[tensor].shape if extent != 1)
+        for tensor in (name, readers[0].output)
+    )
+    return before != after and math.prod(before) == math.prod(after)

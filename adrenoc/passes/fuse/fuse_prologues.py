@@ -15,29 +15,133 @@ Before -> after:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from tvm_ffi.structural import structural_walk
 
-from adrenoc.base.tvmapi import Call, tirx, tvm
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
-from adrenoc.ir.layout import LANES, TexelOrder, agree
-from adrenoc.ir.operand import Memory
-from adrenoc.kernels.families.matmul.gemv_rule import suits_gemv
+from adrenoc.base.tvmapi import Call, bits_of, tirx, tvm
+from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node
+from adrenoc.ir.layout import LANES, Memory, OperandSpec, TexelOrder, agree
+from adrenoc.kernels.body_cost import body_instructions, loads_of
+from adrenoc.kernels.families.conv.conv_rules import estimate_clocks, least_clocks, score_tiles
+from adrenoc.kernels.families.matmul.gemv import suits_gemv
 from adrenoc.kernels.families.operators import can
-from adrenoc.kernels.families.shared.conv_geometry import conv_geometry, is_depthwise
+from adrenoc.kernels.families.shared.conv_geometry import (
+    conv_geometry,
+    conv_work,
+    is_depthwise,
+    pointwise_work,
+)
+from adrenoc.kernels.families.shared.machine import CostModel, Machine
 from adrenoc.kernels.families.shared.operator import Fusion
-from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.moved_reads import find_moved_source, zero_outside
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.reads import (
+    find_moved_source,
+    image_clash,
+    mentions,
+    other_use,
+    reads_elementwise,
+    zero_outside,
+)
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
-from adrenoc.passes.fuse.kernel_price import conv_clocks, map_clocks
-from adrenoc.passes.fuse.prologues import attach_prologue, source_of
 from adrenoc.passes.fuse.split_winograd import winograd_clocks
+
+
+def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> float:
+    """Clocks of a convolution in one kernel that reads `source`."""
+    work = conv_work(graph, conv, conv_geometry(graph, conv), costs.options)
+    sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
+    moved = costs.machine.memory_clocks(*sizes)
+    return max(least_clocks(work, costs.limits, costs.machine), moved)
+
+
+def product_clocks(graph: Graph, product: Node, costs: CostModel) -> tuple[float, float]:
+    """Clocks of the product of many tokens by a constant matrix, with a norm that it takes in.
+
+    The first if a wide read of local memory takes longer than a narrow one, the second if not.
+    """
+    work, machine = pointwise_work(graph, product, costs.options), costs.machine
+    tile = next(iter(score_tiles(work, costs.limits, machine).rank()), None)
+    if tile is None:
+        return math.inf, math.inf
+    sizes = (_bytes(graph.operand(name)) for name in (product.inputs[0], product.output))
+    moved = machine.memory_clocks(*sizes)
+    by_width, whatever = (
+        max(estimate_clocks(work, tile, sure), moved) for sure in machine.end_doubt()
+    )
+    return by_width, whatever
+
+
+def _bytes(spec: OperandSpec) -> int:
+    return math.prod(spec.alone.physical) * bits_of(spec.dtype) // 8
+
+
+def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float:
+    """Clocks of an element-wise kernel, its launch included."""
+    specs = (graph.operand(source), graph.operand(node.output))
+    texels = math.prod(specs[1].alone.physical) // LANES
+    work = 0 if node.body is None else LANES * body_instructions(node.body)
+    cost, rates = machine.cost.map, machine.cost.pipes
+    busiest = machine.wave * max(
+        (work + cost.texel_instructions) / machine.lanes,
+        2 / machine.texels_of(bits_of(specs[1].dtype) // 8),
+    )
+    serial = machine.slots_a_wave * (work + cost.texel_instructions) + rates.texture_latency_clocks
+    resident = machine.resident_waves(LANES)
+    computed = machine.clocks(math.ceil(texels / machine.wave), busiest, serial, resident)
+    return machine.launch_clocks + max(
+        computed, machine.memory_clocks(*(_bytes(spec) for spec in specs))
+    )
+
+
+def source_of(graph: Graph, node: Node) -> str | None:
+    """Return the tensor that a map changes element by element, or reads at other rows and columns.
+
+    What else it reads is of its channels.
+    """
+    return find_moved_source(graph, node) or _find_changed_source(graph, node)
+
+
+def attach_prologue(reader: Node, node: Node, source: str) -> Node:
+    """Return the convolution on what a map changes element by element, which it then computes
+    itself."""
+    others = [n for n in node.inputs if n != source]
+    rest = [n for n in reader.inputs if n != node.output]
+    return replace(
+        reader,
+        inputs=tuple(dict.fromkeys((source, *rest, *others))),
+        prologue=node.body,
+        fused=(*node.fused, *reader.fused),
+    )
+
+
+def _find_changed_source(graph: Graph, node: Node) -> str | None:
+    if not node.is_map or node.body is None or node.epilogue is not None or node.body.reduced:
+        return None
+    if isinstance(node.body.value, tvm.ir.TensorLoad) or node.output in graph.output_names:
+        return None
+    shape = graph.tensors[node.output].shape
+    alike = [n for n in node.inputs if graph.tensors[n].shape == shape]
+    computed = [n for n in alike if graph.tensors[n].value is None]
+    if len(alike) != 1 or not computed or not reads_elementwise(node.body, alike[0], graph):
+        return None
+    layout = graph.placements[node.output].layout
+    channel = None if layout is None else layout.axis("C")
+    others = [load for load in loads_of(node.body.value) if not _is(node.body, load, alike[0])]
+    if layout is None or channel is None:
+        return None
+    moving = [axis for axis, role in zip(node.body.axes, layout.roles, strict=True) if role in "HW"]
+    if any(mentions(load.indices, moving) for load in others):
+        return None
+    return alike[0]
+
+
+def _is(body: Body, load: Any, name: str) -> bool:
+    return body.source_of(load.source) == name
+
 
 _FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
 

@@ -21,13 +21,11 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.base.tvmapi import BufferLoad, decl_buffer, floormod, iconst, tvm
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node, Placement, Tensor
-from adrenoc.ir.layout import Layout
-from adrenoc.ir.operand import Memory
+from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
+from adrenoc.ir.layout import Layout, Memory
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.kernels.families.conv.conv2d_local import WIDEST_ROW
-from adrenoc.kernels.families.conv_transpose.conv2d_transpose_rule import least_phase_clocks
+from adrenoc.kernels.families.conv.local_conv import WIDEST_ROW
+from adrenoc.kernels.families.conv_transpose import least_phase_clocks
 from adrenoc.kernels.families.operators import can
 from adrenoc.kernels.families.shared.conv_geometry import (
     ConvGeometry,
@@ -36,12 +34,11 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     transpose_to_oihw,
 )
 from adrenoc.kernels.families.shared.operator import Fusion
-from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.reads import image_clash, other_use
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
+from adrenoc.passes.fuse.fuse_prologues import conv_clocks, map_clocks
 from adrenoc.passes.fuse.index_maps import pixel_shuffle
-from adrenoc.passes.fuse.kernel_price import conv_clocks, map_clocks
 from adrenoc.passes.fuse.split_winograd import winograd_clocks
 
 TRANSPOSED = "conv2d_transpose"

@@ -11,9 +11,9 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.base.tvmapi import BufferLoad, Expr, Var, const_int, floormod, iconst, sym, tirx, tvm
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph
+from adrenoc.ir.graph import Body, Graph
 from adrenoc.ir.layout import LANES, Layout
+from adrenoc.kernels.views import bind_extents
 from adrenoc.passes.analyse.scalar_body import substitute
 from adrenoc.passes.fuse.fuse_maps import inline
 
@@ -92,7 +92,7 @@ def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> i
     if channels % LANES:
         return None
     block, lane = Var("block", "int32"), Var("lane", "int32")
-    analyzer = _analyzer(body.axes[:-1], shape[:-1])
+    analyzer = bind_extents(body.axes[:-1], shape[:-1])
     analyzer.bind(block, tvm.ir.Range(0, channels // LANES))
     analyzer.bind(lane, tvm.ir.Range(0, LANES))
     index = analyzer.simplify(substitute(indices[axis], {last: block * iconst(LANES) + lane}))
@@ -153,7 +153,7 @@ def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[i
         for axis in parts:
             at = at * iconst(source[axis]) + variables[axis]
         index[var] = at
-    analyzer = _analyzer(variables, source)
+    analyzer = bind_extents(variables, source)
     load: BufferLoad = body.value
     found = [analyzer.simplify(substitute(i, index)) for i in load.indices]
     return all(
@@ -164,19 +164,12 @@ def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[i
 
 def simplify_indices(body: Body, shape: Sequence[int]) -> Body:
     """Return the body with its indices simplified, its axes running over this shape."""
-    analyzer = _analyzer(body.axes, shape)
+    analyzer = bind_extents(body.axes, shape)
 
     def simplify(load: Any) -> Any:
         return BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
     return replace(body, value=structural_map(body.value, (tvm.ir.TensorLoad, simplify)))
-
-
-def _analyzer(variables: Sequence[Expr], extents: Sequence[int]) -> Any:
-    analyzer = sym.Analyzer()
-    for var, extent in zip(variables, extents, strict=True):
-        analyzer.bind(var, tvm.ir.Range(0, extent))
-    return analyzer
 
 
 def pixel_shuffle(

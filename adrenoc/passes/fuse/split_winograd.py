@@ -24,28 +24,27 @@ from dataclasses import dataclass, replace
 from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.half import explain_not_half
-from adrenoc.ir.layout import LANES, Layout
-from adrenoc.ir.operand import Memory
+from adrenoc.ir.layout import LANES, Layout, Memory
 from adrenoc.ir.options import CompileOptions
-from adrenoc.kernels.families.conv.conv_tile import least_clocks
+from adrenoc.kernels.families.conv.conv_rules import least_clocks
 from adrenoc.kernels.families.operators import can, is_product
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry
-from adrenoc.kernels.families.shared.conv_work import conv_work
-from adrenoc.kernels.families.shared.cost_model import CostModel
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry, conv_work
+from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.families.shared.operator import Fusion
 from adrenoc.kernels.families.winograd import winograd_conv_rule as winograd_conv
-from adrenoc.kernels.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
-from adrenoc.kernels.families.winograd.winograd import Tiling
-from adrenoc.kernels.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
-from adrenoc.kernels.families.winograd.winograd_matrices import TAPS, winograd
-from adrenoc.kernels.families.winograd.winograd_rule import (
+from adrenoc.kernels.families.winograd.winograd import (
+    TAPS,
+    Tiling,
     multiply_work,
     score_multiply_tiles,
     transform_clocks,
+    winograd,
 )
+from adrenoc.kernels.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
+from adrenoc.kernels.families.winograd.winograd_conv_rule import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.pin_precision import moves
-from adrenoc.target.cost.machine_cost import JoinCost
+from adrenoc.target.cost.cost import JoinCost
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
 """Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has

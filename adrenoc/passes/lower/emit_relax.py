@@ -21,13 +21,12 @@ from typing import Any
 from tvm.ir import Op, StringImm
 
 from adrenoc.base.tvmapi import Call, tvm
-from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
-from adrenoc.ir.operand import GLOBAL, OperandSpec
+from adrenoc.ir.graph import ALLOC, CLML, CPU
+from adrenoc.ir.layout import GLOBAL, OperandSpec
 from adrenoc.ir.program import Param, Program, Step
-from adrenoc.kernels.codegen.launcher_checks import TAKES_INPUT
+from adrenoc.kernels.codegen.launchers import TAKES_INPUT
 from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
-from adrenoc.passes.lower.plan_memory import Storage, size_bytes
-from adrenoc.passes.lower.pool_textures import PoolPlace
+from adrenoc.passes.lower.plan_memory import PoolPlace, Storage, size_bytes
 
 _COPY = "runtime.TVMTensorCopyFromTo"
 """TVM's runtime copies between devices with it; it returns when the copy is done."""

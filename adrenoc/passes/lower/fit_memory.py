@@ -15,16 +15,22 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import MemoryLimitError
 from adrenoc.ir.graph import Graph
-from adrenoc.ir.operand import TEXTURE, Memory
+from adrenoc.ir.layout import TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program
-from adrenoc.passes.lower.pack_slots import most_alive
-from adrenoc.passes.lower.plan_memory import Storage, allocated_bytes, live_intervals, plan_memory
+from adrenoc.passes.lower.plan_memory import (
+    Storage,
+    allocated_bytes,
+    live_intervals,
+    most_alive,
+    plan_memory,
+)
+from adrenoc.target.gpu import Limits
 
 MIB = 2**20
 
@@ -272,3 +278,41 @@ def _flag(limit_mib: int) -> str:
 
 def _mib(count: int) -> str:
     return f"{count / MIB:.1f} MiB"
+
+
+_MIB = 1 << 20
+
+
+def check_pieces(program: Program, limits: Limits) -> None:
+    """Hold each tensor and constant of the GPU against the largest allocation, in bytes.
+
+    Raises:
+        MemoryLimitError: naming the largest that is beyond it.
+    """
+    most = limits.max_alloc_bytes
+    if most is None:
+        return
+    name, taken = max(_pieces(program), key=lambda piece: piece[1], default=("", 0))
+    if taken <= most:
+        return
+    what = "its constant" if name in program.params else "its tensor"
+    raise MemoryLimitError(
+        f"{what} {name} takes {taken / _MIB:.1f} MiB in one piece, expected at most "
+        f"{most / _MIB:.1f} MiB: the GPU gives no larger buffer or image",
+        hint="compile for a smaller input (--shape NAME:D,D,...), or with half storage "
+        "(--preset mixed)",
+    )
+
+
+def _pieces(program: Program) -> Iterator[tuple[str, int]]:
+    """(name, bytes) of all that lies on the GPU."""
+    for name, param in program.params.items():
+        yield name, allocated_bytes(param.spec)
+    for step in program.steps:
+        for name in step.arguments:
+            if name not in program.params:
+                spec: OperandSpec = program.graph.operand(program.graph.owner(name))
+                if spec.memory is not Memory.CPU:
+                    yield name, allocated_bytes(spec)
+    for part in program.regions.values():
+        yield from _pieces(part)

@@ -17,8 +17,7 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import CompileError
 from adrenoc.base.host.time_trace import section
 from adrenoc.base.tvmapi import PrimFunc
-from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
+from adrenoc.ir.graph import ALLOC, CLML, CPU, Graph, Node
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Choice, Kernel, Program, Step
 from adrenoc.ir.tuning_log import Tuning
@@ -37,8 +36,12 @@ def lower(
     log: DecisionLog,
     regions: Mapping[str, Graph] | None = None,
     tuning: Tuning | None = None,
+    *,
+    sizes_only: bool = False,
 ) -> Program:
     """Write the kernel of every node; equal kernels are kept once, in `regions` too.
+
+    With `sizes_only` params are zeros: who looks at a plan needs no numbers of weights.
 
     Raises:
         CompileError: no rule for an operator.
@@ -53,6 +56,7 @@ def lower(
             performance=target.performance,
             cost=target.cost,
             log=log,
+            sizes_only=sizes_only,
             tuning=tuning or Tuning(),
         )
         return _lower_graph(context, kernels)

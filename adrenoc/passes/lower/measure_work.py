@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tvm_ffi.structural import WalkResult, structural_walk
 
 from adrenoc.base.tvmapi import Call, For, IfThenElse, Op, bits_of, const_int
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.bundle.bundle import LaunchInfo
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.layout import Memory, OperandSpec
 from adrenoc.ir.program import Kernel, Program, Step
 from adrenoc.kernels.body_cost import body_operations, loads_of
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.passes.lower.plan_memory import size_bytes
-from adrenoc.target.roofline import Work
+from adrenoc.target.roofline import Roofline, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +189,34 @@ def _loads_of_branches(stmt: Any) -> int:
 def place_of(spec: OperandSpec) -> str:
     """`texture`, `buffer` or `cpu`: where the step that writes this tensor runs."""
     return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"
+
+
+def list_launches(
+    program: Program,
+    *,
+    half: bool,
+    roofline: Roofline,
+    node_of: Callable[[str], str],
+) -> tuple[LaunchInfo, ...]:
+    """Return the launches on the GPU, in order.
+
+    `half` says that kernels compute in half precision; `node_of` gives the model's node
+    behind a node of the graph, or an empty string.
+    """
+    works = measure_work(program, half=half)
+    launches = []
+    for node, step, work in zip(program.graph.nodes, program.steps, works, strict=True):
+        if step.place != "gpu":
+            continue
+        floor_us = roofline.estimate(work.work).time_us
+        launches.append(
+            LaunchInfo(
+                kernel=step.kernel,
+                node=" + ".join(node_of(name) or name for name in node.names),
+                flops=work.work.flops,
+                bytes=work.work.bytes_read + work.work.bytes_written,
+                floor_us=None if floor_us is None else round(floor_us, 3),
+                tensors=tuple(node.names),
+            )
+        )
+    return tuple(launches)

@@ -25,11 +25,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.ir.graph import Graph, Node, Store, Tensor, View
-from adrenoc.ir.layout import LANES, agree
-from adrenoc.ir.node_kinds import CONCAT
-from adrenoc.ir.operand import Memory
-from adrenoc.passes.analyse.channel_ranges import (
+from adrenoc.ir.graph import CONCAT, Graph, Node, Store, Tensor, View
+from adrenoc.ir.layout import LANES, Memory, agree
+from adrenoc.passes.analyse.reads import (
     Concat,
     Part,
     Slice,
@@ -38,8 +36,8 @@ from adrenoc.passes.analyse.channel_ranges import (
     slice_of,
 )
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.copy_node import copy_node
-from adrenoc.passes.place.second_stores import MOST_STORES, SecondStore, can_store, second_stores
+from adrenoc.passes.place.copies import copy_node
+from adrenoc.passes.place.place_stores import MOST_STORES, SecondStore, can_store, second_stores
 
 MOST_COPIES = 1
 """Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""

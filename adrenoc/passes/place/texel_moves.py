@@ -8,6 +8,11 @@ Before -> after:
     y[0, m, c] = x[0, m // 16, m % 16, c]     texel (0, b, h, w) of x goes to (0, b, 0, h * 16 + w)
     y[0, m, c] = x[0, m, c] if m < 9 else     texel (0, b, 0, w) of x goes to (0, b, 0, w), that of
                  z[0, m - 9, c]               z goes to (0, b, 0, w + 9)
+
+Most moves need none: maps read where elements lie, convolutions make channels in the order that is
+read, concatenations and slices are ranges of other tensors, whole texels are stored where they are
+read.  What is left has a reader that takes whole texels, many times, of a tensor whose texels it
+would have to put together at each read.
 """
 
 from __future__ import annotations
@@ -33,18 +38,18 @@ from adrenoc.base.tvmapi import (
     tirx,
     tvm,
 )
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node, Placing
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import OperandSpec
-from adrenoc.kernels.index_value import (
+from adrenoc.ir.graph import Body, Graph, Node, Placing
+from adrenoc.ir.layout import LANES, OperandSpec
+from adrenoc.kernels.views import (
     UnknownFormError,
     Values,
+    bind_extents,
     index_expr,
     index_value,
     truth_value,
 )
-from adrenoc.passes.analyse.moved_reads import mentions
+from adrenoc.passes.analyse.reads import mentions
+from adrenoc.passes.context import Context
 
 MOST_TEXELS = 1 << 20
 """The most texels of a tensor whose every texel is looked at."""
@@ -83,7 +88,7 @@ class TexelMove:
     def compose(self, first: TexelMove, *, block: int) -> TexelMove:
         """Both moves as one; `source` is what `first` makes, or its blocks from `block` on."""
         position = [self.read[0], self.read[1] + iconst(block), *self.read[2:]]
-        analyzer = _analyzer(self.at, self.grid)
+        analyzer = bind_extents(self.at, self.grid)
         values = list(zip(first.at, position, strict=True))
         read = tuple(analyzer.simplify(index_expr(index, values)) for index in first.read)
         return replace(self, source=first.source, held=first.held, read=read)
@@ -173,13 +178,6 @@ def _grid(spec: OperandSpec) -> tuple[int, ...]:
     return e.n, e.blocks, e.h, e.w
 
 
-def _analyzer(variables: Sequence[Expr], extents: Sequence[int]) -> Any:
-    analyzer = sym.Analyzer()
-    for var, extent in zip(variables, extents, strict=True):
-        analyzer.bind(var, tvm.ir.Range(0, extent))
-    return analyzer
-
-
 def _read_at(
     axes: Sequence[Expr],
     load: Any,
@@ -191,7 +189,7 @@ def _read_at(
     """Which texel (n, block, h, w) of the source a texel of the box is, if it is one."""
     begin, extents = box
     lane = Var("lane", "int32")
-    analyzer = _analyzer((*at, lane), (*extents, LANES))
+    analyzer = bind_extents((*at, lane), (*extents, LANES))
     n, block, h, w = (
         iconst(first) if extent == 1 else var + iconst(first)
         for var, first, extent in zip(at, begin, extents, strict=True)
@@ -307,7 +305,7 @@ def _solve_position(
         back = sym.inverse_affine_iter_map(found.indices, known)
     except tvm.error.InternalError:
         return None  # it asks for steps of one, where it could say no
-    analyzer = _analyzer(axes, extents)
+    analyzer = bind_extents(axes, extents)
     return tuple(
         analyzer.simplify(back[var]) if extent > 1 and var in back else iconst(0)
         for var, extent in zip(move.at, move.grid, strict=True)
@@ -334,4 +332,33 @@ def _box(
         (number, first, end)
         for number, ((first, end), extent) in enumerate(zip(limits, source, strict=True))
         if (first, end) != (0, extent)
+    )
+
+
+def explain_moves(graph: Graph, context: Context) -> Graph:
+    """Log a Decision for each node that moves elements and that no Decision is about yet."""
+    log = context.log
+    told = {decision.subject for decision in log}
+    for node in graph.nodes:
+        is_told = node.output in graph.output_names or bool(told & {node.name, node.output})
+        if is_told or not moves_alone(node):
+            continue
+        log.add(node.name, "a kernel that only moves elements", _reason(graph, node))
+    return graph
+
+
+def _reason(graph: Graph, node: Node) -> str:
+    readers = graph.consumers[node.output]
+    source = graph.placements[node.inputs[0]]
+    made = graph.placements[node.output]
+    who = ", ".join(dict.fromkeys(f"{reader.op} {reader.name}" for reader in readers[:2]))
+    who += f" and {len(readers) - 2} more" if len(readers) > 2 else ""
+    if not readers:
+        return f"its result lies in {graph.owner(node.output)}, in place"
+    if texel_moves(graph, node):
+        return f"{who} would look up each texel; {node.inputs[0]} is not made by one kernel alone"
+    return (
+        f"{who} would put each texel together anew at each read: {node.inputs[0]} lies in "
+        f"{source.memory.value}, {source.layout}, and is read as {made.layout} "
+        f"of {'x'.join(map(str, graph.tensors[node.output].shape))}"
     )

@@ -7,33 +7,243 @@ bits are kept in float32.
 Before -> after (fp16):
     %q = conv2d[conv2d add multiply round clip](%x, %w, %bias)
     the same; %q is `rounded`, in halves and computed in float32, and %bias stays in float32
+
+A dynamic quantisation takes its quantum from the data: from its largest and its smallest number.
+Half moves these, and with them every quantum; and it moves data by an eighth of a quantum, which
+moves one number in eight to the next.  Each is an error of a whole quantum, which the layers behind
+it carry on to the next quantisation, so that halves anywhere before one cost much more than their
+own rounding.  The products between them, which take most of the time, are of bytes as before.
+
+Other roundings have factors that are computed, too: gates, norms, and the quantum of an earlier
+rounding.  A factor is the quantum where nothing but maps leads to it from the greatest or least
+numbers of what is rounded, and none of them squashes, as gates do.
+
+Before -> after (mixed):
+    s = (max(x) - min(x)) / 255; q = round(x / s)      x, its largest and smallest number
+    x = layer_norm(matmul(p, w) * t + r)               and s, and the sum, t and r, stay in float32
+
+Where converters leave an operator in floats (the first convolution, a norm, a softmax), what comes
+out of it is rounded to whole numbers next.  Half moves one number in some dozens to the next one
+there, an error of a whole quantum, which the layers behind carry on.  Such parts are small, so
+that float32 costs little; networks of which most is in floats are left as they are.
+
+Before -> after (mixed):
+    q = round(conv2d(image, w) / s)       image and w stay in float32
+
+Conversions that change no number are dropped: what is quantised ends as
+`float(uint8(clip(round(...))))`: the clip has left whole numbers that the integer type holds, so
+that the conversion is of nothing, lane by lane, in every kernel.
+
+Before -> after:
+    q = conv2d[add multiply round clip astype(uint8) astype(float32)](x, w, b)
+    q = conv2d[add multiply round clip](x, w, b)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tvm_ffi.structural import structural_map
+
 from adrenoc.base.decision import DecisionLog
-from adrenoc.base.tvmapi import tirx, tvm
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node
+from adrenoc.base.tvmapi import Expr, dtype_of, tirx, tvm
+from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import changes_in_half
+from adrenoc.kernels.body_cost import parts_of_kind
 from adrenoc.kernels.families.operators import gives, is_kind, is_product
-from adrenoc.kernels.families.shared.operator import Kind, Numbers
-from adrenoc.passes.analyse.scalar_body import parts_of_kind
+from adrenoc.kernels.families.shared.operator import Kind, Numbers, size_of
+from adrenoc.passes.analyse.scalar_body import parts_of, values_of
 from adrenoc.passes.context import Context
-from adrenoc.passes.precision.analysis import Analysis
-from adrenoc.passes.precision.drop_conversions import drop_conversions
-from adrenoc.passes.precision.dynamic_quanta import (
-    GREATEST_EXACT,
-    find_dynamic_sources,
-    is_data,
-)
-from adrenoc.passes.precision.known import Interval
+from adrenoc.passes.precision.analysis import Analysis, Expression, Interval, Known
 from adrenoc.passes.precision.pin_precision import moves
-from adrenoc.passes.precision.static_quanta import MOST_MORE, find_static_sources
+
+GREATEST_EXACT = 2048.0
+"""The largest integer up to which a half holds every one."""
+_SQUASHING = ("tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf")
+"""What gates and shares are made by; quanta may be powers of two."""
+
+
+def find_dynamic_sources(
+    graph: Graph, rounded: Collection[str], ranges: Mapping[str, Interval]
+) -> frozenset[str]:
+    """Return the tensors that halves would change and dynamic quantisations are computed of."""
+    starts = [
+        name
+        for node in graph.nodes
+        if node.output in rounded and is_dynamic(graph, node, rounded)
+        for name in node.inputs
+    ]
+    return led_by(graph, starts, rounded, ranges)
+
+
+def is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
+    """Return whether a factor of fewer elements is of the greatest or least numbers of what is
+    rounded.
+
+    That waits for all numbers, so none of what a kernel rounds as it makes them is dynamic.
+    """
+    if node.body is None:
+        return False
+    size = size_of(graph, node.output)
+    factors = [name for name in node.inputs if size_of(graph, name) < size]
+    extremes = [name for name in factors if _is_plainly_read(node.body, name)]
+    data = _led_by_maps(graph, [n for n in node.inputs if n not in factors], rounded)
+    return any(data & _picked_for(graph, name) for name in extremes)
+
+
+def led_by(
+    graph: Graph,
+    starts: Iterable[str],
+    rounded: Collection[str],
+    ranges: Mapping[str, Interval],
+) -> frozenset[str]:
+    """Return what halves would change of `starts`, and of what they are computed of up to
+    `rounded`."""
+    waiting = list(starts)
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in rounded:
+            continue
+        if is_data(graph, name, ranges):
+            maker = graph.producers.get(name)
+            waiting += [] if maker is None else maker.inputs
+        elif not changes_in_half(graph.tensors[name].value):
+            continue
+        found.add(name)
+    return frozenset(found)
+
+
+def is_data(graph: Graph, name: str, ranges: Mapping[str, Interval]) -> bool:
+    """Return whether a tensor holds numbers that half would change: no whole numbers that it can
+    hold."""
+    if graph.tensors[name].value is not None or not graph.tensors[name].is_float:
+        return False
+    return name not in ranges or ranges[name].most > GREATEST_EXACT
+
+
+def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
+    """Return the tensors whose greatest or least numbers make a factor, and what maps make these
+    of.
+
+    Those of no more elements than the factor are factors themselves, of other numbers.
+    """
+    size = size_of(graph, factor)
+    waiting, seen, picked = [factor], set[str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        maker = graph.producers.get(name)
+        if name in seen or maker is None:
+            continue
+        seen.add(name)
+        if gives(maker, Numbers.PICKED) and _is_plainly_stored(maker):
+            picked |= {n for n in maker.inputs if size_of(graph, n) > size}
+            waiting += maker.inputs
+        elif maker.is_map and maker.body is not None:
+            waiting += [n for n in maker.inputs if _is_plainly_read(maker.body, n)]
+    return _led_by_maps(graph, picked, ())
+
+
+def _led_by_maps(graph: Graph, names: Iterable[str], rounded: Collection[str]) -> frozenset[str]:
+    """These tensors, and what maps make them of, but for those that come out of a rounding."""
+    waiting, found = list(names), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in found or graph.tensors[name].value is not None:
+            continue
+        found.add(name)
+        maker = graph.producers.get(name)
+        if maker is not None and maker.is_map and name not in rounded:
+            waiting += maker.inputs
+    return frozenset(found)
+
+
+def _is_plainly_stored(node: Node) -> bool:
+    return node.epilogue is None or _is_plainly_read(node.epilogue, Node.RESULT)
+
+
+def _is_plainly_read(body: Body, name: str) -> bool:
+    """Return whether a body reads a tensor other than to squash it."""
+
+    def plain(part: Any) -> tuple[Expr, ...]:
+        squashes = isinstance(part, tvm.ir.Call) and getattr(part.op, "name", "") in _SQUASHING
+        return () if squashes else values_of(part)
+
+    loads = (p for p in parts_of(body.value, plain) if isinstance(p, tvm.ir.TensorLoad))
+    return any(body.source_of(load.source) == name for load in loads)
+
+
+MOST_MORE = 0.25
+"""The largest share of all bytes that a run moves that float32 may add before roundings. No GPU
+decides it: a network of which half is quantised is at three times that, one of which a layer is not
+at a tenth."""
+
+
+def find_static_sources(
+    graph: Graph,
+    rounded: Collection[str],
+    ranges: Mapping[str, Interval],
+    known: Collection[str],
+) -> tuple[frozenset[str], float]:
+    """Return what halves would change and roundings are computed of, beside `known`; its share of
+    bytes.
+
+    The share is of what float32 adds to what a run of the network moves in halves and bytes.
+    """
+    starts = [name for output in rounded for name in graph.producers[output].inputs]
+    found = led_by(graph, starts, rounded, ranges) - {*known}
+    more = sum(2 * _times_moved(graph, name) for name in found)
+    whole = sum(
+        (1 if name in ranges and not is_data(graph, name, ranges) else 2)
+        * _times_moved(graph, name)
+        for name in graph.tensors
+        if graph.tensors[name].is_float
+    )
+    return found, more / max(1, whole)
+
+
+def _times_moved(graph: Graph, name: str) -> int:
+    """Elements that are written, and read by each reader; of constants those that are read."""
+    tensor = graph.tensors[name]
+    readers = 1 if tensor.value is not None else 1 + len(graph.consumers[name])
+    return readers * math.prod(tensor.shape)
+
+
+def drop_conversions(analysis: Analysis) -> Graph:
+    """Return the graph with such conversions replaced by what they convert."""
+    graph, nodes = analysis.graph, []
+    for node in graph.nodes:
+        body, epilogue = node.body, node.epilogue
+        if body is not None and not body.reduced:
+            body = _drop_casts(body, analysis.known)
+        if epilogue is not None:
+            epilogue = _drop_casts(
+                epilogue, {**analysis.known, Node.RESULT: analysis.results[node.output]}
+            )
+        changed = body is not node.body or epilogue is not node.epilogue
+        nodes.append(replace(node, body=body, epilogue=epilogue) if changed else node)
+    return graph.replace_nodes(nodes)
+
+
+def _drop_casts(body: Body, known: Mapping[str, Known]) -> Body:
+    expression = Expression(body, known)
+
+    def drop(part: Any) -> Any:
+        inner = part.value
+        if not isinstance(inner, tirx.Cast) or dtype_of(part) != dtype_of(inner.value):
+            return part
+        if not dtype_of(part).startswith("float"):
+            return part
+        before, after = expression[inner.value], expression[inner]
+        same = before.whole and before.interval == after.interval
+        return inner.value if same else part
+
+    value = structural_map(body.value, (tirx.Cast, drop))
+    return body if value.same_as(body.value) else replace(body, value=value)
+
 
 _ROUNDING = ("tirx.round", "tirx.nearbyint")
 _NO_BOUND = 1e9

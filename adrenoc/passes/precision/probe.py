@@ -22,12 +22,17 @@ import numpy as np
 from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.base.tvmapi import dtype_of, tirx, tvm
-from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Body
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
+from adrenoc.kernels.body_cost import parts_of_kind
 from adrenoc.kernels.families.shared.typical import NotKnownError
-from adrenoc.passes.analyse.numeric import COMPARISONS, evaluate
-from adrenoc.passes.analyse.powers import unify_reads
-from adrenoc.passes.analyse.scalar_body import parts_of, parts_of_kind, values_of
+from adrenoc.passes.analyse.scalar_body import (
+    COMPARISONS,
+    evaluate,
+    parts_of,
+    unify_reads,
+    values_of,
+)
 
 LARGE = 256.0
 """How large numbers that a network learned are taken to become now and then."""
@@ -42,6 +47,8 @@ OF_TERMS = 2.0**-10
 """What the roundings of a sum's terms, each of about one, come to."""
 OF_A_SUM = 2.0**-12
 """What those come to of which a sum of about one was learned: many small ones."""
+_HALVINGS = 6
+"""From a 64th of a constant's number down to a half's rounding of it."""
 _LEAST = 1e-9
 """The smallest magnitude that points have, beside zero."""
 
@@ -158,12 +165,33 @@ class Probe:
             name = self._body.sources.get(load.source, "")
             if not stored(name):
                 continue
-            off = round_to_half(points[at], least) + absolute(name)
-            moved = self._compute({**points, at: off})
-            distance = np.abs(moved[finite] - exact[finite])
+            if self._is_constant(at):
+                base, moved = self._find_steep(points, at)
+            else:
+                off = round_to_half(points[at], least) + absolute(name)
+                base, moved = exact, self._compute({**points, at: off})
+            with np.errstate(invalid="ignore"):
+                distance = np.abs(moved - base)[finite]
             if not np.isfinite(moved[finite]).all() or distance.max(initial=0.0) > bar:
                 found.add(name)
         return frozenset(found)
+
+    def _find_steep(
+        self, points: Mapping[int, np.ndarray], at: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the results at two numbers near a constant's own, a rounding apart, between which
+        they differ most: of the few elements that points hold, none may be a rounding before a
+        step."""
+        low, high = points[at], points[at] * (1 + 2.0**-_HALVINGS)
+        below, above = (self._compute({**points, at: value}) for value in (low, high))
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            half = self._compute({**points, at: middle})
+            with np.errstate(invalid="ignore"):
+                is_first = np.abs(half - below) >= np.abs(above - half)
+            low, high = np.where(is_first, low, middle), np.where(is_first, middle, high)
+            below, above = np.where(is_first, below, half), np.where(is_first, half, above)
+        return below, above
 
     # Points
 

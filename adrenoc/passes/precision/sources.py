@@ -15,15 +15,13 @@ from enum import Enum
 import numpy as np
 
 from adrenoc.base.tvmapi import tirx, tvm
-from adrenoc.ir.body import Body, find_loaded_buffers
-from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Tensor
+from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node, Tensor, find_loaded_buffers
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, explain_not_half
+from adrenoc.kernels.body_cost import parts_of_kind
 from adrenoc.kernels.families.operators import changed_input, gives, is_kind, terms_of
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.kernels.families.shared.typical import NotKnownError
-from adrenoc.passes.analyse.scalar_body import parts_of_kind
-from adrenoc.passes.precision.analysis import Analysis
-from adrenoc.passes.precision.known import ANY, Interval
+from adrenoc.passes.precision.analysis import ANY, Analysis, Interval
 from adrenoc.passes.precision.probe import LARGE, Probe, Span, grows_beyond_half, is_tiny
 
 WHOLE_IN_HALF = 2048.0

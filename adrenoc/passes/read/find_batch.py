@@ -16,15 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tvm_ffi.structural import structural_map
 
 from adrenoc.base.tvmapi import Var, sym, tirx, tvm
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node
-from adrenoc.kernels.body_cost import loads_of
-from adrenoc.kernels.expression_parts import operands_of
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.kernels.body_cost import loads_of, operands_of, parts_of_kind
 from adrenoc.kernels.families.operators import OPERATORS
-from adrenoc.kernels.families.shared.batch import Along, Batch
+from adrenoc.kernels.families.shared.operator import Along, Batch
 
 
 class _MixedError(Exception):
@@ -107,9 +104,9 @@ class _Walk:
         One that is as long as the batch may hold something else where the batch is shorter.
         """
         value = self.graph.tensors[name].value
-        variables = _variables(element)
+        variables = parts_of_kind(element, Var)
         for axis, index in enumerate(load.indices):
-            if not any(v.same_as(w) for v in _variables(index) for w in variables):
+            if not any(v.same_as(w) for v in parts_of_kind(index, Var) for w in variables):
                 continue
             if value is None or value.shape[axis] % self.batch:
                 return False
@@ -155,15 +152,4 @@ def _numbers(expr: Any) -> list[float]:
             found.append(part.value)
         else:
             stack.extend(operands_of(part))
-    return found
-
-
-def _variables(expr: Any) -> list[Any]:
-    found: list[Any] = []
-
-    def note(part: Any) -> Any:
-        found.append(part)
-        return part
-
-    structural_map(expr, (Var, note))
     return found

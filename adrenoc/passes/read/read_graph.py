@@ -9,35 +9,39 @@ Before -> after:
     lv = R.nn.conv2d(x, w, strides=[2, 2])      node conv2d, attrs strides=[2, 2]
     lv1 = R.nn.relu(lv)                         node map, value max(lv[i, j, k, l], 0)
 
-Which operators stay whole: those of a family, but for the cases that its rule does not cover.
+A case of such an operator that no rule of its family covers is refused with a reason; it is then
+lowered to a plain loop nest like any other operator, which is slower and just as right.
 
-A case that no rule covers is refused with a reason; it is then lowered to a plain loop nest like
-any other operator, which is slower and just as right.
+Write constants of one element into the expressions that read them: no argument, no read.
+
+Before -> after:
+    max(lv[i, j, k, l], const3[])       max(lv[i, j, k, l], 0.0)
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+from tvm_ffi.structural import structural_map
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import CompileError
 from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.importers.relax.values import array_view
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.graph import Body, Graph, Node, Tensor
 from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.families.operators import OF_RELAX
 from adrenoc.kernels.families.shared.operator import Operator
-from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, wide_dtype
-from adrenoc.passes.analyse.region_nodes import region_nodes
+from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, region_nodes, wide_dtype
 from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
+from adrenoc.passes.context import Context
 from adrenoc.passes.read.expansions import expand_call
-from adrenoc.passes.read.fold_nests import FOLD_NESTS
-from adrenoc.passes.read.mirror_nest import is_mirror, mirror_nest
+from adrenoc.passes.read.fold_nests import FOLD_NESTS, is_mirror, mirror_nest
 
 
 def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> str | None:
@@ -86,6 +90,8 @@ class _Reader:
     names: dict[Any, Any] = field(default_factory=dict)
     """Relax variable -> tensor name, or a tuple of names."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    legalised: dict[Any, tuple[Any, list[int]]] = field(default_factory=dict)
+    """TIR functions by what they were made for, with the places of their operands."""
 
     def read(self, function: str) -> Graph:
         main = self.module[function]
@@ -129,8 +135,8 @@ class _Reader:
             args = [self._name_of(a) for a in call.args]
             self._read_prim_func(var, nest(call), args, name.removeprefix("relax."))
         else:
-            lowered, func = self._legalise(call, name, var.name)
-            args = [self._name_of(a) for a in lowered.args[1].fields]
+            func, operands = self._legalise_once(call, name, var.name)
+            args = [self._name_of(operand) for operand in operands]
             self._read_prim_func(var, func, args, name.removeprefix("relax."))
 
     def _read_region(self, var: Any, call: Any) -> None:
@@ -180,6 +186,35 @@ class _Reader:
             for binding in block.bindings:
                 self._read_binding(binding)
         self.names[var] = self._names_of(parts.body.body)
+
+    def _legalise_once(self, call: Any, name: str, where: str) -> tuple[Any, list[Any]]:
+        """Return an operator's TIR function and the operands that it takes.
+
+        Most calls of a network are like an earlier one: theirs is its function with variables of
+        its own.
+        """
+        leaves = [a for arg in call.args for a in getattr(arg, "fields", (arg,))]
+        key = (name, repr(_attrs(call.attrs)), *(self._kind_of(leaf, leaves) for leaf in leaves))
+        if key in self.legalised:
+            func, places = self.legalised[key]
+            return tvm.s_tir.renew_defs(func), [leaves[place] for place in places]
+        lowered, func = self._legalise(call, name, where)
+        operands = list(lowered.args[1].fields)
+        places = [p for o in operands for p in _places_of(o, leaves)[:1]]
+        if len(places) == len(operands):
+            self.legalised[key] = func, places
+        return func, operands
+
+    def _kind_of(self, leaf: Any, leaves: list[Any]) -> Any:
+        """Return all that a lowering may read of an operand."""
+        first = _places_of(leaf, leaves)[0]
+        if isinstance(leaf, tvm.ir.GenericConst):
+            array = leaf.value
+            number = array_view(array).tobytes() if math.prod(array.shape) == 1 else b""
+            return first, tuple(array.shape), str(array.dtype), number
+        if isinstance(name := self.names.get(leaf), str):
+            return first, self.tensors[name].shape, self.tensors[name].dtype
+        return str(leaf)
 
     def _legalise(self, call: Any, name: str, where: str) -> tuple[Any, Any]:
         rule = call.op.get_attr("FLegalize") if isinstance(call.op, tvm.ir.Op) else None
@@ -295,6 +330,10 @@ def _fields(ty: Any) -> list[Any]:
     return list(ty.fields) if isinstance(ty, tvm.relax.TupleType) else [ty]
 
 
+def _places_of(expr: Any, leaves: list[Any]) -> list[int]:
+    return [place for place, leaf in enumerate(leaves) if leaf.same_as(expr)]
+
+
 def _is_tensor(expr: Any) -> bool:
     return isinstance(expr.ty, tvm.relax.TensorType)
 
@@ -336,3 +375,29 @@ def _live(graph: Graph) -> Iterator[Node]:
         if node.output in needed:
             needed.update(node.inputs)
     return (node for node in graph.nodes if node.output in needed)
+
+
+def inline_scalars(graph: Graph, _context: Context) -> Graph:
+    """Replace reads of one-element constants by their value."""
+    scalars = {
+        name: tensor.value.reshape(-1)[0].item()
+        for name, tensor in graph.tensors.items()
+        if tensor.value is not None and tensor.value.size == 1
+    }
+    return graph.replace_nodes(_inline_node(node, scalars) for node in graph.nodes)
+
+
+def _inline_node(node: Node, scalars: dict[str, Any]) -> Node:
+    if node.body is None or not any(name in scalars for name in node.inputs):
+        return node
+    body = _substitute_values(node.body, scalars)
+    return replace(node, body=body, inputs=tuple(dict.fromkeys(body.sources.values())))
+
+
+def _substitute_values(body: Body, scalars: dict[str, Any]) -> Body:
+    def value_of(load: Any) -> Any:
+        name = body.source_of(load.source)
+        return tirx.const(scalars[name], str(load.ty)) if name in scalars else load
+
+    value = structural_map(body.value, (tvm.ir.TensorLoad, value_of))
+    return replace(body, value=value).drop_unread()

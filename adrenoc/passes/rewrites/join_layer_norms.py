@@ -17,13 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from adrenoc.importers.relax.flat import Binding, FlatFunction, variables
 from adrenoc.importers.relax.values import (
+    Binding,
+    FlatFunction,
     constant_value,
     dtype_of,
     make_constant,
     op_name,
     static_shape,
+    variables,
 )
 
 _X, _MEAN, _SCALE, _ROOT = "x", "m", "s", "r"

@@ -18,13 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from adrenoc.importers.relax.flat import Binding, FlatFunction, substitute, variables
 from adrenoc.importers.relax.values import (
+    Binding,
+    FlatFunction,
     constant_value,
     dtype_of,
     make_constant,
     op_name,
     static_shape,
+    substitute,
+    variables,
 )
 
 _DOUBLE, _SINGLE = "float64", "float32"

@@ -11,12 +11,10 @@ Before -> after (ShuffleNetV2, 58 channels):
 
 Where something else reads such a tensor, all stays as it was.
 
-Which orders of channels everything can do with: convolutions make them, bins collect them.
-
-A bin is a tensor that is put together of channels of others, and read by something that does not
-only move them on.  Orders start from convolutions, whose channels lie by where they go, and pass
-through what keeps them; where something cannot read one, its convolution or bin is given up, and
-all is decided again.
+A plan finds the orders that everything can do with.  A bin is a tensor that is put together of
+channels of others, and read by something that does not only move them on.  Orders start from
+convolutions, whose channels lie by where they go, and pass through what keeps them; where something
+cannot read one, its convolution or bin is given up, and all is decided again.
 """
 
 from __future__ import annotations
@@ -31,21 +29,23 @@ import tvm
 from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.importers.relax.flat import (
+from adrenoc.importers.relax.values import (
     Binding,
     FlatFunction,
     flatten,
     rebuild,
     replace_main,
+    static_shape,
     substitute,
     variables,
 )
-from adrenoc.importers.relax.values import static_shape
 from adrenoc.ir.layout import LANES
-from adrenoc.passes.rewrites.channel_moves import Moved, Unit, find_moves
 from adrenoc.passes.rewrites.channel_slots import (
+    Moved,
     OrderConflictError,
     Slots,
+    Unit,
+    find_moves,
     kept_order,
     kept_source,
     makes_any_order,

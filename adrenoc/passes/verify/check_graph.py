@@ -1,20 +1,38 @@
 """What the planning graph may hold: between stages where the options ask for it, and at the end.
 
-`adrenoc/compile/pipeline/verify.py` has all checks of a finished compilation.
+`adrenoc/compile/pipeline/steps.py` has all checks of a finished compilation.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from adrenoc.base.errors import DefectError
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import Memory
+from adrenoc.ir.layout import LANES, Memory
 from adrenoc.kernels.families.operators import changed_input
-from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.verify.image_limits import check_image
+from adrenoc.passes.analyse.reads import image_clash
 from adrenoc.target.gpu import Limits
+
+
+def check_image(name: str, physical: Sequence[int], limits: Limits) -> None:
+    """Hold an image of physical shape `[layers, rows, columns, 4]` against the limits.
+
+    Raises:
+        DefectError: it is beyond them.
+    """
+    layers, rows, columns, _ = physical
+    if (
+        columns > limits.image2d_max_width_texels
+        or rows > limits.image2d_max_height_texels
+        or layers > limits.image_max_array_layers
+    ):
+        raise DefectError(
+            f"{name} is {columns} x {rows} texels in {layers} layers, at most "
+            f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels} in "
+            f"{limits.image_max_array_layers}"
+        )
 
 
 def check_graph(graph: Graph, limits: Limits | None = None) -> None:

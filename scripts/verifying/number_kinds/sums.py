@@ -36,7 +36,7 @@ def cumulative(d: Draw) -> None:
 
 def reductions(d: Draw) -> None:
     """Sums, means, norms and logs of sums, over many numbers."""
-    shape = (1, d.one_of((3, 8)), d.one_of((64, 300, 2000)))
+    shape = (1, d.one_of((7, 8)), d.one_of((64, 300, 2000)))
     x = draw_origin(d, shape, ("given", "cast", "positions", "product", "norm", "table"))
     op = d.one_of(("Sum", "Mean", "L2", "L1", "LogSumExp", "SumSquare", "Variance", "Pool"))
     d.tell(op)

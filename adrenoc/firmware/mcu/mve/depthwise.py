@@ -13,12 +13,11 @@ from functools import partial
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.dsp.assembly import function
-from adrenoc.firmware.mcu.dsp.constants import Stored, pack_constants
+from adrenoc.firmware.mcu.dsp.assembly import Stored, function, pack_constants
 from adrenoc.firmware.mcu.dsp.depthwise import count_strips
 from adrenoc.firmware.mcu.fixed_point import INT8
-from adrenoc.firmware.mcu.kernel import Array, Kernel
-from adrenoc.firmware.mcu.mve.vector_store import (
+from adrenoc.firmware.mcu.kernel import Array, Choice, Kernel, fields_of
+from adrenoc.firmware.mcu.mve.products import (
     GUARD,
     VectorStore,
     gather_registers,
@@ -27,7 +26,6 @@ from adrenoc.firmware.mcu.mve.vector_store import (
 )
 from adrenoc.firmware.mcu.network import Network, image_extents
 from adrenoc.firmware.mcu.operators import Depthwise
-from adrenoc.firmware.mcu.schedule import Choice
 
 _GROUP = 8
 _MOST_STEP = 16
@@ -110,7 +108,7 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
         arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),
         struct="vector_depthwise_layer",
         fields=(
-            *((key, str(value)) for key, value in numbers.items()),
+            *fields_of(numbers),
             ("rules", "{layer}_rules"),
             ("code", "{{{{" + "}}, {{".join(names) + "}}}}"),
         ),

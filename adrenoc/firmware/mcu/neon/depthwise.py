@@ -16,9 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.kernel import Array, Kernel
-from adrenoc.firmware.mcu.neon.assembly import arm_function
-from adrenoc.firmware.mcu.neon.store import NeonStore, Stored, pack_constants
+from adrenoc.firmware.mcu.kernel import Array, Kernel, fields_of
+from adrenoc.firmware.mcu.neon.assembly import NeonStore, Stored, arm_function, pack_constants
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Depthwise
 
@@ -77,7 +76,7 @@ def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
         arrays=arrays,
         struct="neon_depthwise_layer",
         fields=(
-            *((key, str(value)) for key, value in numbers.items()),
+            *fields_of(numbers),
             *rule.store.fields,
             *((array.suffix, "{layer}_" + array.suffix) for array in arrays),
             *((f"{walk.way}_code", f"ARM_CODE({walk.name})") for walk in walks),

@@ -14,9 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.firmware.mcu.dsp.products import patch_fields
-from adrenoc.firmware.mcu.kernel import Array, Kernel
-from adrenoc.firmware.mcu.neon.assembly import arm_function, stores
-from adrenoc.firmware.mcu.neon.store import NeonStore, Stored, pack_constants
+from adrenoc.firmware.mcu.kernel import Array, Kernel, fields_of
+from adrenoc.firmware.mcu.neon.assembly import (
+    NeonStore,
+    Stored,
+    arm_function,
+    pack_constants,
+    stores,
+)
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Convolution
 from adrenoc.firmware.mcu.plain import images_of
@@ -365,7 +370,7 @@ def neon_products(operator: Convolution, network: Network) -> Kernel:
         struct="neon_layer",
         fields=(
             ("patch", patch_fields(operator, network)),
-            *((key, str(value)) for key, value in numbers.items()),
+            *fields_of(numbers),
             *rule.store.fields,
             ("weights", "{layer}_weights"),
             ("constants", "{layer}_constants"),

@@ -15,8 +15,15 @@ import onnx
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.network import split_groups, spread_axis
-from adrenoc.firmware.mcu.onnx.context import Importing, Translation, float_rule, options
-from adrenoc.firmware.mcu.onnx.float_islands import MEAN, TRANSPOSED, WEIGHTS_AXIS
+from adrenoc.firmware.mcu.onnx.context import (
+    MEAN,
+    TRANSPOSED,
+    WEIGHTS_AXIS,
+    Importing,
+    Translation,
+    float_rule,
+    options,
+)
 from adrenoc.firmware.mcu.operators import (
     Convolution,
     Depthwise,

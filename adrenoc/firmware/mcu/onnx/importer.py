@@ -11,11 +11,9 @@ from adrenoc.base.errors import CompileError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.network import Network
-from adrenoc.firmware.mcu.onnx.context import Importing
-from adrenoc.firmware.mcu.onnx.elementwise import ELEMENTWISE
+from adrenoc.firmware.mcu.onnx.context import Importing, close_islands
+from adrenoc.firmware.mcu.onnx.elementwise import ELEMENTWISE, MOVES
 from adrenoc.firmware.mcu.onnx.filters import FILTERS, SOFTMAX
-from adrenoc.firmware.mcu.onnx.float_islands import close_islands
-from adrenoc.firmware.mcu.onnx.moves import MOVES
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import OnnxGraph, node_label

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.exponential import exponentials
+from adrenoc.firmware.mcu.curves import exponentials
 from adrenoc.firmware.mcu.fixed_point import (
     INT8,
     activation_range,

@@ -20,10 +20,9 @@ from adrenoc.base.errors import CompileError, ModelFormatError, UnsupportedOpera
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.firmware.mcu.network import WIDTHS, Network, sources_of
-from adrenoc.firmware.mcu.tflite.batches import BATCHES
 from adrenoc.firmware.mcu.tflite.context import Importing, Translation
 from adrenoc.firmware.mcu.tflite.elementwise import ELEMENTWISE, TABLES
-from adrenoc.firmware.mcu.tflite.filters import FILTERS
+from adrenoc.firmware.mcu.tflite.filters import BATCHES, FILTERS
 from adrenoc.firmware.mcu.tflite.moves import MOVES
 from adrenoc.firmware.mcu.tflite.recurrent import RECURRENT
 from adrenoc.firmware.mcu.tflite.words import WORDS

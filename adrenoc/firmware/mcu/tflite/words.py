@@ -9,10 +9,9 @@ from adrenoc.firmware.mcu.evaluate import SUM_BITS
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.operators import Curve, Factor, Rescale, WordSoftmax, WordSum
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
-from adrenoc.firmware.mcu.tflite.batches import BATCHES
 from adrenoc.firmware.mcu.tflite.context import Importing, Translation, check_one_type
 from adrenoc.firmware.mcu.tflite.elementwise import mean, one_factor, operands, product, reshape
-from adrenoc.firmware.mcu.tflite.filters import FILTERS
+from adrenoc.firmware.mcu.tflite.filters import BATCHES, FILTERS
 from adrenoc.firmware.mcu.tflite.moves import MOVES
 from adrenoc.importers.tflite.file import Operator
 

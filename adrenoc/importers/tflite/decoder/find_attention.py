@@ -6,10 +6,8 @@ What lies between a cache and its product (transposes, heads that are repeated),
 and softmax (a scale, a cap, masks), is not read but tried: numbers go in, and what comes out says
 which row of which head lies where.
 
-What a decoder's graph makes of positions and of known tensors, looked at by numbers.
-
 Exporters write masks, places of new rows and repeated heads in as many ways as there are exporters;
-for a past of some rows all of that is constants.
+for a past of some rows all that the graph makes of positions and of known tensors is constants.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.tflite.converter import GraphConverter
-from adrenoc.importers.tflite.decoder.caches import DecoderCache
-from adrenoc.importers.tflite.decoder.roles import Call, mask_values
+from adrenoc.importers.tflite.decoder.roles import Call, DecoderCache, mask_values
 from adrenoc.importers.tflite.file import Operator, TFLiteFile
 
 

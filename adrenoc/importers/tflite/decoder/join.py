@@ -7,6 +7,10 @@ Before -> after:
     input_pos                     past_length and the numbers of the new tokens, added up
     mask                          left out: attention sees the rows up to each token
     FULLY_CONNECTED, 4 or 8 bits  adrenoc.NBits: weights stay in their few bits
+
+Operators that rewrites put into a decoder's graph, and what they are in Relax.
+
+A call of a TFLite decoder, for some tokens and over caches of some rows, to Relax.
 """
 
 from __future__ import annotations
@@ -16,27 +20,119 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
+from adrenoc.base.decision import Decision
 from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
-from adrenoc.importers.tflite.decoder.caches import DecoderCache, check_starts, find_caches
+from adrenoc.bundle.decoder_names import FILLED, LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
+from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.importers.imported import Imported
+from adrenoc.importers.relax import own
+from adrenoc.importers.relax.values import dtype_of, make_constant
+from adrenoc.importers.tflite.converter import GraphConverter, check_imported, check_operators
 from adrenoc.importers.tflite.decoder.find_attention import DecoderAttention, Prober, find_attention
-from adrenoc.importers.tflite.decoder.own_ops import APPEND, ATTEND, PRODUCT
-from adrenoc.importers.tflite.decoder.roles import HINT, Call
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
-
-TOKENS, PAST_LENGTH, NEXT_TOKEN, FILLED, LOGITS = (
-    *("input_ids", "past_length", "next_token", "filled", "logits"),
+from adrenoc.importers.tflite.decoder.roles import (
+    HINT,
+    Call,
+    DecoderCache,
+    check_starts,
+    find_caches,
+    read_calls,
 )
-"""What a bundle of a decoder calls its inputs and outputs."""
+from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.node import Node, Result
+
+APPEND, ATTEND, PRODUCT = "adrenoc.AppendRows", "adrenoc.CachedAttention", "adrenoc.NBits"
+
+_PLAIN = {
+    "first": 0,
+    "rotated": 0,
+    "interleaved": 0,
+    "normed": 0,
+    "epsilon": 0.0,
+    "bits": 0,
+    "context": 0,
+}
+"""What the operators can do beside, and rewrites of TFLite ask for nowhere yet."""
+_BYTE_BITS = 8
+
+
+def _append_rows(node: Node) -> Result:
+    """Inputs: the cache, its new rows as [1, tokens, heads * numbers], the first row's number."""
+    cache, x, position = (node.data(index) for index in range(3))
+    return own.call_own(
+        own.APPEND_ROWS, [cache, x, position], shape=node.shape(), dtype=dtype_of(cache), **_PLAIN
+    )
+
+
+def _cached_attention(node: Node) -> Result:
+    """Inputs: queries as [1, tokens, heads * numbers], the first one's row, keys, values."""
+    q, *others = (node.data(index) for index in range(4))
+    options = {name: node.option(name) for name in ("heads", "scale", "cap", "window")}
+    return own.call_own(
+        own.CACHED_ATTENTION,
+        [q, *others],
+        shape=node.shape(),
+        dtype=dtype_of(q),
+        sunk=0,
+        biased=0,
+        **_PLAIN,
+        **options,
+    )
+
+
+def _n_bits(node: Node) -> Result:
+    """FULLY_CONNECTED whose weights stay in their few bits."""
+    info = node.info(1)
+    bits = 4 if info.dtype == "int4" else _BYTE_BITS
+    codes = np.asarray(info.value).astype(np.int16) + (1 << (bits - 1))
+    units, depth = codes.shape
+    block = info.block or depth
+    packed = codes.astype(np.uint8)
+    if bits < _BYTE_BITS:
+        packed = packed[:, 0::2] | packed[:, 1::2] << np.uint8(bits)
+    shape = node.shape()
+    rows = int(np.prod(shape)) // depth
+    keep = bool(node.option("KeepNumDims", False)) and shape[-1] == depth
+    x = node.data()
+    if not keep:
+        x = node.emit(relax.op.reshape(x, [rows, depth]))
+    product = own.call_own(
+        own.N_BITS,
+        [
+            x,
+            make_constant(packed.reshape(units, depth // block, block * bits // _BYTE_BITS)),
+            make_constant(info.scales.reshape(units, -1)),
+        ],
+        shape=[*shape[:-1], units] if keep else [rows, units],
+        dtype=dtype_of(x),
+        block=block,
+        bits=bits,
+        zero=float(1 << (bits - 1)),
+        zeros=0,
+    )
+    if node.has(2):
+        product = node.emit(product) + node.real(2)
+    result = node.activate(product)
+    return relax.op.reshape(node.emit(result), list(node.results[0].shape))
+
+
+_DECODER_OPS: dict[str, Convert] = {
+    APPEND: _append_rows,
+    ATTEND: _cached_attention,
+    PRODUCT: _n_bits,
+}
+
 
 _FLOATS = ("float32", "float16")
 _WORD_BITS = 32
 _BITS = {"int4": 4, "int8": 8}
 
 
-def join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[DecoderAttention]]:
+def _join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[DecoderAttention]]:
     """Return the graph of a call over caches of `rows`, with inputs and outputs as a bundle has
     them.
 
@@ -355,3 +451,83 @@ def _keep_bits(tensors: Sequence[TensorInfo], operator: Operator) -> Operator:
     ):
         return operator
     return replace(operator, kind=PRODUCT, custom=True)
+
+
+def import_call(file: TFLiteFile, sha256: str, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+    """Import the call of the tokens that `shapes` has, over caches of its rows.
+
+    Raises:
+        OptionError: the file has no such call, or caches of fewer rows.
+        CustomDomainError, UnsupportedOperatorError: every operator concerned is named.
+    """
+    call, rows = _choose(file, shapes)
+    graph, found = _join_call(file, call, rows)
+    check_operators((graph,), _DECODER_OPS)
+    inputs = [_spec(graph.tensors[index], rows, call.length) for index in graph.inputs]
+    whole = replace(file, graphs=(graph, *file.graphs), entry=0)
+    converter = GraphConverter(whole, inputs, _DECODER_OPS)
+    module = converter.convert()
+    check_imported(converter)
+    states = tuple((name, f"{name}/next") for name in call.caches)
+    outputs = tuple(
+        TensorSpec(name=graph.tensors[index].name, shape=shape, dtype=graph.tensors[index].dtype)
+        for index, shape in zip(graph.outputs, converter.shapes, strict=True)
+    )
+    return Imported(
+        module=module,
+        format="tflite",
+        inputs=tuple(inputs),
+        outputs=outputs[: len(outputs) - len(states)],
+        decisions=(*_explain(call, graph, found, rows), *converter.decisions()),
+        model_sha256=sha256,
+        tensors=converter.names,
+        states=states,
+    )
+
+
+def _choose(file: TFLiteFile, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Call, int]:
+    calls = {call.length: call for call in read_calls(file)}
+    wanted = shapes.get(TOKENS, (1, 1))[-1]
+    call = calls.get(wanted)
+    if call is None:
+        lengths = list_first(map(str, calls), between=", ")
+        raise OptionError(
+            f"the file has no signature of {wanted} tokens, expected one of {lengths}",
+            hint=f"adrenoc compile MODEL --prefill {max(calls)}",
+        )
+    rows = next(shapes[name][2] for name in call.caches)
+    return call, rows
+
+
+def _spec(info: TensorInfo, rows: int, tokens: int) -> TensorSpec:
+    bounds = (0, max(rows - tokens, 0)) if info.name == PAST_LENGTH else ()
+    return TensorSpec(name=info.name, shape=info.shape, dtype=info.dtype, bounds=bounds)
+
+
+def _explain(
+    call: Call, graph: GraphInfo, found: list[DecoderAttention], rows: int
+) -> list[Decision]:
+    windows = sorted({one.window for one in found if one.window})
+    kept = [one for one in graph.operators if one.kind == PRODUCT]
+    decisions = [
+        Decision(
+            subject=f"{len(call.caches)} states",
+            taken=f"caches of {rows} rows, written in place",
+            reason=f"the signature '{call.key}' takes and gives them under one name",
+        ),
+        Decision(
+            subject=f"{len(found)} attentions",
+            taken="read and write their caches in place",
+            reason="products, masks and softmax are those of an attention over the rows up to "
+            "each token" + (f", of the last {windows[0]} in some" if windows else ""),
+        ),
+    ]
+    if kept:
+        decisions.append(
+            Decision(
+                subject=f"{len(kept)} products",
+                taken="weights stay in the 4 or 8 bits of the file, data in floats",
+                reason="a token waits for weights; LiteRT rounds data to 8 bits beside them",
+            )
+        )
+    return decisions

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
-from adrenoc.base.tvmapi import Expr, fconst, maximum, splat
+import numpy as np
+
+from adrenoc.base.tvmapi import Expr, bytes_of, fconst, floordiv, iconst, maximum, simplify, splat
+from adrenoc.ir.graph import Body, Graph, Node, Tensor
+from adrenoc.ir.layout import LANES, Layout, Memory, OperandSpec, channel_at
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.attention.attention_tile import AttentionTile
-from adrenoc.kernels.families.attention.attention_walk import AttentionSizes, AttentionWalk
-from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.kernels.walk import widen
+from adrenoc.kernels.expression import Evaluator, Texel, fill_vector
+from adrenoc.kernels.families.attention.attention_walk import (
+    ROWS,
+    AttentionSizes,
+    AttentionTile,
+    AttentionWalk,
+)
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.operator import (
+    NO_INPUTS,
+    SOFTMAX_OPERATIONS,
+    Kind,
+    Numbers,
+    Operator,
+    channel_of_result,
+    refuses_nothing,
+)
+from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
+from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
+from adrenoc.kernels.walk import ACCUMULATOR, widen
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Limits
 
 Rescore = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]
 """(n, h, row, block of keys, scores) -> what the softmax gets: scaled, masked."""
@@ -102,3 +128,265 @@ class _Attention(AttentionWalk):
         if self._of.value_scale != 1.0:
             value = value * splat(fconst(self._of.value_scale, ACCUMULATOR))
         self._of.write(self.n, self.h, self.rows[r], block, value)
+
+
+_ROLES = {2: "WC", 3: "HWC", 4: "NHWC"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionWork:
+    """Extents: heads (with the batch), rows, keys, blocks of depth and of value channels."""
+
+    heads: int
+    rows: int
+    keys: int
+    depth_blocks: int
+    value_blocks: int
+    storage_bytes: int
+    power_bytes: int
+    query_bytes: int
+    """Bytes of an exponential, and of a query's number, in local memory."""
+
+
+def attention_rule(context: RuleContext, node: Node) -> KernelCall:
+    """`attrs`: shapes of `q`, `k` and `v`, `scale`, and `out`, the axes that each axis is from.
+
+    `parts` holds the bodies of q, k and v, and of the score where it is more than scaled.
+    """
+    power = "float16" if context.options.compute_dtype == "float16" else "float32"
+    # Halves lose nothing of rows that are made of halves, and would lie in halves by themselves.
+    sources = node.parts["q"].sources.values()
+    stored = {context.graph.operand(name).dtype for name in sources}
+    query = power if stored <= {"float16"} else "float32"
+    shapes = [tuple(node.attrs[name]) for name in "qkv"]
+    work = AttentionWork(
+        heads=math.prod(shapes[0][:-2]),
+        rows=shapes[0][-2],
+        keys=shapes[1][-2],
+        depth_blocks=-(-shapes[0][-1] // LANES),
+        value_blocks=-(-shapes[2][-1] // LANES),
+        storage_bytes=bytes_of(context.options.storage_dtype),
+        power_bytes=bytes_of(power),
+        query_bytes=bytes_of(query),
+    )
+    machine = context.machine
+    tile = context.choose(
+        node,
+        "attention",
+        candidates(work, context.limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine, context.limits),
+    )
+    kernel = context.kernel(node, "attention")
+    for name in node.inputs:
+        kernel.input(name)
+    out, epilogue = kernel.output()
+    q, k, v = (
+        ComputedAccess(kernel.builder, node.parts[name], kernel.accesses, _spec(shape))
+        for name, shape in zip("qkv", shapes, strict=True)
+    )
+    score = node.parts.get("score")
+    operands = AttentionOperands(
+        q=q,
+        k=k,
+        v=v,
+        scale=float(node.attrs["scale"]),
+        value_scale=float(node.attrs["value_scale"]),
+        rescore=_rescore(kernel, score, shapes[0], shapes[1]) if score is not None else None,
+        write=_write(out, epilogue, node.attrs["out"], shapes[0], shapes[2]),
+        guarded=bool(node.attrs.get("guarded")),
+    )
+    attention(kernel.builder, tile, operands, power, query)
+    return kernel.call()
+
+
+def _spec(shape: tuple[int, ...]) -> OperandSpec:
+    """Return a tensor that no memory holds: batch axes, rows, channels."""
+    return OperandSpec(
+        shape=shape, dtype="float32", memory=Memory.PLAIN, layout=Layout(_ROLES[len(shape)])
+    )
+
+
+def _rescore(
+    kernel: NodeKernel, body: Body, q_shape: tuple[int, ...], k_shape: tuple[int, ...]
+) -> Rescore:
+    """Evaluates the score's body for four keys of one row."""
+    spec = _spec((*q_shape[:-1], k_shape[-2]))
+
+    def rescore(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> Expr:
+        reads: dict[Any, Access | Texel] = {}
+        for buffer, name in body.sources.items():
+            reads[buffer] = (lambda: value) if name == Node.RESULT else kernel.accesses[name]
+        evaluator = Evaluator(kernel.builder, body, reads)
+        e = spec.extents
+        for var, extent in ((n, e.n), (h, e.h), (row, e.w), (block, e.blocks)):
+            evaluator.know(var, extent)
+        evaluator.know_channels(e.c)
+        index = _index(spec, n, h, row, block * iconst(LANES))
+        return fill_vector(evaluator.texel(index, len(index) - 1))
+
+    return rescore
+
+
+def _index(spec: OperandSpec, n: Expr, h: Expr, w: Expr, c: Expr) -> list[Expr]:
+    by_role = {"N": n, "H": h, "W": w, "C": c}
+    return [by_role[role] for role in spec.roles.roles]
+
+
+def _write(
+    out: Access,
+    epilogue: Epilogue,
+    axes: tuple[tuple[int, ...], ...],
+    q_shape: tuple[int, ...],
+    v_shape: tuple[int, ...],
+) -> Write:
+    """Stores at the place in the output that `axes` states."""
+    spec = _spec((*q_shape[:-1], v_shape[-1]))
+
+    def write(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> None:
+        source = _index(spec, n, h, row, block * iconst(LANES))
+        index: list[Expr] = []
+        for parts in axes:
+            at = iconst(0)
+            for axis in parts:
+                at = at * iconst(spec.shape[axis]) + source[axis]
+            index.append(at)
+        to_n, c, to_h, to_w = (simplify(part) for part in out.position(index))
+        to_block = simplify(floordiv(c, LANES))
+        epilogue.write(to_n, to_block, to_h, to_w, value)
+
+    return write
+
+
+def candidates(work: AttentionWork, limits: Limits, costs: Cost) -> Iterator[AttentionTile]:
+    """Groups of few to many rows, as local memory allows; runs no longer than the keys need.
+
+    Those that do not part the keys come first: of equals the first is taken.
+    """
+    cost = costs.attention
+    for parts, key_blocks in product(cost.parts, range(1, cost.most_key_blocks + 1)):
+        if key_blocks > 1 and work.value_blocks * LANES * (key_blocks - 1) >= work.keys:
+            continue
+        for high in cost.heights:
+            tile = AttentionTile(work_group=(work.value_blocks, high, parts), key_blocks=key_blocks)
+            threads = math.prod(tile.work_group)
+            if threads > limits.max_work_group_size:
+                break
+            if high > 1 and high >= 2 * -(-work.rows // ROWS):
+                break
+            if high * parts > 1 and threads > cost.most_threads:
+                break
+            fits = _shared_bytes(work, tile) <= limits.local_mem_bytes
+            if fits and tile.fills_parts(work.keys):
+                yield from (replace(tile, unroll=unroll) for unroll in cost.unrolls)
+
+
+def _shared_bytes(work: AttentionWork, tile: AttentionTile) -> int:
+    return tile.shared_bytes(work.power_bytes, work.depth_blocks, work.query_bytes)
+
+
+def estimate_clocks(
+    work: AttentionWork, tile: AttentionTile, machine: Machine, limits: Limits
+) -> float:
+    """Clocks of the whole operator."""
+    cost, rates = machine.cost.attention, machine.cost.pipes
+    wide, high, parts = tile.work_group
+    runs = tile.runs(work.keys)
+    keys = runs * tile.run if parts > 1 else work.keys
+    key_reads = runs * work.depth_blocks * LANES * tile.key_blocks
+    texels = key_reads + keys
+    queries = runs * work.depth_blocks * LANES
+    mads = LANES * LANES * (key_reads + keys)
+    local = queries + keys + runs * (wide + LANES * tile.key_blocks)
+    if parts > 1:
+        local += ROWS + 2 * parts + parts * math.ceil(ROWS / parts)
+    widened = LANES * (
+        (queries if work.query_bytes == 2 else 0) + (keys if work.power_bytes == 2 else 0)
+    )
+    exponentials = runs * LANES * LANES * tile.key_blocks * cost.exponential_slots
+    slots = mads + texels * cost.texel_slots + local + widened + exponentials
+    slots += runs * cost.run_slots
+    merges = 1 if parts > 1 else 0
+    slots += merges * cost.run_slots
+    members = wide * high * parts
+    threads = machine.threads_of(members)
+    waves_a_group = math.ceil(members / threads)
+    groups = work.heads * math.ceil(work.rows / (ROWS * high))
+    texture = texels / machine.texels_of(work.storage_bytes)
+    busiest = threads * max(slots / machine.lanes, texture)
+    waits = work.depth_blocks + tile.run / LANES
+    serial = runs * (waits / tile.unroll + cost.run_waits) * rates.texture_latency_clocks
+    serial += merges * cost.run_waits * rates.texture_latency_clocks
+    serial += threads / rates.threads_a_slot * slots
+    registers = cost.registers + cost.key_block_registers * tile.key_blocks
+    # A work-group of more than one small wave gets half of the registers, and spills the rest.
+    if threads == machine.wave and registers > machine.registers / 2:
+        serial *= rates.spilled
+    # Waves of half the threads take half the registers.
+    by_registers = machine.resident_waves(registers * threads / machine.wave)
+    by_memory = machine.waves_of_groups(
+        members, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
+    )
+    resident = max(1, min(by_registers, by_memory))
+    return machine.hedge(
+        busiest,
+        threads / machine.wave * local,
+        LANES * max(work.query_bytes, work.power_bytes),
+        lambda busy: machine.clocks(groups * waves_a_group, busy, serial, resident),
+    )
+
+
+def _wants_layout(node: Node, position: int, tensors: Mapping[str, Tensor]) -> Layout | None:
+    # An epilogue's operands come after those of the operator, and have no say.
+    channel = dict(enumerate(node.attrs["channels"])).get(position)
+    rank = len(tensors[node.inputs[position]].shape)
+    return None if channel is None else channel_at(channel, rank)
+
+
+def _multiply_adds(_graph: Graph, node: Node) -> int:
+    (*heads, rows, depth), (*_, keys, _), (*_, channels) = (node.attrs[name] for name in "qkv")
+    return math.prod(heads) * rows * keys * (depth + channels)
+
+
+def _operations(_graph: Graph, node: Node) -> int:
+    """Those of the softmax: a score for each query and key."""
+    return SOFTMAX_OPERATIONS * math.prod(node.attrs["q"][:-1]) * int(node.attrs["v"][-2])
+
+
+def _terms(_graph: Graph, node: Node) -> int:
+    """Return the values, one of each key."""
+    return int(node.attrs["v"][-2])
+
+
+def _typical(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
+    """Return a mean of values: no larger than the largest."""
+    sources = tuple(node.parts["v"].sources.values())
+    largest = max(float(np.abs(run.numbers(name)).max()) for name in sources)
+    shape = run.graph.tensors[node.output].shape
+    return one_of(shape) * largest * abs(float(node.attrs["value_scale"]))
+
+
+OPERATORS = (
+    Operator(
+        name="attention",
+        kind=Kind.ATTENTION,
+        numbers=Numbers.WEIGHTED,
+        rule=attention_rule,
+        relax="",
+        refuses=refuses_nothing,
+        wants_layout=_wants_layout,
+        makes_layout=channel_of_result,
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
+        keeps_axes=False,
+        reads_often=True,
+        needs_channel_only=True,
+        follows_batch=None,
+        multiply_adds=_multiply_adds,
+        terms=_terms,
+        operations=_operations,
+        typical=_typical,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
+    ),
+)

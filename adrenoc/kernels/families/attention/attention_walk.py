@@ -9,12 +9,18 @@ flash attention).
 
 Arithmetic is in float whatever the preset: the kernel waits for texels, and a half image is read
 as float for nothing.  What a query, a key, a value is, and where a result goes, families say.
+
+How the results of several parts of the keys become one: each is scaled to the largest score.
+
+The parts of a softmax can be computed apart, each by its own largest score, and be added once that
+of all is known (flash decoding).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from adrenoc.base.tvmapi import (
@@ -32,13 +38,171 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.ir.layout import LANES
+from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.attention.attention_tile import ROWS, AttentionTile
-from adrenoc.kernels.families.attention.key_parts import Share, merge_parts
-from adrenoc.kernels.families.attention.row_folds import Place, RowFolds
-from adrenoc.kernels.team import ACCUMULATOR, plus
-from adrenoc.kernels.walk import LEAST_FLOAT, combine_lanes, widen
+from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.walk import ACCUMULATOR, LEAST_FLOAT, combine_lanes, plus, widen
+
+FOLDED_BYTES = FLOAT_BYTES
+"""Bytes of a number that threads hand each other through local memory to fold it."""
+ROWS = LANES
+"""Query rows a thread: the lanes of a vector of scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionTile:
+    """`work_group` is (blocks of four value channels, rows / 4, parts of the keys).
+
+    A thread makes the scores of `key_blocks` times four keys of a run.  `unroll` is the blocks of
+    depth, and of four keys, whose texels it asks for before it waits.  Threads of several parts
+    walk over runs of their own, and their results are merged at the end.
+    """
+
+    work_group: tuple[int, int, int]
+    key_blocks: int = 1
+    unroll: int = 1
+
+    @property
+    def run(self) -> int:
+        """Keys between two steps of the softmax."""
+        return self.work_group[0] * self.key_blocks * LANES
+
+    @property
+    def parts(self) -> int:
+        """Parts of the keys, each of which has threads of its own."""
+        return self.work_group[2]
+
+    def runs(self, keys: int) -> int:
+        """Runs of a part."""
+        return -(-keys // (self.run * self.parts))
+
+    def fills_parts(self, keys: int) -> bool:
+        """Return whether each part has a key: one without any has no largest score."""
+        return self.runs(keys) * self.run * (self.parts - 1) < keys
+
+    def shared_bytes(self, power_bytes: int, depth_blocks: int, query_bytes: int) -> int:
+        """Local memory of a work-group, by the size of an exponential and of a query's number."""
+        _, y, parts = self.work_group
+        # Exponentials as halves leave no place for what threads tell each other in float.
+        told = 0 if power_bytes == FOLDED_BYTES else self.told * FOLDED_BYTES
+        queries = depth_blocks * LANES * y * query_bytes
+        return LANES * (self.run * y * parts * power_bytes + told + queries)
+
+    @property
+    def told(self) -> int:
+        """Vectors that threads tell each other at a time: a largest score each, or four sums."""
+        x, y, parts = self.work_group
+        return x * y * parts * (ROWS if parts > 1 else 1)
+
+
+UNROLLED_FOLDS = 4
+"""Threads along x whose numbers are read without a loop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A thread's place in its work-group: block of values, rows, part of the keys."""
+
+    x: Expr
+    y: Expr
+    part: Expr
+    extents: tuple[int, int, int]
+    """How many threads there are along each."""
+
+    def number(self, part: Expr) -> Expr:
+        """Return the number of the thread's rows in a part."""
+        return part * iconst(self.extents[1]) + self.y
+
+
+class RowFolds:
+    """Numbers of each thread in local memory, folded over the threads of the same rows and part.
+
+    `told` may be `reused` for something else between two folds.
+    """
+
+    def __init__(
+        self, builder: KernelBuilder, place: Place, told: SharedArray, *, reused: bool
+    ) -> None:
+        self.builder, self.place, self.told = builder, place, told
+        self._reused = reused
+        self._wide = place.extents[0]
+
+    def wait(self) -> None:
+        """Wait until what lies in `told` may be replaced by something else, or the other way."""
+        if self._reused:
+            self.builder.barrier()
+
+    def tell(self, value: Expr) -> None:
+        """Leave the thread's number to the others, who see it behind a barrier."""
+        self.told[self._position(self.place.x)] = value
+
+    def fold(self, total: Registers, combine: Callable[[Expr, Expr], Expr]) -> None:
+        """Combine with `total` what all of them left."""
+        loops, single = divmod(self._wide, UNROLLED_FOLDS)
+
+        def take(index: Expr) -> None:
+            total[0] = combine(total[0], self.told[self._position(index)])
+
+        if loops:
+            with self.builder.loop(loops, "i") as i:
+                for u in range(UNROLLED_FOLDS):
+                    take(i * iconst(UNROLLED_FOLDS) + iconst(u))
+        for u in range(self._wide - single, self._wide):
+            take(iconst(u))
+
+    def _position(self, index: Expr) -> Expr:
+        """Return where thread `index` of the same rows and part leaves its number."""
+        return self.place.number(self.place.part) * iconst(self._wide) + index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a part gave, by row: its largest score, the sum of its exponentials, its values."""
+
+    largest: Expr
+    total: Expr
+    mixed: list[Expr]
+
+
+def merge_parts(
+    folds: RowFolds, share: Share, count_beside: Callable[[Expr, Expr], Expr]
+) -> Callable[[int], Expr]:
+    """Bring the shares of all parts to local memory; returns what gives a row of their sum.
+
+    `count_beside` adds to the sum of exponentials, by the largest score, what belongs to no part.
+    `folds.told` holds four vectors a thread, and nothing that anybody still reads.
+    """
+    builder, place, told = folds.builder, folds.place, folds.told
+    wide, high, parts = place.extents
+    count = iconst(high * parts)
+    with builder.when(tirx.EQ(place.x, iconst(0))):
+        told[place.number(place.part)] = share.largest
+        told[count + place.number(place.part)] = share.total
+    builder.barrier()
+    numbers = [place.number(iconst(part)) for part in range(parts)]
+    scores = [builder.let(told[number], "largest") for number in numbers]
+    whole = scores[0]
+    for score in scores[1:]:
+        whole = maximum(whole, score)
+    whole = builder.let(whole, "largest")
+    totals = [told[count + n] * tirx.exp(s - whole) for n, s in zip(numbers, scores, strict=True)]
+    total = builder.let(count_beside(sum(totals[1:], totals[0]), whole), "total")
+    factor = builder.let(tirx.exp(share.largest - whole) / total, "factor")
+    builder.barrier()
+
+    def position(part: Expr, r: int) -> Expr:
+        row = (part * iconst(ROWS) + iconst(r)) * iconst(high) + place.y
+        return row * iconst(wide) + place.x
+
+    for r, value in enumerate(share.mixed):
+        told[position(place.part, r)] = value * splat(lane(factor, r))
+    builder.barrier()
+
+    def sum_shares(r: int) -> Expr:
+        shares = [told[position(iconst(part), r)] for part in range(parts)]
+        return builder.let(sum(shares[1:], shares[0]), "merged")
+
+    return sum_shares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,17 +16,13 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.base.tvmapi import Expr, cast, dot_products, lane, load_vector
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import WORDS
-from adrenoc.kernels.access import Access
+from adrenoc.ir.layout import LANES, WORDS
+from adrenoc.kernels.access import Access, BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.bytes_access import BytesAccess
-from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.families.conv.local_conv import LocalConv
-from adrenoc.kernels.families.conv.local_plan import Plan
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
-from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
-from adrenoc.kernels.families.shared.dot_products import SIXTEEN
+from adrenoc.kernels.families.conv.local_conv import LocalConv, Plan
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
+from adrenoc.kernels.families.shared.integers import SIXTEEN
+from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.weights import whole_k_steps
 
 

@@ -13,16 +13,21 @@ from typing import NamedTuple
 import numpy as np
 
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
-from adrenoc.kernels.families.conv.norm_counts import count_norm
-from adrenoc.kernels.families.conv.row_statistics import vectors_of_statistics
-from adrenoc.kernels.families.conv.split_k import vectors_added
-from adrenoc.kernels.families.shared.constant_runs import has_texel_weights
-from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile, Route
-from adrenoc.kernels.families.shared.conv_work import ConvWork
-from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.shared_weights import vectors_a_load, vectors_held
-from adrenoc.kernels.families.shared.tile_columns import (
+from adrenoc.kernels.families.conv.centred_conv import (
+    TEXELS_AT_ONCE,
+    Shares,
+    vectors_of_statistics,
+)
+from adrenoc.kernels.families.conv.local_conv import vectors_added
+from adrenoc.kernels.families.shared.conv_geometry import ConvTile, ConvWork, Route
+from adrenoc.kernels.families.shared.conv_weights import (
+    has_texel_weights,
+    vectors_a_load,
+    vectors_held,
+)
+from adrenoc.kernels.families.shared.machine import (
     Column,
+    Machine,
     TileTable,
     choose,
     larger,
@@ -34,6 +39,34 @@ from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import ConvLocalCost
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
+
+
+class NormCounts(NamedTuple):
+    """Of one thread; nothing where there is no norm."""
+
+    alu: Column = 0
+    slots: Column = 0
+    texels: Column = 0
+    waits: Column = 0
+
+
+def count_norm(work: ConvWork, tile: ConvTile, machine: Machine) -> NormCounts:
+    """Every work-group takes the statistics of its pixels anew, from their own texels."""
+    if not work.centred:
+        return NormCounts()
+    cost, shares = machine.cost.conv_local, Shares.from_tile(tile, work.in_blocks)
+    texels = work.in_blocks / shares.members * shares.rounds
+    finished = 2 * LANES * tile.pixels * tile.out_blocks
+    alu = cost.norm_texel_alu * texels + cost.norm_alu * shares.rounds + finished
+    slots = cost.norm_texel_slots * texels + cost.norm_slots * shares.rounds + 2 * finished
+    lots = tile.out_blocks * round_up(tile.pixels / LANES)
+    return NormCounts(
+        alu=alu,
+        slots=slots,
+        texels=texels + 2 * tile.out_blocks,
+        waits=texels / TEXELS_AT_ONCE + lots + cost.norm_waits,
+    )
+
 
 _NUMBERS = (
     *("pixels", "out_blocks", "width", "height"),

@@ -3,7 +3,8 @@
 A thread needs neighbouring pixels of a row: neighbouring numbers in memory, those of each channel
 (NCHW) or of all (NHWC).  It loads four at a time.  What lies beyond an end of the row is zero: a
 vector that is outside of it for the first or the last thread alone is loaded from where there is
-something, and its numbers are replaced.
+something, and its numbers are replaced.  A convolution of them is `conv2d_local` without a copy of
+the image in texels.
 """
 
 from __future__ import annotations
@@ -24,8 +25,17 @@ from adrenoc.base.tvmapi import (
     select,
 )
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.access import PlainAccess
-from adrenoc.kernels.families.shared.image_row_plan import Reach, RowPlan, _strides
+from adrenoc.kernels.access import Access, PlainAccess
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.families.conv.local_conv import LocalConv, plan_of
+from adrenoc.kernels.families.shared.conv_geometry import (
+    ConvGeometry,
+    ConvTile,
+    Reach,
+    RowPlan,
+    _strides,
+)
+from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Statements
 
 Normalise = Callable[[Expr, Expr, Expr, Expr], Expr]
@@ -126,3 +136,40 @@ class ImageRows:
                 within = load.reach is Reach.WITHIN
                 found[load.at + i] = one if within else select(inside, one, zero)
         return found
+
+
+def conv2d_image(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    tile: ConvTile,
+    x: PlainAccess,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+    rows: RowPlan,
+    normalise: Normalise | None = None,
+) -> None:
+    """Emit the convolution of x, or of what normalises it, with packed weights (`pack_local`).
+
+    Shapes:
+        x: roles N, C, H, W; at most four channels
+        out: roles N, O, OH, OW
+    """
+    plan = plan_of(geometry, tile, x.extents, out.extents)
+    kernel = _ImageConv(builder, geometry, tile, plan, x, weight, out.extents)
+    left = kernel.left * geometry.strides[1]
+    kernel.rows = ImageRows(builder, x, rows, kernel.n, left, normalise)
+    kernel.accumulate(weights_by_row=False)
+    kernel.write(epilogue, out.extents)
+
+
+class _ImageConv(LocalConv):
+    """One kernel while it is written: rows of numbers where `LocalConv` has texels."""
+
+    rows: ImageRows
+
+    def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
+        return self.rows.texels(row)
+
+    def reads(self, row: Expr) -> Expr:
+        return self.rows.is_inside(row)

@@ -3,7 +3,7 @@
 A texture read takes the texture pipe as long as 64 half multiply-adds take the arithmetic on an
 Adreno 6xx, a read from local memory an eighth of that.  So the threads of a work-group bring the
 weights of some input blocks together, each thread a few of them, and then read them from there.
-They are brought as texels where textures are used (`constant_runs.py`): then no thread waits for a
+They are brought as texels where textures are used (`conv_weights.py`): then no thread waits for a
 buffer, which takes twice as long, and no address takes registers.
 
 ```
@@ -19,37 +19,172 @@ A thread waits for texels once a pass: the more blocks a pass takes, the fewer w
 
 Few pixels and many channels leave a GPU idle: then `split_k` threads share the input blocks of one
 tile, and their sums are added through local memory.
+
+Transposed convolutions as convolutions: one for each pixel of a rectangle of the output.
+
+Before -> after:
+    y = conv2d_transpose(x, w of 4 x 4, strides 2)     y[f::2, g::2] = conv2d(x, w of 2 x 2) of
+                                                       phase (f, g), all in one kernel
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
-from adrenoc.base.tvmapi import (
-    Expr,
-    floordiv,
-    floormod,
-    iconst,
-    lane,
-    minimum,
-    splat,
-)
+from adrenoc.base.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.computed import ComputedAccess
-from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.families.conv.local_plan import Plan
-from adrenoc.kernels.families.conv.output_phases import Phases
-from adrenoc.kernels.families.conv.split_k import add_split_k, vectors_added
-from adrenoc.kernels.families.shared.constant_runs import is_texels, load_run
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
-from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
-from adrenoc.kernels.families.shared.conv_weights import unpack_texels
-from adrenoc.kernels.families.shared.shared_weights import vectors_a_load, vectors_held
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
+from adrenoc.kernels.families.shared.conv_weights import (
+    is_texels,
+    load_run,
+    unpack_texels,
+    vectors_a_load,
+    vectors_held,
+)
+from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import ACCUMULATOR, adds_in_runs
+from adrenoc.kernels.weights import whole_k_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What follows from the extents and the tile."""
+
+    blocks: int
+    """Input blocks of the convolution."""
+    window: int
+    """Input blocks, filled up by weights of zero to whole k-steps of all splits."""
+    taps: int
+    """Taps of one kernel row."""
+    channels: int
+    """Lanes of an input block that hold a channel."""
+    channel_groups: int
+    """Work-groups along the output blocks of one image."""
+    vectors: int
+    """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
+
+
+def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> Plan:
+    """Return what follows for a convolution of floats."""
+    per_work_group = tile.out_blocks * tile.bands
+    return Plan(
+        blocks=source.blocks,
+        window=whole_k_steps(source.blocks, tile.k_step),
+        taps=geometry.kernel[1],
+        channels=source.c if source.blocks == 1 else LANES,
+        channel_groups=-(-grid.blocks // per_work_group),
+        vectors=geometry.kernel[1] * LANES * per_work_group,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phases:
+    """What a transposed convolution is made of: a convolution for each pixel of a rectangle.
+
+    Output row `s * q + f`, of `s` rows and phase `f`, is one of `taps` input rows from row
+    `q + start(f)` on, by every s-th row of the weights.
+    """
+
+    strides: tuple[int, int]
+    """Rows and columns of the rectangle."""
+    padding: tuple[int, int] = (0, 0)
+    """Rows cut from the top and columns cut from the left of the full result."""
+    taps: tuple[int, int] = (1, 1)
+    """Taps of one phase along H and W; the shorter phases are filled up with zeros."""
+
+    def alike(self, axis: int) -> bool:
+        """Return whether all phases read the same rows or columns."""
+        return self.padding[axis] % self.strides[axis] == 0
+
+    def start(self, axis: int, phase: int) -> int:
+        """Return where the first input row or column of a phase lies, from the position on."""
+        return (phase + self.padding[axis]) // self.strides[axis] - self.taps[axis] + 1
+
+    def first_tap(self, axis: int, phase: int) -> int:
+        """Return the weights' row or column that the last input row or column is multiplied by."""
+        return (phase + self.padding[axis]) % self.strides[axis]
+
+    def grid(self, out: Extents) -> Extents:
+        """Return the positions that threads make, with the channels of all phases one after the
+        other."""
+        (sh, sw), h, w = self.strides, out.h, out.w
+        return Extents(out.n, out.blocks * LANES * sh * sw, -(-h // sh), -(-w // sw))
+
+    def starts(self, builder: KernelBuilder, phase: Expr) -> tuple[Expr, Expr]:
+        """`start` of both axes where the number of the phase is known to the thread alone."""
+        found: list[Expr] = []
+        own = (floordiv(phase, self.strides[1]), floormod(phase, self.strides[1]))
+        for axis, stride in enumerate(self.strides):
+            if self.alike(axis):
+                found.append(iconst(self.start(axis, 0)))
+                continue
+            moved = floordiv(own[axis] + iconst(self.padding[axis]), stride)
+            found.append(builder.let(moved - iconst(self.taps[axis] - 1), "start"))
+        return found[0], found[1]
+
+    def pixel(
+        self, builder: KernelBuilder, out: Extents, block: Expr, row: Expr, col: Expr
+    ) -> tuple[tuple[Expr, Expr, Expr], Expr | None]:
+        """Block, row and column of the output that a block of all phases is, at a position.
+
+        And whether the output has that pixel; None: it has all.
+        """
+        sh, sw = self.strides
+        phase = builder.let(floordiv(block, out.blocks), "phase")
+        block = builder.let(floormod(block, out.blocks), "of_phase")
+        row = builder.let(row * iconst(sh) + floordiv(phase, sw), "oy")
+        col = builder.let(col * iconst(sw) + floormod(phase, sw), "ox")
+        inside = [
+            at < iconst(extent)
+            for at, extent, stride in ((row, out.h, sh), (col, out.w, sw))
+            if extent % stride
+        ]
+        if len(inside) == 2:
+            return (block, row, col), inside[0] & inside[1]
+        return (block, row, col), inside[0] if inside else None
+
+
+def vectors_added(count: int, split_k: int, threads: int) -> int:
+    """Vectors of local memory that `add_split_k` needs, of `count` sums a thread."""
+    return split_k // 2 * (threads // split_k) * count
+
+
+def add_split_k(
+    builder: KernelBuilder,
+    sums: Registers,
+    count: int,
+    shared: SharedArray,
+    part: tuple[Expr, int],
+    thread: Expr,
+    threads: int,
+) -> None:
+    """Add the sums of all splits, in the threads of split 0; no thread may still read `shared`.
+
+    `part` is the thread's split and how many there are, a power of two; the `threads` of a split
+    follow each other.  A tree, where each step adds one half to the other, keeps few numbers in
+    registers; adding all splits at once keeps all of them.
+    """
+    own, split_k = part
+    reach = split_k // 2
+    while reach:
+        width = reach * (threads // split_k)
+        giver = thread - iconst(width)
+        with builder.when((own >= iconst(reach)) & (own < iconst(2 * reach))):
+            for at in range(count):
+                shared[giver + iconst(at * width)] = sums[at]
+        builder.barrier()
+        with builder.when(own < iconst(reach)):
+            for at in range(count):
+                sums[at] = sums[at] + shared[thread + iconst(at * width)]
+        reach //= 2
+        if reach:
+            builder.barrier()
+
 
 LOADS_AT_ONCE = 2
 """How many loads of weights a thread asks for before it waits."""
@@ -397,3 +532,46 @@ class LocalConv:
                             at, inside = phases.pixel(builder, out, *at)
                         with builder.when(inside):
                             epilogue.write(self.n, *at, value)
+
+
+WIDEST_ROW, WIDEST_ROW_OF_TEXELS = 7, 16
+"""Widest kernel row: its taps are unrolled, so that neighbours share their reads.  Rows of texels
+may be wider, as of networks that cut images into patches, than rows of an image's numbers or bytes.
+"""
+
+
+def conv2d_local(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    tile: ConvTile,
+    x: Access,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+    *,
+    weights_by_row: bool = False,
+    phases: Phases | None = None,
+) -> None:
+    """Emit the convolution of x with packed weights (`pack_local`), one group of channels.
+
+    With weights by row, each output row has its own, one set after the other; a work-group is
+    then one row high.
+
+    With phases, a position makes a rectangle of output rows and columns, each by weights of its
+    own: a transposed convolution.  The weights' output blocks are then those of phase after phase,
+    and `geometry` has the taps of one.  Where phases read from different rows on, a thread makes
+    blocks of one phase.
+
+    Shapes:
+        x: roles N, C, H, W
+        out: roles N, O, OH, OW
+    """
+    grid = out.extents if phases is None else phases.grid(out.extents)
+    plan = plan_of(geometry, tile, x.extents, grid)
+    kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
+    products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.split_k
+    kernel.long = kernel.parts_by_chunk = adds_in_runs(out, products)
+    if phases is not None:
+        kernel.start_at(phases, out.extents)
+    kernel.accumulate(weights_by_row)
+    kernel.write(epilogue, out.extents, phases)

@@ -39,20 +39,25 @@ from adrenoc.base.tvmapi import (
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.epilogue import Epilogue, Finished
-from adrenoc.kernels.families.depthwise.depthwise import SharedPixels, TapSums
-from adrenoc.kernels.families.expansion.expansion_plan import ExpansionTile, Region, Span
-from adrenoc.kernels.families.expansion.region_places import places_of
-from adrenoc.kernels.families.expansion.small_division import divide_by_constant
-from adrenoc.kernels.families.shared.constant_runs import is_texels, load_run
+from adrenoc.kernels.families.depthwise import SharedPixels, TapSums
+from adrenoc.kernels.families.expansion.expansion_plan import (
+    ExpansionTile,
+    Region,
+    Span,
+    divide_by_constant,
+    places_of,
+)
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
-from adrenoc.kernels.families.shared.shared_weights import (
+from adrenoc.kernels.families.shared.conv_weights import (
     bring_weights,
+    is_texels,
+    load_run,
     vectors_a_load,
     vectors_held,
 )
+from adrenoc.kernels.fused_bodies import Epilogue, Finished
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import ACCUMULATOR
 
 LOADS_AT_ONCE = 2
 """How many loads of weights a thread asks for before it waits."""

@@ -1,13 +1,21 @@
-"""What follows from extents and tile of an expansion with its depthwise convolution."""
+"""What follows from extents and tile of an expansion with its depthwise convolution.
+
+Quotients and remainders of small numbers are a multiplication and a shift.  An Adreno has no
+division: compilers make some thirty instructions of one by a constant, as many of the remainder,
+and more where they cannot rule out that a number is negative.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
+from adrenoc.base.tvmapi import Expr, floordiv, iconst, select
 from adrenoc.ir.layout import Extents
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
-from adrenoc.kernels.families.shared.tile_columns import Column, larger, look_up, smaller
+from adrenoc.kernels.families.shared.machine import Column, larger, look_up, smaller
+from adrenoc.kernels.statements import Statements
 from adrenoc.kernels.weights import whole_k_steps
 
 MOST_BLOCKS_A_PART = 8
@@ -177,3 +185,74 @@ class Region:
     def runs(self, pixels: int) -> int:
         """Runs of neighbours that make a row of those that are computed."""
         return -(-self.across.computed // pixels)
+
+
+def places_of(
+    builder: KernelBuilder, region: Region, first: Expr, row: Expr, col: Expr, pixels: int
+) -> list[Expr]:
+    """Return the places of so many pixels from (row, col) of the rectangle on, in a block.
+
+    `first` is the place of its pixel (0, 0).  What is not in the rectangle goes to a place that
+    nobody reads: to leave it out takes branches.
+    """
+    at = row * iconst(region.across.read) + col
+    if not region.has_shift:
+        to = builder.share(first + at, "to")
+        return [to + iconst(p) for p in range(pixels)]
+    at = builder.share(at, "at")
+    places = []
+    for p in range(pixels):
+        place = select(
+            _is_inside(region, row, col + iconst(p)), at + iconst(p), iconst(region.pixels)
+        )
+        places.append(builder.share(first + place, "to"))
+    return places
+
+
+def _is_inside(region: Region, row: Expr, col: Expr) -> Expr:
+    """Return whether a pixel lies in the rectangle, where some may not."""
+    tests = []
+    for span, at in ((region.down, row), (region.across, col)):
+        if span.shifted:
+            tests += [at >= iconst(0), at < iconst(span.read)]
+    return reduce(lambda a, b: a & b, tests)
+
+
+BITS = 31
+"""The bits of a number that is not negative."""
+
+
+def divide_by_constant(
+    builder: Statements, value: Expr, divisor: int, most: int, hints: tuple[str, str]
+) -> tuple[Expr, Expr]:
+    """Quotient and remainder of a named value in 0 to `most`; `hints` are for their names.
+
+    Numbers too large for that are divided.
+    """
+    if most < divisor:
+        return iconst(0), value
+    if divisor == 1:
+        return value, iconst(0)
+    found = reciprocal(divisor, most)
+    if found is None:
+        quotient = floordiv(value, divisor)
+    else:
+        quotient = (value * iconst(found[0])) >> iconst(found[1])
+    quotient = builder.share(quotient, hints[0])
+    return quotient, builder.share(value - quotient * iconst(divisor), hints[1])
+
+
+def reciprocal(divisor: int, most: int) -> tuple[int, int] | None:
+    """(factor, shift): `n * factor >> shift` is `n // divisor` for 0 <= n <= most.
+
+    The factor is above 2^shift / divisor by `over / divisor`; as long as n times `over` is below
+    2^shift the quotient is not, even of the largest remainder.  None: no product of 31 bits does.
+    """
+    for shift in range(BITS):
+        factor = -(-(1 << shift) // divisor)
+        over = factor * divisor - (1 << shift)
+        if most * factor >= 1 << BITS:
+            break
+        if most * over < 1 << shift:
+            return factor, shift
+    return None

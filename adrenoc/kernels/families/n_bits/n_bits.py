@@ -10,35 +10,104 @@ and its scale, of the squares that the team adds up beside the products, what co
 A number is not moved to the low bits before it is converted: its place there is a power of two, by
 which the token's number is divided instead, once for all outputs.  The zero point of a block is
 taken off by the sum of the token's numbers.
+
+Of many tokens, weights are opened once for all of a work-group: it is the 1x1 convolution whose
+weights lie in local memory (`local_conv.py`): what brings them there reads words of some inputs of
+four outputs, and leaves the numbers that they stand for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from adrenoc.base.tvmapi import (
     Expr,
+    cast,
     construct,
     fconst,
     floordiv,
     floormod,
     iconst,
+    if_then_else,
     lane,
     load_texel,
     load_vector,
     minimum,
     splat,
+    tirx,
 )
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.epilogue import Epilogue, Finished
-from adrenoc.kernels.families.n_bits.unpack import take_number, unshift_factor, word_inputs
+from adrenoc.kernels.families.conv.local_conv import LocalConv, plan_of
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
 from adrenoc.kernels.families.shared.row_product import RowNorm, begin_token, give_gate
-from adrenoc.kernels.team import ACCUMULATOR, Team, plus
-from adrenoc.kernels.walk import sum_lanes, widen
+from adrenoc.kernels.fused_bodies import Epilogue, Finished
+from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.walk import ACCUMULATOR, Team, adds_in_runs, plus, sum_lanes, widen
+
+WORD_BITS = 32
+
+
+def word_inputs(bits: int) -> int:
+    """Inputs of a word: of 4 bits, two texels of a token."""
+    return WORD_BITS // bits
+
+
+def take_number(builder: KernelBuilder, word: Expr, number: int, bits: int) -> Expr:
+    """Mask one number of each of four words: it is times 2 to the power `bits * number`."""
+    mask = tirx.Broadcast(tirx.const(((1 << bits) - 1) << (bits * number), "uint32"), LANES)
+    return builder.let(cast(tirx.BitwiseAnd(word, mask), f"{ACCUMULATOR}x{LANES}"), "q")
+
+
+def unshift_factor(number: int, bits: int) -> float:
+    """Return 2 to the power `-bits * number`: it moves a masked number to the lowest bits."""
+    return float(2.0 ** (-bits * number))
+
+
+def unpack_word(
+    builder: KernelBuilder, word: Expr, scale: Expr, offset: Expr, bits: int
+) -> Iterator[Expr]:
+    """Yield number times scale less offset, for each input of a word.
+
+    Each is emitted when it is asked for: what is stored before the next one is opened leaves its
+    registers to it.  Eight open numbers at a time halve the threads that a GPU keeps in flight.
+    """
+    for number in range(word_inputs(bits)):
+        factor = (
+            scale * splat(fconst(unshift_factor(number, bits), ACCUMULATOR)) if number else scale
+        )
+        product = take_number(builder, word, number, bits) * builder.let(factor, "factor")
+        yield builder.let(product - offset, "opened")
+
+
+def share_out(kernel: LocalConv, items: int) -> Iterator[Expr]:
+    """Give each thread its numbers of so many items; what is emitted meanwhile is for one."""
+    builder, threads = kernel.b, kernel.threads
+    for done in range(0, items, threads):
+        item = builder.let(kernel.thread + iconst(done), "item")
+        with builder.when(item < iconst(items) if items - done < threads else None):
+            yield item
+
+
+def find_block(kernel: LocalConv, of_group: Expr) -> Expr:
+    """Output block number `of_group` of the work-group; the last one where there is none."""
+    blocks, builder = kernel.tile.out_blocks * kernel.tile.bands, kernel.b
+    block = builder.let(kernel.channel_group * iconst(blocks) + of_group, "block")
+    if kernel.plan.channel_groups * blocks > kernel.grid.blocks:
+        block = builder.let(minimum(block, iconst(kernel.grid.blocks - 1)), "block")
+    return block
+
+
+def place_weights(kernel: LocalConv, of_group: Expr) -> Expr:
+    """Return where its weights begin among those of an input block in local memory."""
+    blocks = kernel.tile.out_blocks
+    band = floordiv(of_group, blocks) * iconst(LANES * blocks)
+    return band + floormod(of_group, blocks)
+
 
 WORD_BYTES = 4
 
@@ -334,3 +403,73 @@ def _fill_block(rows: np.ndarray) -> np.ndarray:
     that."""
     lacking = -len(rows) % LANES
     return np.pad(rows, ((0, lacking), (0, 0))) if lacking else np.ascontiguousarray(rows)
+
+
+POINT = ConvGeometry(kernel=(1, 1))
+
+
+def n_bits_matrix(
+    builder: KernelBuilder, tile: ConvTile, operands: NBitsOperands, out: Access, epilogue: Epilogue
+) -> None:
+    """Emit out[t, :] = x[t, :] . weight for each token t, which are all of N, H and W."""
+    kernel = _Opening(builder, tile, operands, out)
+    kernel.accumulate(weights_by_row=False)
+    kernel.write(epilogue, out.extents)
+
+
+class _Opening(LocalConv):
+    """Of halves, the products of a few input blocks are added up as such, their sums as floats."""
+
+    def __init__(
+        self, builder: KernelBuilder, tile: ConvTile, operands: NBitsOperands, out: Access
+    ) -> None:
+        x, grid = operands.x, out.extents
+        plan = plan_of(POINT, tile, x.extents, grid)
+        self.sum_dtype = ACCUMULATOR if builder.compute != ACCUMULATOR else None
+        self.long = builder.compute != ACCUMULATOR or adds_in_runs(
+            out, plan.window * LANES // tile.split_k
+        )
+        super().__init__(builder, POINT, tile, plan, x, operands.weights[0].words, grid)
+        self._matrix = operands.weights[0]
+        self._blocks_a_word = self._matrix.word_inputs // LANES
+        self._row = self._matrix.words_a_block(grid.blocks)
+
+    def add_parts(self, partial: Registers, first: int) -> None:
+        for at in range(partial.count):
+            self.sums[first + at] = self.sums[first + at] + widen(partial[at])
+
+    def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
+        """Open the weights of these input blocks, a word of four outputs at a time."""
+        steps = span // self._blocks_a_word
+        items = steps * self.tile.out_blocks * self.tile.bands
+        first = self.b.let(floordiv(start, self._blocks_a_word), "first")
+        for item in share_out(self, items):
+            self._open(item, first, steps, shared)
+
+    def _open(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
+        """One word: neighbouring threads read neighbouring words of an output block."""
+        builder, operands = self.b, self._matrix
+        of_group = builder.let(floordiv(item, steps), "of")
+        local_step = builder.let(floormod(item, steps), "mine")
+        step, there = first + local_step, self.plan.blocks // self._blocks_a_word
+        at_step = builder.let(minimum(step, iconst(there - 1)), "step")
+        block = find_block(self, of_group)
+        place = block * iconst(self._row) + at_step
+        word = builder.let(load_vector(operands.words.buffer, place, 0, "uint32"), "word")
+        words_a_block, zero = operands.block // operands.word_inputs, iconst(0)
+        group = builder.let(floordiv(at_step, words_a_block), "group")
+        with builder.computing(ACCUMULATOR):
+            scale = widen(operands.scales.texel(zero, zero, block, group))
+            if self.plan.window > self.plan.blocks:
+                nothing = splat(fconst(0.0, ACCUMULATOR))
+                scale = if_then_else(step < iconst(there), scale, nothing)
+            scale = builder.let(scale, "scale")
+            offset = splat(fconst(operands.zero, ACCUMULATOR))
+            if operands.zeros is not None:
+                offset = widen(operands.zeros.texel(zero, zero, block, group))
+            offset = builder.let(scale * offset, "offset")
+        vectors = self._blocks_a_word * self.plan.vectors
+        to = builder.let(local_step * iconst(vectors) + place_weights(self, of_group), "to")
+        for number, value in enumerate(unpack_word(builder, word, scale, offset, operands.bits)):
+            at = number // LANES * self.plan.vectors + number % LANES * self.tile.out_blocks
+            shared[to + iconst(at)] = cast(value, f"{builder.compute}x{LANES}")

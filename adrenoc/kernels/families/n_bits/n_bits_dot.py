@@ -10,41 +10,209 @@ part.xyzw = zero of the token's group
 part.xyzw += dot(word of the token, weights.xyzw)            for each word of the group
 sum.xyzw  += part.xyzw * scale of the token * scales.xyzw
 ```
+
+Tokens are rounded some numbers at a time, with a scale of their own.  They are what dot products
+multiply by weights of few bits, as these stand in their words: byte number i of a word that is
+shifted by j numbers is input `i * 8 / bits + j` of it.  So the bytes of a token lie in this order,
+and no weight has to be moved.
+
+Behind the bytes each group has four words more: its scale; what the zero point of the weights adds
+to the sum of its products; the sum of its numbers, which zero points of their own multiply; none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from adrenoc.base.tvmapi import (
     Expr,
     cast,
+    construct,
     dot_products_of,
+    fconst,
     floordiv,
     floormod,
     iconst,
+    if_then_else,
     lane,
     load_vector,
+    maximum,
+    pack_bytes,
+    round_numbers,
     splat,
     tirx,
 )
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import WORDS
-from adrenoc.kernels.access import Access
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, WORDS
+from adrenoc.kernels.access import Access, BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.bytes_access import BytesAccess
-from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.families.conv.conv2d_dot import DotConv
-from adrenoc.kernels.families.conv.local_plan import Plan
-from adrenoc.kernels.families.n_bits.n_bits import NBitsWeights
-from adrenoc.kernels.families.n_bits.rounded import BYTE_BITS, Rounding, mask_of_bytes
-from adrenoc.kernels.families.n_bits.shared_out import find_block, place_weights, share_out
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
-from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
-from adrenoc.kernels.families.shared.dot_products import SIXTEEN
+from adrenoc.kernels.families.conv.conv_tile_local import (
+    Counts,
+    bytes_of,
+    local_candidates,
+    local_counts,
+    waves_of,
+    weights_of,
+)
+from adrenoc.kernels.families.conv.local_conv import Plan, vectors_added
+from adrenoc.kernels.families.n_bits.n_bits import (
+    WORD_BITS,
+    NBitsWeights,
+    find_block,
+    place_weights,
+    share_out,
+    word_inputs,
+)
+from adrenoc.kernels.families.n_bits.n_bits_rule import (
+    declare_weights,
+    matrix_work,
+    score_matrix_tiles,
+)
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, ConvWork
+from adrenoc.kernels.families.shared.conv_weights import vectors_held
+from adrenoc.kernels.families.shared.integers import SIXTEEN, WORD_BYTES
+from adrenoc.kernels.families.shared.machine import MOST_KNOWN, CostModel, Machine, Scored
+from adrenoc.kernels.families.shared.row_product import read_form
+from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.kernels.walk import widen
+from adrenoc.kernels.walk import ACCUMULATOR, sum_lanes, widen
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Limits
+
+BYTE_BITS = 8
+MOST = 127
+"""The largest number of a byte that is used: as far below zero as above."""
+_SIGNS = 0x80808080
+MOST_GROUP = 32
+"""Inputs that share a scale: fewer round finer, more add less beside the products."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """How tokens of so many inputs are rounded for weights of these bits and blocks.
+
+    Both are whole numbers of groups.  `zero` is the zero point of all weights, 0 where they have
+    zero points of their own.
+    """
+
+    inputs: int
+    block: int
+    bits: int
+    zero: int
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale."""
+        return min(self.block, MOST_GROUP)
+
+    @property
+    def groups(self) -> int:
+        """Groups of a token."""
+        return self.inputs // self.group
+
+    @property
+    def first_beside(self) -> int:
+        """Sixteens of bytes before the words that a group has beside its bytes."""
+        return self.inputs // SIXTEEN
+
+    @property
+    def channels(self) -> int:
+        """Bytes of a token, with what lies behind its numbers."""
+        return (self.first_beside + self.groups) * SIXTEEN
+
+
+def explain_not_rounded(inputs: int, block: int) -> str:
+    """Return why products of this form have no kernel of dot products, if so."""
+    if block != SIXTEEN and block % MOST_GROUP:
+        return f"blocks of {block} inputs, expected 16 or whole groups of {MOST_GROUP}"
+    if inputs % block:
+        return f"{inputs} inputs are no whole number of blocks of {block}"
+    return ""
+
+
+def round_tokens(builder: KernelBuilder, rounding: Rounding, x: Access, out: BytesAccess) -> None:
+    """Emit the rounding of tokens: a thread has one group of one of them.
+
+    Shapes:
+        x: roles N, H, W of any extents, C = inputs
+        out: the same, C = `rounding.channels`, in bytes
+    """
+    e = x.extents
+    w, h, deep = builder.threads(e.w, e.h, e.n * rounding.groups)
+    group = floormod(deep, rounding.groups) if e.n > 1 else deep
+    group = builder.let(group, "group")
+    n = builder.let(floordiv(deep, rounding.groups), "n") if e.n > 1 else iconst(0)
+    first = builder.let(group * iconst(rounding.group // LANES), "first")
+    texels = [
+        builder.let(widen(x.texel(n, first + iconst(i), h, w)), "x")
+        for i in range(rounding.group // LANES)
+    ]
+    largest = maximum(texels[0], -texels[0])
+    for texel in texels[1:]:
+        largest = builder.let(maximum(largest, maximum(texel, -texel)), "largest")
+    most = builder.let(_largest_lane(largest), "most")
+    nothing = fconst(0.0, ACCUMULATOR)
+    factor = if_then_else(most > nothing, fconst(float(MOST), ACCUMULATOR) / most, nothing)
+    factor = splat(builder.let(factor, "factor"))
+    numbers = [builder.let(round_numbers(texel * factor), "q") for texel in texels]
+    total = numbers[0]
+    for number in numbers[1:]:
+        total = total + number
+    total = builder.let(sum_lanes(builder.let(total, "t")), "total")
+    _store_bytes(builder, rounding, numbers, out, (n, group, h, w))
+    scale = builder.let(most * fconst(1.0 / MOST, ACCUMULATOR), "scale")
+    beside = (
+        _read_as_word(scale),
+        cast(cast(total * fconst(float(-rounding.zero), ACCUMULATOR), "int32"), "uint32"),
+        _read_as_word(scale * total),
+        tirx.const(0, "uint32"),  # read by nobody, and the same in each run
+    )
+    plane = group + iconst(rounding.first_beside)
+    for place, word in enumerate(beside):
+        out.put(n, plane, h, w, place, word)
+
+
+def _store_bytes(
+    builder: KernelBuilder,
+    rounding: Rounding,
+    numbers: list[Expr],
+    out: BytesAccess,
+    place: tuple[Expr, Expr, Expr, Expr],
+) -> None:
+    """Store a group's numbers in the order in which words of weights have theirs."""
+    n, group, h, w = place
+    parts, inputs = BYTE_BITS // rounding.bits, word_inputs(rounding.bits)
+    first = builder.let(group * iconst(rounding.group // SIXTEEN), "sixteen")
+    for word in range(rounding.group // LANES):
+        of_weights, shift = divmod(word, parts)
+        places = [of_weights * inputs + i * parts + shift for i in range(LANES)]
+        chosen = construct([lane(numbers[at // LANES], at % LANES) for at in places])
+        above = builder.let(chosen + splat(fconst(float(MOST + 1), ACCUMULATOR)), "above")
+        signs = tirx.const(_SIGNS, "uint32")
+        signed = builder.let(tirx.BitwiseXor(pack_bytes(above), signs), "bytes")
+        out.put(n, first + iconst(word // WORDS), h, w, word % WORDS, signed)
+
+
+def _largest_lane(vector: Expr) -> Expr:
+    first, *others = (lane(vector, i) for i in range(LANES))
+    for other in others:
+        first = maximum(first, other)
+    return first
+
+
+def _read_as_word(number: Expr) -> Expr:
+    return tirx.call_pure_extern("uint32", "as_uint", number)
+
+
+def mask_of_bytes(bits: int) -> int:
+    """Return the numbers of a word that stand at the low end of its bytes."""
+    return sum(((1 << bits) - 1) << at for at in range(0, WORD_BITS, BYTE_BITS))
+
 
 POINT = ConvGeometry(kernel=(1, 1))
 
@@ -193,3 +361,150 @@ class _DotProducts(DotConv):
 
 def _read_as_float(word: Expr) -> Expr:
     return tirx.call_pure_extern(ACCUMULATOR, "as_float", word)
+
+
+ROUNDING = "rounding"
+"""Attribute of both nodes: how the tokens are rounded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotWork:
+    """A product as estimates see it: the 1x1 convolution of bytes, and what few bits add."""
+
+    conv: ConvWork
+    rounding: Rounding
+    zeros: bool
+
+
+def rounding_of(graph: Graph, node: Node) -> Rounding:
+    """Return how the tokens of a product by weights of few bits would be rounded."""
+    return Rounding(
+        inputs=graph.tensors[node.inputs[0]].shape[-1],
+        block=int(node.attrs["block"]),
+        bits=int(node.attrs["bits"]),
+        zero=0 if node.attrs["zeros"] else int(node.attrs["zero"]),
+    )
+
+
+def dot_work(graph: Graph, node: Node, rounding: Rounding, costs: CostModel) -> DotWork:
+    """Return what estimates need of a product, before its tokens are rounded or after."""
+    conv = replace(
+        matrix_work(graph, node, costs.options),
+        in_blocks=rounding.first_beside,
+        channels=WORDS,
+        storage_bytes=WORD_BYTES,
+        half=False,
+        texel_work=costs.machine.cost.conv_dot.load_work,
+        words=costs.limits.dot_instructions,
+        image=None,
+    )
+    return DotWork(conv=conv, rounding=rounding, zeros=bool(node.attrs["zeros"]))
+
+
+def round_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that rounds tokens."""
+    kernel = context.kernel(node, "round_tokens")
+    x = kernel.input(node.inputs[0])
+    out, _ = kernel.output()
+    if not isinstance(out, BytesAccess):
+        raise ValueError(f"{node.output} does not lie in bytes")
+    round_tokens(kernel.builder, node.attrs[ROUNDING], x, out)
+    return kernel.call()
+
+
+def dot_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that multiplies rounded tokens."""
+    costs = CostModel(options=context.options, limits=context.limits, machine=context.machine)
+    work = dot_work(context.graph, node, node.attrs[ROUNDING], costs)
+    tiles = score_dot_tiles(work, context.limits, context.machine)
+    tile = context.choose(node, "n_bits_dot", tiles, tiles)
+    kernel = context.kernel(node, "n_bits_dot")
+    x = kernel.input(node.inputs[0])
+    if not isinstance(x, BytesAccess):
+        raise ValueError(f"{node.inputs[0]} does not lie in bytes")
+    (names,) = read_form(node).matrices
+    operands = RoundedOperands(
+        x=x, rounding=work.rounding, weights=declare_weights(kernel, node, names)
+    )
+    out, epilogue = kernel.output()
+    n_bits_dot(kernel.builder, tile, operands, out, epilogue)
+    return kernel.call()
+
+
+def least_matrix_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
+    """Clocks of the product with its weights opened to floats, at best."""
+    work, bits = matrix_work(graph, node, costs.options), int(node.attrs["bits"])
+    return score_matrix_tiles(work, costs.limits, costs.machine, bits).least
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def score_dot_tiles(work: DotWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
+    """Return the tiles of the product of rounded tokens, each with its estimate."""
+    return Scored(
+        lambda: dot_candidates(work, limits, machine.cost),
+        lambda tile: dot_clocks(work, tile, machine),
+    )
+
+
+def dot_candidates(work: DotWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
+    """Tiles whose k-steps are single groups of inputs, and whole ones."""
+    blocks = work.conv.in_blocks
+    for tile in local_candidates(work.conv, limits, costs):
+        whole = tile.unroll * SIXTEEN == work.rounding.group and blocks % tile.k_step == 0
+        if whole and dot_bytes(work, tile) <= limits.local_mem_bytes:
+            yield tile
+
+
+def dot_bytes(work: DotWork, tile: ConvTile) -> int:
+    """Local memory of a work-group: weights, what belongs to them, and sums of splits."""
+    threads = math.prod(tile.work_group or (1, 1, 1))
+    span = min(tile.chunk * tile.split_k, work.conv.in_blocks)
+    of_group = tile.out_blocks * tile.bands
+    weights = vectors_held(LANES * of_group * span, threads, half=False)
+    beside = span // tile.unroll * of_group * (1 + work.zeros)
+    added = vectors_added(tile.pixels * tile.out_blocks, tile.split_k, threads)
+    return (weights + beside + added) * LANES * FLOAT_BYTES
+
+
+def dot_clocks(work: DotWork, tile: ConvTile, machine: Machine) -> float:
+    """Clocks of the 1x1 convolution of bytes, of scaling its parts, and of opening its words."""
+    costs, cost, conv = machine.cost.n_bits, machine.cost.pipes, work.conv
+    counts: Counts = local_counts(conv, tile, machine)
+    threads = math.prod(tile.work_group or (1, 1, 1))
+    sums, parts = tile.pixels * tile.out_blocks, BYTE_BITS // work.rounding.bits
+    words = counts.chunks * math.ceil(
+        LANES * tile.out_blocks * tile.bands * tile.chunk * tile.split_k / parts / threads
+    )
+    opening = words * (LANES * 2 * parts + costs.read_slots * 2)
+    scaling = counts.k_steps * sums * LANES * (costs.part_vectors + work.zeros)
+    texels = counts.k_steps * (counts.texels + tile.pixels)
+    alu = counts.alu + opening + scaling + texels * conv.texel_work
+    busiest = max(
+        machine.wave * alu / machine.lanes,
+        machine.wave * texels / machine.texels_of(conv.load_bytes),
+    )
+    slots = counts.slots + opening + scaling + texels * (1 + conv.texel_work)
+    waits = counts.waits + words + counts.k_steps
+    serial = machine.slots_a_wave * slots + waits * cost.buffer_latency_clocks
+    registers = counts.registers + 2 * tile.pixels
+    resident = machine.resident_waves(registers)
+    opened = weights_of(conv, tile) * LANES * conv.storage_bytes
+    moved = bytes_of(conv, tile) - opened + opened // word_inputs(work.rounding.bits) * LANES
+    return machine.hedge(
+        busiest,
+        counts.reads + words * parts + counts.k_steps * tile.out_blocks * (1 + work.zeros),
+        LANES * FLOAT_BYTES,
+        lambda busy: machine.overlap_with_memory(
+            machine.clocks(waves_of(conv, tile, machine.wave), busy, serial, resident),
+            machine.memory_clocks(moved),
+            resident,
+        ),
+    )
+
+
+def round_clocks(work: DotWork, machine: Machine) -> float:
+    """Clocks of rounding the tokens: memory's, for a number is read once."""
+    e = work.conv.out
+    tokens = e.n * e.h * e.w
+    read = tokens * work.rounding.inputs * FLOAT_BYTES
+    return machine.memory_clocks(read, tokens * work.rounding.channels) + machine.launch_clocks

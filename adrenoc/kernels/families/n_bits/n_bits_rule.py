@@ -13,6 +13,7 @@ from adrenoc.base import tvmapi
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.builder import groups_within, power_of_two
 from adrenoc.kernels.families.conv.conv_tile_local import (
     bytes_of,
     local_bytes,
@@ -22,22 +23,21 @@ from adrenoc.kernels.families.conv.conv_tile_local import (
     waves_of,
     weights_of,
 )
-from adrenoc.kernels.families.conv.split_k import vectors_added
+from adrenoc.kernels.families.conv.local_conv import vectors_added
 from adrenoc.kernels.families.n_bits.n_bits import (
     NBitsOperands,
     NBitsTile,
     NBitsWeights,
     n_bits,
+    n_bits_matrix,
     pack_blocks,
     pack_words,
+    word_inputs,
 )
-from adrenoc.kernels.families.n_bits.n_bits_matrix import n_bits_matrix
-from adrenoc.kernels.families.n_bits.unpack import word_inputs
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
-from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
-from adrenoc.kernels.families.shared.conv_work import ConvWork, pointwise_work
-from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.mixed_parts import mix_clocks
+from adrenoc.kernels.families.shared.conv_geometry import ConvTile, ConvWork, pointwise_work
+from adrenoc.kernels.families.shared.conv_weights import vectors_held
+from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored
 from adrenoc.kernels.families.shared.row_product import (
     NORMED,
     bytes_of_mix,
@@ -45,14 +45,12 @@ from adrenoc.kernels.families.shared.row_product import (
     declare_norm,
     declare_token,
     extents_read,
+    mix_clocks,
     parts_read,
     read_form,
 )
-from adrenoc.kernels.families.shared.scored import MOST_KNOWN, Scored
-from adrenoc.kernels.families.shared.shared_weights import vectors_held
-from adrenoc.kernels.team import FOLDED_AT_ONCE
+from adrenoc.kernels.walk import FOLDED_AT_ONCE
 from adrenoc.kernels.weights import whole_k_steps
-from adrenoc.kernels.work_group import groups_within, power_of_two
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 

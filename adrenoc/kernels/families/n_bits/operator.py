@@ -9,18 +9,20 @@ import numpy as np
 from adrenoc.importers.relax.own import N_BITS
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import channels_last
-from adrenoc.kernels.families.n_bits.n_bits_dot_rule import ROUNDING, dot_rule, round_rule
+from adrenoc.kernels.families.n_bits.n_bits_dot import ROUNDING, dot_rule, round_rule
 from adrenoc.kernels.families.n_bits.n_bits_rule import n_bits_rule
-from adrenoc.kernels.families.shared.batch import Along, Batch
-from adrenoc.kernels.families.shared.counts import count_per_input_element, size_of
 from adrenoc.kernels.families.shared.operator import (
+    Along,
+    Batch,
     Kind,
     Numbers,
     Operator,
     channel_of_result,
     channels_last_at,
+    count_per_input_element,
     made_by_passes,
     no_operations,
+    size_of,
 )
 from adrenoc.kernels.families.shared.row_product import (
     JOINED,

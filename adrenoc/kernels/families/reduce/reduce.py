@@ -3,6 +3,12 @@
 Where the channel is kept, a texel of the result folds whole texels, lane by lane.  Where the
 channel is folded too, each of its four elements has an accumulator of four lanes, which are
 combined at the end.
+
+Softmax and its logarithm along any axis, in one kernel.
+
+One thread, or a team, makes one row along the axis: a pass for the largest element, one for the
+sum of exponentials, one that stores.  Nothing is kept between the passes: the row comes from
+the texture cache again.
 """
 
 from __future__ import annotations
@@ -13,39 +19,51 @@ from dataclasses import dataclass
 
 from adrenoc.base.tvmapi import (
     Expr,
+    bytes_of,
     construct,
     fconst,
     floordiv,
     floormod,
     iconst,
     larger,
+    maximum,
     minimum,
     smaller,
     splat,
+    tirx,
 )
-from adrenoc.ir.layout import LANES
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import LANES, Extents, OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.families.shared.rows import RowTile, row_threads
-from adrenoc.kernels.runs import Runs
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.machine import CostModel
+from adrenoc.kernels.families.shared.rows import (
+    RowTile,
+    RowWork,
+    candidates,
+    estimate_clocks,
+    pick_row_tile,
+    row_threads,
+    start_of_row,
+)
+from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers
-from adrenoc.kernels.team import ACCUMULATOR, Team
 from adrenoc.kernels.walk import (
+    ACCUMULATOR,
     Position,
+    Runs,
+    Team,
     combine_lanes,
     each_texel,
     only_channels,
+    plus,
     region_along,
     visits,
     widen,
 )
 
 Combine = Callable[[Expr, Expr], Expr]
-
-
-def _add(a: Expr, b: Expr) -> Expr:
-    return a + b
 
 
 def _multiply(a: Expr, b: Expr) -> Expr:
@@ -66,8 +84,8 @@ class Reduction:
 
 
 REDUCTIONS = {
-    "sum": Reduction(neutral=0.0, combine=_add, sum=True),
-    "mean": Reduction(neutral=0.0, combine=_add, sum=True, mean=True),
+    "sum": Reduction(neutral=0.0, combine=plus, sum=True),
+    "mean": Reduction(neutral=0.0, combine=plus, sum=True, mean=True),
     "max": Reduction(neutral=-math.inf, combine=larger),
     "min": Reduction(neutral=math.inf, combine=smaller),
     "prod": Reduction(neutral=1.0, combine=_multiply),
@@ -168,3 +186,122 @@ def _source_index(index: Sequence[Expr], axes: Sequence[int], keepdims: bool) ->
         return [iconst(0) if a in axes else i for a, i in enumerate(rest)]
     rank = len(index) + len(axes)
     return [iconst(0) if a in axes else rest.pop(0) for a in range(rank)]
+
+
+def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
+    """One kernel for a reduction, named by the node's op, over any axes."""
+    kernel = context.kernel(node, node.op)
+    x = kernel.input_or_prologue()
+    out, epilogue = kernel.output()
+    axes = folded_axes(node, len(x.spec.shape))
+    keepdims = bool(node.attrs["keepdims"])
+    tile = pick_reduction_tile(kernel, axes, x, out)
+    reduce_axes(kernel.builder, tile, REDUCTIONS[node.op], axes, keepdims, x, out, epilogue)
+    return kernel.call()
+
+
+def pick_reduction_tile(kernel: NodeKernel, axes: Sequence[int], x: Access, out: Access) -> RowTile:
+    """Return how many threads share a texel of the result."""
+    work = reduction_work(x.spec, x.extents, out.extents, axes)
+    return pick_row_tile(kernel.context, kernel.node, kernel.builder.family, work)
+
+
+def reduction_work(
+    spec: OperandSpec, source: Extents, result: Extents, axes: Sequence[int]
+) -> RowWork:
+    """Return the rows of a fold over these axes of a tensor."""
+    roles = "".join(r for a, r in enumerate(spec.roles.roles) if a in axes and r != "1")
+    by_role = {"N": source.n, "C": source.blocks, "H": source.h, "W": source.w}
+    channels = min(LANES, result.c) if "C" in roles else 1  # each channel is a row of its own
+    return RowWork(
+        rows=(result.w, result.h, result.n * result.blocks),
+        length=math.prod(by_role[role] for role in roles),
+        passes=channels,
+        folds=channels,
+        along_w="W" in roles,
+    )
+
+
+def folded_axes(node: Node, rank: int) -> list[int]:
+    """Return the axes of its input of this rank that a reduction folds, in order."""
+    stated = node.attrs["axis"]
+    return sorted(a % rank for a in stated) if stated is not None else list(range(rank))
+
+
+def reduction_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
+    """Return the least clocks of a reduction that reads its input as it lies."""
+    read, machine = graph.operand(node.inputs[0]), costs.machine
+    axes = folded_axes(node, len(read.shape))
+    work = reduction_work(read, read.extents, graph.operand(node.output).extents, axes)
+    storage_bytes = bytes_of(costs.options.storage_dtype)
+    tiles = candidates(work, costs.limits, machine.cost)
+    return min(estimate_clocks(work, tile, machine, storage_bytes) for tile in tiles)
+
+
+def softmax(
+    builder: KernelBuilder,
+    tile: RowTile,
+    role: str,
+    logarithm: bool,
+    x: Access,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit the softmax along the axis of this role.
+
+    Shapes:
+        x: any, with roles
+        out: as x, with the same roles
+    """
+    start, team = start_of_row(builder, tile, x, role)
+    row = region_along(x.extents, role, start)
+    state = builder.registers(2, dtype=ACCUMULATOR)
+    state[0] = splat(fconst(-math.inf, ACCUMULATOR))
+    state[1] = splat(fconst(0.0, ACCUMULATOR))
+
+    def read(position: Position) -> Expr:
+        return builder.let(widen(x.texel(*position)), "x")
+
+    def find_largest(position: Position, lanes: int) -> None:
+        state[0] = maximum(state[0], only_channels(read(position), lanes, -math.inf))
+
+    each_texel(builder, row, find_largest, team)
+    (state[0],) = team.fold(builder, [state[0]], [maximum])
+    if role == "C":
+        state[0] = splat(combine_lanes(builder.let(state[0]), maximum))
+    largest = builder.let(state[0], "largest")
+
+    runs = Runs(builder, state, [1], visits(row, team))
+
+    def add_exponential(position: Position, lanes: int) -> None:
+        power = builder.let(tirx.exp(read(position) - largest), "power")
+        runs[0] = runs[0] + only_channels(power, lanes, 0.0)
+
+    each_texel(builder, row, add_exponential, team, runs)
+    (state[1],) = team.fold(builder, [state[1]], [lambda a, b: a + b])
+    if role == "C":
+        state[1] = splat(combine_lanes(builder.let(state[1]), lambda a, b: a + b))
+    if logarithm:
+        offset = builder.let(largest + tirx.log(state[1]), "offset")
+    else:
+        factor = builder.let(splat(fconst(1.0, ACCUMULATOR)) / state[1], "factor")
+
+    def write(position: Position, lanes: int) -> None:
+        value = read(position)
+        value = value - offset if logarithm else tirx.exp(value - largest) * factor
+        epilogue.write(*position, value)
+
+    with builder.when(builder.inside):
+        each_texel(builder, row, write, team)
+
+
+def softmax_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of a softmax, whichever role its axis plays."""
+    kernel = context.kernel(node, node.op)
+    x = kernel.input(node.inputs[0])
+    out, epilogue = kernel.output()
+    role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
+    work = RowWork.from_extents(x.extents, role, passes=3, folds=2)
+    tile = pick_row_tile(context, node, node.op, work)
+    softmax(kernel.builder, tile, role, node.op == "log_softmax", x, out, epilogue)
+    return kernel.call()

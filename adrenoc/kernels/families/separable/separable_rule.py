@@ -1,25 +1,301 @@
-"""The rule of a depthwise convolution and the 1x1 convolution that reads it, as one kernel."""
+"""The rule of a depthwise convolution and the 1x1 convolution that reads it, as one kernel.
+
+Tiles of a depthwise convolution with the 1x1 convolution after it, and what they cost.
+
+The 1x1 half costs what it does in `conv_tile_local`, but for its texels, which each thread
+computes.  What that takes is the target's (`SeparableCost`).
+"""
 
 from __future__ import annotations
 
-from functools import partial
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
 
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.options import CompileOptions
-from adrenoc.kernels.families.conv.local_weights import local_weights
-from adrenoc.kernels.families.separable.joined import (
+from adrenoc.kernels.families.conv.conv_rules import conv_clocks, local_weights
+from adrenoc.kernels.families.conv.conv_tile_local import (
+    Counts,
+    adds_in_parts,
+    fills,
+    groups_of,
+    local_counts,
+    vector_bytes,
+    waves_of,
+    weights_of,
+)
+from adrenoc.kernels.families.conv.conv_tile_local import local_bytes as pointwise_bytes
+from adrenoc.kernels.families.separable.separable import (
+    SeparableTile,
     depthwise_geometry,
+    finish_operations,
     finish_texels,
     finish_work,
+    pack_k_steps,
     prepare_first_finish,
+    separable,
 )
-from adrenoc.kernels.families.separable.separable import pack_k_steps, separable
-from adrenoc.kernels.families.separable.separable_tile import SeparableWork, score_tiles
-from adrenoc.kernels.families.shared.constant_runs import declare_run, has_texel_weights
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
-from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
-from adrenoc.kernels.families.shared.conv_work import pointwise_work
-from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.families.shared.conv_geometry import (
+    ConvGeometry,
+    ConvWork,
+    Route,
+    pointwise_work,
+    transpose_to_oihw,
+)
+from adrenoc.kernels.families.shared.conv_weights import (
+    declare_run,
+    has_texel_weights,
+    vectors_a_load,
+)
+from adrenoc.kernels.families.shared.machine import (
+    MOST_KNOWN,
+    Column,
+    Machine,
+    Scored,
+    TileTable,
+    choose,
+    larger,
+    look_up,
+    round_up,
+    smaller,
+)
+from adrenoc.kernels.families.shared.operator import (
+    ChannelSums,
+    Kind,
+    made_by_passes,
+    positions_of,
+    size_of,
+)
+from adrenoc.kernels.walk import ACCUMULATOR
+from adrenoc.target.cost.conv_cost import SeparableCost
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeparableWork:
+    """Both convolutions as a cost model sees them."""
+
+    depthwise: ConvGeometry
+    source: Extents
+    """What the depthwise part reads."""
+    pointwise: ConvWork
+    finish_work: int
+    """Scalar instructions that make four elements of the sums of the depthwise part."""
+    finish_texels: int = 0
+    """Texels that those read of each block beside the sums."""
+
+    @property
+    def taps(self) -> int:
+        """The taps (weights) that one channel of the depthwise convolution has."""
+        return self.depthwise.kernel[0] * self.depthwise.kernel[1]
+
+
+_SHAPE = ("pixels", "out_blocks", "width", "height", "bands", "split_k")
+"""What the search finds first of a tile."""
+
+
+def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> TileTable[SeparableTile]:
+    """Return the tiles that suit the extents."""
+    shapes, cost = list(_shapes(work, limits, costs)), costs.separable
+    ways: dict[int, tuple[bool, ...]] = {}
+    for pixels in cost.pixels:
+        texels = work.depthwise.kernel[0] * len(work.depthwise.columns(pixels))
+        ways[pixels] = (False, True) if texels <= cost.most_texels else (True,)
+    rows = [
+        (*shape, chunk, rolled)
+        for shape, chunks in zip(shapes, _chunks(work, limits, cost, shapes), strict=True)
+        for chunk in chunks
+        for rolled in ways[shape[0]]
+    ]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, len(_SHAPE) + 2).T
+    actions = _actions(columns[: len(_SHAPE)])
+    actions |= {"chunk": columns[-2], "rolled": columns[-1].astype(bool)}
+    return TileTable(SeparableTile, actions, len(rows))
+
+
+def _actions(columns: np.ndarray) -> dict[str, Any]:
+    """Columns of `_shapes` as actions of a tile."""
+    pixels, out_blocks, width, height, bands, split_k = columns
+    return {
+        "pixels": pixels,
+        "out_blocks": out_blocks,
+        "route": Route.LOCAL,
+        "work_group": (width, height, bands * split_k),
+        "bands": bands,
+        "split_k": split_k,
+    }
+
+
+def _shapes(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[tuple[int, ...]]:
+    """Pixels, output blocks, width and height of the work-group, bands and splits."""
+    e, cost = work.pointwise.out, costs.separable
+    for pixels in cost.pixels:
+        if pixels > 1 and 2 * pixels > e.w:
+            continue
+        groups = list(groups_of(-(-e.w // pixels), e.h, costs))
+        for out_blocks in cost.out_blocks:
+            if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
+                break
+            depths = {
+                threads: list(_deep(work, limits, costs, out_blocks, threads))
+                for threads in {width * height for width, height in groups}
+            }
+            for width, height in groups:
+                for depth in depths[width * height]:
+                    yield pixels, out_blocks, width, height, *depth
+
+
+def _deep(
+    work: SeparableWork, limits: Limits, costs: Cost, out_blocks: int, threads: int
+) -> Iterator[tuple[int, int]]:
+    """Bands and splits."""
+    cost = costs.separable
+    deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // threads
+    deepest = min(deepest, limits.group_sides[2])
+    runs = -(-work.pointwise.out.blocks // out_blocks)
+    for split_k in cost.split_k:
+        bands = min(deepest // split_k, runs)
+        if bands < 1 or (split_k > 1 and 2 * split_k > work.pointwise.in_blocks):
+            return
+        enough = threads * bands * split_k >= min(cost.fewest_threads, limits.max_work_group_size)
+        if fills(work.pointwise, split_k, costs.conv_local) and (enough or split_k * 2 > deepest):
+            yield bands, split_k
+
+
+def _chunks(
+    work: SeparableWork, limits: Limits, cost: SeparableCost, shapes: Sequence[tuple[int, ...]]
+) -> list[list[int]]:
+    """Input blocks of a split at a time, of each shape: the most that fit in chunks alike."""
+    found: list[list[int]] = [[] for _ in shapes]
+    table = np.array(shapes, dtype=np.int64).reshape(-1, len(_SHAPE))
+    for split_k in sorted(set(table[:, -1].tolist())):
+        k_steps = -(-work.pointwise.in_blocks // split_k)
+        longest = cost.most_blocks_a_part if work.pointwise.half else k_steps
+        alike = [n for n in range(1, min(longest, k_steps) + 1) if k_steps % n == 0]
+        (places,) = np.nonzero(table[:, -1] == split_k)
+        # A row for each shape, a column for each number of blocks.
+        actions = _actions(table[places].T[:, :, None]) | {"chunk": np.array(alike)}
+        held = local_bytes(work, SeparableTile(**actions))
+        for most in cost.shared_bytes:
+            fits = held <= min(most, limits.local_mem_bytes)
+            last = np.where(fits, np.arange(len(alike)), -1).max(axis=1)
+            for place, number in zip(places.tolist(), last.tolist(), strict=True):
+                if number >= 0 and alike[number] not in found[place]:
+                    found[place].append(alike[number])
+    return found
+
+
+def local_bytes(work: SeparableWork, tile: SeparableTile) -> Column:
+    """Local memory of a work-group: what the 1x1 convolution holds, and taps beside it."""
+    of_block = (work.taps + work.finish_texels) * LANES * FLOAT_BYTES
+    return pointwise_bytes(work.pointwise, tile) + tile.chunk * tile.split_k * of_block
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def score_tiles(work: SeparableWork, limits: Limits, machine: Machine) -> Scored[SeparableTile]:
+    """Return the tiles that suit the extents, each with its estimate."""
+    return Scored(
+        lambda: candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine, limits),
+    )
+
+
+def estimate_clocks(
+    work: SeparableWork, tile: SeparableTile, machine: Machine, limits: Limits
+) -> Column:
+    """Clocks of both on the target."""
+    cost, rates = machine.cost.separable, machine.cost.pipes
+    counts = local_counts(work.pointwise, tile, machine, parts_by_chunk=True)
+    as_texels = has_texel_weights(work.pointwise, machine)
+    rows = work.depthwise.kernel[0]
+    columns = look_up(tile.pixels, lambda pixels: len(work.depthwise.columns(pixels)))
+    texels, k_steps = rows * columns, counts.k_steps
+    made = tile.pixels * (work.taps * LANES + work.finish_work)
+    passes = choose(tile.rolled, rows, 0)
+    alu = counts.alu + k_steps * (made + cost.texel_alu * texels + cost.row_alu * passes)
+    vectors, bytes_each = _local_vectors(work, tile, counts, as_texels=as_texels)
+    of_k_step = made + cost.texel_slots * texels + cost.row_slots * passes + work.taps
+    slots = counts.slots + k_steps * of_k_step
+    read = k_steps * texels + counts.loads * as_texels
+    busiest = larger(
+        machine.wave * alu / machine.lanes,
+        machine.wave * read / machine.texels_of(work.pointwise.storage_bytes),
+    )
+    waits = k_steps * larger(1, passes) + cost.chunk_waits * (counts.chunks - 1)
+    waits = waits + (cost.last_waits + look_up(tile.split_k, math.log2))
+    serial = machine.slots_a_wave * slots + waits * (
+        rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
+    )
+    registers = _registers(work, tile, choose(tile.rolled, columns, texels), machine.cost)
+    registers = registers + choose(counts.chunks > 1, cost.chunk_registers, 0)
+    # What does not fit goes to memory.
+    serial = serial * choose(registers > machine.registers / 2, rates.spilled, 1.0)
+    threads, shared = math.prod(tile.work_group or (1,)), local_bytes(work, tile)
+    by_memory = machine.waves_of_groups(threads, shared, limits.local_mem_bytes)
+    resident = larger(1, smaller(machine.resident_waves(registers), by_memory))
+    waves = waves_of(work.pointwise, tile, machine.wave)
+    memory = machine.memory_clocks(_bytes(work, tile))
+    return machine.hedge(
+        busiest,
+        vectors,
+        bytes_each,
+        lambda busy: machine.overlap_with_memory(
+            machine.clocks(waves, busy, serial, resident), memory, resident
+        ),
+    )
+
+
+def _local_vectors(
+    work: SeparableWork, tile: SeparableTile, counts: Counts, *, as_texels: bool
+) -> tuple[Column, Column]:
+    """Vectors that a thread reads of local memory and stores there, and the bytes of one of them.
+
+    Taps, and what finishes the pixels, are floats; few k-steps of many splits move more sums than
+    weights.
+    """
+    threads, span = math.prod(tile.work_group or (1,)), tile.chunk * tile.split_k
+    stored = counts.loads * vectors_a_load(half=work.pointwise.half, texels=as_texels)
+    added = 2 * look_up(tile.split_k, math.log2) * tile.pixels * tile.out_blocks
+    own = counts.reads + stored + added
+    floats = counts.k_steps * (work.taps + work.finish_texels)
+    floats = floats + counts.chunks * round_up(span * work.taps / threads)
+    floats = floats + counts.chunks * work.finish_texels * round_up(span / threads)
+    moved = own * vector_bytes(work.pointwise) + floats * LANES * FLOAT_BYTES
+    return own + floats, moved / (own + floats)
+
+
+def _registers(work: SeparableWork, tile: SeparableTile, texels: Column, costs: Cost) -> Column:
+    """Full registers of four that a thread needs."""
+    cost = costs.separable
+    sums = 1.0 * tile.pixels * tile.out_blocks
+    if work.pointwise.half:
+        sums = sums * choose(adds_in_parts(work.pointwise, tile), 1.0, 0.5)
+    finish = cost.finish_registers if work.finish_work else 0.0
+    split_k = choose(tile.split_k > 1, costs.conv_local.split_k_registers, 0.0)
+    strided = cost.stride_registers if work.depthwise.strides[1] > 1 else 0.0
+    # Of taps that are written out, texels take more than what comes after them.
+    wide = 0.0 if work.pointwise.half else choose(tile.rolled, cost.float_registers, 0.0)
+    # Coordinates of strides are not needed any more where wide weights are.
+    other = cost.other_registers + larger(strided, wide)
+    return sums + texels + tile.pixels + other + finish + split_k
+
+
+def _bytes(work: SeparableWork, tile: SeparableTile) -> Column:
+    """Return what memory has to move: the input, the output, weights and taps."""
+    source, out, of_one = work.source, work.pointwise.out, work.pointwise.storage_bytes
+    vectors = source.n * source.h * source.w * source.blocks
+    vectors += out.n * out.h * out.w * out.blocks
+    vectors = vectors + weights_of(work.pointwise, tile)
+    return (vectors * of_one + source.blocks * work.taps * FLOAT_BYTES) * LANES
+
 
 SEPARABLE = "separable_conv2d"
 """The operator's name in the planning graph."""
@@ -63,3 +339,23 @@ def separable_work(graph: Graph, node: Node, options: CompileOptions) -> Separab
         finish_work=finish_work(node),
         finish_texels=finish_texels(node),
     )
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    """Each weight of both convolutions is used once for each output position."""
+    weights = sum(size_of(graph, name) for name in node.inputs[1:3])
+    return weights * positions_of(graph, node.output)
+
+
+OPERATORS = (
+    made_by_passes(
+        SEPARABLE,
+        Kind.CONVOLUTION,
+        separable_rule,
+        multiply_adds=_multiply_adds,
+        operations=finish_operations,
+        channel_sums=ChannelSums(
+            convolutions=2, work=pointwise_work, clocks=conv_clocks, in_float=True
+        ),
+    ),
+)

@@ -13,25 +13,55 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import CompileError
 from adrenoc.base.files.spill import spill
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Store
-from adrenoc.ir.layout import Layout, TexelOrder
-from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.ir.half import round_constant, round_sizes
+from adrenoc.ir.layout import Layout, Memory, OperandSpec, TexelOrder
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Matrix, Packing, Param
 from adrenoc.ir.tuning_log import Tuning
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.computed import ComputedAccess
-from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.families.shared.byte_costs import ByteCosts
+from adrenoc.kernels.builder import KernelBuilder, Threads, pick_work_group
 from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.rounding import round_constant
 from adrenoc.kernels.families.shared.schedule import Schedules, T, signature
-from adrenoc.kernels.placed import PlacedAccess
-from adrenoc.kernels.spread import Piece, SpreadAccess
+from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
+from adrenoc.kernels.views import Piece, PlacedAccess, SpreadAccess
 from adrenoc.kernels.weights import pack_blocked
-from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import NO_HALF_TYPE, Limits, Performance
+
+_KILO = 1e3
+
+
+@dataclass(kw_only=True)
+class ByteCosts:
+    """Estimates of the operators that multiply bytes, summed over a graph."""
+
+    operators: int = 0
+    bytes_clocks: float = 0.0
+    floats_clocks: float = 0.0
+    """Clocks of the same operators in the preset's storage and arithmetic, their inputs
+    dequantised; one kernel each."""
+
+    def add(self, as_bytes: float, as_floats: float) -> None:
+        """Count one operator; clocks of the whole GPU."""
+        self.operators += 1
+        self.bytes_clocks += as_bytes
+        self.floats_clocks += as_floats
+
+    def say(self, log: DecisionLog, performance: Performance, preset: str) -> None:
+        """Log both figures, in ms where the clock is known, and what was taken."""
+        if not self.operators:
+            return
+        unit, scale = "kclocks", _KILO
+        if performance.clock_mhz:
+            unit, scale = "ms", performance.clock_mhz * _KILO
+        floats = f"{self.floats_clocks / scale:.3g} {unit} as {preset} numbers, layer by layer"
+        faster = self.bytes_clocks <= self.floats_clocks
+        log.add(
+            f"{self.operators} convolutions and products",
+            f"multiplied as bytes, estimated {self.bytes_clocks / scale:.3g} {unit}",
+            f"{floats}, whose sums are not exact" if faster else f"exact; it would take {floats}",
+        )
+
 
 Pack = Callable[[np.ndarray], np.ndarray]
 
@@ -62,6 +92,8 @@ class RuleContext:
     performance: Performance
     cost: Cost
     log: DecisionLog
+    sizes_only: bool = False
+    """Of what constants are packed to nobody reads the numbers: they are zeros, in no memory."""
     params: dict[str, Param] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     byte_costs: ByteCosts = field(default_factory=ByteCosts)
@@ -201,7 +233,9 @@ class RuleContext:
         it."""
         # Packing moves and never computes: rounded first, it moves half the bytes.
         constant = self._constant(name)
-        value = spill(pack(self._round_constant(name, prepare(constant), dtype, transform)))
+        value = pack(self._round_constant(name, prepare(constant), dtype, transform))
+        none = np.zeros((), value.dtype)
+        value = np.broadcast_to(none, value.shape) if self.sizes_only else spill(value)
 
         def round_prepared(numbers: np.ndarray) -> np.ndarray:
             return round_constant(prepare(numbers), dtype, transform).value
@@ -220,7 +254,8 @@ class RuleContext:
     ) -> np.ndarray:
         """Return a constant in the dtype that it is stored in; what becomes infinite is a
         Decision."""
-        stored = round_constant(value, dtype, transform)
+        round_it = round_sizes if self.sizes_only else round_constant
+        stored = round_it(value, dtype, transform)
         if stored.lost:
             self.log.add(
                 name,

@@ -1,22 +1,99 @@
-"""Two routes for the weights of a convolution, one interface.
+"""The weights of a convolution: texels, a flat buffer, or local memory that a work-group fills.
 
-Through the texture cache each weight texel costs as much as an activation texel, and every
-public Adreno kernel waits for the texture pipe.  From a buffer, at an index that is the same
-for the whole wave, weights come through another pipe; that needs a work-group whose threads all
-make the same output blocks.
+Through the texture cache each weight texel costs as much as an activation texel, and every public
+Adreno kernel waits for the texture pipe.  From a buffer, at an index that is the same for the whole
+wave, weights come through another pipe; that needs a work-group whose threads all make the same
+output blocks.
+
+What a work-group brings to local memory is one run of vectors of four: texels, in rows that it
+reads whole, or a flat buffer.  Texels come through the cache that has the activations too, by
+coordinates in place of addresses, and what waits for them waits half as long as for a buffer.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from adrenoc.base.tvmapi import Buffer, Expr, const_int, construct, iconst, lane, load_vector, tirx
+from adrenoc.base.tvmapi import (
+    Buffer,
+    Expr,
+    const_int,
+    construct,
+    floordiv,
+    floormod,
+    iconst,
+    lane,
+    load_vector,
+    minimum,
+    tirx,
+)
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
-from adrenoc.kernels.access import Access
+from adrenoc.ir.program import Matrix
+from adrenoc.kernels.access import Access, BlockedAccess
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.weights import pack_conv
+from adrenoc.kernels.families.shared.context import NodeKernel, Pack
+from adrenoc.kernels.families.shared.conv_geometry import ConvWork
+from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.statements import SharedArray
+from adrenoc.kernels.weights import fill_rows, pack_conv
+
+
+def has_texel_weights(work: ConvWork, machine: Machine) -> bool:
+    """Return whether weights are read as texels: then a thread never waits for a buffer.
+
+    Beside bytes, and beside an image that lies in a buffer, it would have to.
+    """
+    return work.textures and machine.texel_weights and work.image is None and not work.words
+
+
+def declare_run(
+    kernel: NodeKernel,
+    name: str,
+    kind: str,
+    pack: Pack,
+    prepare: Pack = np.asarray,
+    *,
+    dtype: str | None = None,
+    transform: Matrix | None = None,
+    texels: bool,
+) -> Access:
+    """Declare a constant that `pack` makes a flat run, as the next argument; `load_run` reads it.
+
+    `prepare` and `transform` are as in `RuleContext.pack_constant`; `dtype` is
+    that of the elements if not that of all storage.  Halves of a flat buffer lie as 32-bit words,
+    two in each.
+    """
+    if not texels:
+        return kernel.flat(name, kind, lambda v: _view_words(pack(v)), prepare, dtype, transform)
+    rows = partial(fill_rows, most_rows=kernel.context.limits.image2d_max_height_texels)
+    kind = f"{kind}_texels"
+    return kernel.pack_constant(name, kind, lambda v: rows(pack(v)), prepare, transform, dtype)
+
+
+def is_texels(run: Access) -> bool:
+    """Return whether a run has rows of texels, so that a load gives one vector whatever the
+    dtype."""
+    return isinstance(run, BlockedAccess)
+
+
+def load_run(builder: KernelBuilder, run: Access, first: Expr, offset: int, kind: str) -> Expr:
+    """Load `first + offset` of a run: a texel, or 16 bytes of words, or four numbers.
+
+    What lies flat is loaded as `kind`; a texel is of the dtype of the arithmetic.
+    """
+    if not is_texels(run):
+        return load_vector(run.buffer, first, offset, kind)
+    at, width = first + iconst(offset), run.extents.w
+    return run.texel(iconst(0), iconst(0), floordiv(at, width), floormod(at, width))
+
+
+def _view_words(run: np.ndarray) -> np.ndarray:
+    """Halves as 32-bit words; other numbers as they are."""
+    return run.view(np.uint32) if run.dtype == np.float16 else run
+
 
 BYTES_A_LOAD = LANES * FLOAT_BYTES
 HALVES_A_LOAD = BYTES_A_LOAD // 2
@@ -127,3 +204,54 @@ def pack_uniform(weight: np.ndarray, out_blocks: int) -> np.ndarray:
     by_group = padded.reshape(taps, groups, out_blocks, columns, LANES)
     flat = np.ascontiguousarray(by_group.transpose(1, 0, 3, 2, 4)).reshape(-1)
     return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+
+
+def vectors_a_load(*, half: bool, texels: bool = False) -> int:
+    """Vectors of four that a load gives: a texel, 16 bytes of halves, or four numbers."""
+    return HALVES_A_LOAD // LANES if half and not texels else 1
+
+
+def vectors_held(vectors: int, threads: int, *, half: bool, texels: bool = False) -> int:
+    """Vectors of the array that so many weights are brought to.
+
+    Every thread stores what it loads, in the last round too: a test would wait.
+    """
+    of_a_round = threads * vectors_a_load(half=half, texels=texels)
+    return -(-vectors // of_a_round) * of_a_round
+
+
+def bring_weights(
+    builder: KernelBuilder,
+    weight: Access,
+    first: Expr,
+    loads: int,
+    thread: Expr,
+    threads: int,
+    shared: SharedArray,
+    *,
+    at: int = 0,
+    at_once: int | None = None,
+) -> None:
+    """Bring so many loads, from load `first` on, to `shared` from vector `at` on.
+
+    Neighbours load neighbours; `shared` has room for `vectors_held`.  A thread asks for `at_once`
+    loads, or for all, before it waits.
+    """
+    per_load = vectors_a_load(half=builder.compute == "float16", texels=is_texels(weight))
+    mine = builder.let(first + thread, "load")
+    starts = list(range(0, loads, threads))
+    step = at_once or max(len(starts), 1)
+    for run in range(0, len(starts), step):
+        waiting = []
+        for done in starts[run : run + step]:
+            place, left = mine, loads - done
+            if left < threads:
+                place = first + minimum(thread, iconst(left - 1))
+            word = load_run(builder, weight, place, done, builder.compute)
+            waiting.append((done, builder.let(word, "w")))
+        for done, words in waiting:
+            to = thread + iconst(done + at // per_load)
+            if per_load > 1:
+                shared.put_words(to, words)
+            else:
+                shared[to] = words

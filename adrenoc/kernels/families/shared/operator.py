@@ -1,22 +1,101 @@
 """What passes ask about an operator of the planning graph: one record each, no field left out.
 
-A family's folder has its records in `operator.py`; `adrenoc/kernels/families/operators.py` joins
-them.
+`adrenoc/kernels/families/operators.py` joins the records of all families.  An operator follows the
+batch if element i of it in the result is made of elements i of its operands, and of no others; else
+its function gives None.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.half import largest_by_axes
 from adrenoc.ir.layout import Layout, channel_at, channels_last, default_layout
-from adrenoc.kernels.families.shared.batch import FollowsBatch
-from adrenoc.kernels.families.shared.channel_sums import ChannelSums
-from adrenoc.kernels.families.shared.channel_weights import WeightsByChannel
+from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.families.shared.context import Rule
+from adrenoc.kernels.families.shared.conv_geometry import ConvWork
+from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.families.shared.typical import Typical
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelSums:
+    """An operator that adds up channels with weights, as a cost model sees that part of it."""
+
+    convolutions: int
+    """How many convolutions of a network it computes."""
+    work: Callable[[Graph, Node, CompileOptions], ConvWork | None]
+    """None of a node that adds up no channels, as depthwise convolutions do not."""
+    clocks: Callable[[Node, ConvWork, CostModel], float]
+    """The least estimate of such work, in clocks."""
+    in_float: bool
+    """Whether its sums can be in float32; not those whose terms lie in memory as halves."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelWeights:
+    """Weights whose axes are `letters`: I for inputs, O for outputs, others for all the rest.
+
+    Of a transposed convolution with groups the outputs of one group are stated, of others the
+    inputs.  `value` is None where the weights are computed.
+    """
+
+    value: np.ndarray | None
+    shape: tuple[int, ...]
+    letters: str
+    axis: int
+    """The axis of the result along which the outputs lie."""
+    groups: int = 1
+    transposed: bool = False
+
+    @property
+    def mixes(self) -> bool:
+        """Whether each result is made of several channels."""
+        inputs = self.shape[self.letters.index("I")]
+        return (inputs // self.groups if self.transposed else inputs) > 1
+
+    @cached_property
+    def input_sizes(self) -> np.ndarray | None:
+        """The largest size of the weights that multiply each channel that is read."""
+        return self._largest("I")
+
+    @cached_property
+    def output_sizes(self) -> np.ndarray | None:
+        """The largest size of the weights that make each channel of the result."""
+        return self._largest("O")
+
+    def _largest(self, channels: str) -> np.ndarray | None:
+        """Return sizes by those channels; what is zero altogether is of none, and counts as one."""
+        if self.value is None:
+            return None
+        kept = channels if self.groups == 1 else "IO"
+        rest = tuple(a for a, letter in enumerate(self.letters) if letter not in kept)
+        sizes = largest_by_axes(self.value, rest)
+        if self.groups > 1:
+            axis = 2 if channels == "I" else 1
+            sizes = self.split_by_group(sizes).max(axis=axis).reshape(-1)
+        return np.where(sizes > 0, sizes, 1.0)
+
+    def split_by_group(self, by_channels: np.ndarray) -> np.ndarray:
+        """Numbers along the two axes I and O of the weights, as [group, input, output]."""
+        ahead = self.letters.index("I") < self.letters.index("O")
+        matrix = by_channels if ahead else by_channels.T
+        inputs, outputs = matrix.shape
+        if self.transposed:
+            return matrix.reshape(self.groups, inputs // self.groups, outputs)
+        return matrix.reshape(inputs, self.groups, outputs // self.groups).transpose(1, 0, 2)
+
+
+WeightsByChannel = Callable[[Graph, Node], ChannelWeights]
+
 
 Refuses = Callable[[Node, Mapping[str, Tensor]], "str | None"]
 """(node, tensors) -> the reason why its rule does not cover a node, None where it does."""
@@ -220,3 +299,111 @@ def made_by_passes(
         channel_weights=None,
         channel_sums=channel_sums,
     )
+
+
+@dataclass(frozen=True)
+class Along:
+    """The batch lies along `axis`, with `factor` neighbours for each of its elements."""
+
+    axis: int
+    factor: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The tensors that hold the batch, so far, and where it lies in each."""
+
+    graph: Graph
+    along: Mapping[str, Along]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
+        return self.graph.tensors[name].shape
+
+
+FollowsBatch = Callable[[Batch, Node], "Along | None"]
+
+
+def follow_letters(key: str) -> FollowsBatch:
+    """Make the rule by which a batch axis goes through an operator with letters for its layout.
+
+    `key` names the attribute that holds the letters of the input, such as `data_layout`."""
+
+    def follow(batch: Batch, node: Node) -> Along | None:
+        layout = str(node.attrs[key])
+        out = str(node.attrs["out_layout"] or layout)
+        others = any(name in batch.along for name in node.inputs[1:])
+        if others or batch.along.get(node.inputs[0]) != Along(layout.find("N")):
+            return None
+        return Along(out.find("N"))
+
+    return follow
+
+
+SOFTMAX_OPERATIONS = 5
+"""Operations an element: largest, subtract, exp, sum, divide."""
+
+
+def size_of(graph: Graph, name: str) -> int:
+    """Return the number of elements of a tensor."""
+    return math.prod(graph.tensors[name].shape)
+
+
+def inputs_per_result(graph: Graph, node: Node) -> int:
+    """Elements of the first input for each of the result."""
+    return size_of(graph, node.inputs[0]) // max(1, size_of(graph, node.output))
+
+
+def positions_of(graph: Graph, name: str) -> int:
+    """Return the number of elements of one channel of a placed tensor."""
+    return size_of(graph, name) // graph.operand(name).extents.c
+
+
+def count_per_input_element(operations: int) -> Counts:
+    """Return the operations of a node that does so many for each element of its first input."""
+
+    def count(graph: Graph, node: Node) -> int:
+        return operations * size_of(graph, node.inputs[0])
+
+    return count
+
+
+def count_per_output_position(graph: Graph, node: Node) -> int:
+    """Return the multiply-adds of a node that uses each weight once for each output position."""
+    return size_of(graph, node.inputs[1]) * positions_of(graph, node.output)
+
+
+def count_per_input_position(graph: Graph, node: Node) -> int:
+    """Return the multiply-adds of a node that uses each weight once for each input position."""
+    return size_of(graph, node.inputs[1]) * positions_of(graph, node.inputs[0])
+
+
+_LETTERS = ("NCHW", "NHWC", "NCW", "NWC")
+
+
+def letters_refused(node: Node, key: str) -> str | None:
+    """Return why the layouts that attribute `key` and `out_layout` name cannot be read or
+    written."""
+    layout: Any = node.attrs[key]
+    out = str(node.attrs["out_layout"] or layout)
+    if str(layout) not in _LETTERS or out not in _LETTERS:
+        return f"{key} {layout} to {out}, expected one of {', '.join(_LETTERS)}"
+    return None
+
+
+def wants_letters(key: str) -> WantsLayout:
+    """Return the first input in the layout that attribute `key` names."""
+
+    def want(node: Node, position: int, _tensors: Mapping[str, Tensor]) -> Layout | None:
+        return Layout(str(node.attrs[key])) if position == 0 else None
+
+    return want
+
+
+def makes_letters(key: str) -> MakesLayout:
+    """Return the output in the layout `out_layout`, or in that of the input where it names none."""
+
+    def make(node: Node, _tensors: Mapping[str, Tensor], _source: Layout | None) -> Layout:
+        return Layout(str(node.attrs["out_layout"] or node.attrs[key]))
+
+    return make

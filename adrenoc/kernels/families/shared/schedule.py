@@ -1,9 +1,10 @@
 """Which of a family's schedules a kernel gets.
 
-A family (convolution, matmul, pool, ...) offers its schedules as candidates: frozen dataclasses
-of actions, with a field `work_group`.  One gate refuses what the target cannot run.  Of the rest
-a tuning log picks by the digest of the kernel's signature, or, where it knows nothing, the
-family's estimate does.
+A family (convolution, matmul, pool, ...) offers its schedules as candidates: frozen dataclasses of
+actions, with a field `work_group`.  One gate refuses what the target cannot run.  Of the rest a
+tuning log picks by the digest of the kernel's signature (what it computes, as JSON values: the same
+in every model, whatever its tensors are called), or, where it knows nothing, the family's estimate
+does.
 
 ```
 tile = context.choose(node, "conv2d", candidates(work), lambda tile: estimate_clocks(work, tile))
@@ -11,10 +12,6 @@ tile = context.choose(node, "conv2d", candidates(work), lambda tile: estimate_cl
 
 A family without actions of its own leaves the work-group to the kernel builder, which asks
 `choose_group`: any kernel has at least that choice.
-
-What a kernel computes, as JSON values: the same in every model, whatever its tensors are called.
-
-A tuning log names kernels by the digest of this.
 """
 
 from __future__ import annotations
@@ -30,13 +27,12 @@ from typing import Any, Protocol, TypeVar, overload
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import TargetError
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Choice, Work
 from adrenoc.ir.tuning_log import Actions, Tuning, kernel_digest
-from adrenoc.kernels.families.shared.scored import Scored
-from adrenoc.target.cost.machine_cost import WorkGroupCost
+from adrenoc.kernels.families.shared.machine import Scored
+from adrenoc.target.cost.cost import WorkGroupCost
 from adrenoc.target.gpu import Limits
 
 _IDENTIFIER = re.compile(r'"[^"]*"|(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*')

@@ -7,6 +7,7 @@ says what its operator makes of such an array.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ _BEYOND_CHANCE = 4.0
 that, they are none by chance: the terms have one sign, nearly."""
 _FEW = 24
 """Fewer weights may have one sign by chance."""
+_PART = 1 << 16
+"""Weights that are looked at together."""
 _LOOKED_AT = 1 << 28
 """Elements of a convolution's or product's weights: beyond it, a look takes too long."""
 
@@ -70,15 +73,23 @@ def middle(array: np.ndarray, *, keep: int, also: int = -1) -> np.ndarray:
     ]
 
 
-def sums_of_squares(weights: np.ndarray, taps: tuple[int, ...]) -> np.ndarray:
-    """Over the taps of each pair of channels, without a second array of that size.
+def sums_over_taps(weights: np.ndarray, taps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of the weights of each pair of channels, and of their squares.
 
-    In float32: a half's own squares end at its largest number and vanish below its least.
+    Part by part, without a second array of that size, and of halves in float32: their own squares
+    end at their largest number and vanish below their least.
     """
-    axes = list(range(weights.ndim))
-    left = [a for a in axes if a not in taps]
-    found = np.einsum(weights, axes, weights, axes, left, dtype=np.float32, casting="unsafe")
-    return np.asarray(found, np.float64)
+    left = [a for a in range(weights.ndim) if a not in taps]
+    lines = weights.transpose(*left, *taps)
+    shape, count = lines.shape[: len(left)], math.prod(lines.shape[len(left) :])
+    ones = np.ones(count, np.float32 if weights.dtype == np.float16 else np.float64)
+    sums, squares = np.empty(shape), np.empty(shape)
+    rows = max(1, _PART * len(lines) // max(1, weights.size))
+    for part in (slice(first, first + rows) for first in range(0, len(lines), rows)):
+        wide = lines[part].reshape(-1, count).astype(ones.dtype)
+        sums[part] = (wide @ ones).reshape(-1, *shape[1:])
+        squares[part] = (np.square(wide, out=wide) @ ones).reshape(-1, *shape[1:])
+    return sums, squares
 
 
 def sums_of_terms(sums: np.ndarray, squares: np.ndarray, *, alike: bool) -> np.ndarray:

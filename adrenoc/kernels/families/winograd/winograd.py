@@ -14,21 +14,165 @@ out[o, y + i, x + j]       = sum over u, v of A^T[i, u] A^T[j, v] planes[o, u * 
 A number of a tile can be `growth` times the largest input.  Where halves are stored, tiles hold it
 so many times smaller, and pixels are made so many times larger: what a half can hold stays in its
 range on the way, and a power of two costs no digit.
+
+The matrices of Winograd's minimal filtering F(m, 3), made from interpolation points.
+
+A 1-D convolution of m + 2 inputs by 3 weights gives m outputs; as the product of polynomials at
+m + 2 points it needs m + 2 multiplications instead of 3 m:
+
+    y = A^T ((G w) * (B^T d))
+
+Applied to rows and columns, F(m x m, 3 x 3) needs (m + 2)^2 multiplications for m^2 outputs.
+Points beyond 0, 1, -1 make the numbers in between larger, and so the rounding coarser.
+
+Source: S. Winograd, Arithmetic Complexity of Computations (1980); A. Lavin and S. Gray, Fast
+Algorithms for Convolutional Neural Networks (2015).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache, partial
 
-from adrenoc.base.tvmapi import Expr, fconst, iconst, splat
-from adrenoc.ir.layout import Extents
+import numpy as np
+
+from adrenoc.base.tvmapi import Expr, fconst, iconst, select, splat, tirx
+from adrenoc.ir.graph import Node
+from adrenoc.ir.layout import LANES, Extents
+from adrenoc.ir.program import Matrix
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.families.winograd.winograd_matrices import Winograd
-from adrenoc.kernels.families.winograd.winograd_rows import quotient, remainder
+from adrenoc.kernels.families.conv.conv_rules import estimate_clocks
+from adrenoc.kernels.families.conv.conv_tile_local import local_candidates
+from adrenoc.kernels.families.conv.local_conv import conv2d_local
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.conv_geometry import (
+    ConvGeometry,
+    ConvTile,
+    ConvWork,
+    conv_work,
+    transpose_to_oihw,
+)
+from adrenoc.kernels.families.shared.conv_weights import declare_run, has_texel_weights
+from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored
+from adrenoc.kernels.fused_bodies import Epilogue
+from adrenoc.kernels.weights import pack_local
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Limits
+
+TAPS = 3
+_POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winograd:
+    """F(m, 3): `side` = m + 2 inputs a tile and axis."""
+
+    outputs: int
+    input_transform: Matrix
+    """B^T, [side, side]."""
+    output_transform: Matrix
+    """A^T, [outputs, side]."""
+    weight_transform: Matrix
+    """G, [side, 3]."""
+
+    @property
+    def side(self) -> int:
+        """Inputs a tile along one axis."""
+        return self.outputs + TAPS - 1
+
+    @property
+    def growth(self) -> int:
+        """A power of two: a number of a transformed tile is at most so many times an input."""
+        largest = max(sum(abs(c) for c in row) for row in self.input_transform) ** 2
+        return 1 << (math.ceil(largest) - 1).bit_length()
+
+    @property
+    def weight_growth(self) -> float:
+        """A transformed weight is at most so many times the largest weight."""
+        return float(max(sum(abs(c) for c in row) for row in self.weight_transform)) ** 2
+
+
+@lru_cache
+def winograd(outputs: int) -> Winograd:
+    """F(outputs, 3), for 2 to 4 outputs."""
+    points = _POINTS[: outputs + TAPS - 2]
+    inputs, weights = [], []
+    for at in points:
+        others = [p for p in points if p != at]
+        scale = Fraction(1)
+        for other in others:
+            scale *= at - other
+        # The smallest whole factor that leaves both rows without sign changes of their own.
+        sign = -1 if scale < 0 else 1
+        inputs.append(tuple(sign * c for c in (*_polynomial(others), Fraction(0))))
+        weights.append(tuple(sign * at**k / scale for k in range(TAPS)))
+    inputs.append(_polynomial(list(points)))
+    weights.append((Fraction(0),) * (TAPS - 1) + (Fraction(1),))
+    output = [
+        (*(p**i for p in points), Fraction(1 if i == outputs - 1 else 0)) for i in range(outputs)
+    ]
+    return Winograd(
+        outputs=outputs,
+        input_transform=tuple(inputs),
+        output_transform=tuple(output),
+        weight_transform=tuple(weights),
+    )
+
+
+def _polynomial(roots: list[Fraction]) -> tuple[Fraction, ...]:
+    """Coefficients of the product of (x - root), lowest power first."""
+    coefficients = [Fraction(1)]
+    for root in roots:
+        shifted = [Fraction(0), *coefficients]
+        scaled = [root * c for c in coefficients] + [Fraction(0)]
+        coefficients = [a - b for a, b in zip(shifted, scaled, strict=True)]
+    return tuple(coefficients)
+
+
+def two_terms(row: Sequence[Fraction]) -> tuple[int, int, int]:
+    """Return a row of the transform as `a + sign * b`: a, b, sign."""
+    first, second = sorted((u for u, c in enumerate(row) if c), key=lambda u: row[u], reverse=True)
+    return first, second, int(row[second])
+
+
+def quotient(number: Expr, by: int) -> Expr:
+    """`number // by` of what is never negative, which TVM does not know of a name.
+
+    Before -> after:
+        t0 / 6 + (t0 % 6 >> 31)    t0 / 6
+    """
+    return tirx.truncdiv(number, iconst(by))
+
+
+def remainder(number: Expr, by: int) -> Expr:
+    """Return what `quotient` leaves.
+
+    Before -> after:
+        t0 % 6 + (6 & t0 % 6 >> 31)    t0 % 6
+    """
+    return tirx.truncmod(number, iconst(by))
+
+
+def pick(index: Expr, values: Sequence[int]) -> Expr:
+    """Return the value at an index that is not known while compiling."""
+    return _select_value(index, [iconst(value) for value in values])
+
+
+def signs_of(index: Expr, values: Sequence[int], size: float, dtype: str) -> Expr:
+    """Pick `size` times a sign (1 or -1) at an index that is not known while compiling."""
+    return _select_value(index, [fconst(size * value, dtype) for value in values])
+
+
+def _select_value(index: Expr, values: Sequence[Expr]) -> Expr:
+    chosen = values[-1]
+    for at in reversed(range(len(values) - 1)):
+        chosen = select(index == iconst(at), values[at], chosen)
+    return chosen
+
 
 MOST_ROWS = 4
 """The most rows of a tile that one thread transforms: 4 x 4 vectors beside the texels that it
@@ -172,3 +316,108 @@ def _combination(compute: str, row: Sequence[Fraction], values: Sequence[Expr]) 
         size = value if abs(c) == 1 else splat(fconst(float(abs(c)), compute)) * value
         total = total + size if c > 0 else total - size
     return total
+
+
+_POINT = ConvGeometry(kernel=(1, 1))
+
+
+def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that transforms the input tile by tile."""
+    kernel = context.kernel(node, "winograd_tiles")
+    x = kernel.input(node.inputs[0])
+    tiles, _ = kernel.output()
+    transform_to_tiles(
+        kernel.builder, node.attrs["tiling"], node.attrs["geometry"].padding, x, tiles
+    )
+    return kernel.call()
+
+
+def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that multiplies two matrices for each number of a tile."""
+    tiling: Tiling = node.attrs["tiling"]
+    x_name, weight_name = node.inputs
+    one = conv_work(context.graph, node, _POINT, context.options)
+    work = replace(one, weight_sets=node.attrs["tiling"].planes)
+    machine = context.machine
+    tiles = score_multiply_tiles(work, context.limits, machine)
+    tile = context.choose(node, "winograd_multiply", tiles, tiles)
+    kernel = context.kernel(node, "winograd_multiply", half=work.half)
+    x = kernel.input(x_name)
+    transform, layout = tiling.transform, str(node.attrs["kernel_layout"])
+    weight = declare_run(
+        kernel,
+        weight_name,
+        f"winograd{transform.outputs}_{tile.packed_as}",
+        partial(_pack, tile=tile),
+        partial(transpose_to_oihw, layout=layout),
+        transform=transform.weight_transform,
+        texels=has_texel_weights(work, machine),
+    )
+    out, epilogue = kernel.output()
+    conv2d_local(kernel.builder, _POINT, tile, x, weight, out, epilogue, weights_by_row=True)
+    return kernel.call()
+
+
+def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that makes the output's pixels of its tiles, with the convolution's
+    epilogue."""
+    kernel = context.kernel(node, "winograd_pixels")
+    planes = kernel.input(node.inputs[0])
+    out, epilogue = kernel.output()
+    transform_to_pixels(kernel.builder, node.attrs["tiling"], planes, out, epilogue)
+    return kernel.call()
+
+
+def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
+    """Return the multiplication of a 3x3 convolution, as a convolution of one tap."""
+    out = Extents(1, work.out.c, tiling.planes, tiling.tiles)
+    return replace(work, geometry=_POINT, out=out, weight_sets=tiling.planes)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def score_multiply_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
+    """Return the tiles of the multiplication, each with its estimate."""
+    return Scored(
+        lambda: multiply_candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+
+
+def multiply_candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
+    """Tiles whose work-groups keep to one row, for each row has its own weights."""
+    for tile in local_candidates(work, limits, costs):
+        if tile.work_group is not None and tile.work_group[1] == 1:
+            yield tile
+
+
+def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: bool) -> float:
+    """Clocks of the transform to tiles, or of the one back; without memory's."""
+    cost = machine.cost.winograd_transform
+    side, step = tiling.transform.side, tiling.transform.outputs
+    blocks, rows, shares = work.in_blocks, side, len(row_parts(side))
+    if back:
+        blocks, rows, shares = work.out.blocks, step, 1
+    texels, stores, live = side * side, rows * rows / shares, rows * side / shares
+    # Each row of a matrix adds about half of a column; coordinates come with each access.
+    adds = LANES * (live + stores) * side / 2
+    slots = adds + cost.texel_slots * (texels + stores)
+    lanes = machine.lanes * (machine.half_rate if work.half else 1.0)
+    busiest = max(
+        machine.wave * (adds / lanes + cost.texel_alu * (texels + stores) / machine.lanes),
+        machine.wave * (texels + stores) / machine.texels_of(work.storage_bytes),
+    )
+    waves = math.ceil(tiling.tiles * blocks * shares / machine.wave)
+    registers = (live + side) * (0.5 if work.half else 1.0) + cost.registers
+    serial = machine.slots_a_wave * slots + side * machine.cost.pipes.texture_latency_clocks
+    return machine.clocks(waves, busiest, serial, machine.resident_waves(registers))
+
+
+def _pack(transformed: np.ndarray, tile: ConvTile) -> np.ndarray:
+    """Weights `[O, I, side, side]`, those of each number of a tile as one set."""
+    side = transformed.shape[-1]
+    sets = [
+        pack_local(transformed[:, :, i : i + 1, j : j + 1], *tile.packing)
+        for i in range(side)
+        for j in range(side)
+    ]
+    return np.concatenate(sets)

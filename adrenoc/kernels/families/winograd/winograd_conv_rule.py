@@ -6,26 +6,76 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import product
+from typing import Any
 
-from adrenoc.ir.graph import Node
+import numpy as np
+
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
-from adrenoc.kernels.families.shared.constant_runs import declare_run, has_texel_weights
+from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.families.conv.conv_rules import conv_clocks
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
-from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
-from adrenoc.kernels.families.shared.conv_tile_shape import Route
-from adrenoc.kernels.families.shared.conv_weights import BYTES_A_LOAD
-from adrenoc.kernels.families.shared.conv_work import ConvWork, conv_work
-from adrenoc.kernels.families.shared.cost_model import CostModel
-from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.scored import MOST_KNOWN, Scored
-from adrenoc.kernels.families.shared.shared_weights import vectors_a_load, vectors_held
-from adrenoc.kernels.families.winograd.winograd import Tiling
-from adrenoc.kernels.families.winograd.winograd_conv import OUTPUTS, winograd_conv
-from adrenoc.kernels.families.winograd.winograd_tile import WinogradTile, pack_planes, plane_texels
+from adrenoc.kernels.families.shared.conv_geometry import (
+    ConvWork,
+    Route,
+    conv_work,
+    pointwise_work,
+    transpose_to_oihw,
+)
+from adrenoc.kernels.families.shared.conv_weights import (
+    BYTES_A_LOAD,
+    declare_run,
+    has_texel_weights,
+    vectors_a_load,
+    vectors_held,
+)
+from adrenoc.kernels.families.shared.machine import (
+    MOST_KNOWN,
+    Column,
+    CostModel,
+    Machine,
+    Scored,
+    TileTable,
+    choose,
+    is_one,
+    larger,
+    round_up,
+    smaller,
+)
+from adrenoc.kernels.families.shared.operator import (
+    ChannelSums,
+    Kind,
+    Numbers,
+    count_per_input_element,
+    made_by_passes,
+    size_of,
+)
+from adrenoc.kernels.families.winograd.winograd import (
+    Tiling,
+    multiply_rule,
+    pixels_rule,
+    tiles_rule,
+)
+from adrenoc.kernels.families.winograd.winograd_conv import (
+    OUTPUTS,
+    WinogradTile,
+    pack_planes,
+    plane_texels,
+    winograd_conv,
+)
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import WinogradConvCost, WinogradInstructions
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
+
+MULTIPLY, PIXELS, TILES = "winograd_multiply", "winograd_pixels", "winograd_tiles"
+
+WHOLE = "winograd_conv"
+"""All three in one kernel."""
+
+
+_NUMBERS = ("tiles", "out_blocks", "columns", "bands", "split_k", "chunk", "unroll")
+"""What the search finds of a tile, beside its route."""
 
 
 def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -68,7 +118,7 @@ def score_tiles(
     as_texels = textures and machine.texel_weights
     return Scored(
         lambda: conv_candidates(work, tiling, limits, machine.cost, textures=as_texels),
-        lambda tile: conv_clocks(work, tiling, tile, machine, limits),
+        lambda tile: tile_clocks(work, tiling, tile, machine, limits),
     )
 
 
@@ -80,8 +130,26 @@ def whole_clocks(node: Node, work: ConvWork, costs: CostModel) -> float:
 
 def conv_candidates(
     work: ConvWork, tiling: Tiling, limits: Limits, costs: Cost, *, textures: bool
-) -> Iterator[WinogradTile]:
-    """Yield the tiles that suit the extents of a convolution."""
+) -> TileTable[WinogradTile]:
+    """Return the tiles that suit the extents of a convolution."""
+    rows = list(_search(work, tiling, limits, costs, textures=textures))
+    columns = np.array([row[:-1] for row in rows], dtype=np.int64).reshape(-1, len(_NUMBERS)).T
+    numbers: dict[str, Any] = dict(zip(_NUMBERS, columns, strict=True))
+    bands = numbers.pop("bands")
+    actions = {
+        **numbers,
+        "work_group": (tiling.planes * numbers["columns"], 1, bands * numbers["split_k"]),
+        "route": np.array([row[-1] for row in rows], dtype=object),
+    }
+    table = TileTable(WinogradTile, actions, len(rows))
+    most = min(costs.winograd_conv.most_shared_bytes, limits.local_mem_bytes)
+    return table.where(lambda tile: local_bytes(work, tiling, tile) <= most)
+
+
+def _search(
+    work: ConvWork, tiling: Tiling, limits: Limits, costs: Cost, *, textures: bool
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the numbers and the route of tiles that may suit."""
     own = (Route.TEXTURE, Route.BUFFER) if textures else (Route.BUFFER,)
     cost, wave = costs.winograd_conv, costs.pipes.wave_threads
     most = min(cost.most_threads, limits.max_work_group_size)
@@ -99,90 +167,73 @@ def conv_candidates(
                 continue
             routes = own if columns < cost.few_columns else (Route.LOCAL,)
             for route, chunk, unroll in product(routes, cost.chunks, cost.unrolls):
-                tile = WinogradTile(
-                    tiles=tiles,
-                    out_blocks=out_blocks,
-                    work_group=(tiling.planes * columns, 1, bands * split_k),
-                    columns=columns,
-                    split_k=split_k,
-                    chunk=chunk,
-                    unroll=unroll,
-                    route=route,
-                )
-                if _suits(work, tiling, tile, cost, limits):
-                    yield tile
+                if chunk % (split_k * unroll) or chunk > work.in_blocks:
+                    continue
+                if whole_k_steps(work.in_blocks, chunk) > cost.most_padding * work.in_blocks:
+                    continue
+                if tiling.transform.side * columns * tiles * chunk <= threads:
+                    yield tiles, out_blocks, columns, bands, split_k, chunk, unroll, route
 
 
-def _suits(
-    work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost, limits: Limits
-) -> bool:
-    """Return whether splits, local memory and threads come out well."""
-    if tile.chunk % (tile.split_k * tile.unroll) or tile.chunk > work.in_blocks:
-        return False
-    if whole_k_steps(work.in_blocks, tile.chunk) > cost.most_padding * work.in_blocks:
-        return False
-    if tiling.transform.side * tile.group_tiles * tile.chunk > tile.threads:
-        return False
-    most = min(cost.most_shared_bytes, limits.local_mem_bytes)
-    return local_bytes(work, tiling, tile) <= most
-
-
-def local_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+def local_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> Column:
     """Local memory of a work-group: tiles and weights, or what meets on the way back."""
     element = 2 if work.half else FLOAT_BYTES
     inputs = tile.chunk * tiling.planes * tile.group_tiles
     weights = tile.chunk * tiling.planes * LANES * tile.group_blocks
-    held = tile.route is Route.LOCAL
-    weights = vectors_held(weights, tile.threads, half=work.half) if held else 0
+    weights = vectors_held(weights, tile.threads, half=work.half)
+    weights = choose(is_one(tile.route, Route.LOCAL), weights, 0)
     exchanged = tile.split_k * tile.bands * tiling.planes * tile.group_tiles
-    return max(inputs + weights, exchanged) * LANES * element
+    return larger(inputs + weights, exchanged) * LANES * element
 
 
-def conv_clocks(
+def tile_clocks(
     work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine, limits: Limits
-) -> float:
-    """Clocks of the whole convolution on the target."""
+) -> Column:
+    """Clocks of the whole convolution on the target; infinite where not one work-group fits."""
     cost, rates = machine.cost.winograd_conv, machine.cost.pipes
     slots_beside, alu_beside = _instructions(work, machine.cost)
-    direct, textured = tile.route is not Route.LOCAL, tile.route is Route.TEXTURE
+    held, textured = is_one(tile.route, Route.LOCAL), is_one(tile.route, Route.TEXTURE)
+    direct = held ^ True
     brought = _brings_texels(work, tile, machine)
     rate = machine.half_rate if work.half else 1.0
     sums = tile.tiles * tile.out_blocks
     chunks = whole_k_steps(work.in_blocks, tile.chunk) // tile.chunk
     blocks = tile.chunk // tile.split_k
     k_steps = blocks // tile.unroll
-    loads = 0 if direct else _loads(work, tiling, tile, texels=brought)
-    per_load = 1 if textured else vectors_a_load(half=work.half)
-    own = blocks * LANES * tile.out_blocks // per_load if direct else 0
+    loads = held * _loads(work, tiling, tile, texels=has_texel_weights(work, machine))
+    per_load = choose(textured, 1, vectors_a_load(half=work.half))
+    own = direct * (blocks * LANES * tile.out_blocks // per_load)
     widened = work.storage_bytes == 2 and not work.half
-    reads = blocks * (tile.tiles + (0 if direct else LANES * tile.out_blocks))
-    ends = tile.out_blocks * math.ceil(2 * tile.group_tiles * tile.bands / tile.threads)
+    reads = blocks * (tile.tiles + held * (LANES * tile.out_blocks))
+    ends = tile.out_blocks * round_up(2 * tile.group_tiles * tile.bands / tile.threads)
 
-    def sum_clocks(costs: WinogradInstructions, of_texel: float) -> float:
+    def sum_clocks(costs: WinogradInstructions, of_texel: float) -> Column:
         of_chunk = costs.chunk + costs.k_step * k_steps + costs.flush * sums * blocks
-        of_chunk += own * (of_texel if textured else costs.own * (cost.widened if widened else 1))
+        of_own = costs.own * (cost.widened if widened else 1)
+        of_chunk = of_chunk + own * choose(textured, of_texel, of_own)
         return costs.start + chunks * of_chunk + costs.end * ends
 
     mads = chunks * LANES * LANES * sums * blocks
     ended = tile.out_blocks * tile.tiles + (OUTPUTS + 1) * LANES * tile.split_k * ends
     read = cost.texels_a_row + own * textured + loads * brought
-    loaded = loads * (not brought) + own * (not textured)
-    busiest = max(
-        machine.wave * (mads / rate + sum_clocks(alu_beside, cost.texel_alu)) / machine.lanes,
-        machine.wave * chunks * read / machine.texels_of(work.storage_bytes),
+    loaded = loads * (brought ^ True) + own * (textured ^ True)
+    busiest = larger(
+        larger(
+            machine.wave * (mads / rate + sum_clocks(alu_beside, cost.texel_alu)) / machine.lanes,
+            machine.wave * chunks * read / machine.texels_of(work.storage_bytes),
+        ),
         machine.wave * chunks * loaded * BYTES_A_LOAD / rates.bytes_per_clock,
     )
-    waits = chunks * (cost.chunk_waits + (k_steps if direct else 0)) + cost.end_waits * ends
-    serial = machine.slots_a_wave * (mads + sum_clocks(slots_beside, cost.texel_slots)) + waits * (
-        rates.texture_latency_clocks if textured or brought else rates.buffer_latency_clocks
-    )
-    resident = _resident(work, tiling, tile, machine, limits)
-    if not resident:
-        return math.inf
-    groups = math.ceil(tiling.tiles / tile.group_tiles) * _count_channel_groups(work, tile)
-    waves = groups * math.ceil(tile.threads / machine.wave)
+    waits = chunks * (cost.chunk_waits + direct * k_steps) + cost.end_waits * ends
+    latency = choose(textured | brought, rates.texture_latency_clocks, rates.buffer_latency_clocks)
+    serial = machine.slots_a_wave * (mads + sum_clocks(slots_beside, cost.texel_slots))
+    serial = serial + waits * latency
+    fit = _resident(work, tiling, tile, machine, limits)
+    resident = larger(fit, 1)
+    groups = round_up(tiling.tiles / tile.group_tiles) * _count_channel_groups(work, tile)
+    waves = groups * round_up(tile.threads / machine.wave)
     memory = machine.memory_clocks(_bytes(work, tiling, tile))
-    return machine.hedge(
+    clocks = machine.hedge(
         busiest,
         chunks * (LANES + loads + reads) + ended,
         LANES * (2 if work.half else FLOAT_BYTES),
@@ -190,6 +241,7 @@ def conv_clocks(
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )
+    return choose(fit > 0, clocks, math.inf)
 
 
 def _instructions(work: ConvWork, costs: Cost) -> tuple[WinogradInstructions, WinogradInstructions]:
@@ -199,50 +251,54 @@ def _instructions(work: ConvWork, costs: Cost) -> tuple[WinogradInstructions, Wi
     return costs.winograd_slots_float, costs.winograd_alu_float
 
 
-def _brings_texels(work: ConvWork, tile: WinogradTile, machine: Machine) -> bool:
+def _brings_texels(work: ConvWork, tile: WinogradTile, machine: Machine) -> Column:
     """Return whether weights come to local memory as texels."""
-    return tile.route is Route.LOCAL and has_texel_weights(work, machine)
+    return is_one(tile.route, Route.LOCAL) & has_texel_weights(work, machine)
 
 
-def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile, *, texels: bool) -> int:
+def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile, *, texels: bool) -> Column:
     """Loads of a thread to bring the weights of a chunk to local memory."""
     vectors = tile.chunk * tiling.planes * LANES * tile.group_blocks
-    return math.ceil(vectors / vectors_a_load(half=work.half, texels=texels) / tile.threads)
+    return round_up(vectors / vectors_a_load(half=work.half, texels=texels) / tile.threads)
 
 
-def _count_channel_groups(work: ConvWork, tile: WinogradTile) -> int:
+def _count_channel_groups(work: ConvWork, tile: WinogradTile) -> Column:
     """Work-groups along the output blocks."""
-    return math.ceil(work.out.blocks / tile.group_blocks)
+    return round_up(work.out.blocks / tile.group_blocks)
 
 
 def _resident(
     work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine, limits: Limits
-) -> int:
+) -> Column:
     """Waves beside each other, by registers and by local memory; 0 if not one work-group fits."""
-    shared, own = local_bytes(work, tiling, tile), math.ceil(tile.threads / machine.wave)
+    shared, own = local_bytes(work, tiling, tile), round_up(tile.threads / machine.wave)
     cost = machine.cost.winograd_conv
     by_registers = machine.resident_waves(_registers(work, tiling, tile, cost))
     by_shared = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)
-    return min(by_registers, by_shared) if by_registers >= max(own, cost.waves_at_once) else 0
+    fits = by_registers >= larger(own, cost.waves_at_once)
+    return choose(fits, smaller(by_registers, by_shared), 0)
 
 
-def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost) -> float:
+def _registers(
+    work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost
+) -> Column:
     """Full registers that a thread needs: while it transforms, or while it multiplies."""
-    direct = tile.route is not Route.LOCAL
+    held_weights = is_one(tile.route, Route.LOCAL)
     sums, blocks = tile.tiles * tile.out_blocks, tile.out_blocks
     # Two texels of halves take the registers of 16 bytes.
-    loads = 0 if direct else _loads(work, tiling, tile, texels=False)
+    loads = held_weights * _loads(work, tiling, tile, texels=False)
     other = cost.half_registers if work.half else cost.float_registers
-    other += cost.split_k_registers if tile.split_k > 1 else 0
-    held = tile.unroll * tile.tiles + LANES * (blocks * tile.unroll if direct else 1)
+    other = other + choose(tile.split_k > 1, cost.split_k_registers, 0)
+    held = tile.unroll * tile.tiles + LANES * choose(held_weights, 1, blocks * tile.unroll)
     first = sums + cost.texels_a_row
     if work.half:
-        raw = blocks if tile.route is Route.BUFFER else 0
-        return max(first / 2 + cost.load_registers * loads, (sums + held + 1) / 2 + raw) + other
-    return max(first + cost.load_registers * loads, sums + held) + other
+        raw = is_one(tile.route, Route.BUFFER) * blocks
+        multiplying = (sums + held + 1) / 2 + raw
+        return larger(first / 2 + cost.load_registers * loads, multiplying) + other
+    return larger(first + cost.load_registers * loads, sums + held) + other
 
 
-def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> Column:
     """Return what memory has to move: weights of whole work-groups, the input and the output."""
     e = work.out
     weights = (
@@ -253,3 +309,58 @@ def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
         * LANES
     )
     return (weights + e.n * e.h * e.w * (work.in_blocks + e.blocks)) * LANES * work.storage_bytes
+
+
+def _count_plane_products(graph: Graph, node: Node) -> int:
+    """Return a matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes,
+    tiles]."""
+    return size_of(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
+
+
+def _count_tile_products(graph: Graph, node: Node) -> int:
+    """Return the same of a convolution whose tiles no memory holds."""
+    tiling = node.attrs["tiling"]
+    source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
+    return int(source * out * tiling.planes * tiling.tiles)
+
+
+def _channel_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
+    return conv_work(graph, node, node.attrs["geometry"], options)
+
+
+OPERATORS = (
+    made_by_passes(
+        TILES,
+        Kind.TRANSFORM,
+        tiles_rule,
+        numbers=Numbers.COMPUTED,
+        multiply_adds=None,
+        operations=count_per_input_element(1),
+    ),
+    made_by_passes(
+        MULTIPLY,
+        Kind.PRODUCT,
+        multiply_rule,
+        multiply_adds=_count_plane_products,
+        channel_sums=ChannelSums(
+            convolutions=1, work=pointwise_work, clocks=conv_clocks, in_float=False
+        ),
+    ),
+    made_by_passes(
+        PIXELS,
+        Kind.TRANSFORM,
+        pixels_rule,
+        numbers=Numbers.COMPUTED,
+        multiply_adds=None,
+        operations=count_per_input_element(1),
+    ),
+    made_by_passes(
+        WHOLE,
+        Kind.CONVOLUTION,
+        winograd_conv_rule,
+        multiply_adds=_count_tile_products,
+        channel_sums=ChannelSums(
+            convolutions=1, work=_channel_work, clocks=whole_clocks, in_float=True
+        ),
+    ),
+)

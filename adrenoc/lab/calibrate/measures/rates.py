@@ -1,6 +1,9 @@
-"""Work a second: multiply-adds, texels, reads of buffers and of local memory; and memory itself.
+"""Work a second, waits, and memory: multiply-adds, texels, reads of buffers and of local memory.
 
-All but the last are the slope of two launches of unlike length, so that launching is left out.
+Rates are the slope of two launches of unlike length, so that launching is left out.
+
+Of local memory some drivers count what a kernel declares at more than its size, or keep a part for
+themselves: a kernel that by its text would fit is refused, or runs and is wrong.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.measure import (
     THREADS,
+    Device,
     Measure,
     MicroKernel,
     Probe,
@@ -21,10 +24,11 @@ from adrenoc.lab.calibrate.measure import (
     count,
     last_rate,
     shortest_us,
+    slope,
     slope_rate,
     texture,
 )
-from adrenoc.lab.calibrate.measures.ask import FP16
+from adrenoc.lab.calibrate.measures.driver import FP16
 
 _GROUPS_A_UNIT = 16
 
@@ -230,7 +234,7 @@ _NOTHING = MicroKernel(
     arguments=(Tensor(shape=(THREADS,), dtype="int32"),),
 )
 
-MEASURES = (
+RATE_MEASURES = (
     _measure_mad("float", 1),
     _measure_mad("float", 4),
     _measure_mad("half", 1),
@@ -264,3 +268,154 @@ MEASURES = (
         16 * _READS,
     ),
 )
+
+
+_LINE = 16
+"""Places of four bytes in a line of 64."""
+_LINES = 1024
+_SIDE = 64
+_CHASE = """__kernel void probe(__global const int* next, __global const int* n,
+                                __global int* out) {
+  int at = 0;
+  for (int i = 0; i < n[0]; ++i) at = next[at];
+  out[0] = at;
+}
+"""
+_TEXEL = """__constant sampler_t s = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP |
+                              CLK_FILTER_NEAREST;
+__kernel void probe(__read_only image2d_array_t next, __global const int* n,
+                    __global float* out) {
+  float4 at = (float4)(0.0f);
+  for (int i = 0; i < n[0]; ++i) at = read_imagef(next, s, (int4)((int)at.x, (int)at.y, 0, 0));
+  out[0] = at.x;
+}
+"""
+
+
+def chain(lines: int, seed: int = 1) -> np.ndarray:
+    """Where each of so many lines leads: one round through all, in no order."""
+    order = np.random.default_rng(seed).permutation(lines)
+    following = np.empty(lines, np.int32)
+    following[order] = np.roll(order, -1)
+    return following
+
+
+def _chain_of_buffer() -> np.ndarray:
+    places = np.zeros(_LINES * _LINE, np.int32)
+    places[::_LINE] = chain(_LINES) * _LINE
+    return places
+
+
+def _chain_of_texels() -> np.ndarray:
+    following = chain(_SIDE * _SIDE)
+    image = np.zeros((1, _SIDE, _SIDE, 4), np.float32)
+    flat = image.reshape(-1, 4)
+    flat[:, 0], flat[:, 1] = following % _SIDE, following // _SIDE
+    return image
+
+
+def _probes(source: str, data: Tensor, dtype: str, lines: int, scale: int) -> tuple[Probe, ...]:
+    """A chain of so many lines, walked through once at least: less of it would stay in a cache."""
+    return tuple(
+        Probe(
+            kernel=MicroKernel(
+                source=source,
+                # The whole of the output is to be alike in every run: one place is enough.
+                arguments=(data, count(iterations), Tensor(shape=(1,), dtype=dtype)),
+                threads=(1, 1, 1),
+                group=(1, 1, 1),
+            ),
+            work=iterations,
+        )
+        for iterations in (max(64 * scale, lines), max(256 * scale, 2 * lines))
+    )
+
+
+def _buffer_probes(_: Device, scale: int) -> tuple[Probe, ...]:
+    data = Tensor.from_value(_chain_of_buffer())
+    return _probes(_CHASE, data, "int32", _LINES, scale)
+
+
+LATENCY_MEASURES = (
+    Measure(
+        name="latency.texel",
+        title="a read of a float texel, out of 64 KiB, that the next waits for",
+        unit="ns",
+        kernels=lambda _, scale: _probes(
+            _TEXEL, texture(_chain_of_texels()), "float32", _SIDE * _SIDE, scale
+        ),
+        figure=slope,
+        lacks=lambda device: device.lacks_images,
+    ),
+    Measure(
+        name="latency.buffer.64k",
+        title="a read of a buffer of 64 KiB that the next waits for",
+        unit="ns",
+        kernels=_buffer_probes,
+        figure=slope,
+    ),
+)
+
+
+PERCENTS = (100, 94, 75, 50, 25)
+"""The shares that are tried."""
+_MOST_BYTES = 1 << 20
+"""More than any kernel shares; a CPU's driver may tell of all its cache."""
+_LEAST_BYTES = 2048
+"""Less is no limit that a target file may have."""
+_SOURCE = """__kernel void probe(__global const uint* x, __global uint* out) {{
+  __local uint kept[{entries}];
+  uint t = get_local_id(0), wrong = 0u;
+  for (uint i = t; i < {entries}u; i += {threads}u) kept[i] = i ^ x[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint i = {threads}u - 1u - t; i < {entries}u; i += {threads}u)
+    wrong += (uint)(kept[i] != (i ^ x[0]));
+  out[get_global_id(0)] = wrong;
+}}
+"""
+
+
+def row_name(percent: int) -> str:
+    """The name of the row of a share."""
+    return f"local.part.{percent}"
+
+
+def share_bytes(device: Device, percent: int) -> int:
+    """So much of the local memory, in whole rows of a work-group."""
+    told = min(device.local_memory_bytes, _MOST_BYTES)
+    return told * percent // 100 // (4 * THREADS) * (4 * THREADS)
+
+
+def _measure(percent: int) -> Measure:
+    def make(device: Device, _scale: int) -> tuple[Probe, ...]:
+        kernel = MicroKernel(
+            source=_SOURCE.format(entries=share_bytes(device, percent) // 4, threads=THREADS),
+            arguments=(
+                Tensor.from_value(np.array([0x5A5A5A5A, 0, 0, 0], np.uint32)),
+                Tensor(shape=(THREADS,), dtype="uint32"),
+            ),
+        )
+        return (Probe(kernel=kernel),)
+
+    return Measure(
+        name=row_name(percent),
+        title=f"whether a kernel can share {percent} % of the local memory that the driver says",
+        unit="",
+        kernels=make,
+        figure=shortest_us,
+        of_output=_read,
+        lacks=lambda device: (
+            ""
+            if share_bytes(device, percent) >= _LEAST_BYTES
+            else "the driver says that there is none worth it"
+        ),
+        scales=False,
+    )
+
+
+def _read(output: np.ndarray) -> tuple[float, str]:
+    wrong = int(output.sum())
+    return (0.0, f"{wrong} of what was stored came back otherwise") if wrong else (1.0, "works")
+
+
+LOCAL_SIZE_MEASURES = tuple(map(_measure, PERCENTS))

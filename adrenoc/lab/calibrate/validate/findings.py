@@ -1,17 +1,41 @@
-"""What a validation found: of each kernel, each family, and each decision to join kernels."""
+"""What a validation found: of each kernel, each family, and each decision to join kernels.
+
+Whether fitted constants choose better among all schedules, the device says itself (`confirm`).  A
+validation measures some forty schedules of a kernel, of a thousand that there may be.  Constants
+that were fitted to those may like one of the others best, of which no time tells anything: so the
+new choice of each kernel runs in turn with the old one, before it is taken for good.
+
+Schedules of one kernel are timed beside each other.  A device's clock, heat and other work change
+what everything takes, so schedules are measured in turn with the one that the model chose, and what
+counts is the ratio of two times of one round.  The fastest of a screening are luckier than the
+others, so they run once more, against each other, and only that counts of them.  There the chosen
+schedule runs twice, first and last in each round: by as much as these two differ, others do by
+chance.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import AdrenocError
 from adrenoc.ir.tuning_log import Actions
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.refit.blame import blame
-from adrenoc.lab.tune.refit.fit import Quality, constants_to_fit, quality_of, that_matter
-from adrenoc.lab.tune.refit.kernels import FittedKernel
+from adrenoc.lab.calibrate.measure import Answers, ProbeError, spread_of
+from adrenoc.lab.tune.refit import (
+    FittedKernel,
+    Quality,
+    blame,
+    constants_to_fit,
+    quality_of,
+    that_matter,
+)
+from adrenoc.lab.tune.variant import Variant
 from adrenoc.target.cost.cost import Cost
 
 US_A_MS = 1e3
@@ -169,3 +193,230 @@ def noise_of(kernels: Sequence[KernelFinding]) -> float:
     """The median factor by which two measurements of the same schedule differ."""
     known = [finding.noise for finding in kernels]
     return math.exp(statistics.median(known)) if known else 1.0
+
+
+TOGETHER = 6
+"""The schedules of a request, beside the chosen one."""
+CONTENDERS = 4
+CONTESTS = 2
+MOST_BASES = 3
+"""The schedules that may fail before the kernel is given up."""
+
+
+class Launches(Protocol):
+    """Anything that runs candidates: a bench, or a test's own device."""
+
+    def launch(
+        self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
+    ) -> Answers:
+        """Launch the candidates: the times of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelTimes:
+    """Schedules of one kernel, by number, with the time of each; the first one is the base.
+
+    `spread` is the width of the middle half of the ratios to the base, over the ratio: the median
+    of the schedules.  By `noise` (a logarithm) two measurements of one schedule differ.  `refused`
+    says what was wrong with others.
+    """
+
+    times_us: dict[int, float]
+    spread: float
+    noise: float
+    refused: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class KernelClock:
+    """Measures one kernel; `build` makes a candidate of its number.
+
+    `is_late` tells that the time is up: what was measured until then counts.
+    """
+
+    bench: Launches
+    build: Callable[[int], Variant]
+    reference: Path
+    tolerance: float
+    is_late: Callable[[], bool]
+    _ratios: dict[int, list[float]] = field(default_factory=dict)
+    _base_us: list[float] = field(default_factory=list)
+    _twice: list[float] = field(default_factory=list)
+    _refused: list[str] = field(default_factory=list)
+    _built: dict[int, Variant] = field(default_factory=dict)
+
+    def measure(self, numbers: Sequence[int]) -> KernelTimes | None:
+        """Time these schedules; None where none of the first ones runs.
+
+        Raises:
+            RemoteError: the device went away.
+        """
+        base = self._first_that_runs(numbers[:MOST_BASES])
+        if base is None:
+            return None
+        others = numbers[numbers.index(base) + 1 :]
+        for start in range(0, len(others), TOGETHER):
+            if self._ratios and self.is_late():
+                break
+            self._time_beside_base(base, others[start : start + TOGETHER])
+        screened = {number: statistics.median(own) for number, own in self._ratios.items()}
+        best = sorted(screened, key=screened.__getitem__)[:CONTENDERS]
+        if best:
+            self._ratios |= {number: [] for number in best}
+            for _ in range(CONTESTS):
+                self._time_beside_base(base, [*best, base])
+        return self._times(base, screened)
+
+    def _times(self, base: int, screened: dict[int, float]) -> KernelTimes:
+        base_us = statistics.median(self._base_us)
+        known = {number: own for number, own in self._ratios.items() if own}
+        times = {
+            number: base_us * (statistics.median(known[number]) if number in known else ratio)
+            for number, ratio in screened.items()
+        }
+        spreads = [spread_of(own) for own in known.values() if len(own) > 1]
+        return KernelTimes(
+            times_us={base: base_us, **times},
+            spread=statistics.median(spreads) if spreads else spread_of(self._base_us),
+            noise=abs(math.log(statistics.median(self._twice))) if self._twice else 0.0,
+            refused=tuple(self._refused),
+        )
+
+    def _first_that_runs(self, numbers: Sequence[int]) -> int | None:
+        """The first candidate that runs, whose output others are compared with."""
+        for number in numbers:
+            if not self._is_built(number):
+                continue
+            try:
+                answers = self.bench.launch([self._variant(number)], self.reference)
+            except ProbeError as error:
+                self._refuse(number, error)
+                continue
+            self._base_us += answers.times_us[0]
+            return number
+        return None
+
+    def _time_beside_base(self, base: int, numbers: Sequence[int]) -> None:
+        """Measure candidates in turn with the base; what is refused is left out."""
+        wanted = [number for number in numbers if self._is_built(number)]
+        while True:
+            variants = [self._variant(number) for number in (base, *wanted)]
+            try:
+                answers = self.bench.launch(variants, self.reference, tolerance=self.tolerance)
+            except ProbeError as error:
+                if not wanted:
+                    return
+                if error.index > 0:
+                    self._refuse(wanted.pop(error.index - 1), error)
+                elif len(wanted) > 1:  # nobody knows which: each alone
+                    for number in wanted:
+                        self._time_beside_base(base, [number])
+                    return
+                else:
+                    self._refuse(wanted[0], error)
+                    return
+                continue
+            self._take(base, wanted, answers)
+            return
+
+    def _take(self, base: int, numbers: Sequence[int], answers: Answers) -> None:
+        base_us, *others_us = answers.times_us
+        self._base_us += base_us
+        for number, times_us in zip(numbers, others_us, strict=True):
+            ratios = [mine / of_base for mine, of_base in zip(times_us, base_us, strict=True)]
+            if number == base:
+                self._twice += ratios
+            else:
+                self._ratios.setdefault(number, []).extend(ratios)
+
+    def _variant(self, number: int) -> Variant:
+        if number not in self._built:
+            self._built[number] = self.build(number)
+        return self._built[number]
+
+    def _is_built(self, number: int) -> bool:
+        try:
+            self._variant(number)
+        except AdrenocError as error:
+            self._refuse(number, error)
+            return False
+        return True
+
+    def _refuse(self, number: int, error: Exception) -> None:
+        self._ratios.pop(number, None)
+        said = error.message if isinstance(error, AdrenocError) else str(error)
+        self._refused.append(f"schedule {number}: {said}")
+
+
+Build = Callable[[FittedKernel, int], Variant]
+"""Makes a candidate of a kernel's, by its number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """Times of new choices over those of the old ones: geometric means over all kernels."""
+
+    seen: float
+    kept: float
+    others: int
+    """The kernels that choose another schedule now."""
+    failed: str = ""
+    """A new choice that does not run, and why."""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether nothing became slower, neither what was fitted to nor what was kept out."""
+        return not self.failed and self.seen <= 1.0 and self.kept <= 1.0
+
+    def decision(self, subject: str) -> Decision:
+        """Why what was fitted is not taken."""
+        reason = self.failed or (
+            f"of all schedules they choose others for {self.others} kernels, which take "
+            f"{self.seen:.3f} of the time on the layers fitted to and {self.kept:.3f} on those "
+            "kept out: neither may be above 1"
+        )
+        return Decision(subject=subject, taken="kept as they were", reason=reason)
+
+
+def confirm(
+    timed: Sequence[Timed], old: Cost, new: Cost, *, bench: Launches, build: Build, scratch: Path
+) -> Confirmed:
+    """Run what `new` constants choose in turn with what `old` ones do.
+
+    What cannot be run ends it: constants that lead there are none to take.
+    """
+    ratios: dict[bool, list[float]] = {False: [], True: []}
+    others = 0
+    for one in timed:
+        numbers = [choice_of(one.measured, cost) for cost in (old, new)]
+        ratio = 1.0
+        if numbers[0] != numbers[1]:
+            others += 1
+            try:
+                variants = [build(one.measured, number) for number in numbers]
+                ratio = _ratio(variants, bench, scratch / f"{one.measured.task.digest}_fit.npy")
+            except (ProbeError, AdrenocError) as error:
+                said = error.message if isinstance(error, AdrenocError) else str(error)
+                failed = f"{one.measured.layer} does not run as they choose: {said}"
+                return Confirmed(seen=math.inf, kept=math.inf, others=others, failed=failed)
+        ratios[one.kept_out].append(math.log(ratio))
+    seen, kept = (
+        math.exp(statistics.fmean(logs)) if logs else 1.0 for logs in (ratios[False], ratios[True])
+    )
+    return Confirmed(seen=seen, kept=kept, others=others)
+
+
+def choice_of(kernel: FittedKernel, cost: Cost) -> int:
+    """The number of the candidate that constants choose, of all that there are."""
+    every = replace(kernel, tiles=tuple(kernel.task.candidates), times_ms=())
+    estimates = every.estimates_ms(cost)
+    return min(range(len(estimates)), key=estimates.__getitem__)
+
+
+def _ratio(variants: Sequence[Variant], bench: Launches, reference: Path) -> float:
+    """The time of the second over that of the first, of the rounds that they ran in turn."""
+    ratios: list[float] = []
+    for _ in range(CONTESTS):
+        before, after = bench.launch(variants, reference).times_us
+        ratios += [mine / other for mine, other in zip(after, before, strict=True)]
+    return statistics.median(ratios)

@@ -18,8 +18,7 @@ from adrenoc.base.errors import DeviceError
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.ir.options import CompileOptions
 from adrenoc.lab.calibrate.target_file import base_of
-from adrenoc.lab.calibrate.validate.confirm import Confirmed
-from adrenoc.lab.calibrate.validate.findings import JoinFinding
+from adrenoc.lab.calibrate.validate.findings import Confirmed, JoinFinding
 from adrenoc.lab.calibrate.validate.session import (
     JOINS,
     Validation,
@@ -29,7 +28,7 @@ from adrenoc.lab.calibrate.validate.session import (
     replace_joins,
 )
 from adrenoc.lab.calibrate.validate.table import LayerRow
-from adrenoc.lab.tune.refit.fit import (
+from adrenoc.lab.tune.refit import (
     Fitted,
     Key,
     fit_cost,

@@ -1,11 +1,12 @@
 """One validation: plan layers, measure their schedules on a device, say what the model chose.
 
-A layer planned as the cost model has it, and, where kernels may join, both ways by force.
+Each layer is planned as the cost model has it, and, where kernels may join, both ways by force.
 """
 
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,30 +16,27 @@ from pathlib import Path
 from adrenoc.base.errors import AdrenocError, CompileError, RemoteError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.html_page import ResultTable, part, safe, show_table
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.families.shared.schedule import WorkGroup
-from adrenoc.lab.calibrate.bench import Bench
 from adrenoc.lab.calibrate.calibrate import SHARE
-from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import ProbeError, spread_of
-from adrenoc.lab.calibrate.session import Reach, opened_bench
-from adrenoc.lab.calibrate.validate.confirm import (
+from adrenoc.lab.calibrate.measure import Device, ProbeError, spread_of
+from adrenoc.lab.calibrate.session import Bench, Reach, opened_bench
+from adrenoc.lab.calibrate.validate.findings import (
     CONTESTS,
     Confirmed,
-    KernelClock,
-    KernelTimes,
-    confirm,
-)
-from adrenoc.lab.calibrate.validate.findings import (
     FamilyFinding,
     JoinFinding,
+    KernelClock,
     KernelFinding,
+    KernelTimes,
     Timed,
+    confirm,
     family_findings,
     kernel_finding,
 )
 from adrenoc.lab.calibrate.validate.table import LayerRow, families_in_turn
-from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
+from adrenoc.lab.tune.refit import FittedKernel, replace_values
 from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
 from adrenoc.lab.tune.tuner import tolerance_of
 from adrenoc.lab.tune.variant import Variant, VariantBuilder
@@ -365,3 +363,121 @@ def join_of(forms: Forms, times_us: Sequence[Sequence[float]], joined_count: int
         apart_us=joined_us * ratio,
         spread=spread_of([apart / joined for joined, apart in rounds]),
     )
+
+
+def list_families(found: Sequence[FamilyFinding]) -> ResultTable:
+    """List how well the cost model chooses in each family of kernels."""
+    return ResultTable(
+        columns=("family", "kernels", "regret", "worst", "rank", "what would have to change"),
+        rows=tuple(
+            (
+                one.family,
+                str(one.kernels),
+                f"{one.regret:.2f}",
+                f"{one.worst:.2f}",
+                f"{one.rank:.2f}",
+                one.change,
+            )
+            for one in found
+        ),
+        figures=("kernels", "regret", "worst", "rank"),
+    )
+
+
+def list_joins(found: Sequence[JoinFinding]) -> ResultTable:
+    """List what the model joins or leaves apart beside the times of both."""
+    return ResultTable(
+        columns=("joined or apart", "the model takes", "joined, us", "apart, us", "spread", ""),
+        rows=tuple(
+            (
+                one.layer,
+                one.takes,
+                f"{one.joined_us:.4g}",
+                f"{one.apart_us:.4g}",
+                f"{100 * one.spread:.0f} %",
+                ("right" if one.is_right else "wrong") if one.is_clear else "no matter",
+            )
+            for one in found
+        ),
+        figures=("joined, us", "apart, us", "spread"),
+    )
+
+
+def list_kernels(found: Sequence[KernelFinding]) -> ResultTable:
+    """List the schedule that the model chooses of each kernel beside the best."""
+    columns = ("layer", "kernel", "schedules", "chosen, us", "best, us", "regret", "rank", "spread")
+    return ResultTable(
+        columns=(*columns, ""),
+        rows=tuple(
+            (
+                one.layer,
+                one.kernel,
+                f"{one.measured} of {one.offered}",
+                f"{one.chosen_us:.4g}",
+                f"{one.best_us:.4g}",
+                f"{one.regret:.2f}",
+                f"{one.rank:.2f}",
+                f"{100 * one.spread:.0f} %",
+                "kept out of fits" if one.kept_out else "",
+            )
+            for one in found
+        ),
+        figures=columns[2:],
+    )
+
+
+_SIDE, _EDGE = 180, 8
+
+
+def validation_sections(validation: Validation) -> str:
+    """What the page shows."""
+    cost = validation.target.cost
+    drawn = "".join(_drawing(timed, cost) for timed in validation.timed)
+    return (
+        part(
+            "Families",
+            show_table(list_families(validation.families)),
+            f"What {validation.target.title} chooses on {validation.device.name}.",
+        )
+        + part("Kernels joined or apart", show_table(list_joins(validation.joins)))
+        + part("Kernels", show_table(list_kernels(validation.kernels)))
+        + part(
+            "Schedules",
+            drawn,
+            "Estimates to the right, times up, both logarithmic; the ring is what the model chose.",
+        )
+    )
+
+
+def _drawing(timed: Timed, cost: Cost) -> str:
+    """A dot a schedule."""
+    kernel = timed.measured
+    estimates = kernel.estimates_ms(cost)
+    known = [
+        (math.log(estimate), math.log(time))
+        for estimate, time in zip(estimates, kernel.times_ms, strict=True)
+        if 0 < estimate < math.inf
+    ]
+    if len(known) < 2:
+        return ""
+    across, up = (_scale_to_side([place[axis] for place in known]) for axis in (0, 1))
+    chosen = min(range(len(known)), key=lambda n: known[n][0])
+    dots = "".join(
+        f"<circle cx='{x:.1f}' cy='{_SIDE - y:.1f}' r='2.5' fill='#0969da' fill-opacity='0.6'/>"
+        for x, y in zip(across, up, strict=True)
+    )
+    ring = (
+        f"<circle cx='{across[chosen]:.1f}' cy='{_SIDE - up[chosen]:.1f}' r='6' fill='none' "
+        "stroke='#cf222e' stroke-width='2'/>"
+    )
+    return (
+        f"<figure><figcaption>{safe(kernel.layer)}</figcaption>"
+        f"<svg class='drawn' width='{_SIDE}' height='{_SIDE}' role='img'>"
+        f"<rect width='{_SIDE}' height='{_SIDE}' fill='#f6f8fa'/>{dots}{ring}</svg></figure>\n"
+    )
+
+
+def _scale_to_side(values: Sequence[float]) -> list[float]:
+    """Along one side of a drawing."""
+    low, wide = min(values), (max(values) - min(values)) or 1.0
+    return [_EDGE + (_SIDE - 2 * _EDGE) * (value - low) / wide for value in values]

@@ -19,7 +19,7 @@ from adrenoc.base.files.read import data_folder, read_toml
 class LayerRow:
     """A layer with what is told of it.
 
-    `join` is what the cost model decides about it (`JOINS` of `forms.py`), empty for nothing.
+    `join` is what the cost model decides about it (`JOINS` of `session.py`), empty for nothing.
     `kernels` are the families whose schedules count; all that have schedules where it is empty.
     """
 

@@ -1,14 +1,14 @@
-"""Element by element, and what moves elements from place to place."""
+"""Cases of maps and of folds: element by element, what moves elements, what goes along axes."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from adrenoc.lab.prove.case import Case
-from adrenoc.lab.prove.net import Net
-from adrenoc.target.avoid import NATIVE_FUNCTIONS
+from adrenoc.lab.prove.case import CONTRIB, Build, Case, Net
+from adrenoc.target.gpu import HALF_DENORMALS, NATIVE_FUNCTIONS
 
 
 def _functions(net: Net, *, op: str) -> str:
@@ -60,7 +60,7 @@ def _five_axes(net: Net) -> str:
     return net("Tanh", net("Transpose", x, perm=[0, 4, 2, 1, 3]))
 
 
-CASES: tuple[Case, ...] = (
+MAP_CASES: tuple[Case, ...] = (
     *(
         Case(family="map", name=op, build=partial(_functions, op=op))
         for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sqrt")
@@ -83,4 +83,174 @@ CASES: tuple[Case, ...] = (
     Case(family="map", name="enlarged, linear", build=partial(_resize, mode="linear"), slack=2.0),
     Case(family="map", name="rows that are picked", build=_gather),
     Case(family="map", name="five axes, in a buffer of rows", build=_five_axes),
+)
+
+
+def _pool(net: Net, *, op: str, shape: tuple[int, ...], **attrs: Any) -> str:
+    return net(op, net("Relu", net.input(*shape)), **attrs)
+
+
+def _pick_largest(net: Net) -> str:
+    """Return the largest of numbers that a half cannot hold: rounding shows."""
+    values = net.values(1, 9, 6, 10) * np.float32(1.0001) + np.float32(2.0)
+    return net("MaxPool", net.feed(values), kernel_shape=[2, 2], strides=[2, 2])
+
+
+def _keep_from_zero(net: Net) -> str:
+    """Logarithms of the largest of distances, some of which are a small half alone."""
+    values = net.values(1, 9, 6, 10)
+    values[..., ::3, :] = 0.0
+    distance = net("Add", net("Abs", net.feed(values)), net.const(2.0**-16))
+    return net("Log", net("MaxPool", distance, kernel_shape=[1, 2]))
+
+
+def _reduce_axes(net: Net, *, op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
+    around = np.float32(1.5 if op == "ReduceProd" else 0.0)
+    x = net("Tanh", net.feed(net.values(*shape) * np.float32(0.5) + around))
+    return net(op, x, net.ints(*axes), keepdims=1)
+
+
+def _invert(net: Net) -> str:
+    """Matrices far from singular, whose pivots lie in other rows."""
+    near = net.values(5, 7, 7) + 4 * np.eye(7, dtype=np.float32)[::-1]
+    return net("Inverse", net.feed(near), domain=CONTRIB)
+
+
+def _scan_axis(net: Net, *, op: str, shape: tuple[int, ...], axis: int) -> str:
+    return net(op, net("Tanh", net.input(*shape)), axis=axis)
+
+
+def _layer_norm(net: Net) -> str:
+    x = net("Tanh", net.input(1, 19, 30))
+    return net("LayerNormalization", x, net.weight(30, around=1.0), net.weight(30), axis=-1)
+
+
+def _rms_norm(net: Net) -> str:
+    x = net("Tanh", net.input(1, 19, 30))
+    return net("SimplifiedLayerNormalization", x, net.weight(30, around=1.0), axis=-1)
+
+
+def _instance_norm(net: Net) -> str:
+    x = net("Tanh", net.input(1, 6, 9, 11))
+    return net("InstanceNormalization", x, net.weight(6, around=1.0), net.weight(6))
+
+
+def _group_norm(net: Net) -> str:
+    x = net("Tanh", net.input(1, 12, 6, 7))
+    return net("GroupNormalization", x, net.weight(3, around=1.0), net.weight(3), num_groups=3)
+
+
+def _recurrent(net: Net, *, kind: str, units: int) -> str:
+    steps, depth, gates = 7, 12, {"GRU": 3, "LSTM": 4}[kind]
+    x = net("Relu", net.input(steps, 1, depth))
+    operands = [
+        net.weight(2, gates * units, depth, terms=depth),
+        net.weight(2, gates * units, units, terms=units),
+        net.weight(2, 2 * gates * units),
+    ]
+    return net(kind, x, *operands, hidden_size=units, direction="bidirectional")
+
+
+def _running(net: Net, *, shape: tuple[int, ...], axis: int) -> str:
+    return net("CumSum", net("Tanh", net.input(*shape)), net.const(axis, np.int64))
+
+
+def _reduce(op: str, shape: tuple[int, ...], *axes: int) -> Build:
+    return partial(_reduce_axes, op=op, shape=shape, axes=axes)
+
+
+_IMAGE = (1, 10, 7, 9)
+
+FOLD_CASES: tuple[Case, ...] = (
+    Case(
+        family="avg_pool2d",
+        name="3x3 with a border",
+        build=partial(
+            _pool, op="AveragePool", shape=(1, 7, 9, 10), kernel_shape=[3, 3], pads=[1] * 4
+        ),
+    ),
+    Case(
+        family="max_pool2d",
+        name="3x3 by steps of two with a border",
+        build=partial(
+            _pool,
+            op="MaxPool",
+            shape=(1, 7, 9, 10),
+            kernel_shape=[3, 3],
+            strides=[2, 2],
+            pads=[1] * 4,
+        ),
+    ),
+    Case(family="max_pool2d", name="what halves round", build=_pick_largest, exact=True),
+    Case(
+        family="max_pool2d",
+        name="what a small half keeps from zero",
+        build=_keep_from_zero,
+        feature=HALF_DENORMALS,
+    ),
+    Case(
+        family="avg_pool1d",
+        name="3 by steps of two",
+        build=partial(_pool, op="AveragePool", shape=(1, 6, 21), kernel_shape=[3], strides=[2]),
+    ),
+    Case(
+        family="max_pool1d",
+        name="4 with a border",
+        build=partial(_pool, op="MaxPool", shape=(1, 6, 21), kernel_shape=[4], pads=[1, 2]),
+    ),
+    Case(
+        family="mean",
+        name="whole images",
+        build=partial(_pool, op="GlobalAveragePool", shape=(1, 21, 13, 11)),
+    ),
+    Case(family="mean", name="of channels", build=_reduce("ReduceMean", _IMAGE, 1)),
+    Case(family="mean", name="of pixels", build=_reduce("ReduceMean", _IMAGE, 2, 3)),
+    Case(family="sum", name="of rows", build=_reduce("ReduceSum", _IMAGE, 3)),
+    Case(
+        family="sum",
+        name="of one long row",
+        build=_reduce("ReduceSum", (1, 1, 1, 1030), 3),
+        slack=4.0,
+    ),
+    Case(family="max", name="of channels", build=_reduce("ReduceMax", _IMAGE, 1)),
+    Case(family="min", name="of columns", build=_reduce("ReduceMin", _IMAGE, 2)),
+    Case(family="prod", name="of channels", build=_reduce("ReduceProd", _IMAGE, 1), slack=4.0),
+    Case(
+        family="softmax",
+        name="along channels",
+        build=partial(_scan_axis, op="Softmax", shape=(1, 10, 7, 5), axis=1),
+    ),
+    Case(
+        family="softmax",
+        name="along rows of 77",
+        build=partial(_scan_axis, op="Softmax", shape=(1, 9, 77), axis=2),
+    ),
+    Case(
+        family="log_softmax",
+        name="of 130 classes",
+        build=partial(_scan_axis, op="LogSoftmax", shape=(1, 130), axis=1),
+    ),
+    Case(family="instance_norm", name="6 channels", build=_instance_norm, slack=4.0),
+    Case(family="layer_norm", name="rows of 30", build=_layer_norm, slack=4.0),
+    Case(family="rms_norm", name="rows of 30", build=_rms_norm, slack=4.0),
+    Case(family="group_norm", name="3 groups of 4", build=_group_norm, slack=4.0),
+    Case(
+        family="recurrent",
+        name="an LSTM of 10 units, both ways",
+        build=partial(_recurrent, kind="LSTM", units=10),
+        slack=2.0,
+    ),
+    Case(
+        family="recurrent",
+        name="a GRU of 8 units that resets first",
+        build=partial(_recurrent, kind="GRU", units=8),
+        slack=2.0,
+    ),
+    Case(family="inverse", name="matrices of 7 rows", build=_invert, slack=4.0),
+    Case(
+        family="cumsum",
+        name="along channels",
+        build=partial(_running, shape=(1, 11, 6, 5), axis=1),
+        slack=2.0,
+    ),
 )

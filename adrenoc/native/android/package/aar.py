@@ -9,6 +9,7 @@ short way for an app of one model.
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +24,50 @@ from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.text.names import identifier
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.for_apps import write_app_tar
 from adrenoc.bundle.tar import SUFFIX
+from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java.classes import JNI_LIBRARY, compile_classes
+from adrenoc.native.android.java_classes import JNI_LIBRARY, compile_classes
 from adrenoc.native.android.licenses import LICENSE, NOTICE
-from adrenoc.native.android.ndk import MIN_API
-from adrenoc.native.android.package.packed import ABIS, Packed, abi_of
 from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime
+from adrenoc.native.android.runtime_toolchain import ANDROID_ABIS, MIN_API
 from adrenoc.target.system import runs_on_android
+
+# Machine of an ELF file -> ABI of Android.
+ABIS = {machine: abi for abi, machine in ANDROID_ABIS.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """A package that was written: where, and the paths in it with their bytes."""
+
+    path: Path
+    files: tuple[tuple[str, int], ...]
+
+
+def abi_of(runtime: Runtime) -> str:
+    """Return the ABI of Android that a runtime is for.
+
+    Raises:
+        LinkError: it was not built for Android.
+    """
+    facts = read_elf(runtime.library)
+    glibc = sorted(name for name in facts.needed if name.endswith((".so.6", ".so.2", ".so.1")))
+    if facts.machine not in ABIS or glibc:
+        raise LinkError(
+            f"the runtime at {runtime.folder} is not for Android (it is for {facts.machine}"
+            + (f" and needs {', '.join(glibc)})" if glibc else ")"),
+            hint="ANDROID_NDK_HOME=PATH adrenoc runtime build --abi arm64-v8a -o DIR, then "
+            "--runtime DIR",
+        )
+    return ABIS[facts.machine]
+
+
+def copy_sample(kind: str, output: Path) -> None:
+    """Copy the sample `cpp` or `android` to the folder `output`."""
+    sample = Path(adrenoc.__file__).resolve().parent / "native" / "samples" / kind
+    shutil.copytree(sample, output, dirs_exist_ok=True)
+
 
 # Times of archives say nothing, and equal input shall give equal bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)

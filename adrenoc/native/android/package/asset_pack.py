@@ -23,9 +23,8 @@ from adrenoc.base.errors import BundleError
 from adrenoc.base.files.outputs import output_error, scratch_folder_for, write_atomically
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import Edition, extract_edition, read_editions
-from adrenoc.bundle.for_apps import write_app_tar
-from adrenoc.native.android.package.aar import AppModel, name_models
-from adrenoc.native.android.package.packed import Packed
+from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.native.android.package.aar import AppModel, Packed, name_models
 from adrenoc.target.target import list_targets
 
 PACK = "adrenoc_models"

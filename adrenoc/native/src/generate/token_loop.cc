@@ -34,6 +34,26 @@ const DLTensor& result_at(const ffi::Any& result, size_t index) {
               .operator->();
 }
 
+std::vector<char> read_bytes(const DLTensor& from) {
+  std::vector<char> bytes(ffi::GetDataSize(from));
+  DLTensor host = from;
+  host.data = bytes.data();
+  host.device = DLDevice{kDLCPU, 0};
+  host.byte_offset = 0;
+  copy_tensor(from, host);
+  return bytes;
+}
+
+// A token of 32 or 64 bits.
+int64_t read_token(const char* bytes, DLDataType dtype) {
+  int64_t wide = 0;
+  int32_t narrow = 0;
+  const bool is_wide = dtype.bits == 64;
+  std::memcpy(is_wide ? static_cast<void*>(&wide) : &narrow, bytes,
+              is_wide ? sizeof(wide) : sizeof(narrow));
+  return is_wide ? wide : narrow;
+}
+
 void copy_to_device(void* data, DLDataType dtype, size_t count, const DLTensor& to) {
   auto extent = static_cast<int64_t>(count);
   const DLTensor host{data, DLDevice{kDLCPU, 0}, 1, dtype, &extent, nullptr, 0};
@@ -216,7 +236,8 @@ void TokenLoop::start(int64_t token, const GenerateWish& wish) {
   if (is_recurrent()) checkpoints_.take(recurrent(), length_);
   wish_ = wish;
   logits_.clear();
-  write_inputs(one_token(), &token, 1);
+  guesses_ = {};
+  is_fed_ = false;
   if (picking() != kFeeds) sampler_.set(wish_.sampling);
   if (picking() == kChanges) sampler_.set_row(wish_.sampling, taken_, vocabulary);
   limit_ = rows_ - length_;
@@ -235,11 +256,20 @@ void TokenLoop::allow(const std::vector<uint32_t>& tokens) {
 
 std::optional<int64_t> TokenLoop::next() {
   if (!ended_.empty()) return std::nullopt;
-  const size_t ahead = wish_.waits() ? 1 : kStepsAhead;
-  while (launched_ < limit_ && ahead_.size() < ahead) launch_step();
-  Ahead first = std::move(ahead_.front());
-  ahead_.pop_front();
-  const int64_t token = wait_for(std::move(first));
+  Entry* const guessing = guessing_entry();
+  if (guessing != nullptr && ready_.empty()) guess(*guessing);
+  int64_t token = 0;
+  if (!ready_.empty()) {
+    token = ready_.front();
+    ready_.pop_front();
+  } else {
+    // A guess goes by the last token.
+    const size_t ahead = wish_.waits() || guessing != nullptr ? 1 : kStepsAhead;
+    while (launched_ < limit_ && ahead_.size() < ahead) launch_step();
+    Ahead first = std::move(ahead_.front());
+    ahead_.pop_front();
+    token = wait_for(std::move(first));
+  }
   ++given_;
   ++length_;
   taken_.push_back(*pending_);
@@ -253,7 +283,50 @@ std::optional<int64_t> TokenLoop::next() {
   return token;
 }
 
+// The entry that checks guesses, where any may be made: what is drawn hangs on each token before it, and
+// recurrent states take in what is wrong.
+TokenLoop::Entry* TokenLoop::guessing_entry() const {
+  if (!wish_.guesses || wish_.waits() || picking() != kFeeds || is_recurrent()) return nullptr;
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if ((*entry)->places.tokens > 1 && (*entry)->places.picks) return entry->get();
+  }
+  return nullptr;
+}
+
+// Takes in the tokens that may come behind the last one, all in one run, which picks a token after each;
+// those are ready up to the first that was not guessed.  Rows of what was wrong are written again.
+void TokenLoop::guess(Entry& entry) {
+  const int64_t tokens = entry.places.tokens;
+  if (length_ + tokens > rows_) return;
+  taken_.push_back(*pending_);
+  const int64_t most = std::min(tokens, limit_ - given_) - 1;
+  const std::vector<int64_t> guessed = guesses_.after(taken_, static_cast<size_t>(most));
+  taken_.pop_back();
+  if (guessed.empty()) return;
+  end_if_cancelled();
+  std::vector<int64_t> fed{*pending_};
+  fed.insert(fed.end(), guessed.begin(), guessed.end());
+  write_inputs(entry, fed.data(), fed.size());
+  const ffi::Any result = entry.run->run();
+  const DLTensor& picks = result_at(result, entry.places.picked);
+  const std::vector<char> bytes = read_bytes(picks);
+  const size_t each = picks.dtype.bits / 8;
+  if ((picks.dtype.bits != 64 && picks.dtype.bits != 32) || bytes.size() < fed.size() * each) {
+    TVM_FFI_THROW(ValueError) << "a run does not pick a token of int64 or int32 after each";
+  }
+  written_ = std::max(written_, length_ + tokens);
+  for (size_t i = 0; i < fed.size(); ++i) {
+    ready_.push_back(read_token(&bytes[i * each], picks.dtype));
+    if (i == guessed.size() || ready_.back() != guessed[i]) break;
+  }
+  guesses_.tell(ready_.size() - 1);
+  launched_ += static_cast<int64_t>(ready_.size());
+  is_fed_ = false;
+}
+
 void TokenLoop::launch_step() {
+  if (!is_fed_) write_inputs(one_token(), &*pending_, 1);
+  is_fed_ = true;
   if (is_recurrent() && launched_ > 0 && launched_ % kStepsToCheckpoint == 0) {
     checkpoints_.take(recurrent(), length_ + launched_ - given_);
   }
@@ -285,22 +358,11 @@ int64_t TokenLoop::wait_for(Ahead ahead) const {
     (void)ahead.token.release();
     throw;
   }
-  int64_t token = 0;
-  std::memcpy(&token, ahead.token->data(), sizeof(token));
-  if (entries_.front()->ids().dtype.bits == 64) return token;
-  int32_t narrow = 0;
-  std::memcpy(&narrow, ahead.token->data(), sizeof(narrow));
-  return narrow;
+  return read_token(ahead.token->data(), entries_.front()->ids().dtype);
 }
 
 void TokenLoop::read_logits(const ffi::Any& result) {
-  const DLTensor& from = result_at(result, one_token().places.logits);
-  logits_.resize(ffi::GetDataSize(from));
-  DLTensor host = from;
-  host.data = logits_.data();
-  host.device = DLDevice{kDLCPU, 0};
-  host.byte_offset = 0;
-  copy_tensor(from, host);
+  logits_ = read_bytes(result_at(result, one_token().places.logits));
 }
 
 void TokenLoop::finish(const char* reason) {
@@ -312,6 +374,7 @@ void TokenLoop::finish(const char* reason) {
 void TokenLoop::drain() {
   is_ahead_ = is_ahead_ || (launched_ > given_ && is_recurrent());
   launched_ = given_;
+  ready_.clear();
   if (ended_.empty()) ended_ = "stopped";
   while (!ahead_.empty()) {
     Ahead first = std::move(ahead_.front());

@@ -18,6 +18,7 @@
 
 #include "generate/checkpoints.h"
 #include "generate/context_file.h"
+#include "generate/guesses.h"
 #include "generate/held_tensor.h"
 #include "generate/sampler.h"
 #include "launch/bound_run.h"
@@ -36,8 +37,10 @@ struct LoopEntry {
   // Rows that caches of a window hold beyond it, which is how far they can be rewound as they are; 0
   // where all hold every row.
   int64_t slack = 0;
-  // Of the entry of one token alone; `vocabulary` is how many logits it gives.
+  // What the model picks after each token: of the entry of one, and of others where it `picks`.
   size_t picked = 0;
+  bool picks = false;
+  // Of the entry of one token alone; `vocabulary` is how many logits it gives.
   size_t logits = 0;
   int64_t vocabulary = 0;
 };
@@ -48,6 +51,7 @@ struct GenerateWish {
   Sampling sampling;
   bool with_logits = false;
   bool is_constrained = false;  // allow() says before each token which may come
+  bool guesses = true;          // where an entry can check them
 
   // Whether each token waits for the host to have seen the one before.
   [[nodiscard]] bool waits() const { return with_logits || is_constrained; }
@@ -103,6 +107,8 @@ class TokenLoop {
   // Throws ValueError for anything else, and leaves all as it was.
   void restore(const std::string& saved);
 
+  // What guesses have brought since start().
+  [[nodiscard]] const GuessCount& guessed() const { return guesses_.count(); }
   // How the last step reached the device.
   [[nodiscard]] LaunchReport report() const;
   // Gives the memory between the launches back.
@@ -136,6 +142,8 @@ class TokenLoop {
   void write_inputs(const Entry& entry, const int64_t* tokens, size_t count);
   [[nodiscard]] BoundRun& step_run();
   void launch_step();
+  [[nodiscard]] Entry* guessing_entry() const;
+  void guess(Entry& entry);
   [[nodiscard]] int64_t wait_for(Ahead ahead) const;
   void read_logits(const tvm::ffi::Any& result);
   void finish(const char* reason);
@@ -163,6 +171,9 @@ class TokenLoop {
   int64_t written_ = 0;  // rows that ever were: those of a window lie in the places of older ones
   std::vector<int64_t> taken_;  // the tokens that the caches hold
   Checkpoints checkpoints_;
+  Guesses guesses_;
+  std::deque<int64_t> ready_;  // tokens that were guessed, and the one after them
+  bool is_fed_ = false;        // the step's inputs on the device are those of the next one
   bool is_ahead_ = false;  // it holds tokens of steps that were taken back
   GenerateWish wish_;
   int64_t limit_ = 0;  // steps of this start

@@ -49,6 +49,7 @@ LoopEntry read_entry(const std::string& text) {
   entry.ids = place_at(object, "ids");
   entry.past = place_at(object, "past");
   entry.picked = place_at(object, "picked");
+  entry.picks = value_at(object, "picks").cast<bool>();
   entry.logits = place_at(object, "logits");
   entry.vocabulary = value_at(object, "vocabulary").cast<int64_t>();
   for (const int64_t place : read_tokens(value_at(object, "states"))) {
@@ -68,6 +69,7 @@ GenerateWish read_wish(const std::string& text) {
   wish.ends = read_tokens(value_at(object, "ends"));
   wish.with_logits = value_at(object, "with_logits").cast<bool>();
   wish.is_constrained = value_at(object, "is_constrained").cast<bool>();
+  wish.guesses = value_at(object, "guesses").cast<bool>();
   wish.sampling.temperature = value_at(object, "temperature").cast<double>();
   wish.sampling.top_k = value_at(object, "top_k").cast<int64_t>();
   wish.sampling.top_p = value_at(object, "top_p").cast<double>();
@@ -138,6 +140,14 @@ class TokenLoopModule final : public ffi::ModuleObj {
     if (name == "restore") {
       return typed("restore", [self, &loop](const ffi::Bytes& saved) {
         loop.restore(std::string(saved.data(), saved.size()));
+      });
+    }
+    if (name == "guessed") {
+      return typed("guessed", [&loop, self] {
+        json::Object told;
+        told.Set("runs", loop.guessed().runs);
+        told.Set("tokens", loop.guessed().tokens);
+        return json::Stringify(told);
       });
     }
     if (name == "report") {

@@ -186,7 +186,7 @@ void define_store(const std::string& folder, const std::string& store_folder) {
          });
 }
 
-// As adrenoc/device/rpc_refusal.py has it.
+// As adrenoc/device/remote.py has it.
 constexpr const char* kRefused = "The session was not started: ";
 constexpr int kDrainSeconds = 5;
 

@@ -1,6 +1,7 @@
 #include "bundle/buckets.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/failure.h"
@@ -140,16 +141,32 @@ BucketList read_buckets(std::string_view text) {
   return list;
 }
 
+// A state has one memory, whichever bucket runs.
+void check_states(const std::vector<Bucket>& buckets) {
+  std::map<std::string, const TensorSpec*> held;
+  for (const Bucket& bucket : buckets) {
+    const std::vector<std::string>& states = bucket.manifest.states;
+    for (const TensorSpec& spec : bucket.manifest.inputs) {
+      if (std::find(states.begin(), states.end(), spec.name) == states.end()) continue;
+      const TensorSpec& known = *held.emplace(spec.name, &spec).first->second;
+      if (known.shape != spec.shape || known.dtype != spec.dtype) {
+        refuse_bundle("the state `" + spec.name + "` has not one form in all signatures");
+      }
+    }
+  }
+}
+
 void check_signatures(const std::vector<Bucket>& buckets, const Batch& batch) {
   std::set<std::string> names;
   for (const Bucket& bucket : buckets) {
     if (bucket.signature.empty() || !names.insert(bucket.signature).second) {
       refuse_bundle(std::string(kBucketsFile) + " has not one name for each signature");
     }
-    if (!bucket.manifest.states.empty() || !batch.inputs.empty() || !batch.outputs.empty()) {
-      refuse_bundle("the signatures of the bundle keep states, or have a batch");
+    if (!batch.inputs.empty() || !batch.outputs.empty()) {
+      refuse_bundle("the signatures of the bundle have a batch");
     }
   }
+  check_states(buckets);
 }
 
 void check_alike(const std::vector<Bucket>& buckets, const Batch& batch) {

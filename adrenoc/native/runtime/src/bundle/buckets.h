@@ -47,7 +47,7 @@ struct BucketList {
 [[nodiscard]] BucketList read_buckets(std::string_view text);
 
 // What is common to all buckets: names and dtypes of the tensors, but for outputs of decoders.
-// Signatures have nothing in common, each has a name of its own, and none keeps states.
+// Signatures have states alone in common, in one form, and each has a name of its own.
 // Throws Failure (bad bundle).
 void check_alike(const std::vector<Bucket>& buckets, const Batch& batch);
 

@@ -1,5 +1,5 @@
 // Filters as Winograd's algorithm multiplies with them, made in the same bits as the compiler makes
-// them: adrenoc/bundle/filter_transform.py says how.
+// them: adrenoc/bundle/params.py says how.
 #ifndef ADRENOC_RUNTIME_BUNDLE_FILTER_TRANSFORM_H_
 #define ADRENOC_RUNTIME_BUNDLE_FILTER_TRANSFORM_H_
 

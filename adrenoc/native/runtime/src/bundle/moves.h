@@ -1,5 +1,5 @@
 // Constants that a bundle does not hold, because it holds what they are made of in another order.
-// adrenoc/bundle/moves.py writes them, and says how.
+// adrenoc/bundle/params.py writes them, and says how.
 #ifndef ADRENOC_RUNTIME_BUNDLE_MOVES_H_
 #define ADRENOC_RUNTIME_BUNDLE_MOVES_H_
 

@@ -1,4 +1,4 @@
-// Which names a bundle may hold; adrenoc/base/text/names.py has the same.
+// Which names a bundle may hold; adrenoc/base/text/decode.py has the same.
 #ifndef ADRENOC_RUNTIME_BUNDLE_NAMES_H_
 #define ADRENOC_RUNTIME_BUNDLE_NAMES_H_
 

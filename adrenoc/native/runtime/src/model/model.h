@@ -240,6 +240,8 @@ class Model final : public Resident {
   void forget_launches();
   // Of the chosen bucket; all buckets share the memory.
   [[nodiscard]] bool is_state(size_t index) const;
+  // Those of all buckets, by name.
+  [[nodiscard]] std::map<std::string, Tensor> states() const;
   // Zeros, before the first run.
   void begin_states();
   void save_states();

@@ -1,8 +1,7 @@
-// What a model keeps on the device from run to run: zeros at first, then what the run before left.
+// What a model keeps on the device from run to run: zeros at first, then what the run before left,
+// of whichever bucket.
 #include <algorithm>
 
-#include "base/failure.h"
-#include "model/batch_copy.h"
 #include "model/model.h"
 
 namespace adrenoc_runtime {
@@ -13,13 +12,25 @@ bool Model::is_state(size_t index) const {
   return std::find(states.begin(), states.end(), manifest.inputs[index].name) != states.end();
 }
 
+std::map<std::string, Model::Tensor> Model::states() const {
+  std::map<std::string, Tensor> found;
+  for (size_t bucket = 0; bucket < inputs_.size(); ++bucket) {
+    const Manifest& manifest = buckets()[bucket].manifest;
+    for (size_t i = 0; i < manifest.inputs.size(); ++i) {
+      const std::string& name = manifest.inputs[i].name;
+      const std::vector<std::string>& kept = manifest.states;
+      const bool is_one = std::find(kept.begin(), kept.end(), name) != kept.end();
+      if (is_one && manifest.inputs[i].bytes != 0) found.emplace(name, inputs_[bucket][i]);
+    }
+  }
+  return found;
+}
+
 void Model::begin_states() {
   if (has_states_) return;
-  for (size_t i = 0; i < chosen_.inputs.size(); ++i) {
-    if (bound_inputs_[i].is_there() || !is_state(i)) continue;
-    const TensorSpec& spec = chosen_manifest().inputs[i];
-    const std::vector<char> zeros(spec.bytes);
-    upload_filled(spec, zeros.data(), spec, &inputs_[chosen_.bucket][i], &scratch_);
+  for (auto& [name, state] : states()) {
+    const std::vector<char> zeros(tvm::ffi::GetDataSize(state));
+    state.CopyFromBytes(zeros.data(), zeros.size());
   }
   has_states_ = true;
 }
@@ -27,22 +38,18 @@ void Model::begin_states() {
 void Model::save_states() {
   kept_states_.clear();
   if (!has_states_) return;
-  const Manifest& manifest = chosen_manifest();
-  for (size_t i = 0; i < manifest.inputs.size(); ++i) {
-    if (!is_state(i)) continue;
-    std::vector<char>& kept = kept_states_[manifest.inputs[i].name];
-    kept.resize(manifest.inputs[i].bytes);
-    if (!kept.empty()) inputs_[chosen_.bucket][i].CopyToBytes(kept.data(), kept.size());
+  for (const auto& [name, state] : states()) {
+    std::vector<char>& kept = kept_states_[name];
+    kept.resize(tvm::ffi::GetDataSize(state));
+    state.CopyToBytes(kept.data(), kept.size());
   }
 }
 
 void Model::restore_states() {
-  const std::vector<TensorSpec>& inputs = chosen_manifest().inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto kept = kept_states_.find(inputs[i].name);
-    if (kept == kept_states_.end()) continue;
-    upload_filled(inputs[i], kept->second.data(), inputs[i], &inputs_[chosen_.bucket][i],
-                  &scratch_);
+  const std::map<std::string, Tensor> held = states();
+  for (const auto& [name, kept] : kept_states_) {
+    Tensor state = held.at(name);
+    state.CopyFromBytes(kept.data(), kept.size());
   }
   kept_states_.clear();
 }

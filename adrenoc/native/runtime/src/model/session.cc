@@ -81,6 +81,10 @@ void Session::add_entry(const Manifest& manifest, const Program& program,
     entry.logits = place_in_decoder(manifest.outputs, kLogits);
     const std::vector<int64_t>& logits = manifest.outputs[entry.logits].shape;
     vocabulary_ = entry.vocabulary = logits.empty() ? 1 : logits.back();
+  } else if (const auto picked = place_of(manifest.outputs, kPicked)) {
+    const std::vector<int64_t>& shape = manifest.outputs[*picked].shape;
+    entry.picked = *picked;
+    entry.picks = !shape.empty() && shape.back() == entry.tokens;
   }
   std::vector<tvm::ffi::AnyView> arguments(inputs.begin(), inputs.end());
   arguments.insert(arguments.end(), program.constants().begin(), program.constants().end());

@@ -1,1 +1,0 @@
-"""Kernels of activations of int16."""

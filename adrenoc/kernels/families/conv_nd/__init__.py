@@ -1,1 +1,0 @@
-"""Which family computes a convolution."""

@@ -1,1 +1,0 @@
-"""Depthwise convolutions."""

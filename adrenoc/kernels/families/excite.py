@@ -1,0 +1,425 @@
+"""A squeeze-and-excite block: what channels are multiplied by, of the mean of an image.
+
+Each work-group of the last product computes the mean and the hidden layer before it anew; their
+numbers stay in local memory.  Sums are made by some neighbours each, and all are added up before
+any is folded, so that threads wait for each other once, or twice where many share a sum, however
+many sums there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from adrenoc.base.tvmapi import Expr, bytes_of, fconst, floordiv, floormod, iconst, splat
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
+from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder, groups_within
+from adrenoc.kernels.families.matmul.gemv import (
+    GemvOperands,
+    GemvTile,
+    GemvWork,
+    add_products,
+    estimate_clocks,
+    gemv,
+    walk_clocks,
+)
+from adrenoc.kernels.families.matmul.gemv import candidates as gemv_candidates
+from adrenoc.kernels.families.separable.separable import finish_operations, prepare_first_finish
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
+from adrenoc.kernels.families.shared.machine import CostModel, Machine
+from adrenoc.kernels.families.shared.operator import Kind, made_by_passes, size_of
+from adrenoc.kernels.families.shared.row_product import LocalToken, TokenWork, begin_token
+from adrenoc.kernels.fused_bodies import Finished
+from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.walk import ACCUMULATOR, MOST_UNROLLED, Runs, Team, widen
+from adrenoc.kernels.weights import pack_conv
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Limits
+
+MOST_FOLDED = 8
+"""How many partial sums one thread folds between two barriers."""
+_FOLD_TEXELS = 8
+"""Texels that a thread reads in the time of a fold."""
+_ROUND_TEXELS = 2
+"""Texels that a thread reads in the time that it takes to begin another sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deal:
+    """`blocks` sums, each of so many `parts`, which `width` of all `threads` deal out in turn."""
+
+    blocks: int
+    parts: int
+    width: int
+    threads: int
+
+    @property
+    def rounds(self) -> int:
+        """How many sums a thread has a share in."""
+        return math.ceil(self.blocks * self.width / self.threads)
+
+    @property
+    def steps(self) -> int:
+        """Parts that a thread adds to one sum after the other."""
+        return self.rounds * math.ceil(self.parts / self.width)
+
+    @cached_property
+    def folds(self) -> tuple[int, ...]:
+        """How many partial sums of a block each fold leaves."""
+        if self.width == 1:
+            return ()
+        fewest = math.ceil(self.width / MOST_FOLDED)
+        left = next(n for n in range(fewest, self.width + 1) if self.width % n == 0)
+        return (1,) if left == 1 else (left, 1)
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of local memory that hold the partial sums."""
+        return self.blocks * self.width if self.width > 1 else 0
+
+
+_WIDTHS = sorted({a * b for a in range(1, MOST_FOLDED + 1) for b in range(1, MOST_FOLDED + 1)})
+"""How many threads may share a sum: what two folds add up."""
+
+
+def deal_out(blocks: int, parts: int, threads: int, texels: Callable[[int], int]) -> Deal:
+    """Return how so many threads share the sums soonest, where a part takes one of so many that
+    share a sum as long as so many texels.
+
+    Partial sums take no more vectors than the work-group has threads.
+    """
+    deals = [
+        Deal(blocks=blocks, parts=parts, width=width, threads=threads)
+        for width in _WIDTHS
+        if width == 1 or (width <= parts and blocks * width <= threads)
+    ]
+    return min(deals, key=lambda deal: count_texels(deal, texels(deal.width)))
+
+
+def count_texels(deal: Deal, of_part: int) -> int:
+    """Return in the time of how many texels a thread has done its share of all sums."""
+    begun = deal.rounds * _ROUND_TEXELS + len(deal.folds) * _FOLD_TEXELS
+    return deal.steps * of_part + begun
+
+
+def add_up(
+    builder: KernelBuilder,
+    member: Expr,
+    deal: Deal,
+    add: Callable[[Expr, Expr, Registers], None],
+    store: Callable[[Expr, Expr], None],
+) -> None:
+    """Emit all sums by thread `member` of a work-group, all of whose threads come here.
+
+    `add` adds the parts of a block that fall to one of its threads, by the thread's place among
+    these, to a register that is zero; `store` takes a block and its sum.
+    """
+    held = builder.allocate_shared(deal.vectors, dtype=ACCUMULATOR) if deal.vectors else None
+    sums = builder.registers(1, dtype=ACCUMULATOR)
+
+    def each(count: int, width: int, visit: Callable[[Expr, Expr, Expr], None]) -> None:
+        """Visit items, `width` of a block, with their block and their place in it."""
+        with builder.loop(math.ceil(count / deal.threads), "round", rolled=True) as turn:
+            item = builder.let(turn * iconst(deal.threads) + member, "item")
+            with builder.when(item < iconst(count) if count % deal.threads else None):
+                if width == 1:
+                    visit(item, item, iconst(0))
+                else:
+                    block = builder.let(floordiv(item, width), "block")
+                    visit(item, block, builder.let(floormod(item, width), "place"))
+
+    def begin(item: Expr, block: Expr, place: Expr) -> None:
+        sums.fill(0.0)
+        add(block, place, sums)
+        if held is None:
+            store(block, sums[0])
+        else:
+            held[item] = sums[0]
+
+    each(deal.blocks * deal.width, deal.width, begin)
+    if held is None:
+        return
+    width = deal.width
+    for left in deal.folds:
+        builder.barrier()
+
+        def fold(_: Expr, block: Expr, place: Expr, left: int = left, width: int = width) -> None:
+            first = builder.let(block * iconst(deal.width) + place, "first")
+            total = held[first]
+            for at in range(left, width, left):
+                total = total + held[first + iconst(at)]
+            if left == 1:
+                store(block, total)
+            else:
+                held[first] = total
+
+        each(deal.blocks * left, left, fold)
+        width = left
+
+
+_DIVISION_TEXELS = 8
+"""Texels that a thread reads in the time of a division by a constant."""
+
+
+class MeanToken(LocalToken):
+    """Reads of the mean of an image over its rows and columns.
+
+    Shapes:
+        image: N = 1, any C, H, W
+    """
+
+    def __init__(self, builder: KernelBuilder, image: Access) -> None:
+        super().__init__(builder, image)
+        self._image = image
+
+    @property
+    def extents(self) -> Extents:
+        """One vector of the image's channels."""
+        return Extents(1, self._image.extents.c, 1, 1)
+
+    def _compute(self, member: Expr, threads: int) -> SharedArray:
+        builder, e = self._builder, self._image.extents
+        deal, run = deal_mean(e, threads)
+        pieces, each = e.w // run, deal.parts // deal.width
+        means = builder.allocate_shared(e.blocks, dtype=ACCUMULATOR)
+        at_once = max(1, MOST_UNROLLED // run)
+        zero, share = iconst(0), splat(fconst(1.0 / (e.h * e.w), ACCUMULATOR))
+
+        def add(block: Expr, place: Expr, sums: Registers) -> None:
+            runs = Runs(builder, sums, [0], run * math.ceil(deal.parts / deal.width))
+
+            def read(number: Expr) -> list[Expr]:
+                piece = builder.let(number, "piece")
+                h, w = (piece, zero) if e.h > 1 else (zero, piece * iconst(run))
+                if e.h > 1 and pieces > 1:
+                    h = builder.let(floordiv(piece, pieces), "h")
+                    w = builder.let(floormod(piece, pieces) * iconst(run), "w")
+                texels = [self._image.texel(zero, block, h, w + iconst(i)) for i in range(run)]
+                return [builder.let(widen(texel), "x") for texel in texels]
+
+            def add_pieces(first: Expr, count: int) -> None:
+                starts = [first + iconst(i * deal.width) for i in range(count)]
+                for texel in [x for start in starts for x in read(start)]:
+                    runs[0] = runs[0] + texel
+
+            def step(turn: Expr) -> None:
+                add_pieces(turn * iconst(at_once * deal.width) + place, at_once)
+
+            if full := each // at_once:
+                runs.loop(full, at_once * run, "t", step, rolled=True)
+            if single := each % at_once:
+                with runs.run():
+                    add_pieces(iconst(full * at_once * deal.width) + place, single)
+            if rest := deal.parts % deal.width:
+                with runs.run(), builder.when(place < iconst(rest)):
+                    add_pieces(iconst(each * deal.width) + place, 1)
+
+        def store(block: Expr, total: Expr) -> None:
+            means[block] = total * share
+
+        add_up(builder, member, deal, add, store)
+        return means
+
+
+class HiddenToken(LocalToken):
+    """Reads of the hidden layer of so many `channels`: a product of a vector, finished.
+
+    Shapes:
+        x: C = K of N = H = W = 1
+        weights: `weights.pack_conv` of [channels, K, 1, 1]
+    """
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        x: Access,
+        weights: Access,
+        finish: Finished,
+        channels: int,
+        unroll: int,
+    ) -> None:
+        super().__init__(builder, x)
+        self._x, self._weights, self._finish = x, weights, finish
+        self._channels, self._unroll = channels, unroll
+
+    @property
+    def extents(self) -> Extents:
+        """One vector of the hidden channels."""
+        return Extents(1, self._channels, 1, 1)
+
+    def begin(self, work_group: tuple[int, int, int]) -> None:
+        """Compute all numbers, after those that they are products of."""
+        begin_token(self._x, work_group)
+        super().begin(work_group)
+
+    def _compute(self, member: Expr, threads: int) -> SharedArray:
+        builder, blocks, zero = self._builder, self.extents.blocks, iconst(0)
+        deal = deal_hidden(self._x.extents.blocks, blocks, threads)
+        tile = GemvTile(work_group=(deal.width, 1, 1), unroll=self._unroll)
+        hidden = builder.allocate_shared(blocks, dtype=ACCUMULATOR)
+        operands = GemvOperands(x=self._x, weights=(self._weights,))
+
+        def add(block: Expr, place: Expr, sums: Registers) -> None:
+            team = Team(width=deal.width, count=1, member=place, index=zero)
+            add_products(builder, tile, team, operands, [(0, 0, 0)], block, sums)
+
+        def store(block: Expr, total: Expr) -> None:
+            hidden[block] = widen(self._finish.value(zero, block, zero, zero, total))
+
+        add_up(builder, member, deal, add, store)
+        return hidden
+
+
+def deal_mean(image: Extents, threads: int) -> tuple[Deal, int]:
+    """Return how so many threads share the means of an image, and how many texels of a row, read
+    one after the other, are a part."""
+    found: dict[int, tuple[Deal, int]] = {}
+    for run in (i for i in range(1, min(image.w, MOST_UNROLLED) + 1) if image.w % i == 0):
+
+        def texels(width: int, run: int = run) -> int:
+            """Count those of a part, and the time to find its row, unless a thread has a column."""
+            in_column = image.h == 1 or width % (image.w // run) == 0
+            return run + (0 if in_column else _DIVISION_TEXELS)
+
+        deal = deal_out(image.blocks, image.h * image.w // run, threads, texels)
+        found[count_texels(deal, texels(deal.width))] = (deal, run)
+    return found[min(found)]
+
+
+def deal_hidden(in_blocks: int, out_blocks: int, threads: int) -> Deal:
+    """Return how so many threads share the products of a hidden layer."""
+    return deal_out(out_blocks, in_blocks, threads, lambda _: LANES)
+
+
+def token_bytes(image: Extents, hidden_blocks: int, threads: int) -> int:
+    """Local memory of the hidden layer, of the mean before it, and of partial sums."""
+    vectors = hidden_blocks + deal_hidden(image.blocks, hidden_blocks, threads).vectors
+    if image.h * image.w > 1:
+        vectors += image.blocks + deal_mean(image, threads)[0].vectors
+    return vectors * LANES * FLOAT_BYTES
+
+
+EXCITE = "excite"
+"""The operator's name in the planning graph."""
+
+
+def excite_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Return the product, by the third input, of a hidden layer, which is that of the first input,
+    or of its mean over rows and columns, by the second.
+
+    Attributes are `kernel_layouts`, the order of both weights, and `between`, the hidden layer,
+    which no memory holds.
+    """
+    machine, limits = context.machine, context.limits
+    work = excite_work(context.graph, node, context.options)
+    tile = context.choose(
+        node,
+        EXCITE,
+        candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, EXCITE)
+    image = kernel.input(node.inputs[0])
+    first, second = (
+        kernel.pack_constant(name, "gemv1", partial(_pack, layout=layout))
+        for name, layout in zip(node.inputs[1:3], node.attrs["kernel_layouts"], strict=True)
+    )
+    finish, _ = prepare_first_finish(kernel)
+    x = MeanToken(kernel.builder, image) if image.extents.h * image.extents.w > 1 else image
+    channels = node.attrs["between"].extents.c
+    hidden = HiddenToken(kernel.builder, x, first, finish, channels, tile.unroll)
+    out, epilogue = kernel.output()
+    gemv(kernel.builder, tile, GemvOperands(x=hidden, weights=(second,)), out, epilogue)
+    return kernel.call()
+
+
+def _pack(weight: np.ndarray, layout: str) -> np.ndarray:
+    """Pack the weights of a 1 x 1 convolution, or a matrix [inputs, outputs]."""
+    if weight.ndim == len("IO"):
+        return pack_conv(np.ascontiguousarray(weight.T)[:, :, None, None], 1)
+    return pack_conv(transpose_to_oihw(weight, layout), 1)
+
+
+def excite_work(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
+    """Return the extents of the second product, and what each work-group does before it."""
+    image, hidden = graph.operand(node.inputs[0]).extents, node.attrs["between"].extents
+    storage_bytes = bytes_of(options.storage_dtype)
+    weights = image.blocks * hidden.blocks * LANES * LANES
+    return GemvWork(
+        vectors=1,
+        in_blocks=hidden.blocks,
+        out_blocks=graph.operand(node.output).extents.blocks,
+        storage_bytes=storage_bytes,
+        token=TokenWork(
+            local_bytes=partial(token_bytes, image, hidden.blocks),
+            memory_bytes=weights * storage_bytes,
+            clocks=partial(_token_clocks, image, hidden.blocks, storage_bytes),
+        ),
+    )
+
+
+def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile]:
+    """Those of a product of one vector, by larger work-groups too: each does more."""
+    return gemv_candidates(work, limits, costs, groups_within(costs.gemv.threads_of_layers, limits))
+
+
+def excite_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
+    """Return the least clocks of both products; infinite where no schedule fits."""
+    work, machine = excite_work(graph, node, costs.options), costs.machine
+    tiles = candidates(work, costs.limits, machine.cost)
+    return min((estimate_clocks(work, tile, machine) for tile in tiles), default=math.inf)
+
+
+def _token_clocks(
+    image: Extents, hidden_blocks: int, storage_bytes: int, threads: int, machine: Machine
+) -> tuple[float, float]:
+    """Return how long the hidden layer, and the mean before it, keep a wave's busiest pipe, and how
+    long they take alone."""
+    cost, rates = machine.cost.gemv, machine.cost.pipes
+    a_wave = machine.threads_of(threads)
+    deal = deal_hidden(image.blocks, hidden_blocks, threads)
+    layer = GemvWork(
+        vectors=1, in_blocks=image.blocks, out_blocks=hidden_blocks, storage_bytes=storage_bytes
+    )
+    tile = GemvTile(work_group=(deal.width, 1, 1), unroll=1)
+    busiest, serial = (deal.rounds * clocks for clocks in walk_clocks(layer, tile, a_wave, machine))
+    if image.h * image.w > 1:
+        means, run = deal_mean(image, threads)
+        texels = means.steps * run
+        slots, folds = texels * (cost.texel_slots + LANES), len(means.folds) * cost.barrier_clocks
+        texture = texels / machine.texels_of(storage_bytes)
+        busiest += a_wave * max(slots / machine.lanes, texture) + folds / 2
+        serial += math.ceil(texels / MOST_UNROLLED) * rates.texture_latency_clocks
+        serial += a_wave / rates.threads_a_slot * slots + folds
+    return busiest, serial
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    """Count each weight of both products once."""
+    return sum(size_of(graph, name) for name in node.inputs[1:3])
+
+
+def _operations(graph: Graph, node: Node) -> int:
+    """Count the additions of a mean, and what is applied to the first product."""
+    x = graph.operand(node.inputs[0]).extents
+    pixels = x.h * x.w
+    return finish_operations(graph, node) + (pixels * x.c if pixels > 1 else 0)
+
+
+OPERATORS = (
+    made_by_passes(
+        EXCITE,
+        Kind.PRODUCT,
+        excite_rule,
+        multiply_adds=_multiply_adds,
+        operations=_operations,
+    ),
+)

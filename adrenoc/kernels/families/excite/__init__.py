@@ -1,1 +1,0 @@
-"""A squeeze-and-excite block: what channels are multiplied by, of the mean of an image."""

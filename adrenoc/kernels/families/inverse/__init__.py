@@ -1,1 +1,0 @@
-"""Inverses of small matrices."""

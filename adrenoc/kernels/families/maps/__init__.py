@@ -1,1 +1,0 @@
-"""Any body, element by element."""

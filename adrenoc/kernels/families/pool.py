@@ -1,0 +1,383 @@
+"""Pooling over windows of rows and columns: one thread makes one texel of the result.
+
+No tap is tested.  An average reads zeros from the sampler's border and divides by the number of
+taps that lie inside, which each axis gives in closed form.  A maximum moves the taps that lie
+outside to the nearest tap inside, which repeats an element that counts anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from adrenoc.base.tvmapi import (
+    Expr,
+    cast,
+    fconst,
+    floordiv,
+    floormod,
+    iconst,
+    larger,
+    maximum,
+    minimum,
+    splat,
+)
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import Extents
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.families.maps import texel_of_thread
+from adrenoc.kernels.families.reduce.reduce import REDUCTIONS, pick_reduction_tile, reduce_axes
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, Rule, RuleContext
+from adrenoc.kernels.families.shared.operator import (
+    NO_INPUTS,
+    Counts,
+    Kind,
+    Numbers,
+    Operator,
+    Refuses,
+    count_per_input_element,
+    follow_letters,
+    inputs_per_result,
+    letters_refused,
+    makes_letters,
+    size_of,
+    wants_letters,
+)
+from adrenoc.kernels.families.shared.typical import TypicalRun, middle
+from adrenoc.kernels.fused_bodies import Epilogue
+from adrenoc.kernels.walk import ACCUMULATOR, OneRun, Runs, widen
+
+UNROLLED_TAPS = 3
+"""Widest window row whose taps are written out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The taps along one axis: output position o reads `o * stride - pad + k * dilation`."""
+
+    taps: int
+    stride: int = 1
+    pad: int = 0
+    dilation: int = 1
+
+    def count_taps_inside(self, position: int, extent: int) -> int:
+        """How many taps of an output position lie within 0..extent-1."""
+        first = position * self.stride - self.pad
+        begin = max(0, -(first // self.dilation))
+        end = min(self.taps - 1, (extent - 1 - first) // self.dilation)
+        return max(0, end - begin + 1)
+
+    def always_inside(self, outputs: int, extent: int) -> bool:
+        """Whether no output position has a tap outside."""
+        last = (outputs - 1) * self.stride - self.pad + (self.taps - 1) * self.dilation
+        return self.pad == 0 and last < extent
+
+    def never_empty(self, outputs: int, extent: int) -> bool:
+        """Whether every output position has a tap inside."""
+        return all(self.count_taps_inside(position, extent) for position in range(outputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolGeometry:
+    """The windows along H and W; `count_padding` divides an average by all taps."""
+
+    rows: Window
+    columns: Window
+    count_padding: bool = False
+
+    def covers(self, extents: Extents) -> bool:
+        """Whether one window, without padding, is all of a tensor."""
+        axes = ((self.rows, extents.h), (self.columns, extents.w))
+        return all(w.taps == extent and w.pad == 0 and w.dilation == 1 for w, extent in axes)
+
+
+def max_pool(
+    builder: KernelBuilder, geometry: PoolGeometry, x: Access, out: Access, epilogue: Epilogue
+) -> None:
+    """Emit the maximum over each window; every window must have a tap inside.
+
+    Shapes:
+        x: roles N, C, H, W
+        out: roles N, C, OH, OW
+    """
+    n, block, h, w = texel_of_thread(builder, out.spec)
+    rows = _Taps(builder, geometry.rows, h, out.extents.h, x.extents.h)
+    columns = _Taps(builder, geometry.columns, w, out.extents.w, x.extents.w)
+    largest = builder.registers(1)
+    largest.fill(-math.inf)
+
+    def visit(ky: Expr, kx: Expr) -> None:
+        texel = x.texel(n, block, rows.locate_nearest(ky), columns.locate_nearest(kx))
+        largest[0] = larger(largest[0], texel)
+
+    _each_tap(geometry, visit, OneRun(builder))
+    epilogue.write(n, block, h, w, largest[0])
+
+
+def avg_pool(
+    builder: KernelBuilder, geometry: PoolGeometry, x: Access, out: Access, epilogue: Epilogue
+) -> None:
+    """Emit the average over each window.
+
+    Shapes:
+        x: roles N, C, H, W
+        out: roles N, C, OH, OW
+    """
+    n, block, h, w = texel_of_thread(builder, out.spec)
+    rows = _Taps(builder, geometry.rows, h, out.extents.h, x.extents.h)
+    columns = _Taps(builder, geometry.columns, w, out.extents.w, x.extents.w)
+    total = builder.registers(1, dtype=ACCUMULATOR)
+    total.fill(0.0)
+    runs = Runs(builder, total, [0], geometry.rows.taps * geometry.columns.taps)
+    bare = rows.always_inside and columns.always_inside
+    read = x.texel if bare else x.padded_texel
+
+    def visit(ky: Expr, kx: Expr) -> None:
+        texel = read(n, block, rows.locate(ky), columns.locate(kx))
+        runs[0] = runs[0] + widen(texel)
+
+    _each_tap(geometry, visit, runs)
+    if geometry.count_padding or bare:
+        count = geometry.rows.taps * geometry.columns.taps
+        value = total[0] / splat(fconst(count, ACCUMULATOR))
+    else:
+        inside = cast(rows.count() * columns.count(), ACCUMULATOR)
+        value = total[0] / splat(builder.let(inside, "count"))
+    epilogue.write(n, block, h, w, value)
+
+
+def adaptive_avg_pool(builder: KernelBuilder, x: Access, out: Access, epilogue: Epilogue) -> None:
+    """Emit averages over windows of unequal size: output o of O covers oE/O to (o+1)E/O of E.
+
+    The bounds are rounded outwards, so windows may overlap.
+
+    Shapes:
+        x: roles N, C, H, W
+        out: roles N, C, OH, OW
+    """
+    n, block, h, w = texel_of_thread(builder, out.spec)
+    top, bottom = _share(builder, h, out.extents.h, x.extents.h)
+    left, right = _share(builder, w, out.extents.w, x.extents.w)
+    total = builder.registers(1, dtype=ACCUMULATOR)
+    total.fill(0.0)
+    rows = _widest_share(out.extents.h, x.extents.h)
+    columns = _widest_share(out.extents.w, x.extents.w)
+    runs = Runs(builder, total, [0], rows * columns)
+
+    def visit(ky: Expr, kx: Expr) -> None:
+        row, column = builder.let(top + ky, "y"), builder.let(left + kx, "x")
+        with builder.when((row < bottom) & (column < right)):
+            runs[0] = runs[0] + widen(x.texel(n, block, row, column))
+
+    runs.nest((rows, columns), ("ky", "kx"), lambda at: visit(*at))
+    count = cast((bottom - top) * (right - left), ACCUMULATOR)
+    value = total[0] / splat(builder.let(count, "count"))
+    epilogue.write(n, block, h, w, value)
+
+
+def _share(builder: KernelBuilder, position: Expr, outputs: int, extent: int) -> tuple[Expr, Expr]:
+    """The first place of an output position's share of an axis, and the place behind its last."""
+    first = floordiv(position * iconst(extent), outputs)
+    end = floordiv((position + iconst(1)) * iconst(extent) + iconst(outputs - 1), outputs)
+    return builder.let(first, "first"), builder.let(end, "end")
+
+
+def _widest_share(outputs: int, extent: int) -> int:
+    return max(-(-(o + 1) * extent // outputs) - o * extent // outputs for o in range(outputs))
+
+
+def _each_tap(geometry: PoolGeometry, visit: Callable[[Expr, Expr], None], runs: OneRun) -> None:
+    rows, columns = geometry.rows.taps, geometry.columns.taps
+    if columns > UNROLLED_TAPS:
+        runs.nest((rows, columns), ("ky", "kx"), lambda at: visit(*at))
+        return
+
+    def row(ky: Expr) -> None:
+        for kx in range(columns):
+            visit(ky, iconst(kx))
+
+    runs.loop(rows, columns, "ky", row)
+
+
+class _Taps:
+    """Where the taps of one output position lie along one axis."""
+
+    def __init__(
+        self, builder: KernelBuilder, window: Window, position: Expr, outputs: int, extent: int
+    ) -> None:
+        self._window = window
+        self._extent = extent
+        self.always_inside = window.always_inside(outputs, extent)
+        self._first = builder.let(position * iconst(window.stride) - iconst(window.pad), "first")
+        self._low, self._high = self._bounds(builder)
+
+    def _bounds(self, builder: KernelBuilder) -> tuple[Expr, Expr]:
+        """The first and the last place inside at which a dilated row of taps can lie."""
+        step, last = self._window.dilation, iconst(self._extent - 1)
+        if step == 1:
+            return iconst(0), last
+        low = maximum(self._first, floormod(self._first, step))
+        return builder.let(low, "low"), builder.let(last - floormod(last - self._first, step))
+
+    def locate(self, tap: Expr) -> Expr:
+        """Where a tap lies, outside or not."""
+        return self._first + tap * iconst(self._window.dilation)
+
+    def locate_nearest(self, tap: Expr) -> Expr:
+        """Where a tap lies, or the nearest tap inside."""
+        if self.always_inside:
+            return self.locate(tap)
+        return maximum(minimum(self.locate(tap), self._high), self._low)
+
+    def count(self) -> Expr:
+        """How many taps lie inside."""
+        window = self._window
+        low = maximum(self._first, self._low)
+        end = self._first + iconst((window.taps - 1) * window.dilation)
+        return floordiv(minimum(end, self._high) - low, window.dilation) + iconst(1)
+
+
+def pool_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Return a max or average pool over rows and columns, or over columns alone (`max_pool1d`)."""
+    geometry = pool_geometry(node.attrs)
+    kernel = context.kernel(node, node.op)
+    x = kernel.input(node.inputs[0])
+    out, epilogue = kernel.output()
+    if geometry.covers(x.extents) and (out.extents.h, out.extents.w) == (1, 1):
+        _reduce(kernel, "max" if node.op.startswith("max") else "mean", x, out, epilogue)
+        return kernel.call()
+    emit = max_pool if node.op.startswith("max") else avg_pool
+    emit(kernel.builder, geometry, x, out, epilogue)
+    return kernel.call()
+
+
+def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Return an average to a given size: a mean over H and W, or a pool of equal or unequal
+    windows."""
+    kernel = context.kernel(node, node.op)
+    x = kernel.input(node.inputs[0])
+    out, epilogue = kernel.output()
+    source, result = x.extents, out.extents
+    if (result.h, result.w) == (1, 1):
+        _reduce(kernel, "mean", x, out, epilogue)
+    elif source.h % result.h or source.w % result.w:
+        adaptive_avg_pool(kernel.builder, x, out, epilogue)
+    else:
+        rows, columns = source.h // result.h, source.w // result.w
+        geometry = PoolGeometry(
+            rows=Window(taps=rows, stride=rows), columns=Window(taps=columns, stride=columns)
+        )
+        avg_pool(kernel.builder, geometry, x, out, epilogue)
+    return kernel.call()
+
+
+def _reduce(kernel: NodeKernel, kind: str, x: Access, out: Access, epilogue: Epilogue) -> None:
+    """One window over all rows and columns: a reduction, whose elements threads share."""
+    axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
+    tile = pick_reduction_tile(kernel, axes, x, out)
+    reduce_axes(kernel.builder, tile, REDUCTIONS[kind], axes, True, x, out, epilogue)
+
+
+def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:
+    """Return the windows that Relax's attributes state, of a 1-D or a 2-D pool."""
+    axes = len(attrs["pool_size"])
+    windows = [
+        Window(
+            taps=attrs["pool_size"][axis],
+            stride=attrs["strides"][axis],
+            pad=attrs["padding"][axis],
+            dilation=attrs["dilation"][axis],
+        )
+        for axis in range(axes)
+    ]
+    rows = windows[0] if axes == 2 else Window(taps=1)
+    return PoolGeometry(
+        rows=rows, columns=windows[-1], count_padding=bool(attrs["count_include_pad"])
+    )
+
+
+_LETTERS = "layout"
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    reason = letters_refused(node, _LETTERS)
+    if reason is not None:
+        return reason
+    geometry = pool_geometry(node.attrs)
+    if node.attrs["ceil_mode"] and geometry.count_padding:
+        return "ceil_mode with count_include_pad: the taps that count differ by border"
+    layout = str(node.attrs[_LETTERS])
+    source, result = tensors[node.inputs[0]].shape, tensors[node.output].shape
+    for letter, window in (("H", geometry.rows), ("W", geometry.columns)):
+        axis = layout.find(letter)
+        if axis >= 0 and not window.never_empty(result[axis], source[axis]):
+            return f"a window along {letter} lies outside of the data"
+    return None
+
+
+def _refuses_adaptive(node: Node, _tensors: Mapping[str, Tensor]) -> str | None:
+    return letters_refused(node, _LETTERS)
+
+
+def _operations(graph: Graph, node: Node) -> int:
+    """One for each tap of each window."""
+    return _taps(graph, node) * size_of(graph, node.output)
+
+
+def _taps(_graph: Graph, node: Node) -> int:
+    return math.prod(int(extent) for extent in node.attrs["pool_size"])
+
+
+def _typical(_run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
+    """Away from borders, all that a window holds is alike."""
+    layout = str(node.attrs[_LETTERS])
+    return middle(data, keep=layout.index("C"), also=layout.find("N"))
+
+
+def _pool(
+    name: str, rule: Rule, refuses: Refuses, operations: Counts, terms: Counts, *, reads_often: bool
+) -> Operator:
+    return Operator(
+        name=name,
+        kind=Kind.POOL,
+        numbers=Numbers.PICKED if name.startswith("max") else Numbers.AVERAGED,
+        rule=rule,
+        relax=f"relax.nn.{name}",
+        refuses=refuses,
+        wants_layout=wants_letters(_LETTERS),
+        makes_layout=makes_letters(_LETTERS),
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
+        keeps_axes=False,
+        reads_often=reads_often,
+        needs_channel_only=False,
+        follows_batch=follow_letters(_LETTERS),
+        multiply_adds=None,
+        terms=None if name.startswith("max") else terms,
+        operations=operations,
+        typical=_typical,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
+    )
+
+
+OPERATORS = (
+    *(
+        _pool(name, pool_rule, _refuses, _operations, _taps, reads_often=True)
+        for name in ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d")
+    ),
+    _pool(
+        "adaptive_avg_pool2d",
+        adaptive_avg_pool_rule,
+        _refuses_adaptive,
+        count_per_input_element(1),
+        inputs_per_result,
+        reads_often=False,  # its windows hardly overlap
+    ),
+)

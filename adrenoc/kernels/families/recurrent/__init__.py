@@ -1,1 +1,0 @@
-"""Recurrent layers: a whole sequence in one kernel."""

@@ -1,1 +1,0 @@
-"""Cumulative sums and products."""

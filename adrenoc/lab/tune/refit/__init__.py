@@ -1,1 +1,0 @@
-"""Fit what estimates reckon with (`targets/cost/`) to times that were measured."""

@@ -1,1 +1,0 @@
-"""What apps of Java and Kotlin call: classes, and their native half."""

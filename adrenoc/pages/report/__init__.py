@@ -1,1 +1,0 @@
-"""What a user sends to those who make adrenoc: figures of a device, and nothing of the user's."""

@@ -1,0 +1,52 @@
+"""What the cost model decides, decided by a test: joined kernels, and schedules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from adrenoc.ir.program import Choice
+from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.schedule import Schedules
+from adrenoc.passes.fuse.fuse_depthwise import PairForm
+
+
+def set_joins(patch: pytest.MonkeyPatch, **values: float) -> None:
+    """Have everything compiled with other values of `[joins]`."""
+    known = Machine.from_performance
+
+    def change(*facts: object) -> Machine:
+        machine = known(*facts)
+        cost = machine.cost
+        return replace(machine, cost=replace(cost, joins=replace(cost.joins, **values)))
+
+    patch.setattr(Machine, "from_performance", change)
+
+
+def estimate_pairs(
+    patch: pytest.MonkeyPatch, changes: Mapping[str, Callable[[float], float]]
+) -> None:
+    """Change the least estimate of pairs of convolutions, by the operator that they become."""
+    known = PairForm.clocks
+
+    def clocks(form: PairForm, *of: Any) -> float:
+        least = known(form, *of)
+        return changes[form.op](least) if form.op in changes else least
+
+    patch.setattr(PairForm, "clocks", clocks)
+
+
+def choose_by_chance(patch: pytest.MonkeyPatch, seed: int) -> None:
+    """Give each kernel one of the schedules that its family offers, whatever they cost."""
+    choose = Schedules._choice
+
+    def draw(*of: Any) -> Choice:
+        choice = choose(*of)
+        drawn = random.Random(f"{seed}/{choice.digest}").choice(choice.candidates)
+        return replace(choice, tile=drawn)
+
+    patch.setattr(Schedules, "_choice", draw)

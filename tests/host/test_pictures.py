@@ -1,0 +1,201 @@
+"""Pictures in prompts: rows of an encoder in place of tokens, held against onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+from model_zoo.decoder_shape import DecoderShape
+from PIL import Image
+
+from adrenoc.base.errors import InputError, OptionError
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.chat import read_chat
+from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.check.inputs import InputFile, make_inputs
+from adrenoc.cli.encoders import Offer
+from adrenoc.cli.main import cli, main
+from tests.commands import succeed
+from tests.host.decoder_bundles import write_tokenizer
+from tests.host.test_vision_language import PROMPT, step_apart
+from tests.host.vision_models import PATCH, SIDE, make_encoder, split_decoder, write_parts
+
+SHAPE = DecoderShape(layers=1, context=48, plain=14, bits=0, kind="llama")
+ROWS = (SIDE // PATCH) ** 2
+ENCODER, MASK = "onnx/vision_encoder.onnx", "pixel_attention_mask=true"
+TOKEN, BEGIN, END, COUNT = 60, 61, 62, 10
+TEMPLATE = (
+    "{% for message in messages %}w91 {% for part in message.content %}"
+    "{% if part.type == 'image' %}w60 {% else %}{{ part.text }} {% endif %}{% endfor %}w93 "
+    "{% endfor %}w92"
+)
+
+
+def write_model(folder: Path) -> None:
+    """All that lies in a folder as transformers.js has it."""
+    write_parts(folder, SHAPE, *split_decoder(SHAPE))
+    onnx.save(make_encoder(SHAPE), folder / ENCODER)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "lfm2_vl", "image_token_id": TOKEN}
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer = json.loads(write_tokenizer(folder / "tokenizer.json", 97).read_text())
+    around = {BEGIN: "<|image_start|>", END: "<|image_end|>"}
+    tokenizer["added_tokens"] = [
+        {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
+        | {"id": at, "content": word, "special": True}
+        for at, word in around.items()
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    prepared = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resample": 1}
+    (folder / "preprocessor_config.json").write_text(json.dumps(prepared))
+
+
+@pytest.fixture(scope="module")
+def folder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    write_model(folder / "model")
+    common = ["--device", "host", "--preset", "fp32"]
+    rows = f"image_features:1,{ROWS},{SHAPE.hidden}"
+    out = folder / "decoder.adrenoc"
+    succeed("compile", folder / "model", *common, "--shape", rows, "--prefill", 4, "-o", out)
+    pixels = ["--shape", f"pixel_values:1,1,3,{SIDE},{SIDE}"]
+    mask = ["--shape", f"pixel_attention_mask:1,1,{SIDE},{SIDE}", "--fix", MASK]
+    out = folder / "encoder.adrenoc"
+    succeed("compile", folder / "model" / ENCODER, *common, *pixels, *mask, "-o", out)
+    draw = np.random.default_rng(3)
+    for name in ("one.png", "other.png"):
+        Image.fromarray(draw.integers(0, 256, (20, 31, 3), dtype=np.uint8)).save(folder / name)
+    return folder
+
+
+def encode(folder: Path, name: str) -> np.ndarray:
+    """The rows of an image by onnxruntime, and by Pillow's own resizing."""
+    image = Image.open(folder / name).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    pixels = ((np.asarray(image) / 255 - 0.5) / 0.25).astype(np.float32).transpose(2, 0, 1)
+    mask = np.ones((1, 1, SIDE, SIDE), bool)
+    feeds = {"pixel_values": pixels[None, None], "pixel_attention_mask": mask}
+    (rows,) = onnxruntime.InferenceSession(folder / "model" / ENCODER).run(None, feeds)
+    return np.asarray(rows).reshape(ROWS, -1)
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+def test_tokens_behind_a_picture_are_those_of_onnxruntime(folder: Path, expanded: bool) -> None:
+    middle = (BEGIN, *[TOKEN] * ROWS, END) if expanded else (TOKEN,)
+    ids = ",".join(map(str, (*PROMPT[:3], *middle, *PROMPT[3:])))
+    run = ["run", folder / "decoder.adrenoc", "--encoder", folder / "encoder.adrenoc"]
+    model = folder / "model" / "onnx" / "decoder_model_merged.onnx"
+    told = {}
+    for name in ("one.png", "other.png"):
+        words = ["--input", folder / name, "--prompt-ids", ids, "--max-tokens", COUNT]
+        said = json.loads(succeed(*run, *words, "--check", model, "--json").output)
+        assert said["check"]["equal"] == COUNT
+        assert said["check"]["max_error"] < 1e-4
+        whole = (*PROMPT[:3], BEGIN, *range(-1, -ROWS - 1, -1), END, *PROMPT[3:])
+        told[name] = said["tokens"]
+        assert said["tokens"] == step_apart(folder / "model", whole, COUNT, encode(folder, name))
+    assert told["one.png"] != told["other.png"]
+
+
+def test_text_alone_goes_through_the_same_bundle(folder: Path) -> None:
+    ids = ",".join(map(str, PROMPT))
+    run = ["run", folder / "decoder.adrenoc", "--prompt-ids", ids, "--max-tokens", COUNT]
+    model = folder / "model" / "onnx" / "decoder_model_merged.onnx"
+    said = json.loads(succeed(*run, "--check", model, "--json").output)
+    assert said["check"]["equal"] == COUNT
+
+
+def test_a_chat_about_a_picture(folder: Path) -> None:
+    encoder, image = folder / "encoder.adrenoc", folder / "one.png"
+    words = ["chat", str(folder / "decoder.adrenoc"), "--max-tokens", "5", "--json"]
+    lines = "w3 w5\nw7\n"
+    shown = [*words, "--image", str(encoder), str(image)]
+    done = CliRunner().invoke(cli, shown, input=lines)
+    assert done.exit_code == 0, done.output + str(done.exception)
+    first, second = (json.loads(line) for line in done.output.splitlines())
+    # w91, the picture and its two marks, w3 w5 w93 w92.
+    assert first["prompt"] == ROWS + 2 + 5
+    assert second["kept"] == first["prompt"] - 1  # the template heads answers otherwise
+    whole = (91, BEGIN, *range(-1, -ROWS - 1, -1), END, 3, 5, 93, 92)
+    tokens = step_apart(folder / "model", whole, 5, encode(folder, "one.png"))
+    assert first["text"].split() == [f"w{token}" for token in tokens]
+    plain = CliRunner().invoke(cli, words, input=lines)
+    assert json.loads(plain.output.splitlines()[0])["prompt"] == 5
+
+
+@pytest.mark.parametrize(
+    ("ids", "given", "said"),
+    [
+        ((3, TOKEN), False, f"has 1 token of a picture ({TOKEN}), and no picture is given"),
+        ((3, 5), True, f"has 0 tokens of a picture ({TOKEN}), and a picture is given"),
+        ((TOKEN, 3, TOKEN), True, f"expected once, or {ROWS} times"),
+    ],
+)
+def test_pictures_that_do_not_go_with_the_prompt_are_refused(
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    ids: tuple[int, ...],
+    given: bool,
+    said: str,
+) -> None:
+    run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", ",".join(map(str, ids))]
+    picture = ["--encoder", str(folder / "encoder.adrenoc"), "--input", str(folder / "one.png")]
+    assert main([*run, *(picture if given else [])]) == InputError.exit_code
+    assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "pixel_values"])
+def test_a_mask_that_nobody_gives_is_to_be_fixed(folder: Path, name: str) -> None:
+    side = (1, 1, SIDE, SIDE)
+    specs = [
+        TensorSpec(name="pixel_values", shape=(1, 1, 3, SIDE, SIDE), dtype="float32"),
+        TensorSpec(name="pixel_attention_mask", shape=side, dtype="bool"),
+    ]
+    np.save(folder / "pixels.npy", np.ones(specs[0].shape, np.float32))
+    offer = Offer([InputFile(path=folder / "pixels.npy", name=name)])
+    with pytest.raises(InputError) as refused:
+        offer.take(open_bundle(folder / "encoder.adrenoc"), specs, is_last=False)
+    assert f"adrenoc compile MODEL --fix {MASK}" in refused.value.hint
+
+
+def test_what_is_known_of_pictures_is_in_the_bundle(folder: Path) -> None:
+    picture = read_chat(open_bundle(folder / "decoder.adrenoc")).picture
+    assert picture is not None
+    assert (picture.token, picture.before, picture.after) == (TOKEN, (BEGIN,), (END,))
+    assert (picture.mean, picture.std, picture.filter) == ((0.5,) * 3, (0.25,) * 3, 1)
+    assert not picture.crops
+
+
+def test_pictures_of_three_positions_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shape = DecoderShape(layers=1, context=32, streams=True)
+    write_parts(tmp_path / "a", shape, *split_decoder(shape))
+    words = ["compile", str(tmp_path / "a"), "--shape", f"image_features:1,4,{shape.hidden}"]
+    assert main(words) == OptionError.exit_code
+    assert "counts 3 positions a token" in capfd.readouterr().err
+
+
+def test_the_encoder_is_that_of_onnxruntime(folder: Path) -> None:
+    run = ["run", folder / "encoder.adrenoc", "--check", folder / "model" / ENCODER]
+    succeed(*run, "--repeat", 1)
+
+
+def test_an_image_becomes_patches(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+    path = tmp_path / "a.png"
+    Image.fromarray(pixels).save(path)
+    spec = TensorSpec(name="pixel_values", shape=(1, 9, 48), dtype="float32")
+    patches = make_inputs([spec], [InputFile(path=path)])["pixel_values"]
+    squares = [pixels[y : y + 4, x : x + 4] for y in (0, 4, 8) for x in (0, 4, 8)]
+    assert np.allclose(patches[0], np.stack(squares).reshape(9, 48) / 255)
+
+
+def test_inspect_tells_how_many_rows_a_picture_has(folder: Path) -> None:
+    assert f"pictures of {ROWS} rows" in succeed("inspect", folder / "decoder.adrenoc").output

@@ -1,0 +1,133 @@
+"""Depthwise convolutions and a 1x1 one before or after: where they join, and where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from branches import Net
+from planning import plan
+
+from adrenoc.compile.pipeline import State
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.expansion.expansion_rule import EXPANSION
+from adrenoc.kernels.families.separable.separable_rule import SEPARABLE
+from adrenoc.passes.fuse import fuse_depthwise
+from adrenoc.passes.lower.measure_work import multiply_adds
+from tests.decided import estimate_pairs, set_joins
+
+FORMS = (EXPANSION, SEPARABLE)
+"""The 1x1 convolution before, the one after."""
+each = pytest.mark.parametrize("form", FORMS)
+
+
+def _joined(net: Net, *outputs: str, preset: str = "fp32", **limits: int) -> tuple[Graph, State]:
+    state = plan(net.model(*outputs), until="fuse_depthwise", preset=preset, **limits)
+    assert state.graph is not None
+    return state.graph, state
+
+
+def _apart(net: Net, form: str, reason: str, *outputs: str, **limits: int) -> None:
+    """The pair stays two kernels, and a decision says why."""
+    found, state = _joined(net, *outputs, **limits)
+    assert all(node.op != form for node in found.nodes)
+    assert any(reason in decision.reason for decision in state.log)
+
+
+def _pair(
+    net: Net, form: str = EXPANSION, wide: int = 16, between: str = "Relu", kernel: int = 1
+) -> tuple[str, str]:
+    """(what the second convolution reads, what is made of its result)."""
+    if form == EXPANSION:
+        read = net.op(between, net.conv(net.op("Tanh", "x"), wide, kernel=kernel))
+        return read, net.op("Softmax", net.conv(read, wide, kernel=3, groups=wide))
+    read = net.op(between, net.conv(net.conv("x", wide), wide, kernel=3, groups=wide))
+    return read, net.op("Tanh", net.conv(read, 8, kernel=kernel))
+
+
+@each
+@pytest.mark.parametrize("preset", ["mixed", "fp16", "buffer"])
+def test_a_pair_becomes_one_node(form: str, preset: str) -> None:
+    net = Net(8)
+    found, state = _joined(net, _pair(net, form)[1], preset=preset)
+    (node,) = [n for n in found.nodes if n.op == form]
+    assert node.operators[:3] == ("conv2d", "nn.relu", "conv2d")
+    assert len(node.also) == 1
+    assert not any(n.op == "conv2d" and n.attrs["groups"] > 1 for n in found.nodes)
+    assert any("computes" in decision.taken for decision in state.log)
+    products = {EXPANSION: 64 * 16 * (8 + 9), SEPARABLE: 64 * 16 * (9 + 8)}
+    assert multiply_adds(found, node) == products[form]
+
+
+@each
+def test_another_reader_needs_the_tensor(form: str) -> None:
+    net = Net(8)
+    read, y = _pair(net, form)
+    _apart(net, form, "reads it too", y, net.op("GlobalAveragePool", read))
+
+
+@each
+def test_an_output_of_the_model_is_kept(form: str) -> None:
+    net = Net(8)
+    read, y = _pair(net, form)
+    _apart(net, form, "", y, read)
+
+
+@each
+def test_what_is_no_number_beyond_the_last_channel_stays_out(form: str) -> None:
+    net = Net(8)
+    _apart(net, form, "might not be a number", _pair(net, form, wide=18, between="Reciprocal")[1])
+
+
+@each
+def test_a_convolution_of_more_taps_stays_apart(form: str) -> None:
+    net = Net(8)
+    _apart(net, form, "", _pair(net, form, kernel=3)[1])
+
+
+@each
+def test_the_cost_model_decides(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_joins(monkeypatch, pair=1e6)
+    net = Net(8)
+    _apart(net, form, "as two kernels", _pair(net, form)[1])
+
+
+def test_local_memory_has_to_hold_it() -> None:
+    net = Net(8)
+    _apart(net, EXPANSION, "no schedule fits", _pair(net)[1], local_mem_bytes=1024)
+
+
+@pytest.mark.parametrize(("better", "other"), [FORMS, FORMS[::-1]])
+def test_the_pair_that_saves_more_comes_first(
+    better: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A depthwise convolution joins the one before it or the one after it, never both."""
+    estimate_pairs(monkeypatch, {other: lambda least: least + 1000, better: lambda _: 1.0})
+    set_joins(monkeypatch, pair=0.0)
+    net = Net(8)
+    d = net.conv(net.op("Relu", net.conv(net.op("Tanh", "x"), 16)), 16, kernel=3, groups=16)
+    found, state = _joined(net, net.op("Softmax", net.conv(net.op("Relu", d), 8)))
+    assert [n.op for n in found.nodes].count(better) == 1
+    assert all(n.op != other for n in found.nodes)
+    assert any("saves more" in decision.reason for decision in state.log)
+
+
+@pytest.mark.parametrize(("middle", "pairs"), [(300.0, 1), (150.0, 2)])
+def test_pairs_save_the_most_together(
+    middle: float, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1x1, depthwise, 1x1, depthwise: two pairs beat one that alone saves more than each."""
+
+    def apart_clocks(graph: Graph, depthwise: Node, pointwise: Node, _model: Any) -> float:
+        return middle if pointwise in graph.consumers[depthwise.output] else 100.0
+
+    monkeypatch.setattr(fuse_depthwise, "apart_clocks", apart_clocks)
+    estimate_pairs(monkeypatch, dict.fromkeys(FORMS, lambda _: 1.0))
+    net = Net(8)
+    x = "x"
+    for _ in range(2):
+        x = net.op("Relu", net.conv(net.op("Relu", net.conv(x, 16)), 16, 3, groups=16))
+    found, state = _joined(net, x)
+    kinds = [node.op for node in found.nodes if node.op in (EXPANSION, SEPARABLE)]
+    assert kinds == ([SEPARABLE] if pairs == 1 else [EXPANSION] * 2)
+    assert any("saves more" in decision.reason for decision in state.log)

@@ -1,0 +1,100 @@
+"""The wheel of built runtimes: made as a release makes it, installed, and taken without an NDK."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.base.errors import DependencyError
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.cli.console import ConsoleReporter
+from adrenoc.cli.main import main
+from adrenoc.device import adb
+from adrenoc.native.android.runtime_build import Runtime, copy_runtime
+from adrenoc.native.android.runtime_wheel import PACKAGE, SOURCES_FILE, find_runtime
+from tests.runtime.fake_adb import fake_adb_process, what_happened
+from tests.runtime.servers import SOFTWARE_ENVIRONMENT
+from tests.script_module import load_script
+
+_PHONE, _ABI = "R58M12ABCDE", "arm64-v8a"
+
+
+@pytest.fixture(scope="module")
+def release() -> Any:
+    return load_script("ci/release")
+
+
+def _project(release: Any, runtime: Runtime, folder: Path) -> Path:
+    """A wheel's project with this machine's runtime, as if it were an Android's."""
+    project: Path = release.lay_out(folder)
+    copy_runtime(runtime, project / PACKAGE / _ABI)
+    return project
+
+
+@pytest.fixture
+def installed(
+    release: Any, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The package, as pip installs it; its runtime is this machine's, for the imitated phone."""
+    project = _project(release, runtime, tmp_path / "project")
+    tools, wheels, site = Path(sys.executable).parent, tmp_path / "wheels", tmp_path / "site"
+    release.pack(tools, project, wheels, "-t", "wheel")
+    (wheel,) = wheels.iterdir()
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(site), str(wheel)], check=True)
+    monkeypatch.syspath_prepend(str(site))
+    for name in ("ANDROID_NDK_HOME", "ADRENOC_RUNTIME"):
+        monkeypatch.delenv(name, raising=False)
+    yield site / PACKAGE
+    sys.modules.pop(PACKAGE, None)
+
+
+def test_a_phone_needs_no_ndk(
+    installed: Path,
+    bundle: Bundle,
+    opencl: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adb, "DEVICE_FOLDER", str(tmp_path / "phone"))
+    with fake_adb_process({_PHONE: "device"}, SOFTWARE_ENVIRONMENT) as port:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+        command = ["run", str(bundle.path), "--on", f"adb:{_PHONE}", "--repeat", "1", "--json"]
+        assert main(command) == 0
+        said = capsys.readouterr()
+        assert said.err == ""
+        assert json.loads(said.out)["outputs"]
+        assert what_happened(port)["pushed"]
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        (SOURCES_FILE, "it is of 0.0.1 x, this adrenoc of "),
+        (f"{_ABI}/adrenoc_rpc", "adrenoc_rpc is damaged"),
+    ],
+)
+def test_another_wheel_is_not_taken(
+    installed: Path, file: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (installed / file).write_text("0.0.1 x\n")
+    with pytest.raises(DependencyError, match="needs an Android NDK"), ConsoleReporter() as shown:
+        find_runtime(_ABI, shown)
+    assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_equal_runtimes_give_equal_wheels(release: Any, runtime: Runtime, tmp_path: Path) -> None:
+    tools, made = Path(sys.executable).parent, []
+    for name in ("one", "two"):
+        project = _project(release, runtime, tmp_path / name)
+        release.pack(tools, project, tmp_path / f"{name}-wheel", "-t", "wheel")
+        (wheel,) = (tmp_path / f"{name}-wheel").iterdir()
+        made.append(wheel.read_bytes())
+    assert made[0] == made[1]
