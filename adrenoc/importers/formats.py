@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from adrenoc.base.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.base.files.read import open_plain
+from adrenoc.base.files.spill import read_aligned
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
 from adrenoc.importers.containers import is_container, read_contents
@@ -145,8 +148,8 @@ class ModelFiles:
             with _open_file(part.path) as file:
                 for piece, spans in _pieces(part, self.spans):
                     _go_to(file, piece.offset)
-                    data = file.read(piece.length)
-                    digest.update(data)
+                    data = read_aligned(file, piece.length)
+                    digest.update(data.data)
                     _give(take, piece, spans, data)
         return digest.hexdigest()
 
@@ -161,7 +164,7 @@ class ModelFiles:
 class _NoDigest:
     """What takes the place of a digest that nobody asks for."""
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         """Do nothing."""
 
     def hexdigest(self) -> str:
@@ -192,11 +195,21 @@ class OwnBytes:
         """Return the next bytes, all that are left without a number; fewer at the end."""
         wanted = self.left if size is None else min(size, self.left)
         data = self._file.read(wanted)
+        self._count(wanted, data)
+        return data
+
+    def read_array(self, size: int) -> np.ndarray:
+        """Return the next bytes in memory that TVM takes as it is; fewer at the end."""
+        wanted = min(size, self.left)
+        data = read_aligned(self._file, wanted)
+        self._count(wanted, data.data)
+        return data
+
+    def _count(self, wanted: int, data: bytes | memoryview) -> None:
         self.left -= wanted
         self._digest.update(data)
         if self._sums:
             self.crc32 = zlib.crc32(data, self.crc32)
-        return data
 
 
 def join_digests(own: str, embedding: str) -> str:
@@ -204,7 +217,7 @@ def join_digests(own: str, embedding: str) -> str:
     return hashlib.sha256(f"{own}{embedding}".encode()).hexdigest()
 
 
-TakeData = Callable[[DataRange, bytes], None]
+TakeData = Callable[[DataRange, np.ndarray], None]
 """Takes the bytes of a tensor; fewer than it names where its file ends early."""
 
 
@@ -407,10 +420,10 @@ def _go_to(file: BinaryIO, offset: int) -> None:
     file.seek(min(offset, os.fstat(file.fileno()).st_size))
 
 
-def _give(take: TakeData, piece: DataRange, spans: Iterable[DataRange], data: bytes) -> None:
+def _give(take: TakeData, piece: DataRange, spans: Iterable[DataRange], data: np.ndarray) -> None:
     for span in spans:
         first = span.offset - piece.offset
-        take(span, data[first : first + span.length] if span != piece else data)
+        take(span, data[first : first + span.length])
 
 
 def _order(span: DataRange) -> tuple[str, int, int]:

@@ -9,8 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from adrenoc.base.files.spill import read_aligned
 from adrenoc.importers import find_model_files, import_model
-from adrenoc.importers.relax.values import op_name
+from adrenoc.importers.relax.values import constant_value, op_name, take_constant
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write, write_network
 
@@ -346,3 +347,21 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 def test_light_networks_import_with_static_shapes(name: str) -> None:
     imported = import_model(LIGHT / f"light_{name}.onnx", shapes={})
     assert imported.outputs[0].shape[:2] == (1, 1000)
+
+
+def test_large_weights_are_read_where_they_stay(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(3).standard_normal((64, 1024)).astype(np.float16)
+    path = tmp_path / "weights"
+    path.write_bytes(b"abc" + numbers.tobytes())
+    with path.open("rb") as file:
+        assert file.read(3) == b"abc"
+        data = read_aligned(file, numbers.nbytes)
+        assert not read_aligned(file, 8).size  # the file ends there
+    assert not data.flags.writeable
+    value = data.view(np.float16).reshape(numbers.shape)
+    held = constant_value(take_constant(value))
+    assert held is not None and held.ctypes.data == value.ctypes.data
+    assert np.array_equal(held, numbers)
+    # Parts of it, which begin elsewhere, are copied.
+    part = constant_value(take_constant(value[1:, :4]))
+    assert part is not None and np.array_equal(part, numbers[1:, :4])

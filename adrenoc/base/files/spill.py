@@ -1,8 +1,8 @@
-"""Large arrays in files without a name, where they are the system's cache and no process's memory.
+"""Large arrays: read where TVM can take them, and kept in files without a name.
 
-A language model's weights are held three times while it is compiled: as its file has them, as
-TVM's constants, and packed.  What waits to be used lies in such a file in the meantime, and comes
-back page by page where it is read.
+A model's weights are held twice while it is compiled: as its file has them, which is the memory of
+TVM's constants too, and packed.  What waits to be written lies in a file in the meantime, where it
+is the system's cache and no process's memory, and comes back page by page where it is read.
 """
 
 from __future__ import annotations
@@ -10,13 +10,27 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from typing import BinaryIO
 
 import numpy as np
 
 LEAST_BYTES = 1 << 16
 """Smaller arrays stay where they are."""
+TVM_ALIGNMENT_BYTES = 64
+"""What begins at a multiple of that TVM takes as a tensor without a copy."""
 _FILE_BYTES = 256 << 20
 """One file holds many arrays: each that is open counts among the few that a process may have."""
+
+
+def read_aligned(file: BinaryIO, size: int) -> np.ndarray:
+    """Return the next `size` bytes of a file as a read-only uint8 array that TVM can take; fewer at
+    its end."""
+    memory = np.empty(size + TVM_ALIGNMENT_BYTES, np.uint8)
+    begin = -memory.ctypes.data % TVM_ALIGNMENT_BYTES
+    data = memory[begin : begin + size]
+    data = data[: file.readinto(data.data)]  # type: ignore[attr-defined]
+    data.flags.writeable = False
+    return data
 
 
 class _File:

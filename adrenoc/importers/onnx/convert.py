@@ -39,8 +39,8 @@ from adrenoc.importers.relax.values import (
     UniqueNames,
     constant_value,
     emit_named,
-    make_constant,
     static_shape,
+    take_constant,
 )
 
 OWN = {
@@ -135,10 +135,10 @@ class _Importer(ONNXGraphImporter):
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         constants = self._graph.constants
-        while constants:  # TVM copies each, so that what it has need not be kept here
+        while constants:  # what TVM copies need not be kept here
             name, value = constants.popitem()
             if value.dtype.kind not in "OSU":  # text: read only by nodes that are refused by name
-                self._nodes[name] = make_constant(value)
+                self._nodes[name] = take_constant(value)
                 forget_pages(value)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:

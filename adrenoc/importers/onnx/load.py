@@ -2,7 +2,7 @@
 
 Protobuf holds a copy of every tensor beside the bytes that it parses, so that a model took twice
 its file before anything was compiled.  So the message is walked as it is read: large initialisers
-are spilled as they come by, into files without a name, and protobuf gets the rest.
+are arrays as they come by, which become TVM's constants where they lie, and protobuf gets the rest.
 
 Models in onnxruntime's own format (.ort): a flatbuffer of the graph that ONNX has as protobuf.
 
@@ -31,7 +31,7 @@ from onnx import AttributeProto, TensorProto, helper
 
 from adrenoc.base.errors import DependencyError, ModelFormatError
 from adrenoc.base.files.read import open_plain
-from adrenoc.base.files.spill import LEAST_BYTES, spill
+from adrenoc.base.files.spill import LEAST_BYTES
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.onnx_runtime import import_format_table
 from adrenoc.importers.formats import (
@@ -239,7 +239,7 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
 
 
 def load_parts(files: ModelFiles) -> Loaded:
-    """Return the model in `files`; its large initialisers are spilled as they are read.
+    """Return the model in `files`; its large initialisers are arrays that protobuf never holds.
 
     A decoder that takes embeddings has the model that looks them up before it.
 
@@ -281,7 +281,7 @@ def _load_own(files: ModelFiles) -> Loaded:
             wanted.setdefault(_span(tensor, path), []).append((tensor, place))
         return take
 
-    def take(span: DataRange, data: bytes) -> None:
+    def take(span: DataRange, data: np.ndarray) -> None:
         if len(data) != span.length:
             raise ValueError(
                 f"{span.path} ends before byte {span.offset + span.length}, which it has to hold"
@@ -289,7 +289,7 @@ def _load_own(files: ModelFiles) -> Loaded:
         for tensor, place in wanted.pop(span, ()):
             value = array_of_bytes(tensor, data) if place >= 0 else None
             if value is None:
-                _set_data(tensor, data)
+                _set_data(tensor, data.tobytes())
             else:
                 held[place] = value
 
@@ -331,7 +331,7 @@ def _take_empty(wanted: Mapping[DataRange, list[tuple[TensorProto, int]]], take:
     for span, tensors in list(wanted.items()):
         if span.length:
             raise ValueError(f"'{tensors[0][0].name}' names bytes that are in no data file")
-        take(span, b"")
+        take(span, np.empty(0, np.uint8))
 
 
 def _external(model: onnx.ModelProto) -> Iterator[tuple[TensorProto, int]]:
@@ -421,9 +421,9 @@ def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]
     return model, held
 
 
-def array_of_bytes(tensor: onnx.TensorProto, data: bytes) -> np.ndarray | None:
-    """Return the array of a large tensor whose data is `data`, spilled; None of small ones, of
-    dtypes that NumPy or ONNX lacks, and where the data does not fit."""
+def array_of_bytes(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray | None:
+    """Return the array of a large tensor whose bytes are `data`, in their memory; None of small
+    ones, of dtypes that NumPy or ONNX lacks, and where the data does not fit."""
     is_damaged = tensor.data_type not in _ELEMENTS or min(tensor.dims, default=0) < 0
     if len(data) < LEAST_BYTES or is_damaged:
         return None
@@ -431,7 +431,7 @@ def array_of_bytes(tensor: onnx.TensorProto, data: bytes) -> np.ndarray | None:
     is_plain = dtype.isbuiltin == 1 and not dtype.hasobject
     if not is_plain or math.prod(tensor.dims) * dtype.itemsize != len(data):
         return None
-    return spill(np.frombuffer(data, dtype).reshape(tensor.dims))
+    return data.view(dtype).reshape(tensor.dims)
 
 
 def _read_graph(own: OwnBytes, size: int, graph: onnx.GraphProto) -> dict[int, np.ndarray]:
@@ -451,16 +451,16 @@ def _read_graph(own: OwnBytes, size: int, graph: onnx.GraphProto) -> dict[int, n
 
 
 def _read_tensor(own: OwnBytes, size: int, tensor: onnx.TensorProto) -> np.ndarray | None:
-    rest, data = bytearray(), b""
+    rest, data = bytearray(), np.empty(0, np.uint8)
     for field in _fields(own, size):
         if field.is_large and field.number == _TENSOR_RAW_DATA:
-            data = own.read(field.size)
+            data = own.read_array(field.size)
         else:
             rest += field.head + own.read(field.size)
     tensor.MergeFromString(bytes(rest))
     value = array_of_bytes(tensor, data)
-    if value is None and data:
-        tensor.raw_data = data
+    if value is None and data.size:
+        tensor.raw_data = data.tobytes()
     return value
 
 

@@ -17,6 +17,7 @@ from tvm.ir import GenericConst
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.files.spill import TVM_ALIGNMENT_BYTES
 from adrenoc.base.refused import RefusedError
 
 NUMPY_DTYPES = frozenset(
@@ -54,6 +55,20 @@ def make_constant(value: np.ndarray) -> relax.Expr:
     held = tvm.runtime.empty(value.shape, str(value.dtype))
     np.copyto(np.from_dlpack(held), value)  # whatever its strides, without a dense copy between
     return relax.const(held)
+
+
+def take_constant(value: np.ndarray) -> relax.Expr:
+    """Return a constant in the memory of `value`, which nobody writes to from then on; a copy of
+    what TVM cannot hold as it is."""
+    is_aligned = value.flags.c_contiguous and value.ctypes.data % TVM_ALIGNMENT_BYTES == 0
+    if not (is_aligned and value.size and str(value.dtype) in NUMPY_DTYPES):
+        return make_constant(value)
+    try:
+        own = value.view()
+        own.flags.writeable = True  # NumPy gives away no memory that is not
+    except ValueError:
+        return make_constant(value)
+    return relax.const(tvm.runtime.from_dlpack(own))
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
