@@ -196,8 +196,7 @@ def extract_edition(bundle: Bundle, edition: Edition, into: Path) -> None:
     params: dict[str, np.ndarray] = {}
     for bucket in open_buckets(part):
         params |= bucket.params()
-    write_params(into / PARAMS, params)
-    shared = file_entry(into, into / PARAMS)
+    shared = write_params(into / PARAMS, params)
     # Buckets say of the constants what the whole bundle says.
     for path in sorted(into.glob(f"*/*/{MANIFEST}")):
         own = read_manifest(path.parent, shown=path.parent)

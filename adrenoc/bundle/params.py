@@ -15,6 +15,7 @@ rounded and nothing is left to a compiler that joins products and sums.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import mmap
@@ -29,7 +30,7 @@ from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
 from adrenoc.base.text.decode import mark_name
 from adrenoc.base.text.json_text import read_json
-from adrenoc.bundle.manifest import ParamSpec, from_plain, to_plain
+from adrenoc.bundle.manifest import FileEntry, ParamSpec, from_plain, to_plain
 from adrenoc.bundle.tar import REBUILD_HINT
 
 if TYPE_CHECKING:
@@ -363,8 +364,8 @@ class _Stored:
             self._map.madvise(mmap.MADV_DONTNEED, begin, at + size - begin)
 
 
-def write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
-    """Write packed constants, by name, as safetensors.
+def write_params(path: Path, params: Mapping[str, np.ndarray]) -> FileEntry:
+    """Write packed constants, by name, as safetensors; return what a manifest says of the file.
 
     Raises:
         OSError: it cannot be written.
@@ -388,8 +389,13 @@ def write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _LENGTH_BYTES)
     # Not by safetensors, which reads all arrays at once: spilled ones would become memory.
+    head = len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    digest = hashlib.sha256(head)
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+        file.write(head)
         for name in names:
-            file.write(np.ascontiguousarray(params[name]).view(np.uint8).reshape(-1).data)
+            data = np.ascontiguousarray(params[name]).view(np.uint8).reshape(-1).data
+            digest.update(data)
+            file.write(data)
             forget_pages(params[name])
+    return FileEntry(path=path.name, bytes=len(head) + end, sha256=digest.hexdigest())

@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
     from adrenoc.base.decision import DecisionLog
 
-
 _COPY_BYTES = 1 << 20
 
 
@@ -75,7 +75,7 @@ def fill_bundle(
     """
     if params is None:
         with section("write constants", "file"):
-            write_params(root / PARAMS, compiled.params)
+            params = write_params(root / PARAMS, compiled.params)
     (root / KERNELS).mkdir()
     for kernel in compiled.kernels:
         kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
@@ -83,10 +83,8 @@ def fill_bundle(
     (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
     launches = (one if floors else replace(one, floor_us=None) for one in compiled.launches)
     (root / LAUNCHES).write_text(launches_to_json(tuple(launches)), encoding="utf-8")
-    given = [params] if params else []
-    written = {root / entry.path for entry in given}
-    paths = [path for path in root.rglob("*") if path.is_file() and path not in written]
-    files = [*(file_entry(root, path) for path in paths), *given]
+    paths = [path for path in root.rglob("*") if path.is_file() and path != root / params.path]
+    files = [*(file_entry(root, path) for path in paths), params]
     whole = Manifest(
         **manifest,
         inputs=compiled.inputs,
@@ -122,8 +120,9 @@ def move_bundle(source: Path, output: Path) -> None:
             path.rename(folder / path.name)
 
 
-def copy_files(source: Path, target: Path) -> None:
-    """Copy the files below `source` to the folder `target`.
+def copy_files(source: Path, target: Path, *, link: bool = False) -> None:
+    """Copy the files below `source` to the folder `target`; with `link` they are the same files by
+    other names, where the file system can.
 
     Raises:
         OSError: the first that goes wrong, with its own errno (`shutil.copytree` hides it).
@@ -133,6 +132,10 @@ def copy_files(source: Path, target: Path) -> None:
         if path.is_dir():
             copy.mkdir(parents=True, exist_ok=True)
             continue
+        if link:
+            with suppress(OSError):
+                os.link(path, copy)
+                continue
         with path.open("rb") as reading, copy.open("xb") as writing:
             shutil.copyfileobj(reading, writing, _COPY_BYTES)
 
@@ -240,15 +243,9 @@ def write_app_tar(root: Path, output: Path, *, name: str) -> None:
     """
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".app-") as scratch:
         copy = Path(scratch) / "bundle"
-        shutil.copytree(root, copy, copy_function=_link_or_copy)
+        copy.mkdir()
+        copy_files(root, copy, link=True)
         for folder in sorted(copy.rglob(KERNELS)):
             shutil.rmtree(folder)
         deflate_files(copy)
         write_tar(copy, output, name=name)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -159,14 +159,15 @@ class BundleCache:
         return None
 
     def store(self, key: str, root: Path) -> None:
-        """Keep a copy of the bundle folder `root` under `key`; an entry that is there stays."""
+        """Keep the bundle folder `root` under `key`, whose files are the same ones where the file
+        system can; an entry that is there stays."""
         if not self._is_open():
             return
         place = self._place(key)
         try:
             private_folder(place.parent)
             with aside_folder(self._folder / "entry") as aside:
-                copy_files(root, aside)
+                copy_files(root, aside, link=True)
                 aside.rename(place)
         except OSError as error:
             # Another process may have been quicker: its entry is as good.

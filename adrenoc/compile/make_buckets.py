@@ -36,7 +36,6 @@ from adrenoc.bundle.bundle import PARAMS
 from adrenoc.bundle.editions import COMMON, DEVICES_FILE, Edition, Editions
 from adrenoc.bundle.manifest import FileEntry, Manifest, TensorSpec
 from adrenoc.bundle.params import MOVES, moves_to_json, write_params
-from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.compile.constant_store import ConstantStore
 from adrenoc.compile.decoder_plan import EditionPlan
@@ -74,8 +73,7 @@ class CompiledBuckets:
         """
         shared = params
         if shared is None:
-            write_params(root / PARAMS, self.params)
-            shared = file_entry(root, root / PARAMS)
+            shared = write_params(root / PARAMS, self.params)
         entries = []
         for number, (compiled, options) in enumerate(
             zip(self.compiled, self.options, strict=True), 1
@@ -282,8 +280,7 @@ class CompiledEditions:
 
         `fill_for` gives what writes one bundle for a target.
         """
-        write_params(root / PARAMS, self.store.params)
-        shared = file_entry(root, root / PARAMS)
+        shared = write_params(root / PARAMS, self.store.params)
         (root / MOVES).write_text(moves_to_json(self.store.moves), encoding="utf-8")
         for edition, target, part in self.parts:
             folder = root / edition.folder

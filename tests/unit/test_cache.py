@@ -59,6 +59,13 @@ def test_gives_back_what_was_stored(bundle_folder: Path, cache: BundleCache) -> 
     assert fetched(cache, "cd" * 32) is None
 
 
+def test_what_is_stored_takes_no_second_room(bundle_folder: Path, tmp_path: Path) -> None:
+    cache = BundleCache(tmp_path / "c", SilentReporter())
+    cache.store(KEY, bundle_folder)
+    kept = entry(tmp_path / "c") / "params.safetensors"
+    assert kept.samefile(bundle_folder / "params.safetensors")
+
+
 @pytest.mark.parametrize("part", ["model", "target", "options"])
 def test_an_entry_that_is_of_something_else_is_dropped(
     bundle_folder: Path, tmp_path: Path, part: str

@@ -228,11 +228,11 @@ def typical_product(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray
         raise NotKnownError
     rows = middle(data, keep=data.ndim - 2).reshape(len(data), -1)
     rows = np.broadcast_to(rows, (len(data), terms)).astype(np.float32)
-    squares = np.zeros((len(data), matrix.shape[1]))
+    sums, squares = np.zeros((2, len(data), matrix.shape[1]))
     for first in range(0, terms, ROWS):
-        part = matrix[first : first + ROWS].astype(np.float32)
-        squares += np.square(rows[:, first : first + ROWS]) @ np.square(part)
-    sums = (rows @ matrix).astype(np.float64)
+        part, x = matrix[first : first + ROWS].astype(np.float32), rows[:, first : first + ROWS]
+        sums += x @ part
+        squares += np.square(x) @ np.square(part, out=part)
     made = sums_of_terms(sums, squares, alike=have_one_sign(matrix))
     return made.reshape(len(made), *[1] * (data.ndim - 2), -1)
 

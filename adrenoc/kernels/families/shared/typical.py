@@ -24,7 +24,7 @@ _BEYOND_CHANCE = 4.0
 that, they are none by chance: the terms have one sign, nearly."""
 _FEW = 24
 """Fewer weights may have one sign by chance."""
-_PART = 1 << 16
+_PART = 1 << 18
 """Weights that are looked at together."""
 _LOOKED_AT = 1 << 28
 """Elements of a convolution's or product's weights: beyond it, a look takes too long."""
@@ -83,7 +83,7 @@ def sums_over_taps(weights: np.ndarray, taps: tuple[int, ...]) -> tuple[np.ndarr
     lines = weights.transpose(*left, *taps)
     shape, count = lines.shape[: len(left)], math.prod(lines.shape[len(left) :])
     ones = np.ones(count, np.float32 if weights.dtype == np.float16 else np.float64)
-    sums, squares = np.empty(shape), np.empty(shape)
+    sums, squares = np.empty(shape, ones.dtype), np.empty(shape, ones.dtype)
     rows = max(1, _PART * len(lines) // max(1, weights.size))
     for part in (slice(first, first + rows) for first in range(0, len(lines), rows)):
         wide = lines[part].reshape(-1, count).astype(ones.dtype)

@@ -32,7 +32,7 @@ Algorithms for Convolutional Neural Networks (2015).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -57,7 +57,7 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     transpose_to_oihw,
 )
 from adrenoc.kernels.families.shared.conv_weights import declare_run, has_texel_weights
-from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored
+from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored, TileTable
 from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.weights import pack_local
 from adrenoc.target.cost.cost import Cost
@@ -383,11 +383,11 @@ def score_multiply_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sc
     )
 
 
-def multiply_candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
-    """Tiles whose work-groups keep to one row, for each row has its own weights."""
-    for tile in local_candidates(work, limits, costs):
-        if tile.work_group is not None and tile.work_group[1] == 1:
-            yield tile
+def multiply_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[ConvTile]:
+    """Return the tiles whose work-groups keep to one row, for each row has its own weights."""
+    return local_candidates(work, limits, costs).where(
+        lambda tile: tile.work_group is not None and tile.work_group[1] == 1
+    )
 
 
 def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: bool) -> float:
