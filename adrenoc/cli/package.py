@@ -82,6 +82,7 @@ def package_command(given: _Packed) -> int:
     from adrenoc.native.android.java_classes import find_javac
     from adrenoc.native.android.package.aar import check_for_android, write_aar
     from adrenoc.native.android.package.repository import (
+        PROVIDER,
         RUNTIME,
         write_cmake_package,
         write_repository,
@@ -98,6 +99,7 @@ def package_command(given: _Packed) -> int:
     if given.form == "asset-pack":
         return _package_split(opened, runtimes, output)
     coordinates: list[str] = []
+    more: list[tuple[str, str]] = []
     if given.form == "cmake":
         packed = write_cmake_package(opened[0], runtimes[0], output)
     elif given.is_archive:
@@ -106,6 +108,8 @@ def package_command(given: _Packed) -> int:
         repository = write_repository(opened, runtimes, output)
         packed = repository.packed
         coordinates = [str(one) for one in (RUNTIME, *repository.models)]
+        if repository.provider:
+            more = [("for onnxruntime", str(PROVIDER))]
     if sample is not None:
         write_sample(opened, runtimes, sample)
 
@@ -113,7 +117,7 @@ def package_command(given: _Packed) -> int:
         _show_files(packed)
         if coordinates:
             console.blank()
-            console.print_fields([("dependencies", ", ".join(coordinates))])
+            console.print_fields([("dependencies", ", ".join(coordinates)), *more])
 
     told = {"path": str(packed.path), "files": dict(packed.files), "coordinates": coordinates}
     return console.tell(told, show)

@@ -16,6 +16,7 @@ from onnx import helper
 
 from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.elf import read_elf
@@ -94,6 +95,19 @@ def test_the_library_shows_two_functions_and_needs_no_onnxruntime(inside: Runtim
 
 def test_a_runtime_without_it_has_no_such_file(runtime: Runtime) -> None:
     assert PROVIDER not in {file.name for file in runtime.files}
+
+
+def test_a_tar_of_an_app_under_the_bundles_name(
+    two: Path, case: Case, deed: Deed, tmp_path: Path
+) -> None:
+    """As apps lay it, whose archive of the model holds a tar."""
+    bundle = open_bundle(two.with_name("two.adrenoc"))
+    write_app_tar(bundle.root, tmp_path / bundle.path.name, name=bundle.manifest.name)
+    model = Path(shutil.copy(two, tmp_path))
+    inputs = list(case.arrays.values())
+    expected = deed("run", two, inputs, len(case.outputs))["outputs"]
+    for made, wanted in zip(deed("run", model, inputs, 2)["outputs"], expected, strict=True):
+        np.testing.assert_array_equal(made, wanted)
 
 
 def test_it_needs_the_shared_library(capsys: pytest.CaptureFixture) -> None:

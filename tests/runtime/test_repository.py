@@ -9,6 +9,7 @@ import shutil
 import zipfile
 from collections import Counter
 from dataclasses import replace
+from hashlib import sha1
 from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
@@ -24,13 +25,15 @@ from adrenoc.cli.main import main
 from adrenoc.native.android.app_check import check_app
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.aar import name_models
-from adrenoc.native.android.package.repository import RUNTIME, write_repository
+from adrenoc.native.android.package.repository import PROVIDER, RUNTIME, write_repository
+from adrenoc.native.android.runtime_build import PROVIDER as PROVIDER_LIBRARY
 from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
 from tests.examples import examples
-from tests.runtime.phones import without_sources
+from tests.runtime.phones import link_stub, without_sources
 
+_LATER = replace(RUNTIME, version="0.2.0")
 _MAVEN = "{http://maven.apache.org/POM/4.0.0}"
 
 
@@ -132,6 +135,77 @@ def test_each_package_names_what_it_needs(repository: Path) -> None:
             assert pom.findtext(f"{_MAVEN}licenses/{_MAVEN}license/{_MAVEN}name") == "Apache-2.0"
         else:
             assert needed == [(RUNTIME.group, RUNTIME.artifact, RUNTIME.version)]
+
+
+def test_clients_check_digests_and_find_versions(
+    repository: Path, bundles: list[Bundle], android: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maven's -C refuses a file without a digest; a range of versions is looked up in metadata."""
+    monkeypatch.setattr("adrenoc.native.android.package.repository.RUNTIME", _LATER)
+    write_repository(bundles[:1], [android], repository)
+    found = {path for path in repository.rglob("*") if path.is_file()}
+    kinds = Counter(path.suffix for path in found)
+    assert kinds == {".aar": 4, ".pom": 4, ".xml": 3, ".sha1": 11}
+    for path in found:
+        if path.suffix != ".sha1":
+            digest = sha1(path.read_bytes()).hexdigest()
+            assert path.with_name(f"{path.name}.sha1").read_text() == digest
+    for path in repository.rglob("maven-metadata.xml"):
+        told = ElementTree.parse(path).getroot()
+        place = f"{told.findtext('groupId', '')}.{told.findtext('artifactId')}".replace(".", "/")
+        assert path.parent == repository / place
+        versions = [one.text for one in told.iterfind("versioning/versions/version")]
+        assert versions == sorted(one.name for one in path.parent.iterdir() if one.is_dir())
+    assert (repository / _LATER.path("aar")).is_file()
+
+
+def test_onnxruntimes_provider_is_a_package_of_its_own(
+    repository: Path,
+    bundles: list[Bundle],
+    android: Runtime,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Apps without onnxruntime take the very runtime that they took before."""
+    folder = tmp_path / "with-provider"
+    shutil.copytree(android.folder, folder)
+    link_stub(folder / PROVIDER_LIBRARY)
+    words = ["package", str(bundles[0].path), "--as", "aar", "--runtime", str(folder), "--json"]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {PROVIDER.path("aar"), PROVIDER.path("pom")} < set(told["files"])
+    place = tmp_path / "out" / PROVIDER.path("aar")
+    runtime = tmp_path / "out" / RUNTIME.path("aar")
+    assert runtime.read_bytes() == (repository / RUNTIME.path("aar")).read_bytes()
+    assert not (repository / PROVIDER.path("aar")).exists()
+    pom = ElementTree.parse(place.with_suffix(".pom")).getroot()
+    needed = [one.findtext(f"{_MAVEN}artifactId") for one in pom.iter(f"{_MAVEN}dependency")]
+    assert needed == [RUNTIME.artifact]
+    content, brought = _merged([place, runtime])
+    assert set(brought.values()) == {1}
+    library = f"lib/arm64-v8a/{PROVIDER_LIBRARY}"
+    assert content[library] == (folder / PROVIDER_LIBRARY).read_bytes()
+    with zipfile.ZipFile(place) as archive:
+        assert archive.read("proguard.txt") == b"-keep class ai.onnxruntime.** { *; }\n"
+    assert check_app(place) == ()
+    assert main(["doctor", "--app", str(place)]) == 0
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_provider_for_another_machine_is_found(
+    repository: Path, tmp_path: Path, beside: bool
+) -> None:
+    """Beside the runtime, as in an app, and alone."""
+    link_stub(tmp_path / PROVIDER_LIBRARY, emulation="elf_x86_64")
+    wrong = tmp_path / "wrong.aar"
+    if beside:
+        shutil.copy(repository / RUNTIME.path("aar"), wrong)
+    with zipfile.ZipFile(wrong, "a") as archive:
+        archive.write(tmp_path / PROVIDER_LIBRARY, f"jni/arm64-v8a/{PROVIDER_LIBRARY}")
+        if not beside:
+            archive.writestr("classes.jar", b"")
+    (trouble,) = check_app(wrong)
+    assert (trouble.where, trouble.wrong) == (f"jni/arm64-v8a/{PROVIDER_LIBRARY}", "is for x86_64")
 
 
 def test_packages_of_several_calls_share_the_runtime(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import adrenoc
 from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.console import ConsoleReporter
@@ -18,6 +19,7 @@ from adrenoc.cli.main import main
 from adrenoc.device import adb
 from adrenoc.native.android.runtime_build import Runtime, copy_runtime
 from adrenoc.native.android.runtime_wheel import PACKAGE, SOURCES_FILE, find_runtime
+from adrenoc.native.compile_plugin import package_folder
 from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT
 from tests.script_module import load_script
@@ -88,6 +90,23 @@ def test_another_wheel_is_not_taken(
     with pytest.raises(DependencyError, match="needs an Android NDK"), ConsoleReporter() as shown:
         find_runtime(_ABI, shown)
     assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_runtime_tells_no_folder_of_this_machine(runtime: Runtime) -> None:
+    """Who builds it elsewhere gets the same bytes."""
+    for path in sorted(runtime.folder.iterdir()):
+        content = path.read_bytes()
+        for folder in (package_folder("tvm").parent, Path(adrenoc.__file__).parent, Path.home()):
+            assert f"{folder}/".encode() not in content, (path.name, folder)
+
+
+def test_a_release_replaces_nothing(
+    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    monkeypatch.setattr("sys.argv", ["release", "-o", str(tmp_path)])
+    assert "will not delete it" in release.main()
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
 def test_equal_runtimes_give_equal_wheels(release: Any, runtime: Runtime, tmp_path: Path) -> None:

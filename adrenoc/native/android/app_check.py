@@ -21,7 +21,7 @@ from adrenoc.native.android.elf import ElfFacts, read_elf
 from adrenoc.native.android.java_classes import JNI_LIBRARY
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
 from adrenoc.native.android.package.aar import ABIS
-from adrenoc.native.android.runtime_build import ANDROID_NEEDED, LIBRARY
+from adrenoc.native.android.runtime_build import ANDROID_NEEDED, LIBRARY, PROVIDER
 from adrenoc.native.android.runtime_toolchain import MIN_API
 
 _MANIFEST = "AndroidManifest.xml"
@@ -66,6 +66,12 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
         # A model alone: libraries and manifest lines come with the archive of the runtime.
         yield from _bundle_troubles(archive)
         return
+    libraries = sorted(name for name in names if re.fullmatch(r"(jni|lib)/[^/]+/[^/]+\.so", name))
+    if not is_apk and libraries and all(name.endswith(f"/{PROVIDER}") for name in libraries):
+        # What onnxruntime registers alone: it, too, needs the archive of the runtime.
+        for name in libraries:
+            yield from _library_troubles(archive, name, name.split("/")[1], _Manifest(b"<none/>"))
+        return
     try:
         has = _MANIFEST in names
         manifest = _Manifest(
@@ -89,8 +95,7 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
         )
     folder = "lib" if is_apk else "jni"
     # Beside libraries there may be entries of folders, and notes of build tools.
-    libraries = (re.fullmatch(rf"{folder}/([^/]+)/[^/]+\.so", name) for name in names)
-    abis = sorted({found[1] for found in libraries if found})
+    abis = sorted({name.split("/")[1] for name in libraries if name.startswith(f"{folder}/")})
     ours = [abi for abi in abis if f"{folder}/{abi}/{LIBRARY}" in names]
     if not ours:
         yield Trouble(
@@ -108,10 +113,10 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
             f"or adrenoc runtime build --abi {abi}",
         )
     for abi in ours:
-        # An app of C++ has no use for the native half of the classes.
-        for_java = (JNI_LIBRARY,) if f"{folder}/{abi}/{JNI_LIBRARY}" in names else ()
-        for library in (LIBRARY, *for_java):
-            name = f"{folder}/{abi}/{library}"
+        # An app of C++ has no use for the native half of the classes, few have onnxruntime.
+        for name in (f"{folder}/{abi}/{one}" for one in (LIBRARY, JNI_LIBRARY, PROVIDER)):
+            if name not in names:
+                continue
             yield from _library_troubles(archive, name, abi, manifest)
             if is_apk:
                 yield from _packing_troubles(path, archive.getinfo(name), manifest)

@@ -29,7 +29,7 @@ from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.java_classes import JNI_LIBRARY, compile_classes
 from adrenoc.native.android.licenses import LICENSE, NOTICE
-from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, PROVIDER, Runtime
 from adrenoc.native.android.runtime_toolchain import ANDROID_ABIS, MIN_API
 from adrenoc.target.system import runs_on_android
 
@@ -102,6 +102,8 @@ _PROGUARD = """-keepclasseswithmembernames class org.adrenoc.Native {
     boolean onToken(long);
 }
 """
+# onnxruntime-android brings no rules, and its native code looks classes up by name, too.
+_ONNXRUNTIME_PROGUARD = "-keep class ai.onnxruntime.** { *; }\n"
 _AAR_METADATA = (
     "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=1\nminCompileSdkExtension=0\n"
     "minAndroidGradlePluginVersion=4.1.0\n"
@@ -228,6 +230,21 @@ def runtime_content(runtimes: Runtimes) -> dict[str, bytes]:
             content[f"META-INF/{text}"] = (runtime.folder / text).read_bytes()
             content[f"{_NOTICES}/{text}.txt"] = (runtime.folder / text).read_bytes()
     content.update(_prefab(runtimes))
+    return content
+
+
+def provider_content(runtimes: Runtimes) -> dict[str, bytes]:
+    """Return the files of an archive with the provider for onnxruntime, which needs that of the
+    runtime beside it; none where no runtime was built with it."""
+    having = {abi: one for abi, one in runtimes.by_abi.items() if one.provider.is_file()}
+    if not having:
+        return {}
+    content = _frame("org.adrenoc.onnxruntime", runtimes.api, "")
+    content["proguard.txt"] = _ONNXRUNTIME_PROGUARD.encode()
+    for abi, runtime in having.items():
+        content[f"jni/{abi}/{PROVIDER}"] = runtime.provider.read_bytes()
+        for text in (LICENSE, NOTICE):
+            content[f"META-INF/{text}"] = (runtime.folder / text).read_bytes()
     return content
 
 

@@ -1,17 +1,21 @@
 """What builds take as it is: a Maven repository of models for Gradle, a folder for CMake.
 
 FOLDER/org/adrenoc/adrenoc-runtime/VERSION/         the runtime, once
+FOLDER/org/adrenoc/adrenoc-onnxruntime/VERSION/     its provider for onnxruntime, where it was built
 FOLDER/org/adrenoc/model/NAME/VERSION/              a model, which depends on the runtime
 
+Beside each file lies its digest, which Maven's -C asks for, and beside the folders of versions a
+list of them (maven-metadata.xml), which ranges of versions are looked up in.
 A folder that holds such packages already takes more: the runtime is replaced by an equal one, and
 so is a model of the same name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -26,11 +30,13 @@ from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.aar import (
     Packed,
+    Runtimes,
     archive,
     copy_sample,
     find_runtimes,
     model_content,
     name_models,
+    provider_content,
     runtime_content,
 )
 from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime
@@ -63,6 +69,16 @@ _DEPENDENCIES = """  <dependencies>
     </dependency>
   </dependencies>
 """
+_METADATA = """<?xml version="1.0" encoding="UTF-8"?>
+<metadata>
+  <groupId>{group}</groupId>
+  <artifactId>{artifact}</artifactId>
+  <versioning>
+    <versions>
+{versions}    </versions>
+  </versioning>
+</metadata>
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,14 +99,19 @@ class Coordinates:
 
 
 RUNTIME = Coordinates(group="org.adrenoc", artifact="adrenoc-runtime", version=adrenoc.__version__)
+PROVIDER = replace(RUNTIME, artifact="adrenoc-onnxruntime")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """What was written, and the coordinates of the models, in the order of the bundles."""
+    """What was written, and the coordinates of the models, in the order of the bundles.
+
+    `provider` tells whether the provider for onnxruntime was.
+    """
 
     packed: Packed
     models: tuple[Coordinates, ...]
+    provider: bool
 
 
 def write_repository(
@@ -109,18 +130,19 @@ def write_repository(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output_error(output, error) from error
-    written = _write(output, RUNTIME, archive(runtime_content(found)), _LICENSES)
+    written, provider = _write_runtime(found, output)
     all_coordinates = []
     for model in models:
         coordinates = Coordinates(
             group="org.adrenoc.model", artifact=model.identifier, version=adrenoc.__version__
         )
         content = archive(model_content(model, found.api, output / model.identifier))
-        depends = _DEPENDENCIES.format(**_escape(RUNTIME))
-        written += _write(output, coordinates, content, depends)
+        written += _write(output, coordinates, content, _on_runtime())
         all_coordinates.append(coordinates)
     return Repository(
-        packed=Packed(path=output, files=tuple(written)), models=tuple(all_coordinates)
+        packed=Packed(path=output, files=tuple(written)),
+        models=tuple(all_coordinates),
+        provider=provider,
     )
 
 
@@ -134,8 +156,20 @@ def write_runtime(
         LinkError: a runtime was not built for Android.
         OutputError: `output` cannot be written.
     """
-    found = find_runtimes(bundles, runtimes)
-    return _write(output, RUNTIME, archive(runtime_content(found)), _LICENSES)
+    return _write_runtime(find_runtimes(bundles, runtimes), output)[0]
+
+
+def _write_runtime(found: Runtimes, output: Path) -> tuple[list[tuple[str, int]], bool]:
+    """Write the runtime and its provider for onnxruntime; returns whether there is one, too."""
+    written = _write(output, RUNTIME, archive(runtime_content(found)), _LICENSES)
+    provider = provider_content(found)
+    if provider:
+        written += _write(output, PROVIDER, archive(provider), _LICENSES + _on_runtime())
+    return written, bool(provider)
+
+
+def _on_runtime() -> str:
+    return _DEPENDENCIES.format(**_escape(RUNTIME))
 
 
 def _write(
@@ -148,9 +182,25 @@ def _write(
     except OSError as error:
         raise output_error(place, error) from error
     # The archive last: who finds it finds what it depends on.
-    write_atomically(output / coordinates.path("pom"), pom)
-    write_atomically(place, content)
+    _write_with_digest(output / coordinates.path("pom"), pom)
+    _write_with_digest(place, content)
+    _write_metadata(place.parents[1], coordinates)
     return [(coordinates.path("aar"), len(content)), (coordinates.path("pom"), len(pom))]
+
+
+def _write_with_digest(place: Path, content: bytes) -> None:
+    """Write a file after its SHA-1, which Maven looks for."""
+    digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+    write_atomically(place.with_name(f"{place.name}.sha1"), digest)
+    write_atomically(place, content)
+
+
+def _write_metadata(folder: Path, coordinates: Coordinates) -> None:
+    """List the versions of a package that lie in its folder."""
+    versions = sorted(pom.parent.name for pom in folder.glob("*/*.pom"))
+    listed = "".join(f"      <version>{escape(version)}</version>\n" for version in versions)
+    text = _METADATA.format(**_escape(coordinates), versions=listed)
+    _write_with_digest(folder / "maven-metadata.xml", text.encode())
 
 
 def _escape(coordinates: Coordinates) -> dict[str, str]:
