@@ -244,6 +244,8 @@ LAYERS = (
     product(3, 197, 197, 64),
     attention(3, 197, 64),
     attention(12, 197, 64),
+    attention(8, 1500, 64),
+    attention(8, 4096, 40),
     dense("gemm 197x192x768", (1, 197, 192), 768),
     in_bits(1, 2048, 2048),
     in_bits(1, 2048, 6144),

@@ -553,7 +553,7 @@ class AttentionWalk(ABC):
         """Add the run's values to what is left of those before."""
         builder, step = self.builder, self.mix_step
         if keys // step:
-            with builder.loop(keys // step, "keys") as i:
+            with builder.loop(keys // step, "keys", rolled=True) as i:
                 self.mix_keys(first, i * iconst(step), range(step))
         if keys % step:
             self.mix_keys(first, iconst(keys - keys % step), range(keys % step))
