@@ -138,11 +138,16 @@ def _linker() -> Finding:
 
 
 def _ndk() -> Finding:
+    from adrenoc.native.android.runtime_wheel import look_at_wheel
+
     def look() -> str:
         ndk = find_ndk()
         if ndk is None:
+            held, wrong = look_at_wheel()
+            if held and not wrong:
+                return f"none, and phones need none: adrenoc-runtime brings {', '.join(held)}"
             raise DependencyError(
-                why_no_ndk(),
+                why_no_ndk() + (f"; adrenoc-runtime is not taken: {wrong}" if wrong else ""),
                 hint="set ANDROID_NDK_HOME (https://developer.android.com/ndk/downloads)",
             )
         return f"{ndk.revision} at {ndk.folder} ({ndk.origin})"

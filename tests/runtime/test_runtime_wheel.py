@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,24 @@ import pytest
 import adrenoc
 from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.check.doctor import examine
 from adrenoc.cli.console import ConsoleReporter
 from adrenoc.cli.main import main
 from adrenoc.device import adb
+from adrenoc.native.android import runtime_build
 from adrenoc.native.android.runtime_build import Runtime, copy_runtime
-from adrenoc.native.android.runtime_wheel import PACKAGE, SOURCES_FILE, find_runtime
+from adrenoc.native.android.runtime_wheel import PACKAGE, SOURCES_FILE, find_runtime, look_at_wheel
 from adrenoc.native.compile_plugin import package_folder
+from tests.ndks import forget_ndks
 from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT
 from tests.script_module import load_script
 
 _PHONE, _ABI = "R58M12ABCDE", "arm64-v8a"
+
+
+def _no_version(package: str) -> str:
+    raise PackageNotFoundError(package)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +98,21 @@ def test_another_wheel_is_not_taken(
     with pytest.raises(DependencyError, match="needs an Android NDK"), ConsoleReporter() as shown:
         find_runtime(_ABI, shown)
     assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_doctor_tells_of_the_wheel(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_ndks(monkeypatch, tmp_path)
+    (found,) = (one for one in examine() if one.subject == "Android NDK")
+    assert (found.state, found.fix) == ("ok", "")
+    assert found.seen == "none, and phones need none: adrenoc-runtime brings arm64-v8a"
+    (installed / SOURCES_FILE).write_text("0.0.1 x\n")
+    (found,) = (one for one in examine() if one.subject == "Android NDK")
+    assert found.state == "missing"
+    assert "adrenoc-runtime is not taken: it is of 0.0.1 x, this adrenoc of " in found.seen
+    monkeypatch.setattr(runtime_build, "version", _no_version)
+    assert look_at_wheel() == ([_ABI], "apache-tvm is not installed")
 
 
 def test_a_runtime_tells_no_folder_of_this_machine(runtime: Runtime) -> None:

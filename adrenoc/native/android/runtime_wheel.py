@@ -6,6 +6,7 @@ file that tells their sources.  No code of it is imported.  `scripts/ci/release`
 from __future__ import annotations
 
 import importlib.util
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 from adrenoc.base.files.owned_folder import what_is_wrong
@@ -18,6 +19,7 @@ from adrenoc.native.android.runtime_build import (
     open_runtime,
     runtime_stamp,
 )
+from adrenoc.native.android.runtime_toolchain import ANDROID_ABIS
 
 PACKAGE = "adrenoc_runtime"
 SOURCES_FILE = "sources.txt"
@@ -29,15 +31,26 @@ def find_runtime(abi: str, reporter: Reporter) -> Runtime:
     Raises:
         DependencyError, ToolError, LinkError, OutputError: as `build_runtime` does.
     """
-    package = importlib.util.find_spec(PACKAGE)
-    if package is not None and package.submodule_search_locations:
-        folder = Path(package.submodule_search_locations[0])
-        if (folder / abi).is_dir():
-            wrong = _other_sources(folder) or what_is_wrong(folder / abi, RUNTIME_FOLDER)
-            if not wrong:
-                return open_runtime(folder / abi)
-            reporter.warn(f"the runtime in {folder / abi} is not taken: {wrong}; one is built")
+    folder = _find_package()
+    if folder is not None and (folder / abi).is_dir():
+        wrong = _other_sources(folder) or what_is_wrong(folder / abi, RUNTIME_FOLDER)
+        if not wrong:
+            return open_runtime(folder / abi)
+        reporter.warn(f"the runtime in {folder / abi} is not taken: {wrong}; one is built")
     return build_runtime(abi=abi, reporter=reporter)
+
+
+def look_at_wheel() -> tuple[list[str], str]:
+    """Return the ABIs of Android that the wheel has runtimes for, and why they are not taken."""
+    folder = _find_package()
+    held = [] if folder is None else [abi for abi in ANDROID_ABIS if (folder / abi).is_dir()]
+    return held, _other_sources(folder) if folder is not None and held else ""
+
+
+def _find_package() -> Path | None:
+    package = importlib.util.find_spec(PACKAGE)
+    places = None if package is None else package.submodule_search_locations
+    return Path(places[0]) if places else None
 
 
 def sources() -> str:
@@ -51,4 +64,8 @@ def _other_sources(folder: Path) -> str:
         told = (folder / SOURCES_FILE).read_text(encoding="utf-8").strip()
     except OSError:
         told = "sources that it does not tell"
-    return "" if told == sources() else f"it is of {told}, this adrenoc of {sources()}"
+    try:
+        ours = sources()
+    except PackageNotFoundError as error:
+        return f"{error.name} is not installed"
+    return "" if told == ours else f"it is of {told}, this adrenoc of {ours}"
