@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -130,6 +131,14 @@ def test_a_release_replaces_nothing(
     monkeypatch.setattr("sys.argv", ["release", "-o", str(tmp_path)])
     assert "will not delete it" in release.main()
     assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_pages_in_an_archive(release: Any, tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="pip install '.[docs]'")
+    release.pack_pages(tmp_path / "site", tmp_path / "docs.zip")
+    with zipfile.ZipFile(tmp_path / "docs.zip") as pages:
+        held = set(pages.namelist())
+    assert {"index.html", "how-to/install/index.html", "reference/index.html"} <= held
 
 
 def test_equal_runtimes_give_equal_wheels(release: Any, runtime: Runtime, tmp_path: Path) -> None:
