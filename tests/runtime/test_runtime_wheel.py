@@ -22,6 +22,7 @@ from adrenoc.cli.main import main
 from adrenoc.device import adb
 from adrenoc.native.android import runtime_build
 from adrenoc.native.android.runtime_build import Runtime, copy_runtime
+from adrenoc.native.android.runtime_toolchain import MIN_API, find_toolchain
 from adrenoc.native.android.runtime_wheel import PACKAGE, SOURCES_FILE, find_runtime, look_at_wheel
 from adrenoc.native.compile_plugin import package_folder
 from tests.ndks import forget_ndks
@@ -149,3 +150,33 @@ def test_equal_runtimes_give_equal_wheels(release: Any, runtime: Runtime, tmp_pa
         (wheel,) = (tmp_path / f"{name}-wheel").iterdir()
         made.append(wheel.read_bytes())
     assert made[0] == made[1]
+
+
+@pytest.mark.nightly
+def test_a_release_ends_whole_and_again(
+    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For Linux on arm64, whose compiler is a package of Debian's; the second is of the cache."""
+    try:
+        find_toolchain("aarch64-linux", None, MIN_API)
+    except DependencyError as error:
+        pytest.skip(error.message)
+    pytest.importorskip("mkdocs", reason="pip install '.[docs]'")
+    output, made = tmp_path / "new" / "release", []
+    monkeypatch.setattr("sys.argv", ["release", "--abi", "aarch64-linux", "-o", str(output)])
+    for _ in range(2):
+        assert release.main() == 0
+        made.append((output / "SHA256SUMS").read_text())
+        check = ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"]
+        subprocess.run(check, cwd=output, check=True)
+    assert made[0] == made[1]
+    named = {line.split("  ")[1] for line in made[0].splitlines()}
+    version = adrenoc.__version__
+    assert named == {
+        "adrenoc.cdx.json",
+        f"adrenoc-{version}-py3-none-any.whl",
+        f"adrenoc-{version}.tar.gz",
+        f"adrenoc-docs-{version}.zip",
+        f"adrenoc_runtime-{version}-py3-none-any.whl",
+    }
+    assert json.loads((output / "adrenoc.cdx.json").read_text())["bomFormat"] == "CycloneDX"
