@@ -464,6 +464,15 @@ def test_a_logarithm_of_what_is_learned_asks_for_exact_sums() -> None:
     assert any(np.array_equal(value, deep) for value in kept)
 
 
+def test_what_divides_by_what_is_left_of_a_long_sum_asks_for_exact_terms() -> None:
+    nodes = parse_nodes(
+        "h = MatMul(x, w) r = Relu(h) p = MatMul(r, wide) s = ReduceSum(p, axis) a = Abs(s) "
+        "m = Max(a, tiny) y = Div(p, m)"
+    )
+    kept = _kept(nodes, constants={"wide": _weights(8, 64)})
+    assert kept["p"] == kept["m"] == "y makes more of a rounding"
+
+
 def test_steps_of_small_numbers_ask_for_exact_sums() -> None:
     """Of x - floor(x * 40) a step is little where x is 64 and much where it is one."""
     weights = (0.3 * np.eye(8)).astype(np.float32)

@@ -38,6 +38,11 @@ class Interval:
         return max(abs(self.low), abs(self.high))
 
     @property
+    def has_both_signs(self) -> bool:
+        """Whether numbers may lie on either side of zero."""
+        return self.low < 0 < self.high
+
+    @property
     def of_sign(self) -> Interval:
         """What is left where numbers are scaled or added up: on which side of zero they lie."""
         return Interval(0.0 if self.low >= 0 else -math.inf, 0.0 if self.high <= 0 else math.inf)

@@ -100,7 +100,7 @@ def find_unlicensed(analysis: Analysis, *, least_half: float) -> dict[str, str]:
 
     What goes with another tensor has an empty reason.  Halves below `least_half` are zero.
     """
-    walk = _Walk(analysis.graph, Sources(analysis), least_half)
+    walk = _Walk(analysis, least_half)
     walk.run()
     return walk.refused
 
@@ -108,14 +108,15 @@ def find_unlicensed(analysis: Analysis, *, least_half: float) -> dict[str, str]:
 class _Walk:
     """The walk back from readers to what they read."""
 
-    def __init__(self, graph: Graph, sources: Sources, least_half: float) -> None:
-        self.graph, self.sources = graph, sources
+    def __init__(self, analysis: Analysis, least_half: float) -> None:
+        self.graph, self.sources = analysis.graph, Sources(analysis)
+        self._before_epilogues = analysis.results
         self.refused: dict[str, str] = {}
         self._least = least_half
         self._asked: dict[str, tuple[Asks, str]] = {}
         self._ahead: set[str] = set()
         """Tensors behind which a learned product still comes."""
-        self._typical = find_typical(graph)
+        self._typical = find_typical(self.graph)
         self._outgrown = self._find_outgrown()
         """Tensors that weights make too large -> why."""
 
@@ -183,7 +184,7 @@ class _Walk:
         yield from self._asked_of_origin(node, formula=source.origin is Origin.WRITTEN)
         for body, probe in self.sources.probes.get(node.output, ()):
             absolute = partial(self._lost_by_terms, node)
-            for name in sorted(probe.find_amplified(self._may_be_half, self._least, absolute)):
+            for name in sorted(probe.find_amplified(self._loses, self._least, absolute)):
                 # What an epilogue reads is off by its weights' roundings, if by no other.
                 of = node.output if name == Node.RESULT else name
                 why = f"{node.name} makes more of a rounding"
@@ -268,8 +269,21 @@ class _Walk:
             first, maker = self.sources.get(node.inputs[0]), node
             product = is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT)
             transforms = product and first is not None and not first.trained
+        transforms = transforms or self._sums_halves(name)
         sums = maker is not None and is_kind(maker, Kind.ATTENTION, Kind.CONVOLUTION, Kind.PRODUCT)
         return OF_TERMS if transforms else OF_A_SUM if sums else 0.0
+
+    def _loses(self, name: str) -> bool:
+        """Whether a tensor may be off by what halves lose: of its own, or of the terms of a sum."""
+        return self._may_be_half(name) or self._sums_halves(name)
+
+    def _sums_halves(self, name: str) -> bool:
+        """Whether a tensor is made of sums of halves, of which little may be left."""
+        maker = self.graph.producers.get(name)
+        if maker is None or not gives(maker, Numbers.SUMMED):
+            return False
+        before = self._before_epilogues[name].interval
+        return before.has_both_signs and self._may_be_half(maker.inputs[0])
 
     def _may_be_half(self, name: str) -> bool:
         """Whether a tensor would lie in half, or be computed of halves, if no reader asked for
