@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.bundle.buckets import Batch, BucketEntry, Buckets, read_buckets
-from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.manifest import TensorSpec
 
 if TYPE_CHECKING:
@@ -34,14 +34,18 @@ def write_onnx_context(path: Path) -> Path:
         OutputError: nothing can be written there.
     """
     place = context_file(path)
-    write_atomically(place, _model(path).SerializeToString(deterministic=True))
+    write_atomically(place, make_context(open_bundle(path), path.name))
     return place
 
 
-def _model(path: Path) -> ModelProto:
+def make_context(bundle: Bundle, name: str) -> bytes:
+    """Return the model of a bundle that lies beside it by that name."""
+    return _model(bundle, name).SerializeToString(deterministic=True)
+
+
+def _model(bundle: Bundle, name: str) -> ModelProto:
     from onnx import helper
 
-    bundle = open_bundle(path)
     manifest = bundle.manifest
     entry = BucketEntry(folder=".", inputs=manifest.inputs, outputs=manifest.outputs)
     buckets = read_buckets(bundle) or Buckets(buckets=(entry,), batch=_NO_BATCH)
@@ -59,7 +63,7 @@ def _model(path: Path) -> ModelProto:
         source=PROVIDER,
         main_context=1,
         embed_mode=0,
-        ep_cache_context=path.name,
+        ep_cache_context=name,
         partition_name=manifest.name,
         onnx_model_filename=manifest.model.file,
         notes=f"{manifest.target.name}, {manifest.options.preset}",

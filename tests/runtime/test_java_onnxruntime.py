@@ -19,8 +19,9 @@ from adrenoc.bundle.onnx_context import PROVIDER as PROVIDER_NAME
 from adrenoc.bundle.onnx_context import write_onnx_context
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.native.android.java_classes import find_javac, java_folder
-from adrenoc.native.android.package.aar import name_models
+from adrenoc.native.android.package.aar import model_content, name_models
 from adrenoc.native.android.runtime_build import PROVIDER
+from tests.runtime.phones import without_sources
 from tests.runtime.programs import HERE
 
 PAGE = HERE.parents[1] / "docs/how-to/onnxruntime.md"
@@ -62,19 +63,24 @@ def _compile(sample: str, folder: Path) -> list[str]:
 def test_the_sample_opens_what_packages_hold(phone_bundle: Bundle, tmp_path: Path) -> None:
     (sample,) = re.findall(r"^```java\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
     name = phone_bundle.manifest.name
-    # As `adrenoc compile` calls it where no -o does.
-    bundle = open_bundle(shutil.copytree(phone_bundle.root, tmp_path / f"{name}{SUFFIX}"))
-    context = write_onnx_context(bundle.path)
+    # Whatever its file is called: the package has it by the model's name.
+    bundle = open_bundle(shutil.copytree(phone_bundle.root, tmp_path / f"other{SUFFIX}"))
     (model,) = name_models([bundle])
-    (tmp_path / "bundle.tar").write_bytes(b"a tar")
+    assert [path for path in model_content(model, 24, tmp_path) if "_ctx" in path] == []
+    write_onnx_context(bundle.path)
+    held = []
+    for path, content in model_content(model, 24, tmp_path).items():
+        if path.startswith("assets/"):
+            file = tmp_path / Path(path).name
+            file.write_bytes(content)
+            held += [file.name, file]
     (app := tmp_path / "app").mkdir()
     command = _compile(sample.replace("mobilenet_v2", name), tmp_path)
-    held = (model.asset, tmp_path / "bundle.tar", context.name, context)
     done = subprocess.run([*command, app, *held], capture_output=True, text=True, check=True)
     opened, provider, registered = done.stdout.splitlines()
-    assert Path(opened).read_bytes() == context.read_bytes()
     assert provider == f"{PROVIDER_NAME}{{cache_folder={app / 'cache/adrenoc'}}}"
     assert registered == f"[{PROVIDER}]"
     (node,) = onnx.load(opened).graph.node
     (named,) = (one.s.decode() for one in node.attribute if one.name == "ep_cache_context")
-    assert (Path(opened).parent / named).read_bytes() == b"a tar"
+    packed = open_bundle(Path(opened).parent / named)
+    assert packed.manifest == without_sources(phone_bundle.manifest)

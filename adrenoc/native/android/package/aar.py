@@ -24,6 +24,7 @@ from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.text.names import identifier
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.onnx_context import context_file, make_context
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.native.android.elf import read_elf
@@ -283,7 +284,11 @@ def _model_assets(model: AppModel, scratch: Path) -> dict[str, bytes]:
     with scratch_folder_for(scratch) as folder:
         tar = folder / "bundle.tar"
         write_app_tar(model.bundle.root, tar, name=model.bundle.manifest.name)
-        return {f"assets/{model.asset}": tar.read_bytes()}
+        content = {f"assets/{model.asset}": tar.read_bytes()}
+    if context_file(model.bundle.path.resolve()).is_file():  # as `compile --onnxruntime` leaves it
+        name = Path(model.asset).stem
+        content[f"assets/{context_file(Path(name))}"] = make_context(model.bundle, name)
+    return content
 
 
 def _prefab(runtimes: Runtimes) -> dict[str, bytes]:
