@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -22,10 +23,15 @@ from adrenoc.device.run import run_bundle
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
 from tests.models import graph, parse_nodes, write, write_network, write_stepper
+from tests.onnx_backend.cases import load_cases
+from tests.onnx_backend.table import read_table
 from tests.runtime.programs import HERE, Case, Finished, run_case
 
 Execute = Callable[..., Finished]
 Deed = Callable[..., dict[str, Any]]
+
+SAMPLE = 48
+"""Of ONNX's node tests."""
 
 ort = pytest.importorskip("onnxruntime")
 
@@ -324,3 +330,41 @@ def test_states_are_refused_before_the_work(tmp_path: Path, capsys: pytest.Captu
     words = ["compile", str(model), "--device", "host", "--state", "h=hn", "--onnxruntime"]
     assert main([*words, "-o", str(tmp_path / "s.adrenoc")]) == 2
     assert "--onnxruntime keeps no states: --state none" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+def test_nodes_of_onnx(inside: Runtime, opencl: str, execute: Execute, tmp_path: Path) -> None:
+    """A sample of ONNX's node tests that pass: each a bundle that onnxruntime opens."""
+    table = read_table()
+    passing = [
+        case
+        for case in load_cases().values()
+        if table[case.name] == "passed" and all(array.size for array in case.inputs.values())
+    ]
+    # Spread by the hash of their names, the same each time.
+    passing.sort(key=lambda case: hashlib.sha256(case.name.encode()).hexdigest())
+    sample = passing[:SAMPLE]
+    for case in sample:
+        folder = tmp_path / case.name
+        folder.mkdir()
+        (folder / case.file_name).write_bytes(case.model)
+        words = ("--state", "none")
+        context = _compile(folder / case.file_name, folder / "case.adrenoc", *words)
+        names = [one.name for one in onnx.load(context).graph.input]
+        np.savez(folder / "in.npz", *(case.inputs[name] for name in names))
+    said = json.dumps({"opencl_library": opencl, "cache_folder": str(tmp_path / "cache")})
+    folders = [tmp_path / case.name for case in sample]
+    program = HERE / "ort_nodes.py"
+    execute(sys.executable, program, inside.provider, said, *folders, PYTHONPATH="")
+    wrong = {}
+    for case in sample:
+        folder = tmp_path / case.name
+        if (error := folder / "error.txt").is_file():
+            wrong[case.name] = error.read_text()
+            continue
+        names = [one.name for one in onnx.load(folder / "case_ctx.onnx").graph.output]
+        with np.load(folder / "out.npz") as held:
+            seen = dict(zip(names, (held[key] for key in held.files), strict=True))
+        if difference := case.difference(seen):
+            wrong[case.name] = difference
+    assert wrong == {}
