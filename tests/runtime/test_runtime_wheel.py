@@ -161,7 +161,8 @@ def test_a_release_ends_whole_and_again(
         find_toolchain("aarch64-linux", None, MIN_API)
     except DependencyError as error:
         pytest.skip(error.message)
-    pytest.importorskip("mkdocs", reason="pip install '.[docs]'")
+    for package in ("mkdocs", "onnxruntime"):
+        pytest.importorskip(package, reason="pip install '.[docs,check]'")
     output, made = tmp_path / "new" / "release", []
     monkeypatch.setattr("sys.argv", ["release", "--abi", "aarch64-linux", "-o", str(output)])
     for _ in range(2):
