@@ -13,6 +13,8 @@ from adrenoc.ir.program import Choice
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.schedule import Schedules
 from adrenoc.passes.fuse.fuse_depthwise import PairForm
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Performance
 
 
 def set_joins(patch: pytest.MonkeyPatch, **values: float) -> None:
@@ -23,6 +25,16 @@ def set_joins(patch: pytest.MonkeyPatch, **values: float) -> None:
         machine = known(*facts)
         cost = machine.cost
         return replace(machine, cost=replace(cost, joins=replace(cost.joins, **values)))
+
+    patch.setattr(Machine, "from_performance", change)
+
+
+def slow_host(patch: pytest.MonkeyPatch, launch_us: float) -> None:
+    """Have everything compiled for a host that takes so long for a launch."""
+    known = Machine.from_performance
+
+    def change(performance: Performance, cost: Cost) -> Machine:
+        return known(replace(performance, host_launch_us=launch_us), cost)
 
     patch.setattr(Machine, "from_performance", change)
 

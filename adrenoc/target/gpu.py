@@ -102,6 +102,9 @@ class Performance:
     launch_us: float | None = None
     """Of one more kernel in a queue: until the one before is done, its caches are written back, and
     this one's first waves run.  Every cost model takes it from here (`targets/assumed.toml`)."""
+    host_launch_us: float | None = None
+    """What a launch takes the host, where that is longer: the GPU waits for it between kernels that
+    are shorter still, so that two made one save it."""
     texel_weights: bool | None = None
     """Whether weights that few threads share come faster as texels than from a buffer."""
     split_winograd_least_pixels: int | None = None

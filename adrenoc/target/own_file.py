@@ -53,6 +53,7 @@ _RATES = {
     "texels_per_clock": (0.001, 10.0**6),
     "dram_gb_per_s": (0.01, 10.0**5),
     "launch_us": (0.001, 10.0**6),
+    "host_launch_us": (0.001, 10.0**6),
     "split_winograd_least_pixels": (1, 10**9),
 }
 _WAVES = frozenset(1 << power for power in range(11))

@@ -14,7 +14,7 @@ from adrenoc.kernels.families.expansion.expansion_rule import EXPANSION
 from adrenoc.kernels.families.separable.separable_rule import SEPARABLE
 from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.passes.lower.measure_work import multiply_adds
-from tests.decided import estimate_pairs, set_joins
+from tests.decided import estimate_pairs, set_joins, slow_host
 
 FORMS = (EXPANSION, SEPARABLE)
 """The 1x1 convolution before, the one after."""
@@ -90,6 +90,15 @@ def test_the_cost_model_decides(form: str, monkeypatch: pytest.MonkeyPatch) -> N
     set_joins(monkeypatch, pair=1e6)
     net = Net(8)
     _apart(net, form, "as two kernels", _pair(net, form)[1])
+
+
+def test_what_the_host_saves_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimate_pairs(monkeypatch, dict.fromkeys(FORMS, lambda least: least + 1e6))
+    net = Net(8)
+    pair = _pair(net)[1]
+    _apart(net, EXPANSION, "as two kernels", pair)
+    slow_host(monkeypatch, 1e5)
+    assert EXPANSION in {node.op for node in _joined(net, pair)[0].nodes}
 
 
 def test_local_memory_has_to_hold_it() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper
 
 from adrenoc.base.decision import DecisionLog
@@ -15,6 +16,7 @@ from adrenoc.compile.pipeline.stage import graph_of
 from adrenoc.ir.options import resolve_options
 from adrenoc.passes.fuse.split_winograd import MOST, Saving, choose_within_budget
 from adrenoc.target.target import load_target
+from tests.decided import slow_host
 from tests.ir.planning import run_until
 from tests.models import graph, write
 
@@ -76,3 +78,10 @@ def test_what_saves_most_is_taken_first(tmp_path: Path) -> None:
     assert taken == frozenset(names[-len(taken) :])
     halves = resolve_options(target, preset="fp16").options
     assert choose_within_budget(placed, savings, halves, DecisionLog()) == frozenset(names)
+
+
+def test_long_kernels_do_not_wait_for_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_host(monkeypatch, 1e5)
+    assert _by_winograd(tmp_path, "fp32") == (LAYERS, [])

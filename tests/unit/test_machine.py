@@ -62,6 +62,16 @@ def test_a_gpu_that_launches_single_waves() -> None:
     assert machine.waves_of_groups(128, 16384, 32768) == 2
 
 
+@pytest.mark.parametrize(("host_us", "launch_us"), [(None, 2.0), (1.0, 2.0), (5.0, 5.0)])
+def test_a_launch_takes_what_the_slower_of_both_takes(
+    host_us: float | None, launch_us: float
+) -> None:
+    target = load_target("adreno:750")
+    performance = replace(target.performance, launch_us=2.0, host_launch_us=host_us, clock_mhz=100)
+    machine = Machine.from_performance(performance, target.cost)
+    assert (machine.launch_clocks, machine.gap_clocks) == (100 * launch_us, 200)
+
+
 def _with_pipes(**values: float) -> Machine:
     target = load_target("adreno:750")
     pipes = replace(target.cost.pipes, **values)

@@ -58,7 +58,8 @@ def _join(graph: Graph, context: Context, node: Node) -> Graph:
         log.add(node.name, f"a kernel before {readers[0].name}", reason)
         return graph
     (reader,), costs = readers, context.costs
-    launch = costs.machine.launch_clocks
+    # Each work-group of the joined kernel computes all of it: nothing so long waits for the host.
+    launch = costs.machine.gap_clocks
     joined = _join_products(graph, node, reader)
     apart = sum(row_product_clocks(graph, n, costs) for n in (node, reader)) + launch
     ways = [_Way(clocks=excite_clocks(graph, joined, costs), joined=joined, gone=(node,))]

@@ -178,7 +178,7 @@ def _best(
         least_clocks(work, limits, machine),
         machine.memory_clocks(source, weights * TAPS * TAPS, result),
     )
-    if direct < joins.winograd_least_launches * machine.launch_clocks:
+    if direct < joins.winograd_least_launches * machine.gap_clocks:
         return None
     found: list[_Way] = []
     for outputs in OUTPUTS[options.storage_dtype]:
@@ -207,7 +207,7 @@ def _best(
             for blocks in (work.in_blocks, work.out.blocks)
         )
         clocks = (
-            LAUNCHES * machine.launch_clocks
+            LAUNCHES * machine.gap_clocks
             + max(
                 transform_clocks(work, tiling, machine, back=False),
                 machine.memory_clocks(source, tiles),

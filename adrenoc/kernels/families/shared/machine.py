@@ -207,7 +207,9 @@ class Machine:
     """Bytes a clock that memory moves for the whole GPU."""
     texel_weights: bool
     launch_clocks: float
-    """Clocks of one more kernel in the queue; 0 where the target tells nothing."""
+    """Clocks of one more kernel, the host's too; 0 where the target tells nothing."""
+    gap_clocks: float
+    """The same of kernels that are so long that the GPU does not wait for the host."""
     winograd_least_pixels: int
     """The fewest pixels of an output for Winograd's algorithm in three kernels: phones have shown
     what clocks do not."""
@@ -254,7 +256,8 @@ class Machine:
             registers=p.registers_vec4_per_fiber_slot or u.registers_vec4_per_fiber_slot,
             dram_bytes=MHZ_A_GHZ * (p.dram_gb_per_s or u.dram_gb_per_s) / clock_mhz,
             texel_weights=p.texel_weights is not False,
-            launch_clocks=(p.launch_us or 0.0) * clock_mhz,
+            launch_clocks=max(p.launch_us or 0.0, p.host_launch_us or 0.0) * clock_mhz,
+            gap_clocks=(p.launch_us or 0.0) * clock_mhz,
             winograd_least_pixels=p.split_winograd_least_pixels or 1,
             most_waves=p.max_waves_per_compute_unit or u.max_waves_per_compute_unit,
             waves_together=p.wave_granularity or u.wave_granularity,
