@@ -39,7 +39,7 @@ def _chain() -> onnx.ModelProto:
         ),
         helper.make_node("Conv", [f"t{LAYERS}", "v"], ["y"]),
     ]
-    return graph(nodes, {"x": [1, 3, 96, 96]}, ["y"], weights)
+    return graph(nodes, {"x": [1, 3, 112, 112]}, ["y"], weights)
 
 
 def _by_winograd(folder: Path, preset: str) -> tuple[int, list[str]]:
