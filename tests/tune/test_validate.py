@@ -15,7 +15,7 @@ from planted_kernels import TASKS, named_variant
 from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.cli.show_calibration import fit_to_json
 from adrenoc.ir.options import resolve_options
-from adrenoc.lab.calibrate.measure import Answers, Device, ProbeError
+from adrenoc.lab.calibrate.measure import Device, ProbeError
 from adrenoc.lab.calibrate.validate import fit as fit_module
 from adrenoc.lab.calibrate.validate import session
 from adrenoc.lab.calibrate.validate.findings import (
@@ -38,6 +38,7 @@ from adrenoc.lab.calibrate.validate.session import (
 )
 from adrenoc.lab.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
 from adrenoc.lab.tune.refit import Fitted, FittedKernel, quality_of, replace_values, value_of
+from adrenoc.lab.tune.session import TrialResult
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.variant import Argument, Variant
 from adrenoc.target.cost.cost import Cost
@@ -61,12 +62,14 @@ class PlantedDevice:
 
     def launch(
         self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
-    ) -> Answers:
+    ) -> TrialResult:
         """Three rounds, each of them slower."""
         self.requests += 1
         rate = self._clock(self.requests)
         times = [self._time_us(*variant.kernel.split(":")) for variant in variants]
-        return Answers(times_us=tuple(tuple(t * rate * r for r in (1, 1.1, 1.3)) for t in times))
+        return TrialResult(
+            times_us=tuple(tuple(t * rate * r for r in (1, 1.1, 1.3)) for t in times)
+        )
 
     def _time_us(self, digest: str, number: str) -> float:
         plan, task = self.plans[digest], TASKS[digest]
@@ -191,7 +194,7 @@ class Failing:
 
     def launch(
         self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
-    ) -> Answers:
+    ) -> TrialResult:
         numbers = [int(v.kernel) for v in variants]
         self.asked.append(numbers)
         if self.breaking.intersection(numbers):
@@ -199,7 +202,7 @@ class Failing:
         for index, number in enumerate(numbers):
             if number in self.refused:
                 raise ProbeError("wrong: off by a lot", index)
-        return Answers(times_us=tuple((100.0 + n, 200.0 + 2 * n) for n in numbers))
+        return TrialResult(times_us=tuple((100.0 + n, 200.0 + 2 * n) for n in numbers))
 
 
 def timed(device: Failing, numbers: Sequence[int], *, late: bool = False) -> KernelTimes | None:
@@ -414,7 +417,7 @@ def test_a_choice_that_does_not_run_confirms_nothing(monkeypatch: pytest.MonkeyP
     device = PlantedDevice(truth)
     found = validated(monkeypatch, device, "depthwise")
 
-    def fail(*_: object, **__: object) -> Answers:
+    def fail(*_: object, **__: object) -> TrialResult:
         raise ProbeError("build: no registers are left")
 
     monkeypatch.setattr(device, "launch", fail)

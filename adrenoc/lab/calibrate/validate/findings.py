@@ -26,7 +26,7 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import AdrenocError
 from adrenoc.ir.tuning_log import Actions
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.calibrate.measure import Answers, ProbeError, spread_of
+from adrenoc.lab.calibrate.measure import ProbeError, spread_of
 from adrenoc.lab.tune.refit import (
     FittedKernel,
     Quality,
@@ -35,6 +35,7 @@ from adrenoc.lab.tune.refit import (
     quality_of,
     that_matter,
 )
+from adrenoc.lab.tune.session import TrialResult
 from adrenoc.lab.tune.variant import Variant
 from adrenoc.target.cost.cost import Cost
 
@@ -208,7 +209,7 @@ class Launches(Protocol):
 
     def launch(
         self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
-    ) -> Answers:
+    ) -> TrialResult:
         """Launch the candidates: the times of each."""
 
 
@@ -319,7 +320,7 @@ class KernelClock:
             self._take(base, wanted, answers)
             return
 
-    def _take(self, base: int, numbers: Sequence[int], answers: Answers) -> None:
+    def _take(self, base: int, numbers: Sequence[int], answers: TrialResult) -> None:
         base_us, *others_us = answers.times_us
         self._base_us += base_us
         for number, times_us in zip(numbers, others_us, strict=True):
