@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
-from adrenoc.device.answers import WrongAnswerError
+from adrenoc.device.answers import WrongAnswerError, check_answers
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.place import absent_devices, remote_function
 from adrenoc.device.profile import read_gpu_state
@@ -126,7 +126,7 @@ class Session:
         opened = self._stack.enter_context(open_session(address))
         self._session, self._line = opened.session, opened.line
         self._stack.callback(self._leave)
-        told = self._function("adrenoc.opencl.devices")
+        told = remote_function(self._session, "adrenoc.opencl.devices")
         if told is None:
             raise no_runtime(opened.where)
         devices = json.loads(told())
@@ -143,14 +143,9 @@ class Session:
         self._room_bytes = _room_bytes(facts)
         self._device_handle = self._session.device("opencl", self._number)
         names = ("start", "is_built", "measure", "repeat", "keep")
-        found = [self._function(f"adrenoc.trials.{name}") for name in names]
-        functions = [function for function in found if function is not None]
-        if len(functions) < len(names):
-            raise RemoteError(
-                f"the runtime at {opened.where} is an older one and cannot measure for a tuner",
-                hint="start adrenoc runtime serve or adrenoc_rpc of this version there",
-            )
-        self._start, self._is_built, self._measure, self._repeat, self._keep = functions
+        self._start, self._is_built, self._measure, self._repeat, self._keep = (
+            self._function(f"adrenoc.trials.{name}") for name in names
+        )
         opened.line.limit_waits(self._place.limit_s + SERVER_GRACE_S)
 
     @property
@@ -181,8 +176,8 @@ class Session:
             clock_mhz=round(state.clock_mhz),
         )
 
-    def _function(self, name: str) -> Callable[..., Any] | None:
-        return remote_function(self._session, name)
+    def _function(self, name: str) -> Callable[..., Any]:
+        return check_answers(name, self._session.get_function(name))
 
     # Trials
 
