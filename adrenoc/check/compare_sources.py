@@ -176,7 +176,7 @@ def compare_with_source(
     source: Path,
     *,
     wording: Wording | None,
-    seed: int,
+    seed: int = 0,
     tolerance: float,
     mended: Path | None,
     reporter: Reporter,
