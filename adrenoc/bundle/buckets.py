@@ -45,7 +45,7 @@ class BatchOutput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class BatchRule:
     """The batch: axis 0 of `inputs`.
 
     `refused` says why a smaller one may not be filled up with zeros: an element of the batch has
@@ -73,7 +73,7 @@ class Buckets:
     """The buckets of a bundle, the smallest first, or its signatures, the usual one last."""
 
     buckets: tuple[BucketEntry, ...]
-    batch: Batch
+    batch: BatchRule
 
     @property
     def signatures(self) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ DEVICES_FOLDER = "devices"
 COMMON = "."
 """The folder of the common edition."""
 
-_NUMBER = names.Names(pattern=r"|\d{3}[a-z]?", expected="the number of an Adreno, or nothing")
+_NUMBER = names.NameRule(pattern=r"|\d{3}[a-z]?", expected="the number of an Adreno, or nothing")
 
 
 @dataclass(frozen=True, kw_only=True)

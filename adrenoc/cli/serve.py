@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ListenOptions:
     """Where a server listens, and who may come."""
 
     host: str = option(
@@ -61,7 +61,7 @@ class Served:
         return tuple(word for name, value in said.items() if value for word in (name, value))
 
 
-def check_reach(served: Served) -> None:
+def check_reach(served: ListenOptions) -> None:
     """Refuse an address at which more than this machine would reach a server without a secret.
 
     Raises:
@@ -83,8 +83,8 @@ def check_reach(served: Served) -> None:
 
 
 @click.command("serve", cls=HeavyCommand)
-@give_options(Served)
-def serve_command(given: Served) -> None:
+@give_options(ListenOptions)
+def serve_command(given: ListenOptions) -> None:
     """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --on HOST:PORT`.
 
     A peer can run any code here: listen to this machine alone unless the network is yours.  Bundles

@@ -19,7 +19,7 @@ from adrenoc.base.files.read import (
 )
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.json_text import read_json
-from adrenoc.check.accuracy.result import AccuracyReport, Cost, Floor, PresetAccuracy, Remedy
+from adrenoc.check.accuracy.result import AccuracyReport, Floor, PolicyCost, PresetAccuracy, Remedy
 from adrenoc.check.runtimes import reference_version
 from adrenoc.compile.cache import cache_key
 from adrenoc.importers.formats import find_model_files
@@ -107,7 +107,7 @@ def _read_preset(data: dict[str, Any]) -> PresetAccuracy:
     if remedy is not None:
         cost: dict[str, Any] = {key: pair and tuple(pair) for key, pair in remedy["cost"].items()}
         names = tuple(remedy["float32_tensors"])
-        remedy = Remedy(**{**remedy, "float32_tensors": names, "cost": Cost(**cost)})
+        remedy = Remedy(**{**remedy, "float32_tensors": names, "cost": PolicyCost(**cost)})
     known = {"floor": Floor(**data["floor"]), "remedy": remedy, "left": tuple(data["left"])}
     return PresetAccuracy(**{**data, **known, "layers": ()})
 

@@ -20,9 +20,9 @@ from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.accuracy.program_run import (
     Arrays,
+    HalfTensors,
     KernelStore,
     ProgramRun,
-    Stored,
     stored_in_half,
 )
 from adrenoc.check.accuracy.result import step_over_range
@@ -44,7 +44,7 @@ _NEEDED = ("keep_states", "assign_layouts", "assign_memory", "lower")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class VariantFigures:
     """The figures of one compiled variant, for its cost.
 
     `time_us` is the roofline's sum over all launches with the gaps between them; None where the
@@ -56,7 +56,7 @@ class Plan:
     time_us: float | None
 
 
-class Bench:
+class AccuracyBench:
     """One model on one device; names of tensors are those of the planning graph."""
 
     def __init__(
@@ -156,7 +156,7 @@ class Bench:
         """The model as it would be compiled."""
         return self._build(self.run_planning(preset, pins))
 
-    def plan(self, preset: str, pins: Iterable[str] = ()) -> Plan:
+    def plan(self, preset: str, pins: Iterable[str] = ()) -> VariantFigures:
         """The figures of the model as it would be compiled."""
         return _plan_of(self.run_planning(preset, pins))
 
@@ -164,7 +164,7 @@ class Bench:
         """The compilation up to its kernels and memory, with these tensors pinned."""
         return _run(self._run_fusion(preset, pins), _FUSED_STAGE, _PLANNED_STAGE)
 
-    def find_halves(self, preset: str, pins: Iterable[str] = ()) -> Stored:
+    def find_halves(self, preset: str, pins: Iterable[str] = ()) -> HalfTensors:
         """What the compiled model holds in half precision."""
         return stored_in_half(program_of(self.run_planning(preset, pins)))
 
@@ -291,14 +291,14 @@ def _run(state: State, after: str, until: str) -> State:
     return state
 
 
-def _plan_of(state: State) -> Plan:
+def _plan_of(state: State) -> VariantFigures:
     """The figures of what has its kernels and memory."""
     works = measure_work(program_of(state), half=state.options.compute_dtype == "float16")
     roofline = Roofline.from_performance(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]
     known = [us for us in floors if us is not None]
     gaps_us = len(floors) * (roofline.launch_us or 0.0)
-    return Plan(
+    return VariantFigures(
         memory_bytes=storage_of(state).plan.peak_bytes,
         moved_bytes=sum(s.work.bytes_read + s.work.bytes_written for s in works),
         time_us=sum(known) + gaps_us if len(known) == len(floors) else None,

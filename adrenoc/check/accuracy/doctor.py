@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from adrenoc.base.reporter import Reporter
-from adrenoc.check.accuracy.bench import Bench, input_of_cut
+from adrenoc.check.accuracy.bench import AccuracyBench, input_of_cut
 from adrenoc.check.accuracy.causes import (
     HALF_ROUNDING,
     Observed,
@@ -23,7 +23,7 @@ from adrenoc.check.accuracy.causes import (
     largest_of,
     number_layers,
 )
-from adrenoc.check.accuracy.judge_preset import Asked, judge_preset
+from adrenoc.check.accuracy.judge_preset import PresetQuestion, judge_preset
 from adrenoc.check.accuracy.passage import score_tokens
 from adrenoc.check.accuracy.program_run import ProgramRun, round_to, round_within
 from adrenoc.check.accuracy.result import (
@@ -62,7 +62,9 @@ class Examined:
 class Doctor:
     """Examines one model in one preset after the other."""
 
-    def __init__(self, bench: Bench, examined: Examined, asked: Asked, reporter: Reporter) -> None:
+    def __init__(
+        self, bench: AccuracyBench, examined: Examined, asked: PresetQuestion, reporter: Reporter
+    ) -> None:
         self._bench, self._examined, self._asked = bench, examined, asked
         self._samples = [sample for sample in examined.samples if sample.truth]
         self._reporter = reporter
@@ -209,7 +211,9 @@ def _ms_since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def find_own_parts(bench: Bench, preset: str, samples: Sequence[Sample]) -> dict[str, OwnParts]:
+def find_own_parts(
+    bench: AccuracyBench, preset: str, samples: Sequence[Sample]
+) -> dict[str, OwnParts]:
     """The parts of each layer by its tensor; nothing of a model without caches."""
     if not bench.graph.states:
         return {}

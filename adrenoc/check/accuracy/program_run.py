@@ -35,7 +35,7 @@ from adrenoc.target.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class HalfTensors:
     """What is stored in half: computed tensors and constants of the planning graph."""
 
     tensors: frozenset[str]
@@ -46,17 +46,17 @@ class Stored:
         """How many tensors and constants are stored in half."""
         return len(self.tensors) + len(self.constants)
 
-    def together(self, other: Stored) -> Stored:
+    def together(self, other: HalfTensors) -> HalfTensors:
         """What is stored in half in one of the two."""
-        return Stored(
+        return HalfTensors(
             tensors=self.tensors | other.tensors, constants=self.constants | other.constants
         )
 
 
-NOTHING = Stored(tensors=frozenset(), constants=frozenset())
+NOTHING = HalfTensors(tensors=frozenset(), constants=frozenset())
 
 
-def stored_in_half(program: Program) -> Stored:
+def stored_in_half(program: Program) -> HalfTensors:
     """The tensors and constants that a program holds in half precision."""
     graph = program.graph
     written = {graph.owner(name) for step in program.steps for name in step.writes}
@@ -73,7 +73,7 @@ def stored_in_half(program: Program) -> Stored:
         for name, param in program.params.items()
         if str(param.value.dtype) == _HALF or name.endswith(_HALF)
     }
-    return Stored(tensors=frozenset(tensors), constants=frozenset(constants))
+    return HalfTensors(tensors=frozenset(tensors), constants=frozenset(constants))
 
 
 def round_to(value: np.ndarray, dtype: str) -> np.ndarray:
@@ -148,7 +148,7 @@ class ProgramRun:
         }
         self._states = HeldStates(program, device)
 
-    def run(self, inputs: Arrays, rounding: Stored = NOTHING) -> list[np.ndarray]:
+    def run(self, inputs: Arrays, rounding: HalfTensors = NOTHING) -> list[np.ndarray]:
         """The outputs in order for inputs by the graph's names; `rounding` is what is rounded."""
         graph, cpu = self._program.graph, tvm.cpu()
         params = self._params(rounding.constants)

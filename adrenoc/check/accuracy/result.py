@@ -106,7 +106,7 @@ class Floor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class PolicyCost:
     """What a policy costs: before and after.
 
     `memory_bytes` is GPU memory with constants, `moved_bytes` what the kernels read and write in
@@ -134,7 +134,7 @@ class Remedy:
     is_minimal: bool
     trials: int
     runs: int
-    cost: Cost
+    cost: PolicyCost
 
 
 @dataclass(frozen=True, kw_only=True)

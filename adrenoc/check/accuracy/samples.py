@@ -20,8 +20,8 @@ from adrenoc.base.errors import InputError
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
-from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.program_run import NOTHING, ProgramRun, Stored
+from adrenoc.check.accuracy.bench import AccuracyBench
+from adrenoc.check.accuracy.program_run import NOTHING, HalfTensors, ProgramRun
 from adrenoc.check.accuracy.result import Arrays, Deviation, Floor, deviation, error_of
 from adrenoc.check.inputs import InputFile, Inputs, make_inputs
 from adrenoc.check.own_rounding import Reference
@@ -71,7 +71,7 @@ class Sample:
 
 
 def take_samples(
-    bench: Bench,
+    bench: AccuracyBench,
     model: Path,
     *,
     files: Sequence[Path],
@@ -112,7 +112,7 @@ def take_samples(
     return samples, said
 
 
-def _sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
+def _sample_of(bench: AccuracyBench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
     """A sample from inputs and outputs by the model's names.
 
     States that the model's own runtime keeps to itself, as variables, are none of its outputs.
@@ -128,7 +128,9 @@ def _sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sa
     )
 
 
-def take_token_samples(bench: Bench, tokens: Sequence[int], logits: np.ndarray) -> list[Sample]:
+def take_token_samples(
+    bench: AccuracyBench, tokens: Sequence[int], logits: np.ndarray
+) -> list[Sample]:
     """A sample of each token in order, with the reference's logits after it, [1, tokens, words]."""
     tensors = dict(zip((spec.name for spec in bench.outputs), bench.graph.results, strict=True))
     names = dict(zip((spec.name for spec in bench.inputs), bench.graph.inputs, strict=True))
@@ -153,7 +155,7 @@ class Judge:
     """
 
     def __init__(
-        self, bench: Bench, samples: Sequence[Sample], *, tolerance: float | None = None
+        self, bench: AccuracyBench, samples: Sequence[Sample], *, tolerance: float | None = None
     ) -> None:
         self._outputs, self._tolerance = bench.graph.outputs, tolerance
         self._samples, self._bench = samples, bench
@@ -183,14 +185,14 @@ class Judge:
         said = next((one.accepted_as for one in each if one.accepted_as), "")
         return replace(found, accepted_as=said, left=max(one.counted for one in each))
 
-    def judge_rounding(self, stored: Stored, samples: int | None = None) -> Deviation:
+    def judge_rounding(self, stored: HalfTensors, samples: int | None = None) -> Deviation:
         """How far float32 arithmetic is off that rounds what is stored ideally, over the first
         `samples`."""
         chosen = self._samples[:samples]
         made = [self.ideal.run(sample.inputs, stored) for sample in chosen]
         return self.judge_outputs([self._name(values) for values in made])
 
-    def measure_floor(self, ours: Deviation, stored: Stored) -> Floor:
+    def measure_floor(self, ours: Deviation, stored: HalfTensors) -> Floor:
         """What ideal rounding of what a plan stores gives on the same samples, beside the plan."""
         ideal, exact = self.judge_rounding(stored), self.judge_rounding(NOTHING)
         return floor_of(ours, ideal, exact, stored.count)
@@ -258,7 +260,7 @@ def floor_of_bundle(
     options = replace(options_of(bundle), tuning_log=None)
     shapes = {spec.name: inputs[spec.name].shape for spec in bundle.manifest.inputs}
     wanted = tuple((name, shapes[name]) for name, _ in options.shapes)
-    bench = Bench(
+    bench = AccuracyBench(
         model,
         target=host_twin(target_of(bundle)),
         shapes=wanted,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.resume import Resume
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.lab.calibrate.measure import (
     Device,
@@ -171,7 +171,7 @@ class KeptRows:
         came = self._resume.take(f"{measure.name} on {self._device}")
         if came is None:
             return None
-        row: Row = Decoder(lambda place, what: ValueError(f"{place} {what}")).read(
+        row: Row = RecordReader(lambda place, what: ValueError(f"{place} {what}")).read(
             Row, read_json(came), measure.name
         )
         return row

@@ -23,7 +23,7 @@ from adrenoc.base.errors import AdbError, InputError, OutputError, RemoteError
 from adrenoc.base.files.outputs import output_error, write_atomically
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.host.proc import ending_with_us, own_module
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
@@ -272,7 +272,7 @@ class ResultStore:
             return None
         except (OSError, ValueError) as error:
             raise wrong("it", f"cannot be read: {error}") from error
-        found: Result = Decoder(wrong).read(Result, plain, path.name)
+        found: Result = RecordReader(wrong).read(Result, plain, path.name)
         return None if found.exit_code and again else found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.html_page import ResultTable, page, part, show_table
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
@@ -147,7 +147,7 @@ def read_fleet_baseline(path: Path) -> FleetBaseline:
     told = plain.get("fleet") if isinstance(plain, dict) else None
     if not isinstance(told, list):
         raise wrong("it", "has no list `fleet`")
-    decoder = Decoder(wrong, defaults=True)
+    decoder = RecordReader(wrong, defaults=True)
     return FleetBaseline(
         lines=tuple(decoder.read(FleetLine, one, f"fleet[{at}]") for at, one in enumerate(told))
     )
