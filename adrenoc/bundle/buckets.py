@@ -77,7 +77,7 @@ class Buckets:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """The names of the signatures, the usual one first; none where buckets are shapes."""
+        """Return the names of the signatures, the usual one first; none where buckets are shapes."""
         return tuple(entry.signature for entry in reversed(self.buckets) if entry.signature)
 
     def to_json(self) -> str:
@@ -194,7 +194,7 @@ def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
 
 
 def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:
-    """All buckets of a bundle, the smallest first; the bundle alone where it has none.
+    """Return all buckets of a bundle, the smallest first; the bundle alone where it has none.
 
     Raises:
         BundleError: its list of buckets cannot be understood.

@@ -154,12 +154,12 @@ class Bundle:
 
     @property
     def library(self) -> Path:
-        """The shared library."""
+        """Return the shared library."""
         return self.root / LIBRARY
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """Return the size of all files."""
         return sum(entry.bytes for entry in self.manifest.files)
 
     @property

@@ -227,7 +227,7 @@ class FileEntry:
 
     @property
     def most_bytes(self) -> int:
-        """The most that it can hold, whatever the manifest says."""
+        """Return the most that it can hold, whatever the manifest says."""
         return min(max(self.bytes, self.inflated_bytes), _MOST_OF_ONE_BYTE * self.bytes)
 
 

@@ -245,7 +245,7 @@ def _check_transform(move: ConstantSource, transform: FilterTransform, where: st
 
 
 def _find_all(places: Places, counts: tuple[int, ...], most: int, where: str) -> np.ndarray:
-    """All places, the last axis the fastest."""
+    """Return all places, the last axis the fastest."""
     import numpy as np
 
     whole = np.array([places.first], np.int64)

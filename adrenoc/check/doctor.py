@@ -172,7 +172,7 @@ def _builders() -> CheckedItem:
 
 
 def _phones() -> list[CheckedItem]:
-    """What is to say of adb, and of each phone that it lists."""
+    """Return what is to say of adb, and of each phone that it lists."""
     needed_for = "run --on adb, device list"
     try:
         phones = list_phones(timeout_s=_ADB_SECONDS)
@@ -209,7 +209,7 @@ def _references() -> list[CheckedItem]:
 
 
 def _saturates() -> str:
-    """What is to be said of onnxruntime's products of bytes on this CPU."""
+    """Return what is to be said of onnxruntime's products of bytes on this CPU."""
     try:
         from adrenoc.importers.onnx.session import runtime_errors, saturates
 
@@ -224,7 +224,7 @@ def _saturates() -> str:
 
 
 def _opencl() -> list[CheckedItem]:
-    """One finding for each OpenCL device, or one that says why there is none."""
+    """Return one finding for each OpenCL device, or one that says why there is none."""
     from adrenoc.device.opencl import list_devices
 
     needed_for = "run"

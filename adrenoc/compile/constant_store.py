@@ -207,7 +207,8 @@ def _find_places(numbers: np.ndarray, pack: Pack, value: np.ndarray) -> tuple[Pl
 
 
 def _order_axes(packing: Packing) -> tuple[int | None, ...] | None:
-    """Which axis of the constant each axis of the prepared one is; None for an axis of one element.
+    """Return which axis of the constant each axis of the prepared one is; None for an axis of one
+    element.
 
     Nothing at all where preparing does more than order them.
     """

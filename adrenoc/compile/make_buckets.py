@@ -63,7 +63,7 @@ class CompiledBuckets:
 
     @property
     def largest(self) -> Compiled:
-        """The bucket that is a whole bundle by itself."""
+        """Return the bucket that is a whole bundle by itself."""
         return self.compiled[-1]
 
     def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
@@ -197,7 +197,9 @@ def _compile_each(
 def _find_batch(
     model: Path, target: Target, options: Sequence[CompileOptions], sha256: str
 ) -> BatchRule:
-    """Which inputs have a batch, axis 0, that differs between buckets, and whether it is free."""
+    """Return which inputs have a batch, axis 0, that differs between buckets, and whether it is
+    free.
+    """
     sizes: dict[str, set[int]] = {}
     for one in options:
         for name, shape in one.shapes:
@@ -244,7 +246,7 @@ class DevicePart(Protocol):
 
     @property
     def compiled(self) -> tuple[Compiled, ...]:
-        """Its buckets, the one that is a whole bundle by itself last."""
+        """Return its buckets, the one that is a whole bundle by itself last."""
 
     def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
         """Write the bundle into a folder."""
@@ -272,7 +274,7 @@ class CompiledEditions:
 
     @property
     def decisions(self) -> DecisionLog:
-        """Those of the common edition."""
+        """Return those of the common edition."""
         return self.common.compiled[-1].decisions
 
     def fill(self, root: Path, fill_for: Callable[[Target], Fill]) -> Manifest:

@@ -216,7 +216,7 @@ class ShapeDiff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether a device does the same; names of kernels aside."""
+        """Return whether a device does the same; names of kernels aside."""
         others = self.precision, self.nodes, self.decisions
         renamed = all(kernel.kind == NAME for kernel in self.kernels)
         return self.before == self.after and renamed and not any(others)

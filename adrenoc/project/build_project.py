@@ -85,7 +85,7 @@ class BuildResult:
 
     @property
     def bad(self) -> tuple[BundleOutcome, ...]:
-        """What did not end well."""
+        """Return what did not end well."""
         return tuple(one for one in self.bundles if one.status != MADE)
 
 

@@ -122,7 +122,9 @@ class Project:
 
     @property
     def lock_path(self) -> Path:
-        """Where its lock lies: beside it, by its name, as a folder may hold several projects."""
+        """Return where its lock lies: beside it, by its name, as a folder may hold several
+        projects.
+        """
         named = self.path.stem if self.path.suffix == PROJECT_SUFFIX else self.path.name
         return self.path.with_name(named + LOCK_SUFFIX)
 
@@ -232,12 +234,14 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
 
 
 def _device_key(device: str, word: str) -> str:
-    """What a target file is called among what a recipe reads: of several devices by its name."""
+    """Return what a target file is called among what a recipe reads: of several devices by its
+    name.
+    """
     return "device" if word == device else f"device {word.strip()}"
 
 
 def _resolve_device(recipe: Recipe, word: str) -> str:
-    """A device, by its whole path where it is a target file."""
+    """Return a device, by its whole path where it is a target file."""
     path = recipe.reads.get(_device_key(recipe.words[1], word))
     if path is None:
         return word
@@ -251,7 +255,7 @@ _FILES = ("precision_policy", "tuning_log", _REPORT, "inputs")
 def _join_limits(
     whole: BundleLimits, own: BundleLimits
 ) -> tuple[BundleLimits, tuple[GrowthLimit, ...]]:
-    """A model's own limits over those of the file."""
+    """Return a model's own limits over those of the file."""
     values = {f.name: getattr(whole, f.name) for f in fields(BundleLimits)}
     values |= {
         f.name: v for f in fields(BundleLimits) if (v := getattr(own, f.name)) not in (None, "")
@@ -275,7 +279,7 @@ def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
 
 
 def resolve_words(recipe: Recipe) -> tuple[str, ...]:
-    """The whole command line of `adrenoc compile`, from whichever folder."""
+    """Return the whole command line of `adrenoc compile`, from whichever folder."""
     words = list(recipe.words)
     words[1] = ",".join(_resolve_device(recipe, word) for word in words[1].split(","))
     if _REPORT in recipe.reads:

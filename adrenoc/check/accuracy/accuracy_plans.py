@@ -42,7 +42,7 @@ class Wanted:
 
 
 def decisions_of(plan: AccuracyReport) -> tuple[Decision, ...]:
-    """A Decision for each tensor that is kept, and one for the whole."""
+    """Return a Decision for each tensor that is kept, and one for the whole."""
     (found,) = plan.presets
     limit, remedy = f"--accuracy {plan.tolerance:g}", found.remedy
     why = f" ({found.accepted_as})" if found.accepted_as else ""
@@ -69,7 +69,7 @@ def decisions_of(plan: AccuracyReport) -> tuple[Decision, ...]:
 
 
 def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wanted) -> Path:
-    """Where the plan lies in the cache: under all that it depends on.
+    """Return where the plan lies in the cache: under all that it depends on.
 
     Raises:
         DependencyError: what computes the reference is not installed.
@@ -92,7 +92,9 @@ def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wante
 
 
 def read_plan(place: Path) -> AccuracyReport | None:
-    """The plan that was made before, None without one; what cannot be read is looked for again."""
+    """Return the plan that was made before, None without one; what cannot be read is looked for
+    again.
+    """
     try:
         if not is_trusted_file(place):
             return None

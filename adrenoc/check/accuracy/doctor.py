@@ -83,7 +83,7 @@ class Doctor:
         )
 
     def _score(self, outputs: Sequence[Arrays]) -> TokenScore | None:
-        """How well the logits of a passage predict it; None of other models."""
+        """Return how well the logits of a passage predict it; None of other models."""
         tokens = self._examined.tokens
         if not tokens:
             return None
@@ -148,7 +148,7 @@ class Doctor:
         return next((causes for causes in found if causes[0].name != "rounding"), found[0])
 
     def _stands_out(self, name: str, local_error: float) -> bool:
-        """Whether a layer is off by more than a rounding that fell otherwise makes."""
+        """Return whether a layer is off by more than a rounding that fell otherwise makes."""
         quantum = max(self._bench.find_quantum(name, s.truth[name]) for s in self._samples)
         return local_error > max(_NOTABLE, self._asked.tolerance / 4, quantum)
 
@@ -195,8 +195,9 @@ class Doctor:
         return worst
 
     def _start(self, layers: Mapping[str, LayerAccuracy], found: PresetAccuracy) -> str:
-        """The first layer that is off in float32 already; else the first that stands out; else, of
-        a network that fails, the worst one."""
+        """Return the first layer that is off in float32 already; else the first that stands out;
+        else, of a network that fails, the worst one.
+        """
         if found.error_in_float32 > self._asked.tolerance and self._examined.first_other:
             return self._examined.first_other
         suspects = [layer for layer in layers.values() if layer.causes]
@@ -214,7 +215,7 @@ def _ms_since(started: float) -> float:
 def find_own_parts(
     bench: AccuracyBench, preset: str, samples: Sequence[Sample]
 ) -> dict[str, OwnParts]:
-    """The parts of each layer by its tensor; nothing of a model without caches."""
+    """Return the parts of each layer by its tensor; nothing of a model without caches."""
     if not bench.graph.states:
         return {}
     stored = bench.find_halves(preset)

@@ -109,7 +109,9 @@ def check_accuracy(
 def _read_rows(
     model: Path, form: DecoderForm | None, wording: Wording
 ) -> tuple[int, Passage | None]:
-    """How many tokens a decoder is examined on, and which, where it is told; 0 of other models."""
+    """Return how many tokens a decoder is examined on, and which, where it is told; 0 of other
+    models.
+    """
     if form is None:
         return 0, None
     rows = min(wording.most, form.rows or form.context or wording.most)
@@ -160,7 +162,7 @@ def _take_sets(
 def _make_decoder_bench(
     model: Path, form: DecoderForm, rows: int, target: Target, device: Any, reporter: Reporter
 ) -> AccuracyBench:
-    """The entry point of one token, over caches for the passage alone."""
+    """Return the entry point of one token, over caches for the passage alone."""
     plan = plan_decoder(form, rows, (), whole=True)
     bench = AccuracyBench(
         model,
@@ -190,7 +192,7 @@ def _vocabulary_of(bench: AccuracyBench) -> int:
 def _take_tokens(
     bench: AccuracyBench, model: Path, form: DecoderForm, passage: Passage, reporter: Reporter
 ) -> Examined:
-    """Each token of a passage as a sample, and the truth of some of them."""
+    """Return each token of a passage as a sample, and the truth of some of them."""
     started = time.perf_counter()
     check_tokens_known(model, passage, _vocabulary_of(bench))
     names = [bench.name_of(node.output) for node in bench.layers]
@@ -232,7 +234,7 @@ def fill_truth(bench: AccuracyBench, samples: list[Sample], model: Path, reporte
 def _run_plain(
     model: Path, inputs: Mapping[str, np.ndarray], tensors: list[str], reporter: Reporter
 ) -> dict[str, np.ndarray]:
-    """The reference's tensors; none where its kernels that tell them lack an operator."""
+    """Return the reference's tensors; none where its kernels that tell them lack an operator."""
     try:
         return run_reference(model, inputs, tensors=tensors)
     except ToolError as error:
@@ -247,7 +249,8 @@ def fill_token_truth(
     reference: Sequence[Arrays],
     reporter: Reporter,
 ) -> str:
-    """The same for the tokens of a passage, each a sample, by what the reference made of each.
+    """Return the same for the tokens of a passage, each a sample, by what the reference made of
+    each.
 
     The truth of the samples number `looked` is kept; caches go from one to the next.
     """

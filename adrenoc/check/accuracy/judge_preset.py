@@ -126,7 +126,7 @@ class _Search:
         return self._judge.judge_rounding(stored, _RANKED_ON).rms ** 2
 
     def _try(self, tensors: Iterable[str], number: int) -> float:
-        """The error of the compiled kernels with these in float32."""
+        """Return the error of the compiled kernels with these in float32."""
         started, names = time.perf_counter(), tuple(tensors)
         self._effort.plan()
         self._effort.run(self._judge.samples)

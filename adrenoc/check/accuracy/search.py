@@ -44,7 +44,7 @@ class PassingSet:
 def smallest_passing(
     suspects: Sequence[str], passes: Callable[[frozenset[str]], bool]
 ) -> PassingSet | None:
-    """A minimal subset of `suspects` that passes, None where not even all of them do.
+    """Return a minimal subset of `suspects` that passes, None where not even all of them do.
 
     `passes` may raise `OutOfEffortError`; the best set so far is then returned as it is.
     """
@@ -121,7 +121,7 @@ class Unit:
 
 
 def find_units(graph: Graph, stored: HalfTensors) -> list[Unit]:
-    """What can be pinned of a fused graph and is stored in half, in execution order."""
+    """Return what can be pinned of a fused graph and is stored in half, in execution order."""
     leader = {name: name for name in graph.inputs}
     members = {name: [name] for name in graph.inputs}
     for node in graph.nodes:
@@ -179,7 +179,7 @@ def rank_units(
 
 
 def _is_copy(tensor: str, names: Iterable[str]) -> bool:
-    """Whether a stored tensor is a copy of one of these in another layout."""
+    """Return whether a stored tensor is a copy of one of these in another layout."""
     head, _, roles = tensor.rpartition("_")
     return head in names and roles.isupper()
 
@@ -223,7 +223,7 @@ class Effort:
         self._spent += samples * self._nodes * _NODES_A_RUN
 
     def is_spent(self, share: float = 1.0) -> bool:
-        """Whether this share of it is done."""
+        """Return whether this share of it is done."""
         return self._spent >= share * self._limit
 
     def leave(self, what: str, count: int) -> None:
@@ -233,5 +233,5 @@ class Effort:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """What was left untried, in words for people."""
+        """Return what was left untried, in words for people."""
         return tuple(f"{count} {what}" for what, count in self._left.items())
