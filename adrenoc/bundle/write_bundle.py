@@ -190,47 +190,47 @@ class CompiledModel(Protocol):
 
     @property
     def params(self) -> Mapping[str, np.ndarray]:
-        """Return the packed constants by name."""
+        """The packed constants by name."""
 
     @property
     def param_specs(self) -> tuple[ParamSpec, ...]:
-        """Return the packed constants in the order in which `main` takes them."""
+        """The packed constants in the order in which `main` takes them."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Return the model's inputs in order."""
+        """The model's inputs in order."""
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Return the model's outputs in order."""
+        """The model's outputs in order."""
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the inputs whose memory a run changes, for the next one."""
+        """The inputs whose memory a run changes, for the next one."""
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
-        """Return each OpenCL kernel, with its source."""
+        """Each OpenCL kernel, with its source."""
 
     @property
     def memory(self) -> MemoryPlan:
-        """Return the plan of intermediate storage."""
+        """The plan of intermediate storage."""
 
     @property
     def statistics(self) -> Statistics:
-        """Return where operators and tensors went."""
+        """Where operators and tensors went."""
 
     @property
     def launches(self) -> tuple[LaunchInfo, ...]:
-        """Return what each launch computes, in order."""
+        """What each launch computes, in order."""
 
     @property
     def regions(self) -> tuple[RegionInfo, ...]:
-        """Return what OpenCL ML computes where a device has it."""
+        """What OpenCL ML computes where a device has it."""
 
     @property
     def decisions(self) -> DecisionLog:
-        """Return what was chosen, and why."""
+        """What was chosen, and why."""
 
 
 def write_app_tar(root: Path, output: Path, *, name: str) -> None:

@@ -3,6 +3,8 @@
 `adrenoc device warm`: build a bundle's kernels before anybody waits for them.
 
 `adrenoc device report`: what was measured on a device, as one file to send.
+
+`adrenoc device import`: what the lab app measured on a phone.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.guarded import Command, HeavyCommand, InputPath
+from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import output_option
 from adrenoc.cli.place_options import (
     HERE,
@@ -218,3 +220,49 @@ def report_command(given: _Reported) -> int:
 
     rows = [{"file": part.path, "kind": part.name, "bytes": part.size} for part in parts]
     return console.tell({"report": output, "bytes": len(text.encode()), "parts": rows}, show)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Imported:
+    report: Path = argument(type=InputPath())
+    output: Path = output_option(
+        "A folder for device.json and report.html.",
+        type=OutputPath(),
+        default=Path("adrenoc-lab"),
+        show_default=True,
+        metavar="DIR",
+    )
+
+
+@click.command("import", cls=Command)
+@give_options(_Imported)
+def import_command(given: _Imported) -> int:
+    """Read what adrenoc-lab.apk measured on a phone: REPORT becomes device.json and a page.
+
+    device.json says what of the driver is right, as adrenoc device verify does.  What helps
+    against that which is not, only that command finds: the app has no compiler.
+    """
+    import datetime
+
+    from adrenoc.base.files.outputs import write_atomically
+    from adrenoc.cli import console
+    from adrenoc.pages.lab_report import read_lab_report
+    from adrenoc.target.device_report import report_json
+
+    report = read_lab_report(given.report)
+    verified = report.verified(datetime.datetime.now(datetime.timezone.utc).date())
+    given.output.mkdir(parents=True, exist_ok=True)
+    write_atomically(given.output / "device.json", report_json(verified))
+    page = report.page(f"Imported from {given.report.name}.")
+    write_atomically(given.output / "report.html", page)
+    right = sum(suite.status == "right" for suite in report.suites)
+
+    def show() -> None:
+        console.print_title(verified.device.name or "no device", verified.device.driver)
+        fields = [("suites", f"{right} of {len(report.suites)} right")]
+        fields += [("wrong", finding.text) for finding in verified.findings]
+        fields += [("failed", text) for text in verified.failed_once]
+        fields += [(one.network, str(one)) for one in report.networks]
+        console.print_fields([*fields, ("written", quote_word(given.output))])
+
+    return console.tell({"verified": verified, "networks": report.networks}, show)

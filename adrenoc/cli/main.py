@@ -27,7 +27,12 @@ from adrenoc.cli.chat import chat_command
 from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
 from adrenoc.cli.compile import compile_command
-from adrenoc.cli.devices import devices_command, report_command, warm_command
+from adrenoc.cli.devices import (
+    devices_command,
+    import_command,
+    report_command,
+    warm_command,
+)
 from adrenoc.cli.diff import compare_command, diff_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.firmware import check_firmware_command, compile_firmware_command
@@ -183,6 +188,7 @@ cli.add_sections(
                     warm_command,
                     fleet_command,
                     report_command,
+                    import_command,
                 ),
             ),
             make_group(

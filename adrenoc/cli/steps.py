@@ -52,12 +52,12 @@ class Steps:
 
     @property
     def _apart(self) -> bool:
-        """Return whether runs are of several sets, each by itself."""
+        """Whether runs are of several sets, each by itself."""
         return bool(self.later and self.fed and not self.states)
 
     def run_reference(self, model: Path) -> Steps:
-        """Return these with what the model's own runtime computes, given by each run what the one
-        before has left; without the sets of inputs that it does not take, where nobody gave them.
+        """These with what the model's own runtime computes, given by each run what the one before
+        has left; without the sets of inputs that it does not take, where nobody gave them.
 
         Raises:
             InputError, DependencyError, ModelFormatError: see `run_reference`.

@@ -120,9 +120,7 @@ def _tell_windows(form: DecoderForm, rows: int, slack: int) -> Decision:
 
 
 def _choose_single(prefill: Sequence[int]) -> tuple[int, ...]:
-    """Return no runs of several tokens: the file has none, and prompts go through it token by
-    token.
-    """
+    """No runs of several tokens: the file has none, and prompts go through it token by token."""
     if tuple(prefill) != USUAL_PREFILL and set(prefill) - {1}:
         raise OptionError(
             f"--prefill {','.join(map(str, prefill))}: a run of the file takes one token, expected "
@@ -210,13 +208,13 @@ class EditionPlan:
     options: CompileOptions
 
     def digest(self) -> tuple[str, ...]:
-        """Return all of it that can change a bundle."""
+        """All of it that can change a bundle."""
         member = self.member
         return member.target.digest(), self.options.digest(), member.gpu, member.driver
 
     @property
     def entry(self) -> Edition:
-        """Return what the bundle says of it."""
+        """What the bundle says of it."""
         member = self.member
         return Edition(
             folder=f"{DEVICES_FOLDER}/{member.folder}",

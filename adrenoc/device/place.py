@@ -12,7 +12,7 @@ from adrenoc.base.errors import AdrenocError, BundleError
 from adrenoc.base.files.read import spell_native_path
 from adrenoc.bundle.bundle import LIBRARY, PARAMS, PROGRAMS, Bundle
 from adrenoc.bundle.manifest import ParamSpec, TensorSpec
-from adrenoc.device.answers import check_answer, check_answers, check_output
+from adrenoc.device.answers import WrongAnswerError, check_answer, check_answers, check_output
 from adrenoc.device.result import ProgramOptions, ProgramReport
 from adrenoc.native.android.elf import check_extents
 
@@ -38,12 +38,8 @@ class Place(Protocol):
     number: int
     facts: dict[str, Any]
 
-    def function(self, name: str) -> Callable[..., Any]:
-        """Return a global function of the runtime there.
-
-        Raises:
-            AttributeError: it has none of that name.
-        """
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """Return a global function of the runtime there, or None."""
 
     def device(self) -> Any:
         """TVM's handle of the OpenCL device."""
@@ -74,11 +70,11 @@ class LocalPlace:
         self.number = number
         self.facts = facts
 
-    def function(self, name: str) -> Callable[..., Any]:
+    def function(self, name: str) -> Callable[..., Any] | None:
         """See `Place`."""
         import tvm_ffi
 
-        found: Callable[..., Any] = tvm_ffi.get_global_func(name)
+        found: Callable[..., Any] | None = tvm_ffi.get_global_func(name, allow_missing=True)
         return found
 
     def device(self) -> Any:
@@ -144,11 +140,11 @@ def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
 @contextmanager
 def start_build(
     place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
-) -> Iterator[Callable[[], ProgramReport]]:
+) -> Iterator[Callable[[], ProgramReport | None]]:
     """Begin to build all kernels in the background; gives what waits for the end.
 
-    What fails in the block waits for the end, too: drivers crash a process that ends while they
-    compile.
+    A runtime that cannot do that (an older one) builds now, and reports nothing.  What fails in the
+    block waits for the end, too: drivers crash a process that ends while they compile.
     """
     wait = _begin(place, bundle, module, programs)
     try:
@@ -161,10 +157,15 @@ def start_build(
 
 def _begin(
     place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
-) -> Callable[[], ProgramReport]:
-    start, is_done, finish = (
-        place.function(f"adrenoc.opencl.build_{name}") for name in ("start", "is_done", "finish")
-    )
+) -> Callable[[], ProgramReport | None]:
+    start = place.function("adrenoc.opencl.build_start")
+    is_done = place.function("adrenoc.opencl.build_is_done")
+    finish = place.function("adrenoc.opencl.build_finish")
+    if start is None or is_done is None or finish is None:
+        build_all = place.function("adrenoc.opencl.build_all")
+        if build_all is not None:
+            build_all(module, place.number)
+        return lambda: None
     folder = _NO_FOLDER if programs is None else programs.folder
     rule = programs is not None and programs.qualcomm_rule
     embedded = "" if programs is None else place.embedded_folder(bundle)
@@ -217,9 +218,9 @@ class RemotePlace:
         self.kept_bytes = 0
         self._libraries = 0
 
-    def function(self, name: str) -> Callable[..., Any]:
+    def function(self, name: str) -> Callable[..., Any] | None:
         """See `Place`; what the function answers is held against its form."""
-        return check_answers(name, self._session.get_function(name))
+        return remote_function(self._session, name)
 
     def device(self) -> Any:
         """See `Place`."""
@@ -232,7 +233,7 @@ class RemotePlace:
     def load(self, bundle: Bundle) -> Any:
         """See `Place`."""
         digest = self._keep(bundle, LIBRARY)
-        load = remote_function(self._session, "adrenoc.store.load_module")
+        load = self.function("adrenoc.store.load_module")
         if digest and load is not None:
             return load(digest)
         # A library that is loaded must not be written over.
@@ -247,7 +248,7 @@ class RemotePlace:
         """See `Place`."""
         specs = bundle.manifest.params if specs is None else specs
         digest = self._keep(bundle, PARAMS) if specs else ""
-        stored = remote_function(self._session, "adrenoc.store.tensor")
+        stored = self.function("adrenoc.store.tensor")
         moves = bundle.moves()
         # What comes of others in another order is made here: the server reads what is in the file.
         sent = [s for s in specs if stored is None or not digest or s.name in moves]
@@ -272,7 +273,9 @@ class RemotePlace:
         if hasattr(result, "numpy"):
             return [check_output(spec, result) for spec in specs]
         # A tuple stays there, and its fields are asked for.
-        field = self.function("vm.builtin.tuple_getitem")
+        field = remote_function(self._session, "vm.builtin.tuple_getitem")
+        if field is None:
+            raise WrongAnswerError("it knows nothing of tuples")
         return [check_output(spec, field(result, index)) for index, spec in enumerate(specs)]
 
     def look_up(self, module: Any, name: str) -> Callable[..., Any]:
@@ -281,8 +284,8 @@ class RemotePlace:
 
     def _keep(self, bundle: Bundle, path: str) -> str:
         """Have a file of the bundle in the server's store; its digest, or nothing without one."""
-        has = remote_function(self._session, "adrenoc.store.has")
-        keep = remote_function(self._session, "adrenoc.store.keep")
+        has = self.function("adrenoc.store.has")
+        keep = self.function("adrenoc.store.keep")
         if has is None or keep is None:
             return ""
         entry = next(entry for entry in bundle.manifest.files if entry.path == path)

@@ -40,6 +40,7 @@ _MOST_ITEMS = 20_000
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _MEASURE = re.compile(r"[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40}){0,3}")
 _LISTED = re.compile(r"(adreno|host)(:[a-z0-9-]{1,16})?")
+_EXTENSION = re.compile(r"cl_(amd|arm|ext|img|intel|khr|nv|qcom)_[a-z0-9_]{1,60}")
 _ADDRESS = re.compile(
     r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b"
     # Qualcomm's drivers have "V@0615.0 (GIT@8e5499" in their versions.
@@ -83,7 +84,7 @@ class Names:
 
 
 def figures(plain: Any, names: Names) -> Any:
-    """Return all numbers below a part, under keys of adrenoc's own words; no text."""
+    """All numbers below a part, under keys of adrenoc's own words; no text."""
     return _below(plain, lambda word: None)
 
 
@@ -97,7 +98,7 @@ def measured_figures(plain: Any, names: Names) -> Any:
 
 
 def all_below(plain: Any, names: Names) -> Any:
-    """Return all numbers and texts below a part that holds nothing but adrenoc's own layers."""
+    """All numbers and texts below a part that holds nothing but adrenoc's own layers."""
     return _below(plain, names.hide_own)
 
 
@@ -117,9 +118,7 @@ def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
 
 
 def all_but(**picks: Pick) -> Pick:
-    """Return all numbers and texts below a part of adrenoc's own, of these keys what their picks
-    leave.
-    """
+    """All numbers and texts below a part of adrenoc's own, of these keys what their picks leave."""
     own = fields(**picks)
 
     def pick(plain: Any, names: Names) -> dict[str, Any] | None:
@@ -150,6 +149,11 @@ def listed_target(plain: Any, names: Names) -> str | None:
     return plain if isinstance(plain, str) and _LISTED.fullmatch(plain) else None
 
 
+def extension(plain: Any, names: Names) -> str | None:
+    """Return an extension of OpenCL, which no user names."""
+    return plain if isinstance(plain, str) and _EXTENSION.fullmatch(plain) else None
+
+
 def stand_in(kind: str) -> Pick:
     """`KIND N` for a user's name."""
 
@@ -172,7 +176,7 @@ def fields(**picks: Pick) -> Pick:
 
 
 def each(item: Pick) -> Pick:
-    """Return each item of a list, by the pick of its kind."""
+    """Each item of a list, by the pick of its kind."""
 
     def pick(plain: Any, names: Names) -> list[Any] | None:
         if not isinstance(plain, Sequence) or isinstance(plain, str):
@@ -191,7 +195,9 @@ _VENDORS = (
     "pocl processor pthread qualcomm radeon remote rusticl ryzen sat series snapdragon sun thu "
     "tm tue wed fri xeon "
     # Governors of GPUs.
-    "msm ondemand performance powersave schedutil simple tz userspace walt"
+    "msm ondemand performance powersave schedutil simple tz userspace walt "
+    # Networks of the lab app.
+    "mobilenet resnet18 squeezenet1"
 )
 # A word as it stands between blanks and brackets; its parts are words, too.
 _WORD = re.compile(r"[\w.@:+/'-]*\w")
@@ -248,7 +254,7 @@ def _is_allowed(word: str) -> bool:
 
 
 def _is_own(key: object, form: re.Pattern[str]) -> bool:
-    """Return whether the key of a number is put together of adrenoc's own words."""
+    """Whether the key of a number is put together of adrenoc's own words."""
     parts = [part for part in _PARTS.split(str(key)) if len(part) > 1]
     return bool(form.fullmatch(str(key))) and own_words().issuperset(parts)
 
@@ -270,7 +276,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Return the bytes of JSON that the part takes."""
+        """The bytes of JSON that the part takes."""
         return len(json.dumps(self.content))
 
 
@@ -443,6 +449,40 @@ _TARGET = fields(
 )
 
 
+_LAB = fields(
+    adrenoc_lab=figures,
+    runtime=text,
+    system=text,
+    device=fields(
+        facts=fields(
+            name=text,
+            driver=text,
+            version=text,
+            gpu=text,
+            c_version=figures,
+            limits=figures,
+            images=figures,
+            extensions=each(extension),
+        ),
+        text=text,
+    ),
+    suites=each(
+        fields(
+            suite=text,
+            status=text,
+            cases=figures,
+            kernels=figures,
+            launches=figures,
+            findings=each(fields(case=text, suite=text, text=text, helps=each(text))),
+            text=text,
+        )
+    ),
+    networks=each(all_below),
+    beside=each(all_below),
+    is_whole=figures,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One kind of file: a JSON or TOML with these keys, and what may be sent of it."""
@@ -480,6 +520,12 @@ KINDS = (
         made_by="adrenoc device verify",
         keys=frozenset({"device", "suites", "is_right"}),
         pick=_VERIFIED,
+    ),
+    Kind(
+        name="lab app",
+        made_by="adrenoc-lab.apk",
+        keys=frozenset({"adrenoc_lab", "suites", "networks"}),
+        pick=_LAB,
     ),
     Kind(
         name="target",

@@ -25,6 +25,7 @@ _BRIEF = ("a pipe", "endless zeros", "a folder", "a circle of links", "memory", 
 def cases() -> Iterator[Case]:
     yield from _read_reports()
     yield from _device_reports()
+    yield from _lab_reports()
     yield from _fleets()
     yield from _places()
     yield from _words()
@@ -114,6 +115,44 @@ def _device_reports() -> Iterator[Case]:
     }
     for kind, make in {**texts, **made, **special, **named, **avoided}.items():
         yield Case(family="device reports", name=kind, make=make, command=command, codes=ENDED)
+
+
+LAB = {
+    "adrenoc_lab": 1,
+    "runtime": "0.1.0",
+    "system": "Android 36",
+    "device": {"facts": {"name": "QUALCOMM Adreno(TM)", "driver": "d", "gpu": "750"}},
+    "suites": [
+        {
+            "suite": "mixed, textures",
+            "status": "wrong",
+            "cases": 1,
+            "kernels": 1,
+            "launches": 1,
+            "text": "",
+            "findings": REPORT["findings"],
+        }
+    ],
+    "networks": [{"network": "n", "status": "right", "p50_ms": 1.0, "p90_ms": 1, "runs": 9}],
+    "beside": [],
+    "is_whole": True,
+}
+
+
+def _lab_reports() -> Iterator[Case]:
+    command = ("device", "import", "t.json", "-o", "lab")
+    texts = {kind: _put("t.json", content) for kind, content in TEXTS.items()}
+    made = {kind: _put("t.json", plain) for kind, plain in _variants(LAB)}
+    special = {kind: _special(kind, "t.json") for kind in SPECIAL}
+    for kind, make in {**texts, **made, **special}.items():
+        yield Case(
+            family="lab reports",
+            name=kind,
+            make=make,
+            command=command,
+            codes=ENDED,
+            makes=("lab", "lab/device.json", "lab/report.html"),
+        )
 
 
 def _read_reports() -> Iterator[Case]:
@@ -356,7 +395,7 @@ def _decoders() -> Iterator[Case]:
             family="decoders",
             name=f"a configuration to compile: {kind}",
             make=beside(config),
-            command=("compile", "d.onnx"),
+            command=("compile", "d.onnx", "--stop-after", "import"),
             codes=ENDED,
         )
     for kind in _BRIEF:
@@ -367,7 +406,7 @@ def _decoders() -> Iterator[Case]:
                 (folder / "d.onnx").write_bytes(content),
                 SPECIAL[kind](folder, "genai_config.json"),
             ),
-            command=("compile", "d.onnx"),
+            command=("compile", "d.onnx", "--stop-after", "import"),
             codes=ENDED,
         )
     for option in ("--context", "--prefill"):
@@ -376,6 +415,6 @@ def _decoders() -> Iterator[Case]:
                 family="decoders",
                 name=f"{option} {word[:12]!r}",
                 make=beside(json.dumps(good).encode()),
-                command=("compile", "d.onnx", option, word),
+                command=("compile", "d.onnx", "--stop-after", "import", option, word),
                 codes=ENDED | {2},
             )

@@ -73,7 +73,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML text.
+    """The tables of a TOML text.
 
     Raises:
         ValueError: it is not TOML, or nested so deeply that no reader follows.
@@ -109,7 +109,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def read_plain(path: Path, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
-    """Return the content of a plain file of at most `most_bytes`.
+    """The content of a plain file of at most `most_bytes`.
 
     Raises:
         OSError: it cannot be read, is no plain file, or is longer.
@@ -148,7 +148,7 @@ def sha256_json(value: object) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder of the compile cache; not created here.
+    """The folder of the compile cache; not created here.
 
     `ADRENOC_CACHE_DIR`, else `XDG_CACHE_HOME/adrenoc`, else `~/.cache/adrenoc`.
 
@@ -197,14 +197,12 @@ def private_folder(path: Path) -> Path:
 
 
 def is_trusted_owner(facts: os.stat_result) -> bool:
-    """Return whether a file belongs to this user or to root."""
+    """Whether a file belongs to this user or to root."""
     return facts.st_uid in (0, os.geteuid())
 
 
 def is_trusted_file(path: Path) -> bool:
-    """Return whether a plain file of a private folder is this user's or root's, and closed to
-    others.
-    """
+    """Whether a plain file of a private folder is this user's or root's, and closed to others."""
     try:
         facts = path.lstat()
     except OSError:
@@ -214,14 +212,12 @@ def is_trusted_file(path: Path) -> bool:
 
 
 def android_ndk_folders() -> tuple[tuple[str, Path], ...]:
-    """Return the NDK folders that variables name, with the variable, in the order in which they
-    count.
-    """
+    """The NDK folders that variables name, with the variable, in the order in which they count."""
     return _folders("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "ANDROID_NDK")
 
 
 def android_sdk_folders() -> tuple[tuple[str, Path], ...]:
-    """Return the Android SDKs that variables name, with the variable."""
+    """The Android SDKs that variables name, with the variable."""
     return _folders("ANDROID_HOME", "ANDROID_SDK_ROOT")
 
 
@@ -231,7 +227,7 @@ def _folders(*variables: str) -> tuple[tuple[str, Path], ...]:
 
 
 def java_folders() -> tuple[tuple[str, Path], ...]:
-    """Return a JDK by its usual variable, with the variable's name; empty where it is not set."""
+    """A JDK by its usual variable, with the variable's name; empty where it is not set."""
     return _folders("JAVA_HOME")
 
 
@@ -242,7 +238,7 @@ def adb_server_place() -> tuple[str, str]:
 
 
 def config_folder() -> Path:
-    """Return where programs of this user look for their settings.
+    """Where programs of this user look for their settings.
 
     Raises:
         OutputError: nothing tells where that is.
@@ -260,12 +256,12 @@ def config_folder() -> Path:
 
 
 def is_on_github() -> bool:
-    """Return whether GitHub runs this process, for continuous integration."""
+    """Whether GitHub runs this process, for continuous integration."""
     return os.environ.get("GITHUB_ACTIONS", "") == "true"
 
 
 def no_color() -> bool:
-    """Return whether `NO_COLOR` asks for plain output (set and not empty, by its convention)."""
+    """Whether `NO_COLOR` asks for plain output (set and not empty, by its convention)."""
     return bool(os.environ.get("NO_COLOR", ""))
 
 

@@ -45,7 +45,7 @@ class TemporaryFolder:
         self.close = weakref.finalize(self, remove_locked, self.path, lock)
 
     def __enter__(self) -> Path:
-        """Return the folder itself."""
+        """The folder itself."""
         return self.path
 
     def __exit__(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from adrenoc.check.accuracy.program_run import NOTHING, HalfTensors
+from adrenoc.check.accuracy.program_run import NOTHING, Stored
 from adrenoc.ir.graph import Graph
 from adrenoc.passes.precision.pin_precision import moves
 
@@ -34,7 +34,7 @@ class OutOfEffortError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassingSet:
+class Found:
     """A set that passes, in the order of suspicion; minimal if each of its members is needed."""
 
     chosen: tuple[str, ...]
@@ -43,8 +43,8 @@ class PassingSet:
 
 def smallest_passing(
     suspects: Sequence[str], passes: Callable[[frozenset[str]], bool]
-) -> PassingSet | None:
-    """Return a minimal subset of `suspects` that passes, None where not even all of them do.
+) -> Found | None:
+    """A minimal subset of `suspects` that passes, None where not even all of them do.
 
     `passes` may raise `OutOfEffortError`; the best set so far is then returned as it is.
     """
@@ -62,13 +62,13 @@ def smallest_passing(
             return None
         best = shortest_prefix(best, passes_once)
     except OutOfEffortError:
-        return PassingSet(chosen=tuple(best), is_minimal=False)
+        return Found(chosen=tuple(best), is_minimal=False)
     kept = list(best)
     try:
         _take_out(kept, passes_once)
     except OutOfEffortError:
-        return PassingSet(chosen=tuple(kept), is_minimal=False)
-    return PassingSet(chosen=tuple(kept), is_minimal=True)
+        return Found(chosen=tuple(kept), is_minimal=False)
+    return Found(chosen=tuple(kept), is_minimal=True)
 
 
 def shortest_prefix(suspects: Sequence[T], tried: Callable[[Sequence[T]], bool]) -> Sequence[T]:
@@ -116,12 +116,12 @@ class Unit:
     """
 
     tensors: tuple[str, ...]
-    stored: HalfTensors
+    stored: Stored
     bytes_more: int
 
 
-def find_units(graph: Graph, stored: HalfTensors) -> list[Unit]:
-    """Return what can be pinned of a fused graph and is stored in half, in execution order."""
+def find_units(graph: Graph, stored: Stored) -> list[Unit]:
+    """What can be pinned of a fused graph and is stored in half, in execution order."""
     leader = {name: name for name in graph.inputs}
     members = {name: [name] for name in graph.inputs}
     for node in graph.nodes:
@@ -134,7 +134,7 @@ def find_units(graph: Graph, stored: HalfTensors) -> list[Unit]:
         nodes = [graph.producers[n] for n in names if n in graph.producers]
         constants = {c for n in nodes for c in n.inputs if graph.tensors[c].value is not None}
         tensors = {t for t in stored.tensors if t in names or _is_copy(t, names)}
-        kept = HalfTensors(tensors=frozenset(tensors), constants=stored.constants & constants)
+        kept = Stored(tensors=frozenset(tensors), constants=stored.constants & constants)
         if kept.count:
             found.append(
                 Unit(tensors=tuple(names), stored=kept, bytes_more=_bytes_more(graph, kept))
@@ -143,7 +143,7 @@ def find_units(graph: Graph, stored: HalfTensors) -> list[Unit]:
 
 
 def rank_units(
-    units: Sequence[Unit], measure: Callable[[HalfTensors], float], effort: Effort
+    units: Sequence[Unit], measure: Callable[[Stored], float], effort: Effort
 ) -> list[Unit]:
     """Order units by what rounding them alone adds to the mean square, for the bytes they cost.
 
@@ -179,12 +179,12 @@ def rank_units(
 
 
 def _is_copy(tensor: str, names: Iterable[str]) -> bool:
-    """Return whether a stored tensor is a copy of one of these in another layout."""
+    """Whether a stored tensor is a copy of one of these in another layout."""
     head, _, roles = tensor.rpartition("_")
     return head in names and roles.isupper()
 
 
-def _bytes_more(graph: Graph, kept: HalfTensors) -> int:
+def _bytes_more(graph: Graph, kept: Stored) -> int:
     elements = 0
     for name in kept.tensors:
         if name in graph.tensors:
@@ -223,7 +223,7 @@ class Effort:
         self._spent += samples * self._nodes * _NODES_A_RUN
 
     def is_spent(self, share: float = 1.0) -> bool:
-        """Return whether this share of it is done."""
+        """Whether this share of it is done."""
         return self._spent >= share * self._limit
 
     def leave(self, what: str, count: int) -> None:
@@ -233,5 +233,5 @@ class Effort:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Return what was left untried, in words for people."""
+        """What was left untried, in words for people."""
         return tuple(f"{count} {what}" for what, count in self._left.items())

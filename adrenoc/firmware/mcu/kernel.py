@@ -30,7 +30,7 @@ class Array:
 
     @property
     def size_bytes(self) -> int:
-        """Return what it takes of flash."""
+        """What it takes of flash."""
         return int(self.values.size * WIDTHS[self.ctype])
 
 
@@ -85,9 +85,7 @@ Raises:
 
 
 def pair_text(pair: tuple[int, int]) -> str:
-    """Return two numbers as C initialises a struct of them, its braces doubled as texts of kernels
-    are.
-    """
+    """Two numbers as C initialises a struct of them, its braces doubled as texts of kernels are."""
     return "{{" + f"{pair[0]}, {pair[1]}" + "}}"
 
 
@@ -116,7 +114,7 @@ class Choice:
 
     @property
     def key(self) -> str:
-        """Return the actions of the schedule as a tuning log names them."""
+        """The actions of the schedule as a tuning log names them."""
         return actions_key(self.actions)
 
 
@@ -137,7 +135,7 @@ class Room:
 
 
 def work_of(operator: Convolution | Depthwise, network: Network, core: Core) -> dict[str, Any]:
-    """Return all that the time of an operator depends on: not the values of its weights."""
+    """All that the time of an operator depends on: not the values of its weights."""
     window = operator.window
     rule = operator.requantise
     return {

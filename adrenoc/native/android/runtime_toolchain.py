@@ -47,12 +47,12 @@ class Ndk:
 
     @property
     def revision(self) -> str:
-        """Return the NDK's number as its makers write it, such as 27.0.12077973."""
+        """The NDK's number as its makers write it, such as 27.0.12077973."""
         return ".".join(str(part) for part in self.version)
 
     @property
     def toolchain_file(self) -> Path:
-        """Return what CMake reads to compile for Android."""
+        """What CMake reads to compile for Android."""
         return self.folder / "build" / "cmake" / "android.toolchain.cmake"
 
     @property
@@ -62,9 +62,7 @@ class Ndk:
 
     @property
     def apis(self) -> tuple[int, int]:
-        """Return the oldest and the newest API level that it compiles for; 0 where it does not
-        tell.
-        """
+        """The oldest and the newest API level that it compiles for; 0 where it does not tell."""
         try:
             told = read_json(read.read_plain(self.folder / "meta" / "platforms.json", _MOST_BYTES))
             return int(told["min"]), int(told["max"])
@@ -73,7 +71,7 @@ class Ndk:
 
 
 def find_ndk(asked: Path | None = None) -> Ndk | None:
-    """Return the NDK to use, or None where there is none.
+    """The NDK to use, or None where there is none.
 
     Raises:
         DependencyError: what was asked for, or what a variable names, is no NDK, too old, or for
@@ -94,7 +92,7 @@ def why_no_ndk() -> str:
 
 
 def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
-    """Return those that serve, and what is wrong with the others."""
+    """Those that serve, and what is wrong with the others."""
     found: list[Ndk] = []
     refused: list[str] = []
     for variable, sdk in (*read.android_sdk_folders(), *_usual_sdks()):
@@ -111,7 +109,7 @@ def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
 
 
 def open_ndk(folder: Path, *, origin: str) -> Ndk:
-    """Return the NDK in `folder`.
+    """The NDK in `folder`.
 
     Raises:
         DependencyError: it holds no NDK, one that is too old, or one for another system.
@@ -135,7 +133,7 @@ def open_ndk(folder: Path, *, origin: str) -> Ndk:
 
 
 def ndk_version(folder: Path) -> tuple[int, ...]:
-    """Return the revision that `source.properties` of an NDK gives, as numbers.
+    """The revision that `source.properties` of an NDK gives, as numbers.
 
     Raises:
         DependencyError: the folder holds no NDK.

@@ -219,6 +219,13 @@ ADRENOC_API const char* adrenoc_notes(adrenoc_model* model);
 ADRENOC_API const char* adrenoc_model_name(const adrenoc_model* model);
 ADRENOC_API const char* adrenoc_device_name(const adrenoc_model* model);
 
+/* What the OpenCL device says of itself that a model would run on that was loaded with these options,
+ * as JSON: "name", "driver", "version", "gpu" (the number of an Adreno, "" of another device),
+ * "limits", "images", "extensions".  Needs no bundle; `options` may be NULL.  The text is good until
+ * the thread's next call of this. */
+ADRENOC_API adrenoc_status adrenoc_describe_device(const adrenoc_options* options,
+                                                   const char** facts);
+
 ADRENOC_API size_t adrenoc_input_count(const adrenoc_model* model);
 ADRENOC_API size_t adrenoc_output_count(const adrenoc_model* model);
 ADRENOC_API adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t index,

@@ -95,6 +95,16 @@ JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadBuffer(JNIEnv* env, jclass, 
   return finish(env, status, model);
 }
 
+JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_describeDevice(JNIEnv* env, jclass,
+                                                                    jobjectArray texts,
+                                                                    jintArray numbers) {
+  if (!has_options(env, texts, numbers)) return nullptr;
+  const Options options(env, texts, numbers, 0);
+  const char* facts = nullptr;
+  if (!adrenoc_jni::check(env, adrenoc_describe_device(options.get(), &facts))) return nullptr;
+  return adrenoc_jni::to_bytes(env, facts);
+}
+
 JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_makeCancellation(JNIEnv* env, jclass) {
   adrenoc_cancellation* made = nullptr;
   if (!adrenoc_jni::check(env, adrenoc_cancellation_create(&made))) return 0;

@@ -1,6 +1,10 @@
 // The memory that a model reads and writes: of the host, of OpenCL, of Android.
-#include <cstddef>
+#include <tvm/ffi/extra/json.h>
 
+#include <cstddef>
+#include <string>
+
+#include "base/failure.h"
 #include "c_api/call.h"
 #include "c_api/options.h"
 #include "model/choose_device.h"
@@ -28,6 +32,18 @@ adrenoc_status bind_output(adrenoc_model* model, size_t index, const Given& give
     if (given.kind != Given::Kind::kHost) require(given.memory, "memory");
     model->model.bind_output(index, given);
   });
+}
+
+// The device that a model would run on; nullptr for the CPU.
+adrenoc_runtime::opencl::Device* open_device(const adrenoc_options* options) {
+  const adrenoc_runtime::LoadOptions wanted =
+      adrenoc_runtime::read_options(adrenoc_runtime::read_plain(options, "options"));
+  // Before the device is used, whose context is made by them.
+  adrenoc_runtime::opencl::set_hints(wanted.hints);
+  const adrenoc_runtime::ChosenDevice chosen =
+      adrenoc_runtime::choose_device(wanted.device, wanted.opencl_library);
+  if (chosen.device.device_type != kDLOpenCL) return nullptr;
+  return &adrenoc_runtime::opencl::device_at(chosen.device.device_id);
 }
 
 }  // namespace
@@ -64,16 +80,26 @@ adrenoc_status adrenoc_open_device(const adrenoc_options* options, void** contex
   return guarded([&] {
     if (context != nullptr) *context = nullptr;
     if (device != nullptr) *device = nullptr;
-    const adrenoc_runtime::LoadOptions wanted =
-        adrenoc_runtime::read_options(adrenoc_runtime::read_plain(options, "options"));
-    // Before the device is used, whose context is made by them.
-    adrenoc_runtime::opencl::set_hints(wanted.hints);
-    const adrenoc_runtime::ChosenDevice chosen =
-        adrenoc_runtime::choose_device(wanted.device, wanted.opencl_library);
-    if (chosen.device.device_type != kDLOpenCL) return;
-    auto& opened = adrenoc_runtime::opencl::device_at(chosen.device.device_id);
-    if (context != nullptr) *context = opened.context();
-    if (device != nullptr) *device = opened.id();
+    auto* const opened = open_device(options);
+    if (opened == nullptr) return;
+    if (context != nullptr) *context = opened->context();
+    if (device != nullptr) *device = opened->id();
+  });
+}
+
+adrenoc_status adrenoc_describe_device(const adrenoc_options* options, const char** facts) {
+  static thread_local std::string text;
+  return guarded([&] {
+    require(facts, "facts");
+    *facts = nullptr;
+    auto* const opened = open_device(options);
+    if (opened == nullptr) {
+      throw adrenoc_runtime::Failure(ADRENOC_UNSUPPORTED, "the CPU is no OpenCL device");
+    }
+    tvm::ffi::json::Object told = opened->info().to_json();
+    told.Set("gpu", tvm::ffi::String(adrenoc_runtime::adreno_number(opened->info())));
+    text = std::string(tvm::ffi::json::Stringify(told));
+    *facts = text.c_str();
   });
 }
 

@@ -130,6 +130,17 @@ public final class Model implements AutoCloseable {
     return Text.decode(Native.text(0, Native.VERSION));
   }
 
+  /**
+   * What the OpenCL device says of itself that a model of these options would run on, as JSON: {@code
+   * name}, {@code driver}, {@code gpu} (the number of an Adreno), {@code limits}, {@code extensions}.
+   *
+   * @throws AdrenocException.NoDevice there is none, or the app may not see its library
+   */
+  public static String describeDevice(Options options) {
+    checkOptions(options);
+    return Text.decode(Native.describeDevice(options.texts(), options.numbers()));
+  }
+
   /** Gives memory of the device back that nobody uses. */
   public static void trimAll() {
     Native.trim(0);

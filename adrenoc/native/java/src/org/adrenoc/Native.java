@@ -19,6 +19,8 @@ final class Native {
   static native long loadBuffer(
       ByteBuffer data, int from, int bytes, byte[][] texts, int[] numbers, long cancellation);
 
+  static native byte[] describeDevice(byte[][] texts, int[] numbers);
+
   static native long makeCancellation();
 
   static native void cancelLoad(long cancellation);

@@ -1,0 +1,140 @@
+"""Read a report of adrenoc-lab.apk: what `device.json` takes of it, and the page of the app.
+
+The app (`scripts/lab`) has no compiler: it says what is wrong, and tries nothing that might help.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.html_page import read_style
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import printable
+from adrenoc.target.device_report import (
+    FORMAT,
+    DeviceReport,
+    ReportedDevice,
+    ReportedFinding,
+    ReportedSuites,
+)
+
+FORM = 1
+_MOST_BYTES = 4 << 20
+PAGE = Path(__file__).with_name("lab_report.html")
+"""Of the app and of what it shared; holds "DATA" and the place of the style."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabSuite:
+    """What came of one suite: right, wrong, or failed as `text` says."""
+
+    suite: str
+    status: str
+    cases: int
+    kernels: int
+    launches: int
+    findings: tuple[ReportedFinding, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabNetwork:
+    """What came of one network; figures where it is right, `text` where it is not."""
+
+    network: str
+    status: str
+    text: str = ""
+    p50_ms: float = 0.0
+    p90_ms: float = 0.0
+    runs: int = 0
+    rounds_ms: tuple[float, ...] = ()
+    init_ms: float = 0.0
+    memory_bytes: int = 0
+    notes: str = ""
+
+    def __str__(self) -> str:
+        if not self.runs:
+            return f"{self.status}: {self.text}"
+        return f"{self.status}, p50 {self.p50_ms:.3g} ms, p90 {self.p90_ms:.3g} ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabDevice:
+    """What the device says of itself, or why none was reached."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabReport:
+    """A whole report; `is_whole`: nothing was left out."""
+
+    adrenoc_lab: int
+    runtime: str
+    system: str
+    device: LabDevice
+    suites: tuple[LabSuite, ...]
+    networks: tuple[LabNetwork, ...]
+    is_whole: bool
+    beside: tuple[dict[str, Any], ...] = ()
+
+    def page(self, now: str) -> str:
+        """Return the page, under a sentence."""
+        data = json.dumps({"now": now, "report": asdict(self)}).replace("<", "\\u003c")
+        return page_template().replace('"DATA"', data)
+
+    def verified(self, date: datetime.date) -> DeviceReport:
+        """Return what it says of the driver, as `adrenoc device verify` writes it: no quirks."""
+        facts = self.device.facts
+        return DeviceReport(
+            format=FORMAT,
+            device=ReportedDevice(
+                name=str(facts.get("name", "")),
+                driver=str(facts.get("driver", "")),
+                gpu=str(facts.get("gpu", "")),
+            ),
+            date=str(date),
+            suites=ReportedSuites(
+                names=tuple(one.suite for one in self.suites),
+                cases=sum(one.cases for one in self.suites),
+                kernels=sum(one.kernels for one in self.suites),
+                launches=sum(one.launches for one in self.suites),
+            ),
+            is_right=self.is_whole and all(one.status == "right" for one in self.suites),
+            findings=tuple(finding for one in self.suites for finding in one.findings),
+            failed_once=tuple(f"{one.suite}: {one.text}" for one in self.suites if one.text),
+        )
+
+
+def page_template() -> str:
+    """Return the page with its style; what it shows goes in place of "DATA"."""
+    return PAGE.read_text("utf-8").replace("/* STYLE */", read_style())
+
+
+def read_lab_report(path: Path) -> LabReport:
+    """Read what the app shared.
+
+    Raises:
+        InputError: it cannot be read, or is of another form.
+    """
+
+    def wrong(place: str, what: str) -> InputError:
+        hint = "adrenoc-lab.apk writes such files; scripts/ci/lab_app makes it"
+        return InputError(f"the report {printable(place)} {printable(what)}", hint=hint)
+
+    try:
+        plain = read_json(read_plain(path, _MOST_BYTES))
+    except (OSError, ValueError) as error:
+        raise wrong(str(path), f"cannot be read: {error}") from error
+    report: LabReport = Decoder(wrong, defaults=True).read(LabReport, plain, str(path))
+    if report.adrenoc_lab != FORM:
+        raise wrong(str(path), f"has the form {report.adrenoc_lab}, expected {FORM}")
+    return report

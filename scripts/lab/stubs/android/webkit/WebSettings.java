@@ -1,0 +1,5 @@
+package android.webkit;
+
+public abstract class WebSettings {
+  public abstract void setJavaScriptEnabled(boolean flag);
+}

@@ -1,0 +1,129 @@
+"""What `scripts/ci/lab_app` puts into the app: suites, networks, and times to stand beside theirs.
+
+`lab.tsv` lists it for the app's `Lab.java`, a row each:
+
+    suite    NAME BUNDLE NUMBERS KERNELS LAUNCHES    NUMBERS: inputs, then outputs of the reference
+    case     TITLE ERROR                             of the suite's next output: the most it may err
+    network  NAME BUNDLE                             with its proof in the bundle
+    beside   NETWORK GPU WHOSE MS
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from fitting.board import MEASURED_GPU, TABLE
+from model_zoo import onnx_models
+
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.files.read import sha256_bytes
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.cli.main import main as run_command
+from adrenoc.lab.prove.case import Case
+from adrenoc.lab.prove.proof import put_proof
+from adrenoc.lab.prove.suite import CASES, TOLERANCES, BuiltSuite, all_suites, make_suite
+from adrenoc.pages.lab_report import page_template
+from adrenoc.target.target import Target
+
+NETWORKS = {
+    "mobilenet_v2": onnx_models.mobilenet_v2,
+    "squeezenet1_1": onnx_models.squeezenet,
+    "resnet18": onnx_models.resnet18,
+}
+"""Those of which LiteRT's times are published, by the names that they have there."""
+PRESET = "fp16"
+"""LiteRT's engine computes in halves, too."""
+
+
+@dataclass(kw_only=True)
+class Contents:
+    """A folder of assets, and the rows of `lab.tsv` so far; `scratch` is for what is made of."""
+
+    assets: Path
+    scratch: Path
+    rows: list[Sequence[object]] = field(default_factory=list)
+
+    def finish(self) -> None:
+        """Write the list and the page."""
+        text = "".join("\t".join(map(str, row)) + "\n" for row in self.rows)
+        (self.assets / "lab.tsv").write_text(text)
+        (self.assets / "page.html").write_text(page_template(), "utf-8")
+
+    def put_bundle(self, bundle: Bundle, stem: str) -> str:
+        """Put a bundle in its form for apps; returns the name of the asset."""
+        name = f"{stem}.tar"
+        write_app_tar(bundle.root, self.assets / name, name=bundle.manifest.name)
+        return name
+
+    def put_numbers(self, arrays: Sequence[np.ndarray]) -> str:
+        """Put arrays one behind the other, equal ones once; returns the name of the asset."""
+        content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        name = f"{sha256_bytes(content)[:12]}.bin"
+        (self.assets / name).write_bytes(content)
+        return name
+
+    def add_suites(self, target: Target, cases: Sequence[Case] = CASES) -> None:
+        """Compile the suites of `adrenoc device verify`."""
+        for suite in all_suites(cases, half_type=target.limits.fp16):
+            made = make_suite(suite, target, self.scratch)
+            manifest = made.bundle.manifest
+            arrays = [made.inputs[spec.name] for spec in manifest.inputs]
+            arrays += [made.expected[spec.name] for spec in manifest.outputs]
+            asset = self.put_bundle(made.bundle, suite.name.replace(", ", "_"))
+            numbers = self.put_numbers([array.astype(np.float32) for array in arrays])
+            counts = made.kernels(), len(made.bundle.launches())
+            self.rows.append(("suite", suite.name, asset, numbers, *counts))
+            self.rows += [("case", *case) for case in _judged(made)]
+
+    def add_network(self, name: str, device: str, **size: int) -> None:
+        """Compile a network with its proof, and ask what it should take."""
+        model, output = self.scratch / f"{name}.onnx", self.scratch / f"{name}.adrenoc"
+        model.write_bytes(NETWORKS[name](**size).SerializeToString(deterministic=True))
+        words = ["--device", device, "--preset", PRESET]
+        if run_command(["compile", str(model), *words, "-o", str(output)]) != 0:
+            raise SystemExit(1)  # it said why
+        bundle = open_bundle(output)
+        put_proof(bundle, model)
+        self.rows.append(("network", name, self.put_bundle(open_bundle(output), name)))
+        self.rows += [
+            ("beside", name, *row) for row in (*_estimates(model, words), *_published(name))
+        ]
+
+
+def _judged(made: BuiltSuite) -> Iterator[tuple[str, float]]:
+    """Yield the title and the most error of each output, as `examine.judge` takes them."""
+    cases = {case.title: case for case in made.suite.cases}
+    for spec in made.bundle.manifest.outputs:
+        case, expected = cases[made.of_case[spec.name]], made.expected[spec.name]
+        spread = float(expected.max() - expected.min()) or float(np.abs(expected).max()) or 1.0
+        allowed = TOLERANCES[made.suite.precision] * case.slack * spread
+        yield case.title, 0.0 if case.exact else allowed
+
+
+def _estimates(model: Path, words: Sequence[str]) -> Iterator[tuple[str, str, float]]:
+    """Yield what `adrenoc check` reckons on each GPU of a set whose rates are known."""
+    command = [sys.executable, "-m", "adrenoc", "check", str(model), *words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout)
+    if "error" in told:
+        raise AdrenocError(told["error"]["message"])
+    for verdict in told.get("devices", [told]):
+        totals, gpu = verdict["totals"], verdict["target"].rpartition(":")[2]
+        if totals["time_us"] is not None and not verdict["unknown_rates"]:
+            ms = (totals["time_us"] + (totals["gaps_us"] or 0.0)) / 1e3
+            yield gpu.removeprefix("a"), "adrenoc's estimate", round(ms, 3)
+
+
+def _published(name: str) -> Iterator[tuple[str, str, str]]:
+    with TABLE.open() as lines:
+        for row in csv.DictReader(lines, delimiter="\t"):
+            if row["network"] == name:
+                yield MEASURED_GPU, "LiteRT, published", row["ms"]

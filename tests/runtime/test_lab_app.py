@@ -1,0 +1,218 @@
+"""The logic of adrenoc-lab.apk in a JVM: what it reports of a right driver, and of wrong ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import lab_contents
+import numpy as np
+import pytest
+from lab_contents import Contents
+
+from adrenoc.cli.main import main
+from adrenoc.lab.prove.session import pick_cases
+from adrenoc.native.android.java_classes import find_javac
+from adrenoc.native.android.runtime_build import Runtime
+from adrenoc.target.device_report import DeviceReport, read_report
+from adrenoc.target.target import load_target
+from tests.faulty.driver import build_layer, claim
+from tests.runtime.jvm import Jvm
+from tests.runtime.programs import HERE, Finished
+
+LAB = Path(lab_contents.__file__).parent / "lab"
+CASES = ("softmax: along channels", "conv2d: 3x3 with a border")
+NETWORK = "squeezenet1_1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phone:
+    """What stands in for one: the app's assets, and the JVM that runs its logic."""
+
+    jvm: Jvm
+    assets: Path
+    opencl: str
+
+    def run(self, folder: Path, *, expect: int | None = 0, **settings: str) -> Finished:
+        """Run the app once, with its journal in a folder."""
+        command = [self.jvm.java, f"-Djava.library.path={self.jvm.libraries}", "-cp"]
+        command += [self.jvm.class_path, "LabRun", self.opencl, str(self.assets)]
+        preload = {"LD_PRELOAD": str(self.jvm.signals), **settings}
+        files = folder / "journal", folder / "page.html"
+        return self.jvm.execute(*command, *files, expect=expect, **preload)
+
+    def report(self, folder: Path, **settings: str) -> dict[str, Any]:
+        """The report of such a run."""
+        return self.run(folder, **settings).json()
+
+
+def _compile_runner(folder: Path, class_path: str, *sources: Path) -> Path:
+    """The program of the tests, with these sources of the app."""
+    command = [find_javac(), "-Xlint:all", "-Werror", "-cp", class_path, "-d", str(folder)]
+    files = (*sources, HERE / "lab/LabRun.java")
+    subprocess.run([*command, *map(str, files)], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def phone(jvm: Jvm, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Phone:
+    folder = tmp_path_factory.mktemp("lab")
+    scratch, assets, classes = folder / "scratch", folder / "assets", folder / "classes"
+    scratch.mkdir()
+    assets.mkdir()
+    contents = Contents(assets=assets, scratch=scratch)
+    host = load_target("host")
+    limits = replace(host.limits, fp16=False)
+    contents.add_suites(replace(host, gpu=replace(host.gpu, limits=limits)), pick_cases(CASES))
+    contents.add_network(NETWORK, "host", size=64)
+    contents.finish()
+    sources = [path for path in (LAB / "src").rglob("*.java") if path.stem != "LabActivity"]
+    _compile_runner(classes, jvm.class_path, *sources)
+    path = os.pathsep.join((jvm.class_path, str(classes)))
+    return Phone(jvm=replace(jvm, class_path=path), assets=assets, opencl=opencl)
+
+
+def test_a_right_driver(phone: Phone, tmp_path: Path) -> None:
+    report = phone.report(tmp_path)
+    assert [suite["status"] for suite in report["suites"]] == ["right"] * 3, report
+    (network,) = report["networks"]
+    assert network["status"] == "right"
+    assert 0 < network["p50_ms"] <= network["p90_ms"] < network["init_ms"] * 100
+    assert network["memory_bytes"] > 0 and network["runs"] > 0 and len(network["rounds_ms"]) == 3
+    assert report["device"]["facts"]["driver"]
+    assert report["is_whole"]
+    _import(report, tmp_path)
+    again = phone.run(tmp_path)  # all is there: nothing runs
+    assert json.loads(again.out) == report
+    assert not again.err
+
+
+def _import(report: dict[str, Any], folder: Path) -> DeviceReport:
+    """What `adrenoc device import` makes of a report; and that one may be sent on."""
+    path, output = folder / "lab.json", folder / "imported"
+    path.write_text(json.dumps(report))
+    assert main(["device", "import", str(path), "-o", str(output)]) == 0
+    assert "Imported from lab.json." in (output / "report.html").read_text()
+    assert main(["device", "report", str(path), "-o", str(folder / "sent.json")]) == 0
+    (part,) = json.loads((folder / "sent.json").read_text())["parts"]
+    assert [one["network"] for one in part["content"]["networks"]] == [NETWORK]
+    assert part["content"]["suites"] == report["suites"]
+    return read_report(output / "device.json")
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_layer(tmp_path_factory.mktemp("layer"))
+
+
+def _faulty(layer: Path, *orders: str) -> dict[str, str]:
+    return {"OPENCL_LAYERS": str(layer), "FAULTY_OPENCL": "\n".join((*claim("640"), *orders))}
+
+
+def test_a_driver_that_gives_wrong_numbers(phone: Phone, layer: Path, tmp_path: Path) -> None:
+    report = phone.report(tmp_path, **_faulty(layer, "edit|softmax|exp(|1.5f + exp("))
+    assert report["device"]["facts"]["gpu"] == "640"
+    wrong = [finding for suite in report["suites"] for finding in suite.get("findings", ())]
+    assert wrong and {finding["case"] for finding in wrong} == {CASES[0]}
+    assert "is wrong at element" in wrong[0]["text"] and "expected" in wrong[0]["text"]
+    verified = _import(report, tmp_path)
+    assert verified.device.gpu == "640" and not verified.is_right
+    assert {finding.case for finding in verified.findings} == {CASES[0]}
+
+
+def test_a_driver_that_ends_the_app(phone: Phone, layer: Path, tmp_path: Path) -> None:
+    """The next start names the step, and goes on after it."""
+    crash = _faulty(layer, "crash|conv2d")
+    for _ in range(8):
+        if (done := phone.run(tmp_path, expect=None, **crash)).code == 0:
+            break
+    report = done.json()
+    assert {suite["status"] for suite in report["suites"]} == {"failed"}
+    assert all("the app ended while this ran" in suite["text"] for suite in report["suites"])
+    assert report["is_whole"]
+
+
+def test_expected_numbers_that_are_altered(phone: Phone, tmp_path: Path) -> None:
+    """One number of a suite and one of a proof: both are found, and named."""
+    altered = replace(phone, assets=shutil.copytree(phone.assets, tmp_path / "assets"))
+    rows = [line.split("\t") for line in (altered.assets / "lab.tsv").read_text().splitlines()]
+    for numbers in {row[3] for row in rows if row[0] == "suite"}:
+        held = np.fromfile(altered.assets / numbers, np.float32)
+        held[-1] += 1.0  # the last output's last
+        held.tofile(altered.assets / numbers)
+    report = altered.report(tmp_path)
+    last = [row[1] for row in rows if row[0] == "case"][-1]
+    wrong = [finding for suite in report["suites"] for finding in suite["findings"]]
+    assert len(wrong) == len(report["suites"]) and {finding["case"] for finding in wrong} == {last}
+
+
+def test_no_opencl(phone: Phone, tmp_path: Path) -> None:
+    absent = replace(phone, opencl=str(tmp_path / "libOpenCL.so"))
+    report = absent.report(tmp_path)
+    assert "The app cannot run anything here" in report["device"]["text"]
+    assert not report["suites"] and not report["networks"] and not report["is_whole"]
+
+
+@pytest.fixture(scope="module")
+def app(android: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app as `scripts/ci/lab_app` makes it, of few cases and small networks."""
+    needed = ("aapt", "zipalign", "apksigner", "smali", "enjarify", "dexdump")
+    lacking = [tool for tool in needed if shutil.which(tool) is None]
+    if lacking:
+        pytest.skip(
+            f"no {', '.join(lacking)}: apt-get install aapt zipalign apksigner "
+            "android-framework-res libsmali-java libasm-java enjarify dexdump"
+        )
+    folder = tmp_path_factory.mktemp("app")
+    command = [str(LAB.parent / "ci/lab_app"), "--runtime", str(android.folder), "-o", str(folder)]
+    command += ["--device", "adreno:750,adreno:830", "--size", "32", "--only", CASES[0]]
+    environment = {name: value for name, value in os.environ.items() if name != "ANDROID_HOME"}
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "classes.dex by scripts/lab/Dex.java" in done.stdout
+    return folder / "adrenoc-lab.apk"
+
+
+@pytest.mark.nightly
+def test_the_app_whole(app: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(app) as archive:
+        names = archive.namelist()
+        plan = archive.read("assets/lab.tsv").decode()
+        archive.extract("classes.dex", tmp_path)
+    assert {"AndroidManifest.xml", "assets/page.html", "lib/arm64-v8a/libadrenoc_jni.so"} <= {
+        *names
+    }
+    rows = [line.split("\t") for line in plan.splitlines()]
+    assert {row[1] for row in rows if row[0] == "network"} == set(lab_contents.NETWORKS)
+    estimated = {row[2] for row in rows if row[0] == "beside" and row[3] == "adrenoc's estimate"}
+    assert estimated == {"750", "830"}
+    dump = ["dexdump", str(tmp_path / "classes.dex")]
+    shown = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
+    assert "Lorg/adrenoc/lab/LabActivity;" in shown and "Lorg/adrenoc/Model;" in shown
+
+
+@pytest.mark.nightly
+def test_its_code_does_the_same(phone: Phone, app: Path, tmp_path: Path) -> None:
+    """What stands in for d8: its classes.dex, made class files again, runs as the classes do."""
+    back, runner = tmp_path / "back.jar", tmp_path / "runner"
+    with zipfile.ZipFile(app) as archive:
+        archive.extract("classes.dex", tmp_path)
+    command = ["enjarify", str(tmp_path / "classes.dex"), "-o", str(back)]
+    own = {**os.environ, "PYTHON": "/usr/bin/python3"}  # whose package it is
+    subprocess.run(command, check=True, capture_output=True, env=own)
+    _compile_runner(runner, phone.jvm.class_path)
+    fakes = phone.jvm.class_path.split(os.pathsep)[1]
+    path = os.pathsep.join((str(back), str(runner), fakes))
+    again = replace(phone, jvm=replace(phone.jvm, class_path=path))
+    report = again.report(tmp_path)
+    assert [suite["status"] for suite in report["suites"]] == ["right"] * 3
+    assert [network["status"] for network in report["networks"]] == ["right"]
