@@ -1,9 +1,8 @@
-"""One record an operator: none is left out, none is made up."""
+"""One record an operator: none is left out, none is made up, and what counts is stated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from adrenoc.base.tvmapi import Op
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.families import operators
 from adrenoc.kernels.families.operators import OF_RELAX, OPERATORS, is_kind, is_product
-from adrenoc.kernels.families.shared.operator import Kind, Operator
+from adrenoc.kernels.families.shared.operator import Kind, Numbers, Operator, no_operations
 
 FAMILIES = Path(adrenoc.__file__).parent / "kernels" / "families"
 
@@ -30,11 +29,19 @@ def test_no_name_stands_twice() -> None:
     assert len(names) == len(set(names)) == len(OPERATORS)
 
 
-def test_no_fact_has_a_default() -> None:
-    """A new family that forgets one fails as it is imported."""
-    assert all(
-        field.default is MISSING and field.default_factory is MISSING for field in fields(Operator)
-    )
+@pytest.mark.parametrize("operator", OF_RELAX.values(), ids=lambda operator: operator.name)
+def test_what_precision_reckons_with_is_stated(operator: Operator) -> None:
+    """Nothing of it has a default that would be right."""
+    adds = operator.numbers in (Numbers.WEIGHTED, Numbers.SUMMED, Numbers.AVERAGED)
+    assert operator.typical is not None
+    assert not adds or operator.terms is not None
+    weighs = operator.kind is Kind.CONVOLUTION or operator.name == "matmul"
+    assert not weighs or operator.channel_weights is not None
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda operator: operator.name)
+def test_work_is_counted(operator: Operator) -> None:
+    assert operator.is_product or operator.operations is not no_operations or operator.writes_into
 
 
 @pytest.mark.parametrize("operator", OF_RELAX.values(), ids=lambda operator: operator.name)

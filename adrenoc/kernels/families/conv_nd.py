@@ -31,7 +31,6 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     transpose_to_oihw,
 )
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     ChannelSums,
     ChannelWeights,
     Counts,
@@ -45,7 +44,6 @@ from adrenoc.kernels.families.shared.operator import (
     follow_letters,
     letters_refused,
     makes_letters,
-    no_operations,
     wants_letters,
 )
 from adrenoc.kernels.families.shared.typical import (
@@ -221,15 +219,10 @@ def _convolution(
         refuses=refuses,
         wants_layout=wants_letters(_LETTERS),
         makes_layout=makes_letters(_LETTERS),
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
-        keeps_axes=False,
         reads_often=True,
-        needs_channel_only=False,
         follows_batch=follow_letters(_LETTERS),
         multiply_adds=multiply_adds,
         terms=terms_of_convolution,
-        operations=no_operations,
         typical=typical_convolution,
         fusions=frozenset(fusions),
         channel_weights=channel_weights,

@@ -35,7 +35,7 @@ from adrenoc.kernels.families.separable.separable import finish_operations, prep
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.kernels.families.shared.machine import CostModel, Machine
-from adrenoc.kernels.families.shared.operator import Kind, made_by_passes, size_of
+from adrenoc.kernels.families.shared.operator import Kind, Numbers, Operator, size_of
 from adrenoc.kernels.families.shared.row_product import LocalToken, TokenWork, begin_token
 from adrenoc.kernels.fused_bodies import Finished
 from adrenoc.kernels.statements import Registers, SharedArray
@@ -415,10 +415,11 @@ def _operations(graph: Graph, node: Node) -> int:
 
 
 OPERATORS = (
-    made_by_passes(
-        EXCITE,
-        Kind.PRODUCT,
-        excite_rule,
+    Operator(
+        name=EXCITE,
+        kind=Kind.PRODUCT,
+        numbers=Numbers.WEIGHTED,
+        rule=excite_rule,
         multiply_adds=_multiply_adds,
         operations=_operations,
     ),

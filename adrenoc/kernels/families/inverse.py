@@ -14,7 +14,6 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     Along,
     Batch,
     Kind,
@@ -125,18 +124,8 @@ OPERATORS = (
         refuses=_refuses,
         wants_layout=channels_last_at(0),
         makes_layout=channel_of_result,
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
-        keeps_axes=False,
-        reads_often=False,
-        needs_channel_only=False,
         follows_batch=_follows_batch,
-        multiply_adds=None,
-        terms=None,
         operations=_operations,
         typical=_typical,
-        fusions=frozenset(),
-        channel_weights=None,
-        channel_sums=None,
     ),
 )

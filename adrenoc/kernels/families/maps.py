@@ -32,13 +32,9 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     Kind,
     Numbers,
     Operator,
-    any_layout,
-    refuses_nothing,
-    same_layout,
 )
 from adrenoc.kernels.fused_bodies import Epilogue
 
@@ -175,23 +171,7 @@ def _make_body_operator(name: str) -> Operator:
         kind=Kind.MAP,
         numbers=Numbers.COMPUTED,
         rule=body_rule,
-        relax="",
-        refuses=refuses_nothing,
-        wants_layout=any_layout,
-        makes_layout=same_layout,
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
-        keeps_axes=False,
-        reads_often=False,
-        needs_channel_only=False,
-        follows_batch=None,
-        multiply_adds=None,
-        terms=None,
         operations=_operations,
-        typical=None,
-        fusions=frozenset(),
-        channel_weights=None,
-        channel_sums=None,
     )
 
 

@@ -34,7 +34,6 @@ from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.reduce.reduce import REDUCTIONS, pick_reduction_tile, reduce_axes
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, Rule, RuleContext
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     Counts,
     Kind,
     Numbers,
@@ -351,19 +350,11 @@ def _pool(
         refuses=refuses,
         wants_layout=wants_letters(_LETTERS),
         makes_layout=makes_letters(_LETTERS),
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
-        keeps_axes=False,
         reads_often=reads_often,
-        needs_channel_only=False,
         follows_batch=follow_letters(_LETTERS),
-        multiply_adds=None,
         terms=None if name.startswith("max") else terms,
         operations=operations,
         typical=_typical,
-        fusions=frozenset(),
-        channel_weights=None,
-        channel_sums=None,
     )
 
 

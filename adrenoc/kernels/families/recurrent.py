@@ -24,7 +24,6 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     Along,
     Batch,
     Kind,
@@ -431,18 +430,10 @@ OPERATORS = (
         refuses=_refuses,
         wants_layout=_wants_layout,
         makes_layout=channel_of_result,
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
-        keeps_axes=False,
-        reads_often=False,
-        needs_channel_only=False,
         follows_batch=_follows_batch,
         multiply_adds=_multiply_adds,
         terms=_terms,
         operations=count_per_input_element(1),  # an activation of each gate
         typical=_typical,
-        fusions=frozenset(),
-        channel_weights=None,
-        channel_sums=None,
     ),
 )

@@ -21,15 +21,12 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     Along,
     Batch,
     Kind,
     Numbers,
     Operator,
-    any_layout,
     count_per_input_element,
-    same_layout,
 )
 from adrenoc.kernels.families.shared.rows import RowTile, RowWork, pick_row_tile, start_of_row
 from adrenoc.kernels.families.shared.typical import TypicalRun
@@ -193,21 +190,10 @@ def _scan(name: str) -> Operator:
         rule=scan_rule,
         relax=f"relax.{name}",
         refuses=_refuses,
-        wants_layout=any_layout,
-        makes_layout=same_layout,
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
         keeps_axes=True,
-        reads_often=False,
-        needs_channel_only=False,
         follows_batch=_follows_batch,
-        multiply_adds=None,
-        terms=None,
         operations=count_per_input_element(1),
         typical=_typical,
-        fusions=frozenset(),
-        channel_weights=None,
-        channel_sums=None,
     )
 
 

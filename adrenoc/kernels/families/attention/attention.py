@@ -25,13 +25,11 @@ from adrenoc.kernels.families.attention.attention_walk import (
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     SOFTMAX_OPERATIONS,
     Kind,
     Numbers,
     Operator,
     channel_of_result,
-    refuses_nothing,
 )
 from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
 from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
@@ -371,22 +369,13 @@ OPERATORS = (
         kind=Kind.ATTENTION,
         numbers=Numbers.WEIGHTED,
         rule=attention_rule,
-        relax="",
-        refuses=refuses_nothing,
         wants_layout=_wants_layout,
         makes_layout=channel_of_result,
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
-        keeps_axes=False,
         reads_often=True,
         needs_channel_only=True,
-        follows_batch=None,
         multiply_adds=_multiply_adds,
         terms=_terms,
         operations=_operations,
         typical=_typical,
-        fusions=frozenset(),
-        channel_weights=None,
-        channel_sums=None,
     ),
 )

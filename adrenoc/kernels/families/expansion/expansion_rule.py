@@ -53,7 +53,8 @@ from adrenoc.kernels.families.shared.machine import (
 from adrenoc.kernels.families.shared.operator import (
     ChannelSums,
     Kind,
-    made_by_passes,
+    Numbers,
+    Operator,
     positions_of,
     size_of,
 )
@@ -473,10 +474,11 @@ def _multiply_adds(graph: Graph, node: Node) -> int:
 
 
 OPERATORS = (
-    made_by_passes(
-        EXPANSION,
-        Kind.CONVOLUTION,
-        expansion_rule,
+    Operator(
+        name=EXPANSION,
+        kind=Kind.CONVOLUTION,
+        numbers=Numbers.WEIGHTED,
+        rule=expansion_rule,
         multiply_adds=_multiply_adds,
         operations=finish_operations,
         channel_sums=ChannelSums(

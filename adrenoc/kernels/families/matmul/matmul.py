@@ -20,7 +20,6 @@ from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     Along,
     Batch,
     ChannelWeights,
@@ -29,7 +28,6 @@ from adrenoc.kernels.families.shared.operator import (
     Numbers,
     Operator,
     channel_of_result,
-    no_operations,
     size_of,
 )
 from adrenoc.kernels.families.shared.row_product import CENTRED, read_form
@@ -331,18 +329,12 @@ OPERATORS = (
         refuses=_refuses,
         wants_layout=_wants_layout,
         makes_layout=_makes_layout,
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
-        keeps_axes=False,
         reads_often=True,
-        needs_channel_only=False,
         follows_batch=_follows_batch,
         multiply_adds=_multiply_adds,
         terms=_terms,
-        operations=no_operations,
         typical=typical_product,
         fusions=frozenset((Fusion.ATTENTION, Fusion.FLATTENED)),
         channel_weights=_channel_weights,
-        channel_sums=None,
     ),
 )

@@ -13,7 +13,6 @@ from adrenoc.kernels.families.reduce.norm import norm_rule
 from adrenoc.kernels.families.reduce.reduce import reduce_rule, softmax_rule
 from adrenoc.kernels.families.shared.context import Rule
 from adrenoc.kernels.families.shared.operator import (
-    NO_INPUTS,
     SOFTMAX_OPERATIONS,
     Along,
     Batch,
@@ -24,7 +23,6 @@ from adrenoc.kernels.families.shared.operator import (
     Numbers,
     Operator,
     Refuses,
-    any_layout,
     count_per_input_element,
     inputs_per_result,
     refuses_nothing,
@@ -183,21 +181,12 @@ def _make_axes_operator(
         rule=rule,
         relax=f"relax.{name}" if plain else f"relax.nn.{name}",
         refuses=refuses,
-        wants_layout=any_layout,
         makes_layout=makes_layout,
-        whole_numbers=NO_INPUTS,
-        writes_into=None,
         keeps_axes=not plain,
-        reads_often=False,
-        needs_channel_only=False,
         follows_batch=follows_batch,
-        multiply_adds=None,
         terms=inputs_per_result if numbers in (Numbers.SUMMED, Numbers.AVERAGED) else None,
         operations=operations,
         typical=typical,
-        fusions=frozenset(),
-        channel_weights=None,
-        channel_sums=None,
     )
 
 

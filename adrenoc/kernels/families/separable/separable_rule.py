@@ -69,7 +69,8 @@ from adrenoc.kernels.families.shared.machine import (
 from adrenoc.kernels.families.shared.operator import (
     ChannelSums,
     Kind,
-    made_by_passes,
+    Numbers,
+    Operator,
     positions_of,
     size_of,
 )
@@ -348,10 +349,11 @@ def _multiply_adds(graph: Graph, node: Node) -> int:
 
 
 OPERATORS = (
-    made_by_passes(
-        SEPARABLE,
-        Kind.CONVOLUTION,
-        separable_rule,
+    Operator(
+        name=SEPARABLE,
+        kind=Kind.CONVOLUTION,
+        numbers=Numbers.WEIGHTED,
+        rule=separable_rule,
         multiply_adds=_multiply_adds,
         operations=finish_operations,
         channel_sums=ChannelSums(

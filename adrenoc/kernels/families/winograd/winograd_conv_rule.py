@@ -46,8 +46,8 @@ from adrenoc.kernels.families.shared.operator import (
     ChannelSums,
     Kind,
     Numbers,
+    Operator,
     count_per_input_element,
-    made_by_passes,
     size_of,
 )
 from adrenoc.kernels.families.winograd.winograd import (
@@ -329,35 +329,35 @@ def _channel_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork
 
 
 OPERATORS = (
-    made_by_passes(
-        TILES,
-        Kind.TRANSFORM,
-        tiles_rule,
+    Operator(
+        name=TILES,
+        kind=Kind.TRANSFORM,
+        rule=tiles_rule,
         numbers=Numbers.COMPUTED,
-        multiply_adds=None,
         operations=count_per_input_element(1),
     ),
-    made_by_passes(
-        MULTIPLY,
-        Kind.PRODUCT,
-        multiply_rule,
+    Operator(
+        name=MULTIPLY,
+        kind=Kind.PRODUCT,
+        numbers=Numbers.WEIGHTED,
+        rule=multiply_rule,
         multiply_adds=_count_plane_products,
         channel_sums=ChannelSums(
             convolutions=1, work=pointwise_work, clocks=conv_clocks, in_float=False
         ),
     ),
-    made_by_passes(
-        PIXELS,
-        Kind.TRANSFORM,
-        pixels_rule,
+    Operator(
+        name=PIXELS,
+        kind=Kind.TRANSFORM,
+        rule=pixels_rule,
         numbers=Numbers.COMPUTED,
-        multiply_adds=None,
         operations=count_per_input_element(1),
     ),
-    made_by_passes(
-        WHOLE,
-        Kind.CONVOLUTION,
-        winograd_conv_rule,
+    Operator(
+        name=WHOLE,
+        kind=Kind.CONVOLUTION,
+        numbers=Numbers.WEIGHTED,
+        rule=winograd_conv_rule,
         multiply_adds=_count_tile_products,
         channel_sums=ChannelSums(
             convolutions=1, work=_channel_work, clocks=whole_clocks, in_float=True
