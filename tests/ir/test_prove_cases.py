@@ -134,7 +134,7 @@ def test_an_operator_that_is_avoided_is_not_made(case: Case, tmp_path: Path) -> 
     assert [d.reason for d in told] == ["quirk q: s"]
 
 
-@pytest.mark.parametrize("fusion", ["image", "prologue", "shuffle", "flattened", "winograd"])
+@pytest.mark.parametrize("fusion", ["image", "prologue", "winograd"])
 def test_a_form_that_is_avoided_is_not_made(fusion: str, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.fusion == fusion)
     word = fusion if fusion in OVERRIDES else f"fusion:{fusion}"

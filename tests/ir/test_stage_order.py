@@ -337,7 +337,7 @@ def test_a_precision_of_no_tensor_is_found(model: Path) -> None:
 
 
 def test_a_tensor_without_a_place_is_found(model: Path) -> None:
-    state = plan(model, until="store_outputs")
+    state = plan(model, until="join_blocks")
     check_phase(Phase.PLACE, state)
     graph = graph_of(state)
     unread = Tensor(name="unread", shape=(1,), dtype="float32")

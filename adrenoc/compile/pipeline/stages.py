@@ -48,13 +48,12 @@ from adrenoc.passes.fuse.fuse_excite import fuse_excite
 from adrenoc.passes.fuse.fuse_maps import fuse_around_concats
 from adrenoc.passes.fuse.fuse_products import fuse_norms, fuse_products, round_tokens
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
-from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
 from adrenoc.passes.fuse.fuse_steps import fuse_parts, fuse_steps
-from adrenoc.passes.fuse.read_images import read_flattened, read_images
+from adrenoc.passes.fuse.read_images import read_images
 from adrenoc.passes.place.assign_places import assign_layouts, assign_memory
 from adrenoc.passes.place.copies import bridge_devices, bridge_regions, elide_copies
 from adrenoc.passes.place.join_blocks import join_blocks
-from adrenoc.passes.place.outputs import keep_states, store_outputs
+from adrenoc.passes.place.outputs import keep_states
 from adrenoc.passes.place.place_stores import place_stores
 from adrenoc.passes.place.texel_moves import explain_moves
 from adrenoc.passes.precision.keep_float32 import keep_float32
@@ -252,32 +251,9 @@ STAGES: tuple[Stage, ...] = (
         },
     ),
     placed_stage(
-        "store_outputs",
-        run_on_graph(store_outputs, in_regions=True),
-        phase=Phase.PLACE,
-        after={
-            "assign_memory": "an output is a copy only by its place",
-            "join_blocks": "an output that is part of a whole is copied all the same",
-        },
-    ),
-    placed_stage(
-        "read_flattened",
-        run_on_graph(read_flattened, in_regions=True, makes=("fusion:flattened",)),
-        phase=Phase.CHOOSE,
-    ),
-    placed_stage(
         "read_images",
         run_on_graph(read_images, makes=("fusion:image",)),
         phase=Phase.CHOOSE,
-    ),
-    placed_stage(
-        "fuse_shuffles",
-        run_on_graph(
-            fuse_shuffles, in_regions=True, makes=("fusion:shuffle", "operator:conv2d_transpose")
-        ),
-        phase=Phase.CHOOSE,
-        after={"read_images": "it takes convolutions that read an image as they are"},
-        asks={"split_winograd": "what the algorithm would make of the convolution"},
     ),
     placed_stage(
         "fuse_prologues",
@@ -326,7 +302,6 @@ STAGES: tuple[Stage, ...] = (
         run_on_graph(fuse_excite, makes=("operator:excite",)),
         phase=Phase.CHOOSE,
         after={
-            "read_flattened": "a product of a flattened image is none of a vector",
             "fuse_products": "a product with a norm or a gate saves their kernels already",
             "fuse_parts": "a product of parts of attention saves their kernel already",
         },
@@ -336,7 +311,6 @@ STAGES: tuple[Stage, ...] = (
         split_winograd_step,
         phase=Phase.CHOOSE,
         after={
-            "fuse_shuffles": "a split convolution writes no shuffle",
             "fuse_prologues": "a split convolution has no prologue",
             "fuse_depthwise": "a split convolution has no pair",
         },
@@ -358,8 +332,6 @@ STAGES: tuple[Stage, ...] = (
         run_on_graph(place_stores, in_regions=True),
         phase=Phase.CHOOSE,
         after={
-            "read_flattened": "who reads is known then",
-            "fuse_shuffles": "who reads is known then",
             "fuse_prologues": "a prologue needs no move",
             "split_winograd": "who writes is known then",
         },

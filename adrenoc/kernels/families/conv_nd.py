@@ -198,7 +198,7 @@ def _channel_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork
     return conv_work(graph, node, conv_geometry(graph, node), options)
 
 
-_FUSIONS = (Fusion.PROLOGUE, Fusion.IMAGE, Fusion.SHUFFLE, Fusion.PAIR, Fusion.WINOGRAD)
+_FUSIONS = (Fusion.PROLOGUE, Fusion.IMAGE, Fusion.PAIR, Fusion.WINOGRAD)
 _CHANNEL_SUMS = ChannelSums(convolutions=1, work=_channel_work, clocks=conv_clocks, in_float=True)
 
 

@@ -8,7 +8,6 @@ read the same inputs; the phase along H chooses the weights.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +32,6 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     conv_work,
 )
 from adrenoc.kernels.families.shared.conv_weights import has_texel_weights
-from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.weights import blocks, group_window, pack_conv
@@ -233,14 +231,6 @@ def transposed_geometry(graph: Graph, node: Node) -> TransposedGeometry:
 def phases_of(geometry: TransposedGeometry) -> Phases:
     """Return the phases of a transposed convolution."""
     return Phases(strides=geometry.strides, padding=geometry.padding, taps=geometry.taps)
-
-
-def least_phase_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
-    """Clocks of a transposed convolution of one group in its best tile, if there is any."""
-    phases = phases_of(transposed_geometry(graph, node))
-    work, of_phase = _work(graph, node, phases, costs.options)
-    tiles = phase_candidates(work, phases, of_phase, costs.limits, costs.machine.cost)
-    return min((estimate_clocks(work, tile, costs.machine) for tile in tiles), default=math.inf)
 
 
 def _work(

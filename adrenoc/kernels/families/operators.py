@@ -17,7 +17,7 @@ from adrenoc.kernels.families.expansion.expansion_rule import OPERATORS as EXPAN
 from adrenoc.kernels.families.inverse import OPERATORS as INVERSE
 from adrenoc.kernels.families.maps import OPERATORS as MAPS
 from adrenoc.kernels.families.matmul import gemv
-from adrenoc.kernels.families.matmul.gemv import FLATTENED, suits_gemv
+from adrenoc.kernels.families.matmul.gemv import suits_gemv
 from adrenoc.kernels.families.matmul.matmul import OPERATORS as MATMUL
 from adrenoc.kernels.families.n_bits import n_bits_rule
 from adrenoc.kernels.families.n_bits.n_bits import word_inputs
@@ -104,7 +104,7 @@ def is_row_product(graph: Graph, node: Node) -> bool:
     """Return whether a node multiplies tokens by a constant matrix, in numbers and not in bytes."""
     if node.op == N_BITS:
         return True
-    if node.op != "matmul" or node.attrs.get(FLATTENED) or node.prologue is not None:
+    if node.op != "matmul" or node.prologue is not None:
         return False
     matrix = graph.tensors[node.inputs[1]]
     is_plain = matrix.value is not None and len(matrix.shape) == 2

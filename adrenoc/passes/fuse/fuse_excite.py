@@ -16,20 +16,25 @@ from dataclasses import dataclass, replace
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Memory
 from adrenoc.kernels.families.excite import EXCITE, excite_clocks
-from adrenoc.kernels.families.matmul.gemv import FLATTENED
-from adrenoc.kernels.families.operators import can, gives, is_kind, row_product_clocks
+from adrenoc.kernels.families.operators import (
+    gives,
+    is_kind,
+    is_of_few_bits,
+    is_row_product,
+    row_product_clocks,
+)
 from adrenoc.kernels.families.reduce.reduce import folded_axes, reduction_clocks
 from adrenoc.kernels.families.separable.separable import join_products
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry
-from adrenoc.kernels.families.shared.operator import Fusion, Kind, Numbers
+from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.kernels.families.shared.row_product import GATED, JOINED, NORMED
 from adrenoc.passes.analyse.reads import image_clash, other_use, reads_first_alone
 from adrenoc.passes.context import Context
+from adrenoc.passes.fuse.fuse_depthwise import is_pointwise
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
 from adrenoc.passes.fuse.fuse_prologues import finite_at_zero
 
-_FORMS = (FLATTENED, NORMED, GATED, JOINED)
-"""Attributes of products that compute more, or read otherwise."""
+_FORMS = (NORMED, GATED, JOINED)
+"""Attributes of products that compute more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,19 +109,14 @@ def _join_products(graph: Graph, node: Node, reader: Node) -> Node:
 
 def _is_product_of_one(graph: Graph, node: Node) -> bool:
     """Return whether a node multiplies one vector, in numbers, by a constant matrix."""
-    is_conv2d, is_matmul = can(node, Fusion.PAIR), can(node, Fusion.FLATTENED)
-    if not (is_conv2d or is_matmul) or node.prologue is not None:
-        return False
-    matrix = graph.tensors[node.inputs[1]]
-    if matrix.value is None or any(node.attrs.get(key) for key in _FORMS):
+    is_conv = is_pointwise(graph, node) and graph.tensors[node.inputs[1]].value is not None
+    is_matmul = is_row_product(graph, node) and not is_of_few_bits(node)
+    if not (is_conv or is_matmul) or node.prologue is not None:
         return False
     read, out = graph.operand(node.inputs[0]), graph.operand(node.output)
-    if is_conv2d:
-        plain = conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
-    else:
-        plain = len(matrix.shape) == len("IO")
     vectors = {(e.n, e.h, e.w) for e in (read.extents, out.extents)}
-    return plain and vectors == {(1, 1, 1)} and read.memory is not Memory.BYTES
+    bare = not any(node.attrs.get(key) for key in _FORMS)
+    return bare and vectors == {(1, 1, 1)} and read.memory is not Memory.BYTES
 
 
 def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...]) -> str | None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.base.tvmapi import BufferLoad, Expr, Var, const_int, floormod, iconst, sym, tirx, tvm
+from adrenoc.base.tvmapi import BufferLoad, Expr, Var, const_int, floormod, iconst, tirx, tvm
 from adrenoc.ir.graph import Body, Graph
-from adrenoc.ir.layout import LANES, Layout
+from adrenoc.ir.layout import LANES
 from adrenoc.kernels.views import bind_extents
 from adrenoc.passes.analyse.scalar_body import substitute
 from adrenoc.passes.fuse.fuse_maps import inline
@@ -170,71 +169,6 @@ def simplify_indices(body: Body, shape: Sequence[int]) -> Body:
         return BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
     return replace(body, value=structural_map(body.value, (tvm.ir.TensorLoad, simplify)))
-
-
-def pixel_shuffle(
-    body: Body, loads: Sequence[Any], layout: Layout, source: Sequence[int], target: Sequence[int]
-) -> np.ndarray | None:
-    """Which channel of the source each channel, row and column of a rectangle of pixels is.
-
-    `[C, rows, columns]`, where every load reads channels of the source as rectangles of so many
-    pixels of the target; None where they do not.
-    """
-    if not loads or len(source) != len(target) or sorted(layout.roles) != sorted("NCHW"):
-        return None
-    extents = {r: (source[a], target[a]) for a, r in enumerate(layout.roles)}
-    if any(new % max(old, 1) for role, (old, new) in extents.items() if role in "HW"):
-        return None
-    steps = {role: new // old for role, (old, new) in extents.items() if role in "HW" and old}
-    rows, columns = steps.get("H", 0), steps.get("W", 0)
-    (before, channels), (n_before, n) = extents["C"], extents["N"]
-    if rows * columns < 2 or before != channels * rows * columns or n_before != n:
-        return None
-    found = np.empty((channels, rows, columns), int)
-    for load in loads:
-        for row, column in np.ndindex(rows, columns):
-            factors = _channel_at(body, load, layout, steps, (row, column), extents)
-            if factors is None:
-                return None
-            made = factors[0] * np.arange(channels) + factors[1]
-            if load is not loads[0] and (found[:, row, column] != made).any():
-                return None
-            found[:, row, column] = made
-    return found if (np.sort(found.reshape(-1)) == np.arange(before)).all() else None
-
-
-def _channel_at(
-    body: Body,
-    load: Any,
-    layout: Layout,
-    steps: Mapping[str, int],
-    pixel: tuple[int, int],
-    extents: Mapping[str, tuple[int, int]],
-) -> tuple[int, int] | None:
-    """`(a, b)` where a pixel of a rectangle is channel `a * c + b` at the rectangle's position."""
-    analyzer = sym.Analyzer()
-    position: dict[str, Any] = {}
-    values: dict[Any, Any] = {}
-    for role, axis in zip(layout.roles, body.axes, strict=True):
-        position[role] = var = Var(role.lower(), "int32")
-        old, new = extents[role]
-        analyzer.bind(var, tvm.ir.Range(0, old if role in "HW" else new))
-        within = dict(zip("HW", pixel, strict=True)).get(role, 0)
-        values[axis] = var * iconst(steps[role]) + iconst(within) if role in "HW" else var
-    read = {}
-    for role, index in zip(layout.roles, load.indices, strict=True):
-        read[role] = analyzer.simplify(tirx.Cast("int32", substitute(index, values)))
-    for role in "NHW":
-        there = iconst(0) if extents[role][0] == 1 else position[role]
-        if const_int(analyzer.simplify(read[role] - there)) != 0:
-            return None
-    channel = position["C"]
-    first = const_int(analyzer.simplify(substitute(read["C"], {channel: iconst(0)})))
-    second = const_int(analyzer.simplify(substitute(read["C"], {channel: iconst(1)})))
-    if first is None or second is None:
-        return None
-    rest = read["C"] - channel * iconst(second - first) - iconst(first)
-    return (second - first, first) if const_int(analyzer.simplify(rest)) == 0 else None
 
 
 def _mentions(expr: Any, var: Any) -> bool:

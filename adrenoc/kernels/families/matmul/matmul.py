@@ -334,7 +334,7 @@ OPERATORS = (
         multiply_adds=_multiply_adds,
         terms=_terms,
         typical=typical_product,
-        fusions=frozenset((Fusion.ATTENTION, Fusion.FLATTENED)),
+        fusions=frozenset((Fusion.ATTENTION,)),
         channel_weights=_channel_weights,
     ),
 )

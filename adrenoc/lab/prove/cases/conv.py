@@ -49,11 +49,6 @@ def _prologue(net: Net) -> str:
     return net("Concat", x, net.conv(moved, 24, 20, 1), axis=1)
 
 
-def _shuffle(net: Net) -> str:
-    made = net.conv(net("Relu", net.input(1, 8, 20, 21)), 8, 24, 3, pads=[1] * 4)
-    return net("Relu", net("DepthToSpace", made, blocksize=2))
-
-
 def _block(net: Net, *, narrow: int, wide: int, size: int, kernel: int, expands: bool) -> str:
     x = net("Relu", net.input(1, narrow, size, size))
     made = net("Relu", net.conv(x, narrow, wide, 1)) if expands else x
@@ -107,12 +102,6 @@ CONV_CASES: tuple[Case, ...] = (
     Case(family=_CONV, name="with a sum after it", build=_residual),
     Case(family=_CONV, name="of the model's own image", build=_image, fusion="image"),
     Case(family=_CONV, name="with maps before it", build=_prologue, fusion="prologue"),
-    Case(
-        family="conv2d_transpose",
-        name="written as the pixels of channels",
-        build=_shuffle,
-        fusion="shuffle",
-    ),
     Case(
         family="separable_conv2d",
         name="3x3, then 1x1",
@@ -414,9 +403,7 @@ PRODUCT_CASES: tuple[Case, ...] = (
         build=partial(_attend_to_cache, tokens=5, rows=72, before=60),
     ),
     Case(family="matmul", name="three of data with data", build=_batched_matmul),
-    Case(
-        family="matmul", name="of a flattened image", build=_matmul_of_flattened, fusion="flattened"
-    ),
+    Case(family="matmul", name="of a flattened image", build=_matmul_of_flattened),
     Case(family="excite", name="a block of 22 channels, 6 between", build=_excite),
     Case(
         family="step_attention",
