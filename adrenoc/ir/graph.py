@@ -13,7 +13,7 @@ their like), not for these names.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.base.text.spelling import dims
-from adrenoc.base.tvmapi import Expr, tvm
+from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, tvm
 from adrenoc.ir.layout import Extents, Layout, Memory, OperandSpec, Window
 
 
@@ -68,6 +68,22 @@ class Body:
             if isinstance(one, tvm.ir.TensorLoad) and one.source.same_as(self.accumulator):
                 return other
         return self.value
+
+    @property
+    def moves(self) -> bool:
+        """Whether its value is an element of a tensor, as it is."""
+        return isinstance(self.value, tvm.ir.TensorLoad) and not self.reduced
+
+    @staticmethod
+    def reading(
+        name: str, shape: Sequence[int], order: Sequence[int] = (), dtype: str = "float32"
+    ) -> Body:
+        """Return a body that reads a tensor of this shape at its own place, or with its axes in
+        another order: `order` says which axis of the result each is."""
+        axes = tuple(Var(f"i{axis}", "int32") for axis in range(len(shape)))
+        buffer = decl_buffer(shape, dtype, name="read")
+        index = [axes[axis] for axis in order or range(len(shape))]
+        return Body(axes=axes, value=BufferLoad(buffer, index), sources={buffer: name})
 
     def drop_unread(self) -> Body:
         """Drop the sources that the value does not read."""
@@ -261,6 +277,12 @@ class Node:
     def is_map(self) -> bool:
         """Whether a scalar expression alone says what it computes, one element at a time."""
         return self.op == "map"
+
+    @property
+    def moves_alone(self) -> bool:
+        """Whether it gives elements of its one input at other places, and computes nothing."""
+        body = self.body if self.is_map and self.epilogue is None else None
+        return body is not None and body.moves and len(self.inputs) == 1
 
     @property
     def is_fold(self) -> bool:
@@ -458,6 +480,14 @@ class Graph:
             return 1
         return placement.layout.extents(self.tensors[name].shape).blocks
 
+    def drop_unread(self) -> Graph:
+        """Return the graph without nodes whose results nobody needs, and without theirs."""
+        needed = set(self.outputs)
+        for node in reversed(self.nodes):
+            if node.output in needed:
+                needed.update(node.inputs)
+        return self.replace_nodes(node for node in self.nodes if node.output in needed)
+
     def replace_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:
         """Replace the nodes and add tensors; tensors that nothing uses any more are dropped."""
         kept = tuple(nodes)
@@ -478,6 +508,13 @@ class Graph:
             placements={n: p for n, p in self.placements.items() if n in used},
             views={n: v for n, v in self.views.items() if n in used},
         )
+
+    def exchange(self, made: Iterable[Node], gone: Iterable[Node | str] = ()) -> Graph:
+        """Put nodes in the places of those with the same outputs, and drop others that are gone."""
+        changed = {node.output: node for node in made}
+        dropped = {node if isinstance(node, str) else node.output for node in gone}
+        kept = (node for node in self.nodes if node.output not in dropped)
+        return self.replace_nodes(changed.get(node.output, node) for node in kept)
 
     def text(self) -> str:
         """One line a node, for dumps."""

@@ -79,7 +79,7 @@ def test_precisions_in_which_it_stays(preset: str, reason: str) -> None:
     ("outputs", "reason"),
     [
         (lambda net: [net.product(net.norm), net("Sigmoid", net.norm)], "reads it too"),
-        (lambda net: [net.product(net.norm), net.norm], "writes concatenations too"),
+        (lambda net: [net.product(net.norm), net.norm], "t1_out2 reads it too"),
         (
             lambda net: [net("Add", net.product(net.norm, columns=DEPTH), net.norm)],
             "beside its own input",

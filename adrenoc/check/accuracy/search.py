@@ -24,7 +24,6 @@ from typing import TypeVar
 
 from adrenoc.check.accuracy.program_run import NOTHING, Stored
 from adrenoc.ir.graph import Graph
-from adrenoc.passes.precision.pin_precision import moves
 
 T = TypeVar("T")
 
@@ -125,7 +124,7 @@ def find_units(graph: Graph, stored: Stored) -> list[Unit]:
     leader = {name: name for name in graph.inputs}
     members = {name: [name] for name in graph.inputs}
     for node in graph.nodes:
-        source = node.inputs[0] if node.inputs and moves(node) else node.output
+        source = node.inputs[0] if node.moves_alone else node.output
         first = leader.get(source, node.output)
         leader[node.output] = first
         members.setdefault(first, []).append(node.output)

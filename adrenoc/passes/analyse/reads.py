@@ -24,12 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
-
 from adrenoc.base.tvmapi import IF_THEN_ELSE, BufferLoad, Expr, const_int, dtype_of, sym, tirx, tvm
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.layout import Layout, Memory, agree
-from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.body_cost import loads_of, parts_of_kind
 
 
 def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
@@ -92,15 +90,8 @@ def _moves_pixels(graph: Graph, node: Node, source: str, body: Body, layout: Lay
 
 def mentions(expressions: Iterable[Any], axes: Sequence[Any]) -> bool:
     """Return whether expressions depend on any of these axes."""
-    found = False
-
-    def note(var: Any) -> None:
-        nonlocal found
-        found = found or any(var.same_as(axis) for axis in axes)
-
-    for expression in expressions:
-        structural_walk(expression, (tirx.Var, note))
-    return found
+    found = (var for expression in expressions for var in parts_of_kind(expression, tirx.Var))
+    return any(var.same_as(axis) for var in found for axis in axes)
 
 
 def zero_outside(body: Body, layout: Layout, shape: Sequence[int]) -> Body:
@@ -266,6 +257,16 @@ def _find_shifted_source(graph: Graph, body: Body, load: Expr, axis: int, start:
         if const_int(analyzer.simplify(index - var)) != wanted:
             return None
     return name
+
+
+def first_obstacle(obstacles: Mapping[str, object]) -> str | None:
+    """Return the first reason that holds; None where none does."""
+    return next((reason for reason, holds in obstacles.items() if holds), None)
+
+
+def find_clash(graph: Graph, nodes: Iterable[Node]) -> str | None:
+    """Return why the kernel of one of these nodes cannot be, if so."""
+    return next((clash for node in nodes if (clash := image_clash(graph, node))), None)
 
 
 def image_clash(graph: Graph, node: Node) -> str | None:

@@ -19,6 +19,7 @@ from tvm_ffi.structural import structural_equal, structural_map
 
 from adrenoc.base.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, sym, tirx, tvm
 from adrenoc.ir.graph import Body, find_loaded_buffers
+from adrenoc.kernels.body_cost import operands_of
 from adrenoc.kernels.families.shared.typical import NotKnownError
 
 
@@ -112,19 +113,6 @@ def _simplify_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
     return structural_map(value, (tvm.ir.TensorLoad, simplify))
 
 
-def values_of(part: Any) -> tuple[Expr, ...]:
-    """Return what the number of a part comes of: not where a load reads it."""
-    if isinstance(part, tvm.ir.TensorLoad):
-        return ()
-    if isinstance(part, Call):
-        return tuple(part.args)
-    if isinstance(part, tirx.Select):
-        return (part.condition, part.true_value, part.false_value)
-    if isinstance(part, tirx.Cast):
-        return (part.value,)
-    return tuple(getattr(part, name) for name in ("a", "b") if hasattr(part, name))
-
-
 def parts_of(value: Expr, sides: Callable[[Any], tuple[Expr, ...]]) -> list[Expr]:
     """Return the parts of an expression, each once, and before it what it is made of, by
     `sides`."""
@@ -188,7 +176,7 @@ def evaluate(value: Expr, leaf: Leaf) -> np.ndarray:
         NotKnownError: it has a part that is not looked into.
     """
     found: dict[Expr, np.ndarray] = {}
-    for part in parts_of(value, values_of):
+    for part in parts_of(value, operands_of):
         found[part] = _evaluate_part(part, found, leaf)
     return found[value]
 
@@ -198,7 +186,7 @@ def _evaluate_part(part: Any, found: dict[Expr, np.ndarray], leaf: Leaf) -> np.n
         return leaf(part)
     if isinstance(part, tirx.FloatImm | tirx.IntImm):
         return np.asarray(part.value)
-    sides = [found[side] for side in values_of(part)]
+    sides = [found[side] for side in operands_of(part)]
     if isinstance(part, tirx.Cast):
         return _cast(dtype_of(part), *sides)
     name = part.op.name if isinstance(part, tvm.ir.Call) else type(part)

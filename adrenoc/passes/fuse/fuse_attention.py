@@ -182,7 +182,7 @@ class _Finder:
     def _scores(self, name: str) -> _Scores:
         """Return the product behind what the softmax reads, and the maps between."""
         shape = self._graph.tensors[name].shape
-        body = _identity(name, shape)
+        body = Body.reading(name, shape)
         while True:
             inner = self._score_map(body)
             if inner is None:
@@ -297,14 +297,14 @@ class _Finder:
         )
         last = graph.producers[target]
         nodes = [node if n is last else n for n in graph.nodes]
-        return drop_unread_nodes(graph.replace_nodes(nodes))
+        return graph.replace_nodes(nodes).drop_unread()
 
     def _find_stored_tensor(
         self, mix: Node, shape: tuple[int, ...], *, turned: bool
     ) -> tuple[str, list[str], tuple[tuple[int, ...], ...]]:
         """Return the tensor to store, the maps that lead to it, and what its axes are made of."""
         best: tuple[str, list[str], tuple[tuple[int, ...], ...]] | None = None
-        name, body = mix.output, _identity(mix.output, shape)
+        name, body = mix.output, Body.reading(mix.output, shape)
         passed: list[str] = []
         straight = [(axis,) for axis in range(len(shape))]
         if turned:
@@ -348,25 +348,8 @@ def _keeps_numbers_alone(body: Body) -> bool:
     return bool(np.array_equal(made, np.nan_to_num(shares, nan=0.0)))
 
 
-def _identity(name: str, shape: tuple[int, ...]) -> Body:
-    axes = tuple(Var(f"i{a}", "int32") for a in range(len(shape)))
-    buffer = decl_buffer(shape, "float32", name="read")
-    return Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: name})
-
-
 def _is_identity(load: Any, body: Body, shape: tuple[int, ...]) -> bool:
     return all(
         extent == 1 or index.same_as(axis)
         for index, axis, extent in zip(load.indices, body.axes, shape, strict=True)
     )
-
-
-def drop_unread_nodes(graph: Graph) -> Graph:
-    """Return the graph without nodes whose results nobody reads, and without theirs."""
-    needed = set(graph.outputs)
-    kept = []
-    for node in reversed(graph.nodes):
-        if node.output in needed:
-            kept.append(node)
-            needed.update(node.inputs)
-    return graph.replace_nodes(reversed(kept))

@@ -61,7 +61,13 @@ from adrenoc.kernels.families.shared.conv_geometry import (
 )
 from adrenoc.kernels.families.shared.machine import CostModel, Machine, Scored
 from adrenoc.kernels.families.shared.operator import Fusion
-from adrenoc.passes.analyse.reads import image_clash, mentions, other_use, reads_first_alone
+from adrenoc.passes.analyse.reads import (
+    first_obstacle,
+    image_clash,
+    mentions,
+    other_use,
+    reads_first_alone,
+)
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
 from adrenoc.passes.fuse.fuse_prologues import finite_at_zero
@@ -220,7 +226,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) 
         and node.epilogue is not None
         and not finite_at_zero(node.epilogue),
     }
-    return next((reason for reason, found in obstacles.items() if found), None)
+    return first_obstacle(obstacles)
 
 
 def _alike(graph: Graph, node: Node, reader: Node) -> bool:
@@ -307,11 +313,8 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
             _refuse(log, pair, f"{other.first.name} with {other.second.name} saves more")
     if not joined:
         return graph
-    gone = {pair.first.output for pair in joined.values()}
-    changed = {pair.second.output: pair.joined for pair in joined.values()}
-    return graph.replace_nodes(
-        changed.get(n.output, n) for n in graph.nodes if n.output not in gone
-    )
+    pairs = list(joined.values())
+    return graph.exchange((pair.joined for pair in pairs), (pair.first for pair in pairs))
 
 
 def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:

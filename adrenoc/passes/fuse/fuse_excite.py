@@ -27,7 +27,7 @@ from adrenoc.kernels.families.reduce.reduce import folded_axes, reduction_clocks
 from adrenoc.kernels.families.separable.separable import join_products
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.kernels.families.shared.row_product import GATED, JOINED, NORMED
-from adrenoc.passes.analyse.reads import image_clash, other_use, reads_first_alone
+from adrenoc.passes.analyse.reads import first_obstacle, image_clash, other_use, reads_first_alone
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_depthwise import is_pointwise
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
@@ -93,9 +93,7 @@ def _join(graph: Graph, context: Context, node: Node) -> Graph:
         return graph
     for one in best.gone:
         log.add(one.name, f"computed by {reader.name}", estimates)
-    names = {one.output for one in best.gone}
-    kept = (best.joined if n.output == reader.output else n for n in graph.nodes)
-    return graph.replace_nodes(n for n in kept if n.output not in names)
+    return graph.exchange([best.joined], best.gone)
 
 
 def _join_products(graph: Graph, node: Node, reader: Node) -> Node:
@@ -135,7 +133,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...]) -> str | None:
         and node.epilogue is not None
         and not finite_at_zero(node.epilogue),
     }
-    return next((reason for reason, found in obstacles.items() if found), None)
+    return first_obstacle(obstacles)
 
 
 def _alike(graph: Graph, node: Node, reader: Node) -> bool:
@@ -165,4 +163,4 @@ def _refusal_of_mean(graph: Graph, mean: Node, node: Node) -> str | None:
         "its image lies neither in texels nor in blocks": read.memory
         not in (Memory.TEXTURE, Memory.BLOCKED),
     }
-    return next((reason for reason, found in obstacles.items() if found), None)
+    return first_obstacle(obstacles)

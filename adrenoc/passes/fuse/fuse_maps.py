@@ -47,7 +47,7 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.base.tvmapi import IF_THEN_ELSE, BufferLoad, Expr, Var, decl_buffer, tirx, tvm
+from adrenoc.base.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 from adrenoc.ir.graph import CONCAT, Body, Graph, Node, Tensor, find_loaded_buffers
 from adrenoc.ir.layout import LANES, default_layout
 from adrenoc.kernels.body_cost import loads_of, parts_of
@@ -100,10 +100,7 @@ def commute_transpose(graph: Graph, node: Node, anchor: Node) -> CommutedMap | N
 
 def _turn_back(node: Node, tensor: Tensor, order: tuple[int, ...]) -> Node:
     """Return the map's result, as a move of `tensor`."""
-    axes = tuple(Var(f"i{axis}", "int32") for axis in range(len(order)))
-    buffer = decl_buffer(tensor.shape, tensor.dtype, name="turned")
-    value = BufferLoad(buffer, [axes[axis] for axis in order])
-    body = Body(axes=axes, value=value, sources={buffer: tensor.name})
+    body = Body.reading(tensor.name, tensor.shape, order, tensor.dtype)
     return replace(node, inputs=(tensor.name,), body=body, fused=("permute_dims",))
 
 

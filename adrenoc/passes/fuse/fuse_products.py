@@ -69,6 +69,8 @@ from adrenoc.kernels.families.shared.row_product import (
     read_form,
 )
 from adrenoc.passes.analyse.reads import (
+    find_clash,
+    first_obstacle,
     image_clash,
     other_use,
     reads_elementwise,
@@ -97,18 +99,13 @@ def _take_rms_norm(graph: Graph, context: Context, node: Node) -> Graph:
     name, readers = node.output, graph.consumers[node.output]
     if not any(is_row_product(graph, reader) for reader in readers):
         return graph
-    joined = {}
-    reason = _rms_norm_stays(graph, context, node)
-    if reason is None:
-        joined = {reader.output: _join_rms_norm(reader, node) for reader in readers}
-        clashes = (image_clash(graph, new) for new in joined.values())
-        reason = next((clash for clash in clashes if clash), None)
+    joined = [_join_rms_norm(reader, node) for reader in readers]
+    reason = _rms_norm_stays(graph, context, node) or find_clash(graph, joined)
     if reason is not None:
         context.log.add(node.name, "a norm before its products", reason)
         return graph
     context.log.add(name, "computed by its products", f"{len(readers)} read it, of few tokens")
-    kept = (joined.get(n.output, n) for n in graph.nodes if n.output != name)
-    return graph.replace_nodes(kept)
+    return graph.exchange(joined, [node])
 
 
 def _rms_norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
@@ -132,7 +129,7 @@ def _rms_norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
         ),
         "its tokens are no whole blocks": read.extents.c % LANES > 0,
     }
-    found = next((reason for reason, holds in obstacles.items() if holds), None)
+    found = first_obstacle(obstacles)
     return found or other_use(graph, node)
 
 
@@ -179,8 +176,7 @@ def _take_gate(graph: Graph, context: Context, node: Node) -> Graph:
     if image_clash(graph, joined) is not None:
         return graph
     context.log.add(gate.name, "computed with the product that reads it", "both read the same")
-    kept = [n for n in graph.nodes if n.output != gate.output]
-    return graph.replace_nodes(joined if n.output == node.output else n for n in kept)
+    return graph.exchange([joined], [gate])
 
 
 def _parts(epilogue: Body | None) -> Mapping[str, Body]:
@@ -229,20 +225,14 @@ def _take_layer_norm(graph: Graph, context: Context, node: Node) -> Graph:
     readers = graph.consumers[node.output]
     if not any(is_row_product(graph, reader) for reader in readers):
         return graph
-    joined: dict[str, Node] = {}
     reason = _layer_norm_stays(graph, context, node) or _readers_do_without(graph, context, node)
-    if reason is None:
-        joined = {reader.output: _join_layer_norm(reader, node) for reader in readers}
-        clashes = (image_clash(graph, new) for new in joined.values())
-        reason = next((clash for clash in clashes if clash), None)
-    if reason is None:
-        reason = _loss(graph, context, node, tuple(joined.values()))
+    joined = [] if reason else [_join_layer_norm(reader, node) for reader in readers]
+    reason = reason or find_clash(graph, joined) or _loss(graph, context, node, joined)
     if reason is not None:
         context.log.add(node.name, "a kernel before its products", reason)
         return graph
     context.log.add(node.name, "computed by its products", f"{len(readers)} read it")
-    kept = (joined.get(n.output, n) for n in graph.nodes if n.output != node.output)
-    return graph.replace_nodes(kept)
+    return graph.exchange(joined, [node])
 
 
 def _loss(graph: Graph, context: Context, node: Node, joined: Sequence[Node]) -> str | None:
@@ -280,7 +270,7 @@ def _layer_norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
         "its tokens are no whole blocks": read.extents.c % LANES > 0,
         "its numbers are kept exact": graph.precision(node.output).is_special,
     }
-    found = next((reason for reason, holds in obstacles.items() if holds), None)
+    found = first_obstacle(obstacles)
     return found or other_use(graph, node)
 
 
@@ -304,7 +294,7 @@ def _readers_do_without(graph: Graph, context: Context, node: Node) -> str | Non
                 gained_matrix(matrix, gains)
             ),
         }
-        found = next((reason for reason, holds in obstacles.items() if holds), None)
+        found = first_obstacle(obstacles)
         if found is not None:
             return f"{reader.name} has {found}"
     return None

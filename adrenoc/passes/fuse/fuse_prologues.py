@@ -39,6 +39,7 @@ from adrenoc.kernels.families.shared.machine import CostModel, Machine
 from adrenoc.kernels.families.shared.operator import Fusion
 from adrenoc.passes.analyse.reads import (
     find_moved_source,
+    first_obstacle,
     image_clash,
     mentions,
     other_use,
@@ -178,8 +179,7 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
                 f"estimated {clocks[1]:.0f} clocks where it is read, {clocks[0]:.0f} as a kernel"
             )
         log.add(node.name, "a kernel before its convolution", reason)
-    kept = (changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
-    return graph.replace_nodes(kept) if gone else graph
+    return graph.exchange(changed.values(), gone) if gone else graph
 
 
 def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:
@@ -227,7 +227,7 @@ def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool
         )
         > MAX_INPUTS,
     }
-    return next((reason for reason, found in obstacles.items() if found), None)
+    return first_obstacle(obstacles)
 
 
 def finite_at_zero(body: Body) -> bool:

@@ -50,7 +50,7 @@ from adrenoc.kernels.families.operators import (
     whole_inputs,
 )
 from adrenoc.kernels.families.shared.row_product import JOINED, SUNK, read_form
-from adrenoc.passes.analyse.reads import image_clash, other_use, reads_first_alone
+from adrenoc.passes.analyse.reads import first_obstacle, image_clash, other_use, reads_first_alone
 from adrenoc.passes.context import Context
 
 _OTHERS = VALUES + 1
@@ -115,7 +115,7 @@ def _refusal_of_forms(node: Node, keys: Node, values: Node) -> str | None:
             for name in ("rotated", "interleaved", "normed", "epsilon")
         ),
     }
-    return next((reason for reason, found in obstacles.items() if found), None)
+    return first_obstacle(obstacles)
 
 
 def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -> Graph:
@@ -205,8 +205,7 @@ def _join_parts(graph: Graph, context: Context, node: Node) -> Graph:
         context.log.add(node.name, "joins its parts in a kernel", reason)
         return graph
     context.log.add(node.name, "joined by the product that reads it", "one launch less")
-    kept = (joined if n.output == reader.output else n for n in graph.nodes)
-    return graph.replace_nodes(n for n in kept if n.output != node.output)
+    return graph.exchange([joined], [node])
 
 
 def _product_of_parts(reader: Node, node: Node) -> Node:
@@ -233,5 +232,5 @@ def _parts_refusal(graph: Graph, context: Context, node: Node, reader: Node) -> 
         "its numbers are rounded": graph.precision(node.output).rounded,
         "they end within a word of weights": made.extents.c % whole_inputs(reader) > 0,
     }
-    found = next((reason for reason, holds in obstacles.items() if holds), None)
+    found = first_obstacle(obstacles)
     return found or other_use(graph, node)

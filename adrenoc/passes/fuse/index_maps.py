@@ -13,6 +13,7 @@ from adrenoc.base.tvmapi import BufferLoad, Expr, Var, const_int, floormod, icon
 from adrenoc.ir.graph import Body, Graph
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.views import bind_extents
+from adrenoc.passes.analyse.reads import mentions
 from adrenoc.passes.analyse.scalar_body import substitute
 from adrenoc.passes.fuse.fuse_maps import inline
 
@@ -80,7 +81,7 @@ def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> i
     channels, last = shape[-1], body.axes[-1]
     load: BufferLoad = body.value
     indices = load.indices
-    moving = [axis for axis, index in enumerate(indices) if _mentions(index, last)]
+    moving = [axis for axis, index in enumerate(indices) if mentions([index], [last])]
     if not moving and channels == 1:
         return len(source_shape) - 1
     if len(moving) != 1:
@@ -97,7 +98,7 @@ def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> i
     index = analyzer.simplify(substitute(indices[axis], {last: block * iconst(LANES) + lane}))
     first = analyzer.simplify(index - lane)
     whole = const_int(analyzer.simplify(floormod(first, LANES))) == 0
-    return axis if whole and not _mentions(first, lane) else None
+    return axis if whole and not mentions([first], [lane]) else None
 
 
 def place_axes(
@@ -169,16 +170,3 @@ def simplify_indices(body: Body, shape: Sequence[int]) -> Body:
         return BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
     return replace(body, value=structural_map(body.value, (tvm.ir.TensorLoad, simplify)))
-
-
-def _mentions(expr: Any, var: Any) -> bool:
-    """Return whether an expression depends on a variable."""
-    seen = False
-
-    def note(part: Any) -> Any:
-        nonlocal seen
-        seen = seen or part.same_as(var)
-        return part
-
-    structural_map(expr, (Var, note))
-    return seen

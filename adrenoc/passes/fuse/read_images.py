@@ -67,8 +67,7 @@ def read_images(graph: Graph, context: Context) -> Graph:
                 continue
             reason = estimates
         log.add(node.name, "a kernel before its convolution", reason)
-    kept = (changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
-    return graph.replace_nodes(kept) if gone else graph
+    return graph.exchange(changed.values(), gone) if gone else graph
 
 
 @dataclass(frozen=True)

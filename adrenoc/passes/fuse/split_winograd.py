@@ -43,7 +43,6 @@ from adrenoc.kernels.families.winograd.winograd import (
 from adrenoc.kernels.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
 from adrenoc.kernels.families.winograd.winograd_conv_rule import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.passes.context import Context
-from adrenoc.passes.precision.pin_precision import moves
 from adrenoc.target.cost.cost import JoinCost
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
@@ -322,7 +321,7 @@ def _roundings(graph: Graph) -> int:
     """Tensors that are computed and stored in halves, and weights of products in halves."""
     count = 0
     for node in graph.nodes:
-        if graph.operand(node.output).dtype == "float16" and not moves(node):
+        if graph.operand(node.output).dtype == "float16" and not node.moves_alone:
             count += 1
         if is_product(node) and not graph.precision(node.output).float32:
             # A product of a tensor with itself has one input.

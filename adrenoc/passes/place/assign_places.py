@@ -33,7 +33,7 @@ from adrenoc.ir.layout import (
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.families.operators import OPERATORS, changed_input
-from adrenoc.kernels.families.shared.operator import same_layout
+from adrenoc.kernels.families.shared.operator import same_layout, size_of
 from adrenoc.passes.analyse.cpu_nodes import region_border, row_major_tensors, tensors_on_cpu
 from adrenoc.passes.analyse.reads import reads_elementwise
 from adrenoc.passes.context import Context
@@ -116,7 +116,7 @@ def _inherit_layout(
     """Return the roles that the output axes have in the sources, the largest source first."""
     sources = sorted(
         ((b, n) for b, n in body.sources.items() if layouts.get(n) is not None),
-        key=lambda entry: -_size(graph.tensors[entry[1]].shape),
+        key=lambda entry: -size_of(graph, entry[1]),
     )
     for buffer, name in sources:
         layout = layouts[name]
@@ -206,13 +206,6 @@ def _roles_read(body: Body, name: str, layout: Layout | None) -> dict[int, str] 
                 if _moves_with(index, var) and role != "1" and role not in roles.values():
                     roles[position] = role
     return roles
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
 
 
 def assign_memory(graph: Graph, context: Context) -> Graph:

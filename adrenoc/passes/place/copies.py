@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from adrenoc.base.tvmapi import BufferLoad, Var, const_int, decl_buffer, tirx, tvm
+from adrenoc.base.tvmapi import const_int, tirx, tvm
 from adrenoc.ir.graph import ALLOC, CLML, CPU, TO_CPU, TO_GPU, Body, Graph, Node, Tensor
 from adrenoc.ir.layout import Memory
 from adrenoc.passes.context import Context
@@ -34,9 +34,7 @@ from adrenoc.passes.precision.analysis import Analysis, Expression, Known
 
 def copy_node(source: str, target: Tensor, kind: str) -> Node:
     """Return a map that copies one tensor element by element."""
-    axes = tuple(Var(f"i{a}", "int32") for a in range(len(target.shape)))
-    buffer = decl_buffer(target.shape, target.dtype, name="copied")
-    body = Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: source})
+    body = Body.reading(source, target.shape, dtype=target.dtype)
     return Node(
         name=target.name,
         op="map",

@@ -60,15 +60,6 @@ MOST_COPIES = 4
 _ROLES = "nbhw"
 
 
-def moves_alone(node: Node) -> bool:
-    """Return whether a node gives elements of its one input at other places, and computes
-    nothing."""
-    body = node.body
-    if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
-        return False
-    return isinstance(body.value, tvm.ir.TensorLoad) and not body.reduced
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TexelMove:
     """A part of a tensor whose texels are those of `source`: which one each is, by its position.
@@ -341,7 +332,7 @@ def explain_moves(graph: Graph, context: Context) -> Graph:
     told = {decision.subject for decision in log}
     for node in graph.nodes:
         is_told = node.output in graph.output_names or bool(told & {node.name, node.output})
-        if is_told or not moves_alone(node):
+        if is_told or not node.moves_alone:
             continue
         log.add(node.name, "a kernel that only moves elements", _reason(graph, node))
     return graph

@@ -20,9 +20,10 @@ from tvm_ffi.structural import structural_equal
 from adrenoc.base.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, tirx, tvm
 from adrenoc.ir.graph import Body, Graph, Node, Tensor
 from adrenoc.ir.half import range_of
+from adrenoc.kernels.body_cost import operands_of
 from adrenoc.kernels.families.operators import gives
 from adrenoc.kernels.families.shared.operator import Numbers
-from adrenoc.passes.analyse.scalar_body import EXPONENTIALS, parts_of, values_of
+from adrenoc.passes.analyse.scalar_body import EXPONENTIALS, parts_of
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Expression:
     def __getitem__(self, part: Expr) -> Known:
         """What is known of a part."""
         if part not in self._of:
-            for below in parts_of(part, values_of):
+            for below in parts_of(part, operands_of):
                 if below not in self._of:
                     form = _form_of(below.__class__)
                     self._of[below] = NOTHING if form is None else form(self, below)

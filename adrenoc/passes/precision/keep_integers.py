@@ -52,13 +52,12 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.tvmapi import Expr, dtype_of, tirx, tvm
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import changes_in_half
-from adrenoc.kernels.body_cost import parts_of_kind
+from adrenoc.kernels.body_cost import operands_of, parts_of_kind
 from adrenoc.kernels.families.operators import gives, is_kind, is_product
 from adrenoc.kernels.families.shared.operator import Kind, Numbers, size_of
-from adrenoc.passes.analyse.scalar_body import parts_of, values_of
+from adrenoc.passes.analyse.scalar_body import parts_of
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis, Expression, Interval, Known
-from adrenoc.passes.precision.pin_precision import moves
 
 GREATEST_EXACT = 2048.0
 """The largest integer up to which a half holds every one."""
@@ -170,7 +169,7 @@ def _is_plainly_read(body: Body, name: str) -> bool:
 
     def plain(part: Any) -> tuple[Expr, ...]:
         squashes = isinstance(part, tvm.ir.Call) and getattr(part.op, "name", "") in _SQUASHING
-        return () if squashes else values_of(part)
+        return () if squashes else operands_of(part)
 
     loads = (p for p in parts_of(body.value, plain) if isinstance(p, tvm.ir.TensorLoad))
     return any(body.source_of(load.source) == name for load in loads)
@@ -283,7 +282,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
         log.add(f"{len(dynamic)} tensors", "float32", _why_dynamic(graph, dynamic))
     exact |= _find_static_parts(graph, rounded, ranges, exact, log)
     for node in graph.nodes:
-        if moves(node) and node.inputs[0] in exact:
+        if node.moves_alone and node.inputs[0] in exact:
             exact.add(node.output)
     if rounded:
         log.add(

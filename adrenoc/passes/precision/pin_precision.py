@@ -23,7 +23,6 @@ from dataclasses import replace
 
 from adrenoc.base.errors import PrecisionPolicyError
 from adrenoc.base.text.spelling import did_you_mean
-from adrenoc.base.tvmapi import tvm
 from adrenoc.bundle.decoder_names import TOKENS
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.options import CompileOptions
@@ -78,7 +77,7 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
     if (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
         return graph.change_precision(exact, float32=False)
     for node in graph.nodes:
-        if node.output not in exact and moves(node) and node.inputs[0] in exact:
+        if node.output not in exact and node.moves_alone and node.inputs[0] in exact:
             exact.add(node.output)
             log.add(node.output, "float32", f"it moves {node.inputs[0]}, which is float32")
         elif node.output in exact:
@@ -102,17 +101,6 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
                 "float32; the load converts, no copy is added",
             )
     return graph.change_precision(exact, float32=True)
-
-
-def moves(node: Node) -> bool:
-    """Return whether each element of the output is an element of the one input."""
-    return (
-        node.is_map
-        and len(node.inputs) == 1
-        and node.epilogue is None
-        and node.body is not None
-        and isinstance(node.body.value, tvm.ir.TensorLoad)
-    )
 
 
 DEEP = 40

@@ -24,14 +24,13 @@ from tvm_ffi.structural import structural_equal, structural_hash
 from adrenoc.base.tvmapi import dtype_of, tirx, tvm
 from adrenoc.ir.graph import Body
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
-from adrenoc.kernels.body_cost import parts_of_kind
+from adrenoc.kernels.body_cost import operands_of, parts_of_kind
 from adrenoc.kernels.families.shared.typical import NotKnownError
 from adrenoc.passes.analyse.scalar_body import (
     COMPARISONS,
     evaluate,
     parts_of,
     unify_reads,
-    values_of,
 )
 
 LARGE = 256.0
@@ -319,4 +318,4 @@ def _distinct_loads(value: Any) -> list[Any]:
 
 
 def _value_loads(value: Any) -> list[Any]:
-    return [part for part in parts_of(value, values_of) if isinstance(part, tvm.ir.TensorLoad)]
+    return [part for part in parts_of(value, operands_of) if isinstance(part, tvm.ir.TensorLoad)]

@@ -104,7 +104,7 @@ class _Reader:
         graph = Graph(
             tensors=self.tensors, nodes=tuple(self.nodes), inputs=tuple(inputs), outputs=outputs
         )
-        return graph.replace_nodes(_live(graph))
+        return graph.drop_unread()
 
     def _read_binding(self, binding: Any) -> None:
         value, var = binding.value, binding.var
@@ -366,15 +366,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         return value
     return [_plain(v) for v in value]
-
-
-def _live(graph: Graph) -> Iterator[Node]:
-    """Return the nodes that an output needs, in order."""
-    needed = set(graph.outputs)
-    for node in reversed(graph.nodes):
-        if node.output in needed:
-            needed.update(node.inputs)
-    return (node for node in graph.nodes if node.output in needed)
 
 
 def inline_scalars(graph: Graph, _context: Context) -> Graph:
