@@ -14,7 +14,6 @@ from tvm import relax
 from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.clml import composites
 from adrenoc.clml.match import Matches, find_matches
 from adrenoc.clml.partition import Partition, partition
 from adrenoc.clml.patterns import Found, load_table
@@ -27,6 +26,7 @@ from adrenoc.native import opencl
 from adrenoc.passes.lower.emit_relax import all_params
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
+from tests.clml import composites
 
 Shape = tuple[int, ...]
 Make = Callable[..., Any]

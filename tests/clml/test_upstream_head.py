@@ -20,7 +20,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.adreno import clml as tvm_clml
 
-from adrenoc.clml import composites
+from tests.clml import composites
 from tests.clml.documents import Case, conv_attrs, expected_nodes, norm_attrs, one, pool_attrs
 from tests.clml.regions import (
     Emulate,

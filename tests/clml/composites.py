@@ -3,10 +3,6 @@
 `tvm.relax.backend.adreno.clml.OpenCLMLOffLoad` cuts composite functions out of a module and hands
 them to that function, which the wheel lacks.  Here it writes the same graph as TVM's own code
 generator would, from the composite functions and the names that TVM gave their constants.
-
-    import adrenoc.clml.composites
-    adrenoc.clml.composites.register()
-    module = OpenCLMLOffLoad()(module)       # then tvm.compile, as with a TVM built with CLML
 """
 
 from __future__ import annotations
