@@ -407,22 +407,6 @@ def match_global_pool(table: Table, _bindings: Bindings, start: Binding) -> Foun
     return make_found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
 
 
-def match_adaptive_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """Return an adaptive average pool to one pixel is the global one.
-
-    Raises:
-        RefusedError: it keeps more pixels, or the layout is not NCHW.
-    """
-    call, row = start.value, table["global_avg_pool2d"]
-    shape = shape_of(start.var)
-    require(str(call.attrs.layout) == "NCHW", f"layout {call.attrs.layout}, expected NCHW")
-    require(shape[2:] == (1, 1), f"output {shape[2:]}, expected (1, 1)")
-    check_limits(row, [call.args[0]])
-    attrs = {"axis": _SPATIAL, "keepdims": 1}
-    name = "openclml.nn.global_avg_pool2d"
-    return make_found(row, [start], name, [operand(call.args[0])], attrs)
-
-
 def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:
     """softmax along the channels of rank 2 and 4, or along the last axis.
 
@@ -505,7 +489,6 @@ OPERATORS: dict[str, Matcher] = {
     "relax.clip": match_clip,
     "relax.nn.max_pool2d": match_pool,
     "relax.nn.avg_pool2d": match_pool,
-    "relax.nn.adaptive_avg_pool2d": match_adaptive_pool,
     "relax.mean": match_global_pool,
     "relax.max": match_global_pool,
     "relax.nn.softmax": match_softmax,

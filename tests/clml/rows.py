@@ -342,7 +342,6 @@ CASES = (
         by_tvm=True,
     ),
     _global("global_avg_pool_from_behind", lambda _, x: relax.op.mean(x, [-1, -2]), (1, 5)),
-    _global("adaptive_pool", lambda _, x: nn.adaptive_avg_pool2d(x, (1, 1)), (1, 5, 1, 1)),
     _global(
         "global_max_pool",
         lambda _, x: relax.op.max(x, [2, 3], keepdims=True),

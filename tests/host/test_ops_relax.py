@@ -1,4 +1,4 @@
-"""What ONNX cannot say but TFLite or TVM can: NHWC data, adaptive pools, further norms."""
+"""What ONNX cannot say but TFLite or TVM can: NHWC data, further norms."""
 
 from __future__ import annotations
 
@@ -43,17 +43,6 @@ def test_pools_that_round_up(device: Any, kind: str) -> None:
         return pool(x, (3, 3), strides=(2, 2), ceil_mode=True)
 
     check_relax(device, make, data(1, 6, 8, 10), preset="fp32")
-
-
-@pytest.mark.parametrize("size", ((1, 1), (3, 2), (4, 5)))
-def test_adaptive_pool(device: Any, size: tuple[int, int]) -> None:
-    """Global, evenly dividing, and not dividing."""
-    from tvm import relax
-
-    state = check_relax(
-        device, lambda x: relax.op.nn.adaptive_avg_pool2d(x, size), data(2, 7, 6, 8), preset="fp32"
-    )
-    assert families(state)[-1] == "adaptive_avg_pool2d"
 
 
 @pytest.mark.parametrize("preset", PRESETS)

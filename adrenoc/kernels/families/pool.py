@@ -32,16 +32,12 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.reduce.reduce import REDUCTIONS, pick_reduction_tile, reduce_axes
-from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, Rule, RuleContext
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.operator import (
-    Counts,
     Kind,
     Numbers,
     Operator,
-    Refuses,
-    count_per_input_element,
     follow_letters,
-    inputs_per_result,
     letters_refused,
     makes_letters,
     size_of,
@@ -150,46 +146,6 @@ def avg_pool(
     epilogue.write(n, block, h, w, value)
 
 
-def adaptive_avg_pool(builder: KernelBuilder, x: Access, out: Access, epilogue: Epilogue) -> None:
-    """Emit averages over windows of unequal size: output o of O covers oE/O to (o+1)E/O of E.
-
-    The bounds are rounded outwards, so windows may overlap.
-
-    Shapes:
-        x: roles N, C, H, W
-        out: roles N, C, OH, OW
-    """
-    n, block, h, w = texel_of_thread(builder, out.spec)
-    top, bottom = _share(builder, h, out.extents.h, x.extents.h)
-    left, right = _share(builder, w, out.extents.w, x.extents.w)
-    total = builder.registers(1, dtype=ACCUMULATOR)
-    total.fill(0.0)
-    rows = _widest_share(out.extents.h, x.extents.h)
-    columns = _widest_share(out.extents.w, x.extents.w)
-    runs = Runs(builder, total, [0], rows * columns)
-
-    def visit(ky: Expr, kx: Expr) -> None:
-        row, column = builder.let(top + ky, "y"), builder.let(left + kx, "x")
-        with builder.when((row < bottom) & (column < right)):
-            runs[0] = runs[0] + widen(x.texel(n, block, row, column))
-
-    runs.nest((rows, columns), ("ky", "kx"), lambda at: visit(*at))
-    count = cast((bottom - top) * (right - left), ACCUMULATOR)
-    value = total[0] / splat(builder.let(count, "count"))
-    epilogue.write(n, block, h, w, value)
-
-
-def _share(builder: KernelBuilder, position: Expr, outputs: int, extent: int) -> tuple[Expr, Expr]:
-    """The first place of an output position's share of an axis, and the place behind its last."""
-    first = floordiv(position * iconst(extent), outputs)
-    end = floordiv((position + iconst(1)) * iconst(extent) + iconst(outputs - 1), outputs)
-    return builder.let(first, "first"), builder.let(end, "end")
-
-
-def _widest_share(outputs: int, extent: int) -> int:
-    return max(-(-(o + 1) * extent // outputs) - o * extent // outputs for o in range(outputs))
-
-
 def _each_tap(geometry: PoolGeometry, visit: Callable[[Expr, Expr], None], runs: OneRun) -> None:
     rows, columns = geometry.rows.taps, geometry.columns.taps
     if columns > UNROLLED_TAPS:
@@ -255,26 +211,6 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Return an average to a given size: a mean over H and W, or a pool of equal or unequal
-    windows."""
-    kernel = context.kernel(node, node.op)
-    x = kernel.input(node.inputs[0])
-    out, epilogue = kernel.output()
-    source, result = x.extents, out.extents
-    if (result.h, result.w) == (1, 1):
-        _reduce(kernel, "mean", x, out, epilogue)
-    elif source.h % result.h or source.w % result.w:
-        adaptive_avg_pool(kernel.builder, x, out, epilogue)
-    else:
-        rows, columns = source.h // result.h, source.w // result.w
-        geometry = PoolGeometry(
-            rows=Window(taps=rows, stride=rows), columns=Window(taps=columns, stride=columns)
-        )
-        avg_pool(kernel.builder, geometry, x, out, epilogue)
-    return kernel.call()
-
-
 def _reduce(kernel: NodeKernel, kind: str, x: Access, out: Access, epilogue: Epilogue) -> None:
     """One window over all rows and columns: a reduction, whose elements threads share."""
     axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
@@ -319,15 +255,6 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-def _refuses_adaptive(node: Node, _tensors: Mapping[str, Tensor]) -> str | None:
-    return letters_refused(node, _LETTERS)
-
-
-def _operations(graph: Graph, node: Node) -> int:
-    """One for each tap of each window."""
-    return _taps(graph, node) * size_of(graph, node.output)
-
-
 def _taps(_graph: Graph, node: Node) -> int:
     return math.prod(int(extent) for extent in node.attrs["pool_size"])
 
@@ -338,37 +265,32 @@ def _typical(_run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     return middle(data, keep=layout.index("C"), also=layout.find("N"))
 
 
-def _pool(
-    name: str, rule: Rule, refuses: Refuses, operations: Counts, terms: Counts, *, reads_often: bool
-) -> Operator:
+def _operations(graph: Graph, node: Node) -> int:
+    """One for each tap of each window."""
+    return _taps(graph, node) * size_of(graph, node.output)
+
+
+def _pool(name: str, numbers: Numbers) -> Operator:
     return Operator(
         name=name,
         kind=Kind.POOL,
-        numbers=Numbers.PICKED if name.startswith("max") else Numbers.AVERAGED,
-        rule=rule,
+        numbers=numbers,
+        rule=pool_rule,
         relax=f"relax.nn.{name}",
-        refuses=refuses,
+        refuses=_refuses,
         wants_layout=wants_letters(_LETTERS),
         makes_layout=makes_letters(_LETTERS),
-        reads_often=reads_often,
+        reads_often=True,
         follows_batch=follow_letters(_LETTERS),
-        terms=None if name.startswith("max") else terms,
-        operations=operations,
+        terms=None if numbers is Numbers.PICKED else _taps,
+        operations=_operations,
         typical=_typical,
     )
 
 
 OPERATORS = (
-    *(
-        _pool(name, pool_rule, _refuses, _operations, _taps, reads_often=True)
-        for name in ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d")
-    ),
-    _pool(
-        "adaptive_avg_pool2d",
-        adaptive_avg_pool_rule,
-        _refuses_adaptive,
-        count_per_input_element(1),
-        inputs_per_result,
-        reads_often=False,  # its windows hardly overlap
-    ),
+    _pool("avg_pool1d", Numbers.AVERAGED),
+    _pool("avg_pool2d", Numbers.AVERAGED),
+    _pool("max_pool1d", Numbers.PICKED),
+    _pool("max_pool2d", Numbers.PICKED),
 )

@@ -345,7 +345,6 @@ FORMS: tuple[QuirkForm, ...] = (
 CASES: tuple[Case, ...] = (*MAP_CASES, *CONV_CASES, *PRODUCT_CASES, *FOLD_CASES, *QUANTA_CASES)
 
 NOT_IN_MODELS = {
-    "adaptive_avg_pool2d": "importers make means or pools of windows of it",
     "cumprod": "onnxruntime knows no running product; its kernel is that of `cumsum`",
 }
 """Operators that no case can have, and why."""

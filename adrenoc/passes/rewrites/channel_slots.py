@@ -188,7 +188,7 @@ _ELEMENTWISE = {
 
 _OF_TWO = {"relax.add", "relax.multiply", "relax.subtract", "relax.maximum", "relax.minimum"}
 
-_POOLS = {"relax.nn.avg_pool2d", "relax.nn.max_pool2d", "relax.nn.adaptive_avg_pool2d"}
+_POOLS = {"relax.nn.avg_pool2d", "relax.nn.max_pool2d"}
 
 _REDUCTIONS = {"relax.mean", "relax.max"}
 
