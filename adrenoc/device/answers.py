@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adrenoc.base.text.json_text import read_json
 
@@ -27,7 +28,37 @@ class WrongAnswerError(RuntimeError):
     """What a server answered is of another form than what reads it expects."""
 
 
-Form = Callable[[Any], bool]
+Form: TypeAlias = "Callable[[Any], bool] | dict[str, Form] | list[Form] | tuple[Form, ...]"
+"""What holds of a value: of an object by its keys, those with a `?` perhaps; of each item of a list
+by the one form in it; of a list of so many values by a tuple."""
+
+
+class _Only(dict[str, Form]):
+    """The form of an object that has no other keys: a record is made of it."""
+
+
+class _Either(list[Form]):
+    """A value of one of these forms."""
+
+
+def _fits(form: Form, value: Any) -> bool:
+    if isinstance(form, _Either):
+        return any(_fits(one, value) for one in form)
+    if isinstance(form, dict):
+        if not isinstance(value, dict) or (isinstance(form, _Only) and form.keys() != value.keys()):
+            return False
+        named = ((key.rstrip("?"), part) for key, part in form.items())
+        return all(
+            _fits(part, value[name]) if name in value else f"{name}?" in form
+            for name, part in named
+        )
+    if isinstance(form, list):
+        is_list = isinstance(value, list) and len(value) <= _MOST_ITEMS
+        return is_list and all(_fits(form[0], item) for item in value)
+    if isinstance(form, tuple):
+        is_row = isinstance(value, list) and len(value) == len(form)
+        return is_row and all(map(_fits, form, value))
+    return form(value)
 
 
 def _is_text(value: Any) -> bool:
@@ -48,10 +79,6 @@ def _is_number(value: Any) -> bool:
     return math.isfinite(value) and abs(value) <= _MOST
 
 
-def _anything(_: Any) -> bool:
-    return True
-
-
 def _is_module(value: Any) -> bool:
     import tvm
 
@@ -68,153 +95,77 @@ def _is_content(value: Any) -> bool:
     return isinstance(value, bytes | bytearray)
 
 
-def _items(form: Form) -> Form:
-    """Return a list of values of one form."""
-    return lambda value: (
-        isinstance(value, list) and len(value) <= _MOST_ITEMS and all(map(form, value))
-    )
+def _all_are(form: Form, *names: str) -> dict[str, Form]:
+    return dict.fromkeys(names, form)
 
 
-def _row(*forms: Form) -> Form:
-    """Return a list with a value of each of these forms."""
-    return lambda value: (
-        isinstance(value, list)
-        and len(value) == len(forms)
-        and all(form(item) for form, item in zip(forms, value, strict=True))
-    )
-
-
-def _keys(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) -> Form:
-    """Return an object with these keys, perhaps those `others`, and whatever a newer runtime
-    adds."""
-    return lambda value: (
-        isinstance(value, dict)
-        and all(key in value and form(value[key]) for key, form in needed.items())
-        and all(form(value[key]) for key, form in (others or {}).items() if key in value)
-    )
-
-
-def _only(needed: Mapping[str, Form]) -> Form:
-    """Return an object with these keys and no others."""
-    whole = _keys(needed)
-    return lambda value: whole(value) and value.keys() == needed.keys()
-
-
-def _json(form: Form) -> Form:
-    """Return a text in JSON that holds a value of a form."""
-
-    def fits(value: Any) -> bool:
-        if not isinstance(value, str):
-            return False
-        try:
-            return form(read_json(value))
-        except ValueError:
-            return False
-
-    return fits
-
-
-_LIMITS = ("max_work_group_size", "local_memory_bytes", "global_memory_bytes")
-_DEVICE = _keys(
-    {
-        **dict.fromkeys(("name", "driver", "platform"), _is_text),
-        "c_version": _is_count,
-        "fp16": _is_flag,
-        "images": lambda value: (
-            _keys({"supported": _is_flag})(value)
-            and (
-                not value["supported"]
-                or _keys(dict.fromkeys(("max_width", "max_height", "max_layers"), _is_count))(value)
-            )
-        ),
-        "limits": _keys(
-            dict.fromkeys(_LIMITS, _is_count), {"max_work_item_sizes": _row(*(_is_count,) * 3)}
-        ),
+_DEVICE: Form = {
+    **_all_are(_is_text, "name", "driver", "platform", "vendor?", "version?", "type?"),
+    "c_version": _is_count,
+    "fp16": _is_flag,
+    "images": _Either(
+        (
+            {"supported": lambda value: value in (False, 0)},
+            {"supported": _is_flag, **_all_are(_is_count, "max_width", "max_height", "max_layers")},
+        )
+    ),
+    "limits": {
+        **_all_are(_is_count, "max_work_group_size", "local_memory_bytes", "global_memory_bytes"),
+        "max_work_item_sizes?": (_is_count, _is_count, _is_count),
     },
-    {**dict.fromkeys(("vendor", "version", "type"), _is_text), "extensions": _items(_is_text)},
-)
-_REGION = {
-    **dict.fromkeys(("symbol", "reason", "library", "versions", "tuning"), _is_text),
-    **dict.fromkeys(("operators", "border_copies", "inner_copies", "memory_bytes"), _is_count),
-    **dict.fromkeys(("used", "recorded"), _is_flag),
+    "extensions?": [_is_text],
+}
+_REGION: Form = {
+    **_all_are(_is_text, "symbol", "reason", "library", "versions", "tuning"),
+    **_all_are(_is_count, "operators", "border_copies", "inner_copies", "memory_bytes", "shared?"),
+    **_all_are(_is_flag, "used", "recorded"),
 }
 _ENDINGS = ("", "end", "most", "full", "stopped")
 """Why a decoder makes no more tokens."""
 FORMS: dict[str, Form] = {
-    "adrenoc.clml.regions": _json(_items(_keys(_REGION, {"shared": _is_count}))),
-    "adrenoc.clml.switch_off": _anything,
-    "adrenoc.opencl.absent_devices": _is_text,
-    "adrenoc.opencl.bind_run": _is_module,
-    "adrenoc.opencl.build_all": _anything,
-    "adrenoc.opencl.build_finish": _json(
-        _keys(dict.fromkeys(("hits", "misses", "damaged"), _is_count), {"unsaved": _is_text})
-    ),
-    "adrenoc.opencl.build_is_done": _is_flag,
-    "adrenoc.opencl.build_start": _is_count,
-    "adrenoc.opencl.devices": _json(_items(_DEVICE)),
-    "adrenoc.opencl.diagnose": _json(
-        _keys({}, {"text": _is_text, "memory_short": _is_flag, "refusal": _anything})
-    ),
-    "adrenoc.opencl.hints": _json(
-        _items(_only(dict.fromkeys(("hint", "asked", "given_by", "reason"), _is_text)))
-    ),
-    "adrenoc.opencl.memory_stats": _json(
-        _keys(dict.fromkeys(("allocated_bytes", "peak_bytes"), _is_count))
-    ),
-    "adrenoc.opencl.profile_start": _anything,
-    "adrenoc.opencl.profile_stop": _json(_items(_row(_is_text, _is_count, _is_count))),
-    "adrenoc.opencl.program_file": _is_content,
-    "adrenoc.opencl.program_names": _json(_items(_is_text)),
-    "adrenoc.opencl.release_pool": _anything,
-    "adrenoc.opencl.set_hints": _anything,
-    "adrenoc.opencl.tokens": _is_module,
-    "adrenoc.runtime.gpu_state": _json(
-        _keys(
-            {},
-            {
-                **dict.fromkeys(("model", "governor"), _is_text),
-                **dict.fromkeys(("clock_hz", "max_clock_hz", "temperature_mc"), _is_number),
-            },
+    **_all_are(_is_count, "adrenoc.opencl.build_start", "adrenoc.trials.start", "length"),
+    **_all_are(_is_text, "adrenoc.runtime.machine", "adrenoc.runtime.version"),
+    **_all_are(_is_text, "adrenoc.opencl.absent_devices"),
+    **_all_are(_is_flag, "adrenoc.opencl.build_is_done", "adrenoc.trials.is_built"),
+    **_all_are(_is_flag, "adrenoc.store.has"),
+    **_all_are(_is_module, "adrenoc.opencl.bind_run", "adrenoc.opencl.tokens"),
+    **_all_are(_is_module, "adrenoc.store.load_module", "tvm.rpc.server.load_module"),
+    **_all_are(_is_tensor, "adrenoc.store.tensor", "vm.builtin.tuple_getitem"),
+    **_all_are(_is_content, "adrenoc.opencl.program_file", "logits", "save"),
+    "adrenoc.clml.regions": [_REGION],
+    "adrenoc.opencl.build_finish": {
+        **_all_are(_is_count, "hits", "misses", "damaged"),
+        "unsaved?": _is_text,
+    },
+    "adrenoc.opencl.devices": [_DEVICE],
+    "adrenoc.opencl.diagnose": {"text?": _is_text, "memory_short?": _is_flag},
+    "adrenoc.opencl.hints": [_Only(_all_are(_is_text, "hint", "asked", "given_by", "reason"))],
+    "adrenoc.opencl.memory_stats": _all_are(_is_count, "allocated_bytes", "peak_bytes"),
+    "adrenoc.opencl.profile_stop": [(_is_text, _is_count, _is_count)],
+    "adrenoc.opencl.program_names": [_is_text],
+    "adrenoc.runtime.gpu_state": {
+        **_all_are(_is_text, "model?", "governor?"),
+        **_all_are(_is_number, "clock_hz?", "max_clock_hz?", "temperature_mc?"),
+    },
+    "adrenoc.trials.measure": _Either(
+        (
+            {"times_us": [[_is_number]], "errors": [_is_number]},
+            {"refused": _is_text, "index": _is_number, "detail": _is_text},
         )
     ),
-    "adrenoc.runtime.machine": _is_text,
-    "adrenoc.runtime.version": _is_text,
-    "adrenoc.store.has": _is_flag,
-    "adrenoc.store.keep": _anything,
-    "adrenoc.store.load_module": _is_module,
-    "adrenoc.store.tensor": _is_tensor,
-    "adrenoc.trials.is_built": _is_flag,
-    "adrenoc.trials.keep": _anything,
-    "adrenoc.trials.measure": _json(
-        lambda value: (
-            _keys({"times_us": _items(_items(_is_number)), "errors": _items(_is_number)})(value)
-            or _keys({"refused": _is_text, "index": _is_number, "detail": _is_text})(value)
-        )
+    "report": _Only(
+        {
+            **_all_are(_is_text, "mode", "reason"),
+            **_all_are(_is_count, "launches", "api_calls"),
+            "host_ms": _is_number,
+        }
     ),
-    "adrenoc.trials.repeat": _anything,
-    "adrenoc.trials.start": _is_count,
-    "report": _json(
-        _only(
-            {
-                **dict.fromkeys(("mode", "reason"), _is_text),
-                **dict.fromkeys(("launches", "api_calls"), _is_count),
-                "host_ms": _is_number,
-            }
-        )
-    ),
-    "run": _anything,
-    **dict.fromkeys(
-        ("add_entry", "clear", "restore", "rewind", "start", "stop", "take_in"), _anything
-    ),
-    "length": _is_count,
-    **dict.fromkeys(("logits", "save"), _is_content),
-    "guessed": _json(_only(dict.fromkeys(("runs", "tokens"), _is_count))),
-    "next": _json(_only({"tokens": _items(_is_count), "ended": _ENDINGS.__contains__})),
-    "tvm.rpc.server.load_module": _is_module,
-    "vm.builtin.tuple_getitem": _is_tensor,
+    "guessed": _Only(_all_are(_is_count, "runs", "tokens")),
+    "next": _Only({"tokens": [_is_count], "ended": _ENDINGS.__contains__}),
 }
-"""The form of each function's answers by its name; functions of a module that `bind_run` or
-`tokens` made go by their name in it."""
+"""The form of each function's answers by its name, of those that anybody reads; one of an object or
+a list comes as JSON.  Functions of a module that `bind_run` or `tokens` made go by their name in
+it."""
 
 
 def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -232,7 +183,12 @@ def check_answer(name: str, answer: Any) -> Any:
     Raises:
         WrongAnswerError: it is of another form.
     """
-    if not FORMS[name](answer):
+    form = FORMS.get(name)
+    value = answer
+    if isinstance(form, dict | list):
+        with suppress(ValueError, TypeError):
+            value = read_json(answer)
+    if form is not None and not _fits(form, value):
         shown = answer if isinstance(answer, str) else f"a value of {type(answer).__name__}"
         raise WrongAnswerError(f"{name} answered {json.dumps(shown)[:_SHOWN_LETTERS]}")
     return answer

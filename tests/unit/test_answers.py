@@ -21,6 +21,7 @@ GOOD = {
     "adrenoc.opencl.build_finish": {"hits": 1, "misses": 0, "damaged": 0},
     "adrenoc.runtime.gpu_state": {"model": "x", "temperature_mc": -5},
     "adrenoc.trials.measure": {"times_us": [[1.5, 2]], "errors": [0.0]},
+    "adrenoc.opencl.hints": [{"hint": "h", "asked": "low", "given_by": "", "reason": "r"}],
     "report": {"mode": "x", "reason": "", "launches": 1, "api_calls": 2, "host_ms": 0.5},
 }
 BAD = {
@@ -57,3 +58,8 @@ def test_arguments_go_on() -> None:
     for lie in ("yes", 2, None, []):
         with pytest.raises(WrongAnswerError):
             check_answers("adrenoc.store.has", lambda digest, lie=lie: lie)("x")
+
+
+def test_what_nobody_reads_may_be_anything() -> None:
+    """Of a loop on a server, as of any function that has no form."""
+    assert check_answers("allow", lambda bits: None)(b"\1") is None
