@@ -1,27 +1,35 @@
-"""A fleet without devices: a board, and what a device that works would say."""
+"""A fleet without devices: commands end as a test says."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adrenoc.lab.fleet.board import Board, FleetOptions, Plan
-from adrenoc.lab.fleet.store import COMPILE, IDENTIFY, Job, Result, Store, write_result
+from adrenoc.lab.fleet.fleet import Fleet, FleetMember, JobRow
+from adrenoc.lab.fleet.jobs import (
+    COMPILE,
+    IDENTIFY,
+    RUN,
+    FleetOptions,
+    Plan,
+    Result,
+    ResultStore,
+)
 from tests.hostile.models import relu
 
 PHONE = {"machine": "aarch64-linux-android", "devices": [{"name": "QUALCOMM Adreno(TM) 750"}]}
 
+Fate = Callable[[str, str, int], "Result | None"]
+"""(device, action, how often it was asked for before) -> how a command ends, None for well."""
 
-def make_result(exit_code: int = 0, **output: object) -> Result:
-    return Result(exit_code=exit_code, took_s=1.0, ended="2026-01-01T00:00:00+00:00", output=output)
+
+def make_result(exit_code: int = 0, error: str = "", **output: object) -> Result:
+    ended = "2026-01-01T00:00:00+00:00"
+    return Result(exit_code=exit_code, took_s=1.0, ended=ended, error=error, output=output)
 
 
-def give_good_result(job: Job, plan: Plan, p50_ms: float = 2.0) -> Result:
-    """What a device that works says."""
-    if job.action == IDENTIFY:
-        return make_result(server=PHONE)
-    if job.action == COMPILE:
-        plan.bundle_path(job.target, Path(job.model)).mkdir(exist_ok=True)
-        return make_result()
+def make_run(p50_ms: float = 2.0) -> Result:
     return make_result(
         device="Adreno 750 at 127.0.0.1:1",
         driver="D",
@@ -35,30 +43,48 @@ def give_good_result(job: Job, plan: Plan, p50_ms: float = 2.0) -> Result:
 
 
 class PlantedFleet:
-    """A board with what it needs."""
+    """Two models on some devices; `done` is what was done, as (device, action, what else)."""
 
-    def __init__(self, folder: Path, **options: object) -> None:
+    def __init__(self, folder: Path, fate: Fate | None = None, **options: object) -> None:
         self.models = []
         for name in ("a.onnx", "b.onnx"):
             (folder / name).write_bytes(relu())
             self.models.append(folder / name)
-        self.store = Store(folder / "fleet")
-        self.options = FleetOptions(models=tuple(self.models), **options)  # type: ignore[arg-type]
-        self.plan = Plan(self.options, self.store)
-        self.board = Board(self.plan, self.store)
+        self.store = ResultStore(folder / "fleet")
+        self.options = FleetOptions(
+            models=tuple(self.models),
+            **{"patience_s": 0.5, **options},  # type: ignore[arg-type]
+        )
+        self.plan = Plan(self.options, self.store.folder)
+        self.done: list[tuple[str, str, str]] = []
+        self.at_work: list[str] = []
+        self.kept: list[Path] = []
+        self._fate, self._lock = fate or (lambda *_: None), threading.Lock()
 
-    def finish(self, job: Job, result: Result | None) -> None:
-        """As the runner and its thread do it."""
-        if result is not None and result.is_final:
-            write_result(self.store.result_path(job), result)
-        self.board.finish(job, result, result.error if result is not None else "")
+    def run(self, *names: str, again: bool = False) -> tuple[JobRow, ...]:
+        """Do all that is to be done."""
+        fleet = Fleet(self.plan, self.store, self._do, again=again)
+        try:
+            return fleet.run([FleetMember(name=name, options=("--on", name)) for name in names])
+        finally:
+            fleet.close()
 
-    def walk(self, *names: str, steps: int = 100) -> list[Job]:
-        """Do all that is to be done, and well."""
-        done = []
-        for _ in range(steps):
-            taken = [self.board.take_compile(), *(self.board.take(name) for name in names)]
-            for job in filter(None, taken):
-                self.finish(job, give_good_result(job, self.plan))
-                done.append(job)
-        return done
+    def count(self, action: str) -> int:
+        return sum(own == action for _, own, _ in self.done)
+
+    def _do(self, words: Sequence[str]) -> Result:
+        device = words[words.index("--on") + 1] if "--on" in words else ""
+        action = {"list": IDENTIFY}.get(words[1], words[1]) if words[0] == "device" else words[0]
+        with self._lock:
+            assert not device or device not in self.at_work, "a device does one job at a time"
+            self.at_work.append(device)
+            before = sum(one[:2] == (device, action) for one in self.done)
+            self.done.append((device, action, words[1] if action in (RUN, COMPILE) else ""))
+        result = self._fate(device, action, before)
+        if result is None and action == COMPILE:
+            Path(words[words.index("-o") + 1]).mkdir(exist_ok=True)
+        with self._lock:
+            self.at_work.remove(device)
+        if result is not None:
+            return result
+        return {IDENTIFY: make_result(server=PHONE), RUN: make_run()}.get(action, make_result())

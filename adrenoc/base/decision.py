@@ -40,7 +40,7 @@ class DecisionLog:
         self._decisions.extend(decisions)
 
     def find(self, subject: str) -> list[Decision]:
-        """All decisions on one subject."""
+        """Return all decisions on one subject."""
         return [d for d in self._decisions if d.subject == subject]
 
     def __iter__(self) -> Iterator[Decision]:

@@ -122,22 +122,22 @@ _LOADS = {
 
 
 def iconst(value: int) -> Expr:
-    """An int32 constant."""
+    """Return an int32 constant."""
     return tirx.const(value, "int32")
 
 
 def fconst(value: float, dtype: str) -> Expr:
-    """A constant of this scalar dtype."""
+    """Return a constant of this scalar dtype."""
     return tirx.const(value, dtype)
 
 
 def dtype_of(expr: Expr) -> str:
-    """The dtype of an expression as text, such as `float32x4`."""
+    """Return the dtype of an expression as text, such as `float32x4`."""
     return str(expr.ty)
 
 
 def lanes_of(expr: Expr) -> int:
-    """The number of lanes of an expression."""
+    """Return the number of lanes of an expression."""
     dtype = dtype_of(expr)
     return int(dtype.rpartition("x")[2]) if "x" in dtype else 1
 
@@ -153,12 +153,12 @@ def bytes_of(dtype: str) -> int:
 
 
 def const_int(expr: Expr) -> int | None:
-    """The value of a constant integer expression, else None."""
+    """Return the value of a constant integer expression, else None."""
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None
 
 
 def vector_dtype(dtype: str) -> str:
-    """The dtype of one texel of this scalar dtype."""
+    """Return the dtype of one texel of this scalar dtype."""
     return f"{dtype}x4"
 
 
@@ -183,17 +183,17 @@ def floordiv(a: Expr, b: int) -> Expr:
 
 
 def floormod(a: Expr, b: int) -> Expr:
-    """What `floordiv` leaves."""
+    """Return what `floordiv` leaves."""
     return tirx.floormod(a, iconst(b))
 
 
 def minimum(a: Expr, b: Expr) -> Expr:
-    """The smaller one, lane by lane."""
+    """Return the smaller one, lane by lane."""
     return tirx.Min(a, b)
 
 
 def maximum(a: Expr, b: Expr) -> Expr:
-    """The larger one, lane by lane."""
+    """Return the larger one, lane by lane."""
     return tirx.Max(a, b)
 
 
@@ -227,17 +227,17 @@ def _by_lanes(name: str, a: Expr, b: Expr) -> Expr:
 
 
 def clamp(value: Expr, low: int, high: int) -> Expr:
-    """An integer kept within low..high."""
+    """Return an integer kept within low..high."""
     return maximum(minimum(value, iconst(high)), iconst(low))
 
 
 def simplify(expr: Expr) -> Expr:
-    """The expression, simplified by TVM's arithmetic."""
+    """Return the expression, simplified by TVM's arithmetic."""
     return sym.Analyzer().simplify(expr)
 
 
 def store(buffer: Buffer, index: Sequence[Expr], value: Expr) -> Stmt:
-    """The statement that stores into a buffer."""
+    """Return the statement that stores into a buffer."""
     return BufferStore(buffer, value, list(index))
 
 
@@ -247,17 +247,17 @@ def if_then_else(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
 
 
 def barrier() -> Stmt:
-    """A statement: wait for the threads of the work-group and for their local memory."""
+    """Return a statement: wait for the threads of the work-group and for their local memory."""
     return tirx.Evaluate(call("tirx.tvm_storage_sync", [StringImm("shared")], "void"))
 
 
 def splat(value: Expr) -> Expr:
-    """A scalar in all four lanes."""
+    """Return a scalar in all four lanes."""
     return tirx.Broadcast(value, 4)
 
 
 def lane(vector: Expr, index: int) -> Expr:
-    """One lane of a vector of four."""
+    """Return one lane of a vector of four."""
     return tirx.Shuffle([vector], [iconst(index)])
 
 
@@ -271,7 +271,7 @@ _OPENCL_TYPE = {
 
 
 def construct(scalars: Sequence[Expr]) -> Expr:
-    """A vector of four out of four scalars.
+    """Return a vector of four out of four scalars.
 
     TVM prints a Shuffle of scalars as `float4(a, b, c, d)`, which is CUDA; OpenCL wants the type
     in parentheses, and that is what a call to an external function of this name prints.
@@ -282,7 +282,8 @@ def construct(scalars: Sequence[Expr]) -> Expr:
 
 
 def keep_in_place(value: Expr) -> Expr:
-    """The value behind a call that TVM knows nothing of, so that it is computed where it stands.
+    """Return the value behind a call that TVM knows nothing of, so that it is computed where it
+    stands.
 
     The function of OpenCL C gives it as it is.  A value of another dtype comes back as it was.
     """
@@ -304,7 +305,7 @@ OWN_FUNCTIONS = {
 
 
 def own_function(operator: str, value: Expr, dtype: str, *, exact: bool = True) -> Expr:
-    """One of these of a float or of four; if not `exact`, as far as halves can tell."""
+    """Return one of these of a float or of four; if not `exact`, as far as halves can tell."""
     lanes = "4" if lanes_of(value) > 1 else ""
     wide = cast(value, f"float32x{lanes}" if lanes else "float32")
     name = f"{OWN_FUNCTIONS[operator]}{lanes}"
@@ -313,7 +314,8 @@ def own_function(operator: str, value: Expr, dtype: str, *, exact: bool = True) 
 
 
 def always(number: int) -> Expr:
-    """A condition that holds, which compilers do not know; those of other numbers are others.
+    """Return a condition that holds, which compilers do not know; those of other numbers are
+    others.
 
     A macro that `prelude.cl` defines.
     """
@@ -371,7 +373,7 @@ def round_numbers(value: Expr) -> Expr:
 
 
 def share_words(buffer: Buffer, index: Expr, words: Expr) -> Stmt:
-    """The statement that stores four words into an array in local memory, whatever its type.
+    """Return the statement that stores four words into an array in local memory, whatever its type.
 
     A macro that `prelude.cl` defines; a barrier has to follow before anything is read.
     """

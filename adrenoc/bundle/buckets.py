@@ -45,7 +45,7 @@ class BatchOutput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class BatchRule:
     """The batch: axis 0 of `inputs`.
 
     `refused` says why a smaller one may not be filled up with zeros: an element of the batch has
@@ -73,11 +73,11 @@ class Buckets:
     """The buckets of a bundle, the smallest first, or its signatures, the usual one last."""
 
     buckets: tuple[BucketEntry, ...]
-    batch: Batch
+    batch: BatchRule
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """The names of the signatures, the usual one first; none where buckets are shapes."""
+        """Return the names of the signatures, the usual one first; none where buckets are shapes."""
         return tuple(entry.signature for entry in reversed(self.buckets) if entry.signature)
 
     def to_json(self) -> str:
@@ -194,7 +194,7 @@ def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
 
 
 def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:
-    """All buckets of a bundle, the smallest first; the bundle alone where it has none.
+    """Return all buckets of a bundle, the smallest first; the bundle alone where it has none.
 
     Raises:
         BundleError: its list of buckets cannot be understood.

@@ -34,7 +34,7 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.deflated import inflate_files
 from adrenoc.bundle.manifest import FileEntry, KernelInfo, Manifest, ParamSpec
-from adrenoc.bundle.params import MOVES, Move, read_moves, read_params, walk_params
+from adrenoc.bundle.params import MOVES, ConstantSource, read_moves, read_params, walk_params
 from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT, check_paths, guess_suffix, unpack_tar
 
 if TYPE_CHECKING:
@@ -154,12 +154,12 @@ class Bundle:
 
     @property
     def library(self) -> Path:
-        """The shared library."""
+        """Return the shared library."""
         return self.root / LIBRARY
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """Return the size of all files."""
         return sum(entry.bytes for entry in self.manifest.files)
 
     @property
@@ -180,7 +180,7 @@ class Bundle:
         where = f"{self.path}: {PARAMS}"
         return walk_params(self.file(PARAMS), specs, where=where, moves=self.moves())
 
-    def moves(self) -> dict[str, Move]:
+    def moves(self) -> dict[str, ConstantSource]:
         """Return how constants that it does not hold come of those that it holds, by name."""
         return read_moves(self.file(MOVES), f"{self.path}: {MOVES}")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from adrenoc.base.errors import BundleError, InputError
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import count_of, quote_word
 from adrenoc.bundle.bundle import CHAT, Bundle
@@ -125,7 +125,7 @@ def read_chat(bundle: Bundle) -> ChatSettings:
         plain = read_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise BundleError(f"{where} cannot be read: {error}", hint=REBUILD_HINT) from error
-    settings: ChatSettings = Decoder(_wrong).read(ChatSettings, plain, where)
+    settings: ChatSettings = RecordReader(_wrong).read(ChatSettings, plain, where)
     for name, (least, most) in RANGES.items():
         if not least <= (value := getattr(settings.sampling, name)) <= most:
             raise _wrong(where, f"has the {name} {value}, expected {least:g} to {most:g}")

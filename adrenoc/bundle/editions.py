@@ -47,7 +47,7 @@ DEVICES_FOLDER = "devices"
 COMMON = "."
 """The folder of the common edition."""
 
-_NUMBER = names.Names(pattern=r"|\d{3}[a-z]?", expected="the number of an Adreno, or nothing")
+_NUMBER = names.NameRule(pattern=r"|\d{3}[a-z]?", expected="the number of an Adreno, or nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Edition:
 
     @property
     def title(self) -> str:
-        """What it is for, in words."""
+        """Return what it is for, in words."""
         if not self.gpu:
             return "any Adreno"
         return f"Adreno {self.gpu.upper()}" + (f" with driver {self.driver}" if self.driver else "")
@@ -129,7 +129,7 @@ def open_edition(bundle: Bundle, edition: Edition) -> Bundle:
 
 
 def name_parts(bundle: Bundle) -> dict[str, Bundle]:
-    """Every bucket of every edition, as a bundle of its own, by what it is for.
+    """Return every bucket of every edition, as a bundle of its own, by what it is for.
 
     Shapes are those of all inputs but states; a signature or kernels for one GPU have its name
     before them.  The largest shapes come last, and the usual signature and the common edition do.

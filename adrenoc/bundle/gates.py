@@ -92,7 +92,7 @@ _HINT = "such as --fail-on launches,size=1%,memory=2MiB,time=30us"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gate:
+class GrowthLimit:
     """One figure that may grow by a share of what it was (`share`) and by an `amount`."""
 
     name: str
@@ -116,7 +116,7 @@ class Gate:
         return f"{self.name}: {show(was)} before, {show(now)} after, allowed {allowed}"
 
 
-def parse_gates(text: str) -> tuple[Gate, ...]:
+def parse_gates(text: str) -> tuple[GrowthLimit, ...]:
     """Gates between commas, each `NAME` or `NAME=TOLERANCE`.
 
     Raises:
@@ -125,7 +125,7 @@ def parse_gates(text: str) -> tuple[Gate, ...]:
     return tuple(_parse(part.strip()) for part in text.split(",") if part.strip())
 
 
-def _parse(part: str) -> Gate:
+def _parse(part: str) -> GrowthLimit:
     name, has_tolerance, tolerance = (piece.strip() for piece in part.partition("="))
     if name not in _FIGURES:
         raise OptionError(
@@ -134,7 +134,7 @@ def _parse(part: str) -> Gate:
             hint=_HINT,
         )
     if not has_tolerance:
-        return Gate(name=name)
+        return GrowthLimit(name=name)
     found = _AMOUNT.fullmatch(tolerance)
     units = _FIGURES[name].units
     if found is None or (found[2] != "%" and found[2] not in units) or not _is_finite(found[1]):
@@ -144,15 +144,15 @@ def _parse(part: str) -> Gate:
         )
     number = float(found[1])
     if found[2] == "%":
-        return Gate(name=name, share=number / 100, said=tolerance)
-    return Gate(name=name, amount=number * units[found[2]], said=tolerance)
+        return GrowthLimit(name=name, share=number / 100, said=tolerance)
+    return GrowthLimit(name=name, amount=number * units[found[2]], said=tolerance)
 
 
 def _is_finite(digits: str) -> bool:
     return math.isfinite(float(digits))
 
 
-def list_broken(gates: Sequence[Gate], before: Figures, after: Figures) -> tuple[str, ...]:
+def list_broken(gates: Sequence[GrowthLimit], before: Figures, after: Figures) -> tuple[str, ...]:
     """Return a sentence for each gate that is broken, in their order."""
     said = (gate.broken_by(before, after) for gate in gates)
     return tuple(sentence for sentence in said if sentence)

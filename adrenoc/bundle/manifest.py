@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.text import names
-from adrenoc.base.text.decode import Decoder, mark_name
+from adrenoc.base.text.decode import RecordReader, mark_name
 from adrenoc.base.text.json_text import read_json
 
 SCHEMA_VERSION = 3
@@ -32,7 +32,7 @@ def _wrong(where: str, what: str) -> BundleError:
     return BundleError(f"{where} {what}", hint=_REBUILD_HINT)
 
 
-_DECODER = Decoder(_wrong)
+_DECODER = RecordReader(_wrong)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +227,7 @@ class FileEntry:
 
     @property
     def most_bytes(self) -> int:
-        """The most that it can hold, whatever the manifest says."""
+        """Return the most that it can hold, whatever the manifest says."""
         return min(max(self.bytes, self.inflated_bytes), _MOST_OF_ONE_BYTE * self.bytes)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.base.files.outputs import write_atomically
-from adrenoc.bundle.buckets import Batch, BucketEntry, Buckets, read_buckets
+from adrenoc.bundle.buckets import BatchRule, BucketEntry, Buckets, read_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.manifest import TensorSpec
 
@@ -18,7 +18,7 @@ PROVIDER = "AdrenocExecutionProvider"
 _OPSET = 17  # of a model without operators of ONNX: what every onnxruntime since 1.23 reads
 _IR_VERSION = 8
 
-_NO_BATCH = Batch(inputs=(), outputs=(), refused="")
+_NO_BATCH = BatchRule(inputs=(), outputs=(), refused="")
 
 
 def context_file(bundle: Path) -> Path:

@@ -113,7 +113,7 @@ class Places:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
+class ConstantSource:
     """The constant `name` out of the elements of `source`, in so many `counts` along each axis.
 
     An element is of `width` bytes; places are counted in elements.  With a `transform` the last two
@@ -172,13 +172,13 @@ class Move:
         return made.reshape(-1).view(elements.dtype)
 
 
-def moves_to_json(moves: Mapping[str, Move]) -> str:
+def moves_to_json(moves: Mapping[str, ConstantSource]) -> str:
     """Return the text of `moves.json`: a line for each constant."""
     lines = (json.dumps(to_plain(move), ensure_ascii=False) for move in moves.values())
     return '{"moves": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def read_moves(path: Path, where: str) -> dict[str, Move]:
+def read_moves(path: Path, where: str) -> dict[str, ConstantSource]:
     """Return the moves in a file, by the constant that each makes; none where there is no file.
 
     Raises:
@@ -198,14 +198,14 @@ def read_moves(path: Path, where: str) -> dict[str, Move]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Moves:
-    moves: tuple[Move, ...]
+    moves: tuple[ConstantSource, ...]
 
 
 def _wrong(where: str, name: str, what: str) -> BundleError:
     return BundleError(f"{where}: the move of `{name}` {what}", hint=REBUILD_HINT)
 
 
-def _check(move: Move, where: str) -> None:
+def _check(move: ConstantSource, where: str) -> None:
     """Refuse what no compiler writes, before anything is counted or allocated by it."""
     import numpy as np
 
@@ -230,7 +230,7 @@ def _check(move: Move, where: str) -> None:
         raise _wrong(where, move.name, "moves more elements than memory holds")
 
 
-def _check_transform(move: Move, transform: FilterTransform, where: str) -> None:
+def _check_transform(move: ConstantSource, transform: FilterTransform, where: str) -> None:
     """Refuse a transform that is of no filters, or whose sums could be rounded."""
     taps = {len(row) for row in transform.rows}
     if move.width not in FLOATS or len(move.counts) < 2 or taps != set(move.counts[-2:]):
@@ -245,7 +245,7 @@ def _check_transform(move: Move, transform: FilterTransform, where: str) -> None
 
 
 def _find_all(places: Places, counts: tuple[int, ...], most: int, where: str) -> np.ndarray:
-    """All places, the last axis the fastest."""
+    """Return all places, the last axis the fastest."""
     import numpy as np
 
     whole = np.array([places.first], np.int64)
@@ -273,7 +273,11 @@ DTYPES = {
 
 
 def read_params(
-    path: Path, specs: Sequence[ParamSpec], *, where: str, moves: Mapping[str, Move] | None = None
+    path: Path,
+    specs: Sequence[ParamSpec],
+    *,
+    where: str,
+    moves: Mapping[str, ConstantSource] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the constants that `specs` say, by name; `where` names the file in messages.
 
@@ -285,7 +289,11 @@ def read_params(
 
 
 def walk_params(
-    path: Path, specs: Sequence[ParamSpec], *, where: str, moves: Mapping[str, Move] | None = None
+    path: Path,
+    specs: Sequence[ParamSpec],
+    *,
+    where: str,
+    moves: Mapping[str, ConstantSource] | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the constants that `specs` say, each read when it is asked for; `where` names the file.
 

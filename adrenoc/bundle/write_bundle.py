@@ -190,47 +190,47 @@ class CompiledModel(Protocol):
 
     @property
     def params(self) -> Mapping[str, np.ndarray]:
-        """The packed constants by name."""
+        """Return the packed constants by name."""
 
     @property
     def param_specs(self) -> tuple[ParamSpec, ...]:
-        """The packed constants in the order in which `main` takes them."""
+        """Return the packed constants in the order in which `main` takes them."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The model's inputs in order."""
+        """Return the model's inputs in order."""
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The model's outputs in order."""
+        """Return the model's outputs in order."""
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The inputs whose memory a run changes, for the next one."""
+        """Return the inputs whose memory a run changes, for the next one."""
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
-        """Each OpenCL kernel, with its source."""
+        """Return each OpenCL kernel, with its source."""
 
     @property
     def memory(self) -> MemoryPlan:
-        """The plan of intermediate storage."""
+        """Return the plan of intermediate storage."""
 
     @property
     def statistics(self) -> Statistics:
-        """Where operators and tensors went."""
+        """Return where operators and tensors went."""
 
     @property
     def launches(self) -> tuple[LaunchInfo, ...]:
-        """What each launch computes, in order."""
+        """Return what each launch computes, in order."""
 
     @property
     def regions(self) -> tuple[RegionInfo, ...]:
-        """What OpenCL ML computes where a device has it."""
+        """Return what OpenCL ML computes where a device has it."""
 
     @property
     def decisions(self) -> DecisionLog:
-        """What was chosen, and why."""
+        """Return what was chosen, and why."""
 
 
 def write_app_tar(root: Path, output: Path, *, name: str) -> None:

@@ -63,7 +63,7 @@ _AXIS_OF_ORDER = {
 
 
 def _find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
-    """All near misses of a program: tensors in the order of their nodes, then weights."""
+    """Return all near misses of a program: tensors in the order of their nodes, then weights."""
     graph = program.graph
     found = []
     for node in graph.nodes:
@@ -128,7 +128,7 @@ def _check_tensor(
 def _find_excess(
     layout: Layout, shape: tuple[int, ...], limits: Limits
 ) -> Iterator[tuple[str, str]]:
-    """Each extent beyond a limit, and the axis to make smaller, in the better texel order."""
+    """Yield each extent beyond a limit, and the axis to make smaller, in the better texel order."""
     layouts = [layout.reorder(order) for order in TexelOrder]
     best = min(layouts, key=lambda one: _worst(one, shape, limits))
     for extent, limit, name in _extents(best, shape, limits):
@@ -207,7 +207,7 @@ def _plan(model: Path, target: Target, options: CompileOptions, reporter: Report
 
 
 def verdict_of(state: State, policy: Policy) -> Verdict:
-    """What a state that is planned up to its memory says."""
+    """Return what a state that is planned up to its memory says."""
     program, storage = program_of(state), storage_of(state)
     roofline = Roofline.from_performance(state.target.performance)
     nodes = _nodes(state, program, roofline)
@@ -235,7 +235,7 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
 
 
 def _regions(state: State, program: Program) -> tuple[RegionInfo, ...]:
-    """The regions of OpenCL ML, with the names that are shown of what they read and make."""
+    """Return the regions of OpenCL ML, with the names that are shown of what they read and make."""
     shown = _shown_names(program.graph)
     return tuple(
         replace(
@@ -443,7 +443,7 @@ def _transformed_bytes(program: Program) -> tuple[int, int]:
 
 
 def _pitch_bytes(program: Program, storage: Storage, pitch_texels: int) -> int:
-    """What rows padded to the pitch would take beyond the plan."""
+    """Return what rows padded to the pitch would take beyond the plan."""
     images = [(s.shape, s.dtype, s.bytes) for s in storage.plan.slots if "texture" in s.scope]
     images += [
         (p.spec.physical, p.spec.dtype, allocated_bytes(p.spec))

@@ -67,17 +67,17 @@ class WeightedProduct:
 
     @property
     def made(self) -> str:
-        """The tensor that it computes."""
+        """Return the tensor that it computes."""
         return str(self.node.output[0])
 
     @property
     def key(self) -> str:
-        """The same in both files."""
+        """Return the same in both files."""
         return _ADDED.sub("", self.made)
 
     @property
     def bytes(self) -> int:
-        """What its constants take."""
+        """Return what its constants take."""
         return sum(tensor.ByteSize() for tensor in self.constants)
 
 
@@ -166,7 +166,7 @@ class SourceReport:
 
     @property
     def passed(self) -> bool:
-        """Whether the shipped model is within the tolerance, or the mended one."""
+        """Return whether the shipped model is within the tolerance, or the mended one."""
         found = self.score if self.mended is None else self.mended.score
         return found.divergence <= self.tolerance
 
@@ -176,7 +176,7 @@ def compare_with_source(
     source: Path,
     *,
     wording: Wording | None,
-    seed: int,
+    seed: int = 0,
     tolerance: float,
     mended: Path | None,
     reporter: Reporter,
@@ -276,7 +276,7 @@ class _Comparison:
     def _compute(
         self, model: Path, form: DecoderForm, products: Sequence[WeightedProduct]
     ) -> Arrays:
-        """What a file makes of the passage: logits, and what products read and make."""
+        """Return what a file makes of the passage: logits, and what products read and make."""
         names = {name for product in products for name in (product.read, product.made)}
         return compute_passage(model, form, self._passage, names)
 
@@ -298,7 +298,7 @@ class _Comparison:
         return float(np.sqrt(np.mean(difference**2)) / (np.sqrt(np.mean(theirs**2)) or 1.0))
 
     def _read(self, product: WeightedProduct, computed: Arrays) -> np.ndarray:
-        """What a product reads: a tensor that was computed, or the tokens."""
+        """Return what a product reads: a tensor that was computed, or the tokens."""
         if product.read in computed:
             return computed[product.read]
         return np.asarray([self._passage.tokens], np.int64)

@@ -23,7 +23,7 @@ _COMPILERS = ("c++", "g++", "clang++")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class CheckedItem:
     """One thing that was looked at.
 
     `state` is `ok`, `missing` (only what `needed_for` names does not work) or `broken` (nothing
@@ -37,7 +37,7 @@ class Finding:
     fix: str = ""
 
 
-def examine() -> tuple[Finding, ...]:
+def examine() -> tuple[CheckedItem, ...]:
     """Look at everything that adrenoc uses; never fails, whatever is wrong."""
     findings = [_python(), *_pins(), _tvm_loads(), _compiler(), _linker(), *_references()]
     findings += [_ndk(), _builders(), *_phones()]
@@ -46,9 +46,9 @@ def examine() -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _python() -> Finding:
+def _python() -> CheckedItem:
     good = sys.version_info >= OLDEST_PYTHON and sys.platform == "linux"
-    return Finding(
+    return CheckedItem(
         subject="Python",
         state="ok" if good else "broken",
         seen=f"{platform.python_version()} on {sys.platform} {platform.machine()}",
@@ -57,7 +57,7 @@ def _python() -> Finding:
     )
 
 
-def _pins() -> list[Finding]:
+def _pins() -> list[CheckedItem]:
     """TVM and its FFI have to be exactly the versions that adrenoc asks for."""
     asked = {
         name: spec.partition("==")[2].split(";")[0].strip()
@@ -70,7 +70,7 @@ def _pins() -> list[Finding]:
         seen, wanted = _version(name), asked.get(name, "")
         good = bool(seen) and (not wanted or seen == wanted)
         findings.append(
-            Finding(
+            CheckedItem(
                 subject=name,
                 state="ok" if good else "broken",
                 seen=(seen or "not installed") + ("" if good else f", expected {wanted}"),
@@ -81,10 +81,10 @@ def _pins() -> list[Finding]:
     return findings
 
 
-def _tvm_loads() -> Finding:
+def _tvm_loads() -> CheckedItem:
     needed_for = "compile, run"
     if importlib.util.find_spec("tvm") is None:
-        return Finding(
+        return CheckedItem(
             subject="TVM loads",
             state="broken",
             seen="no module tvm",
@@ -100,14 +100,14 @@ def _tvm_loads() -> Finding:
             if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None
         ]
     except (ImportError, OSError, RuntimeError) as error:
-        return Finding(
+        return CheckedItem(
             subject="TVM loads",
             state="broken",
             seen=str(error).strip().splitlines()[-1],
             needed_for=needed_for,
             fix="pip install --force-reinstall apache-tvm apache-tvm-ffi",
         )
-    return Finding(
+    return CheckedItem(
         subject="TVM loads",
         state="broken" if absent else "ok",
         seen=f"no code generator for {', '.join(absent)}" if absent else "with LLVM and OpenCL",
@@ -116,9 +116,9 @@ def _tvm_loads() -> Finding:
     )
 
 
-def _compiler() -> Finding:
+def _compiler() -> CheckedItem:
     found = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
-    return Finding(
+    return CheckedItem(
         subject="C++ compiler",
         state="ok" if found else "missing",
         seen=found or f"none of {', '.join(_COMPILERS)} on the PATH",
@@ -127,7 +127,7 @@ def _compiler() -> Finding:
     )
 
 
-def _linker() -> Finding:
+def _linker() -> CheckedItem:
     from adrenoc.native.android.link import find_linker
 
     def look() -> str:
@@ -137,7 +137,7 @@ def _linker() -> Finding:
     return _try("linker for Android", "compile --device adreno", look)
 
 
-def _ndk() -> Finding:
+def _ndk() -> CheckedItem:
     from adrenoc.native.android.runtime_wheel import look_at_wheel
 
     def look() -> str:
@@ -155,14 +155,14 @@ def _ndk() -> Finding:
     return _try("Android NDK", "runtime build for phones", look)
 
 
-def _builders() -> Finding:
+def _builders() -> CheckedItem:
     beside = str(Path(sys.executable).parent)
     absent = [
         name
         for name in ("cmake", "ninja")
         if not (shutil.which(name) or shutil.which(name, path=beside))
     ]
-    return Finding(
+    return CheckedItem(
         subject="CMake and Ninja",
         state="missing" if absent else "ok",
         seen=f"no {' and no '.join(absent)} on the PATH" if absent else "both are there",
@@ -171,8 +171,8 @@ def _builders() -> Finding:
     )
 
 
-def _phones() -> list[Finding]:
-    """What is to say of adb, and of each phone that it lists."""
+def _phones() -> list[CheckedItem]:
+    """Return what is to say of adb, and of each phone that it lists."""
     needed_for = "run --on adb, device list"
     try:
         phones = list_phones(timeout_s=_ADB_SECONDS)
@@ -181,7 +181,7 @@ def _phones() -> list[Finding]:
     if not phones:
         return [_ok("adb", needed_for, "it answers; no phone is connected")]
     return [
-        Finding(
+        CheckedItem(
             subject=f"phone {phone.serial}",
             state="missing" if phone.trouble else "ok",
             seen=phone.trouble or phone.title,
@@ -192,9 +192,9 @@ def _phones() -> list[Finding]:
     ]
 
 
-def _references() -> list[Finding]:
+def _references() -> list[CheckedItem]:
     return [
-        Finding(
+        CheckedItem(
             subject=title,
             state="ok" if importlib.util.find_spec(module) else "missing",
             seen=(_version(package) or "not installed") + (_saturates() if own else ""),
@@ -209,7 +209,7 @@ def _references() -> list[Finding]:
 
 
 def _saturates() -> str:
-    """What is to be said of onnxruntime's products of bytes on this CPU."""
+    """Return what is to be said of onnxruntime's products of bytes on this CPU."""
     try:
         from adrenoc.importers.onnx.session import runtime_errors, saturates
 
@@ -223,8 +223,8 @@ def _saturates() -> str:
     return "; its products of uint8 by int8 saturate, as this CPU has no VNNI: ours are exact"
 
 
-def _opencl() -> list[Finding]:
-    """One finding for each OpenCL device, or one that says why there is none."""
+def _opencl() -> list[CheckedItem]:
+    """Return one finding for each OpenCL device, or one that says why there is none."""
     from adrenoc.device.opencl import list_devices
 
     needed_for = "run"
@@ -234,7 +234,7 @@ def _opencl() -> list[Finding]:
         return [_trouble("OpenCL", needed_for, error)]
     if not devices:
         return [
-            Finding(
+            CheckedItem(
                 subject="OpenCL",
                 state="missing",
                 seen="no device",
@@ -250,7 +250,7 @@ def _opencl() -> list[Finding]:
         else:
             has = "no images"
         findings.append(
-            Finding(
+            CheckedItem(
                 subject=f"OpenCL device {number}",
                 state="ok" if images["supported"] else "missing",
                 seen=f"{facts['name']}: {has}, {'fp16' if facts['fp16'] else 'no fp16'}",
@@ -261,19 +261,19 @@ def _opencl() -> list[Finding]:
     return findings
 
 
-def _ok(subject: str, needed_for: str, seen: str) -> Finding:
-    return Finding(subject=subject, state="ok", seen=seen, needed_for=needed_for)
+def _ok(subject: str, needed_for: str, seen: str) -> CheckedItem:
+    return CheckedItem(subject=subject, state="ok", seen=seen, needed_for=needed_for)
 
 
-def _try(subject: str, needed_for: str, look: Callable[[], str]) -> Finding:
+def _try(subject: str, needed_for: str, look: Callable[[], str]) -> CheckedItem:
     try:
         return _ok(subject, needed_for, look())
     except AdrenocError as error:
         return _trouble(subject, needed_for, error)
 
 
-def _trouble(subject: str, needed_for: str, error: AdrenocError) -> Finding:
-    return Finding(
+def _trouble(subject: str, needed_for: str, error: AdrenocError) -> CheckedItem:
+    return CheckedItem(
         subject=subject, state="missing", seen=error.message, needed_for=needed_for, fix=error.hint
     )
 

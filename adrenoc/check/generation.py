@@ -57,7 +57,7 @@ class TokenCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether all tokens are equal or near, and all logits within the tolerance."""
+        """Return whether all tokens are equal or near, and all logits within the tolerance."""
         return self.equal + self.near == self.tokens and self.max_error <= self.tolerance
 
     def raise_if_failed(self) -> None:
@@ -271,7 +271,7 @@ class LayerCheck:
 
     @property
     def first_bad(self) -> TensorCheck | None:
-        """The first tensor beyond the tolerance."""
+        """Return the first tensor beyond the tolerance."""
         return next((t for t in self.result.tensors if not t.passed), None)
 
     def raise_if_failed(self, *, in_float32: bool = False) -> None:

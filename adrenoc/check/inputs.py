@@ -221,7 +221,7 @@ class InputFile:
 
 
 def input_files(folder: Path) -> tuple[Path, ...]:
-    """The .npz and .npy files of a folder by name: each is one set of inputs.
+    """Return the .npz and .npy files of a folder by name: each is one set of inputs.
 
     All are read once: what is damaged is told before the minutes that a search takes.
 
@@ -253,7 +253,7 @@ class Inputs(dict[str, "np.ndarray"]):
     drawn: frozenset[str] = frozenset()
 
     def add(self, others: Mapping[str, np.ndarray]) -> Inputs:
-        """These and others, which somebody gave."""
+        """Return these and others, which somebody gave."""
         inputs = Inputs({**self, **others})
         inputs.drawn = self.drawn
         return inputs
@@ -266,7 +266,7 @@ def make_inputs(
     seed: int = 0,
     image: ImageOptions | None = None,
 ) -> Inputs:
-    """One array for each of `specs`, in order: from `files`, random where there is none.
+    """Return one array for each of `specs`, in order: from `files`, random where there is none.
 
     Raises:
         InputError: a file is missing, damaged, of another shape or dtype, or for no input.
@@ -296,7 +296,8 @@ def make_inputs(
 def shapes_of(
     specs: Sequence[TensorSpec], files: Sequence[InputFile]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes that NumPy files say of themselves, by input; other files take what is asked.
+    """Return the shapes that NumPy files say of themselves, by input; other files take what is
+    asked.
 
     Raises:
         InputError: a file is missing, damaged, or for no input.
@@ -421,7 +422,7 @@ def _fit(array: np.ndarray, spec: TensorSpec, path: Path) -> np.ndarray:
 
 
 def _hint_of_shape(array: np.ndarray, spec: TensorSpec) -> str:
-    """What an array of another shape could do, or the model."""
+    """Return what an array of another shape could do, or the model."""
     ways = []
     if array.size == math.prod(spec.shape):
         ways.append(f"array.reshape({list(spec.shape)})")

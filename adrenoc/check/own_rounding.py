@@ -188,7 +188,7 @@ class Reference:
 
     @cached_property
     def _exact(self) -> dict[str, np.ndarray]:
-        """The outputs in float64, where they can be computed."""
+        """Return the outputs in float64, where they can be computed."""
         return run_exact(self._model, self._inputs)
 
     @cached_property
@@ -204,7 +204,8 @@ class Reference:
 
     @cached_property
     def uncertainty(self) -> dict[str, Uncertainty]:
-        """How exactly the reference knows each output, by all that is looked at where it matters.
+        """Return how exactly the reference knows each output, by all that is looked at where it
+        matters.
 
         Raises:
             DependencyError: the package that runs this format is not installed.

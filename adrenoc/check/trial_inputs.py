@@ -108,7 +108,7 @@ def _draw_large(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarr
 
 
 def _draw_flat(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarray:
-    """Every other row of one number each; of whole numbers the largest, everywhere."""
+    """Return every other row of one number each; of whole numbers the largest, everywhere."""
     if usual.dtype.kind == "b":
         return np.zeros_like(usual)
     if usual.dtype.kind != "f":
@@ -117,7 +117,9 @@ def _draw_flat(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarra
 
 
 def _draw_sparse(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarray:
-    """Every other row nearly empty; of flags the first quarter of a row, as batches are padded."""
+    """Return every other row nearly empty; of flags the first quarter of a row, as batches are
+    padded.
+    """
     if usual.dtype.kind == "b" or (usual.dtype.kind != "f" and _bounds(spec) == (0, 1)):
         extent = spec.shape[-1] if spec.shape else 1
         return np.broadcast_to(np.arange(extent) >= extent // 4, spec.shape or (1,))
@@ -136,7 +138,7 @@ def _draw_unit(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarra
 
 
 def _change_rows(array: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Every other row, along the last axis, changed; halves take no part in the arithmetic."""
+    """Return every other row, along the last axis, changed; halves take no part in the arithmetic."""
     if not array.size:
         return array
     rows = array.astype(np.float64).reshape(-1, array.shape[-1] if array.ndim else 1)

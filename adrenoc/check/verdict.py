@@ -50,12 +50,12 @@ class NodeVerdict:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it only moves data."""
+        """Return whether it only moves data."""
         return self.kind != "compute"
 
     @property
     def is_off_texture(self) -> bool:
-        """Whether it took a step down the ladder: an operator that writes to a buffer."""
+        """Return whether it took a step down the ladder: an operator that writes to a buffer."""
         return self.place == "buffer" and not self.is_output and self.kind != "device"
 
 
@@ -201,7 +201,7 @@ class Policy:
     max_time_ms: float | None = None
 
     def broken_by(self, verdict: Verdict) -> tuple[str, ...]:
-        """A sentence for each limit that is broken, in the order of the fields."""
+        """Return a sentence for each limit that is broken, in the order of the fields."""
         found = (_CHECKS[field.name](self, verdict) for field in fields(self))
         return tuple(sentence for sentence in found if sentence)
 

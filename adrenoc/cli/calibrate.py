@@ -75,7 +75,7 @@ class _Asked:
     named: Path | None = output_option(
         "The target file, for --device FILE.  [default: device.toml]"
     )
-    page: Path | None = html_option("The report with its drawings")
+    page: Path | None = html_option("The report")
     resume_file: Path | None = resume_option()
 
     def __post_init__(self) -> None:

@@ -146,7 +146,7 @@ def open_talker(
     from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
     from adrenoc.bundle.chat import ChatSettings, find_pictures, read_chat
     from adrenoc.check.inputs import InputFile
-    from adrenoc.cli.encoders import Offer, run_encoders
+    from adrenoc.cli.encoders import EncoderInputs, run_encoders
     from adrenoc.cli.generate import reach_place
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
@@ -176,7 +176,7 @@ def open_talker(
     with reach_place(bundle, place) as there:
         pictures = find_pictures(bundle, is_given=picture is not None)
         images = [InputFile(path=image) for image in (picture or ())[1:]]
-        offer = Offer([*images, *files], pictures)
+        offer = EncoderInputs([*images, *files], pictures)
         run_encoders(there, (picture or ())[:1], offer, ())
         others = other_inputs(bundle) if picture or files else ()
         decoder = Decoder(there, bundle, given=offer.take(bundle, others, is_last=True))

@@ -17,7 +17,6 @@ from adrenoc.cli.options import (
     html_option,
     inputs_option,
     output_option,
-    seed_option,
     settings_option,
 )
 from adrenoc.cli.records import give_options, option
@@ -55,7 +54,6 @@ class _Examined(ModelOptions):
         "Sets of inputs: .npz files, or .npy files for a model with one input.  "
         "[default: four sets, made for the model]"
     )
-    seed: int = seed_option("For random inputs.")
     tolerance: float = option(
         "--tolerance",
         type=FiniteRange(min=0.0, min_open=True),
@@ -63,14 +61,6 @@ class _Examined(ModelOptions):
         show_default=True,
         help="Largest error over the range of an output; with --source largest divergence of the "
         "predictions in nats, the mean of all tokens.",
-    )
-    effort: float = option(
-        "--effort",
-        type=FiniteRange(min=0.0, max=1000.0),
-        default=1.0,
-        show_default=True,
-        help="How much work the search for a policy may do, counted and not timed: 1 is some ten "
-        "minutes of one core.",
     )
     output: Path | None = output_option(
         "Write the policy there, for compile --precision-policy; needs one --preset.",
@@ -147,7 +137,6 @@ def check_accuracy_command(given: _Examined) -> int:
                 given.model,
                 given.source,
                 wording=given.wording,
-                seed=given.seed,
                 tolerance=given.tolerance,
                 mended=given.mended,
                 reporter=reporter,
@@ -172,6 +161,7 @@ def check_accuracy_command(given: _Examined) -> int:
 def _examine(given: _Examined, reporter: Reporter) -> AccuracyReport:
     """Examine the model, and write the policy and the page that were asked for."""
     from adrenoc.base.files.outputs import write_atomically
+    from adrenoc.base.host.variables import read_number
     from adrenoc.check.accuracy.examine import check_accuracy
     from adrenoc.check.inputs import input_files
 
@@ -183,9 +173,8 @@ def _examine(given: _Examined, reporter: Reporter) -> AccuracyReport:
         presets=("mixed", "fp16") if given.preset == "both" else (given.preset,),
         files=() if given.folder is None else input_files(given.folder),
         shapes=given.shapes,
-        seed=given.seed,
         tolerance=given.tolerance,
-        effort=given.effort,
+        effort=read_number("ADRENOC_EFFORT", 1.0, least=0.0, most=1000.0),
         int8_prompts=bool(given.settings.get("int8_prompts")),
         entry=given.entry,
         wording=given.wording,

@@ -62,13 +62,11 @@ def list_targets_of(target: Target | DeviceSet) -> tuple[Target, ...]:
     return tuple(member.target for member in members) or (common,)
 
 
-def _check_devices(
-    count: int, stop_after: str | None, fallback: str | None, dump_dir: Path | None
-) -> None:
+def _check_devices(count: int, fallback: str | None, dump_dir: Path | None) -> None:
     """Refuse what is for one device alone."""
-    if count and (stop_after or fallback or dump_dir):
+    if count and (fallback or dump_dir):
         raise click.UsageError(
-            "--stop-after, --fallback and ADRENOC_DUMP_DIR are for one --device, not for several"
+            "--fallback and ADRENOC_DUMP_DIR are for one --device, not for several"
         )
 
 
@@ -126,9 +124,6 @@ class _Compiled(EnteredModel):
     verbose: bool = option("--verbose", is_flag=True, help="Show the stages of each phase, too.")
     explain: bool = option(
         "--explain", is_flag=True, help="Show where options come from, and all decisions."
-    )
-    stop_after: str | None = option(
-        "--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle."
     )
     policy_file: Path | None = option(
         "--precision-policy",
@@ -212,13 +207,7 @@ class _Compiled(EnteredModel):
                 raise click.UsageError(
                     "--accuracy pins tensors that a region of OpenCL ML would hide"
                 )
-            if self.stop_after is not None:
-                raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
-        if self.fallback is not None and self.stop_after is not None:
-            raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
-        if self.onnxruntime and self.stop_after is not None:
-            raise click.UsageError("--onnxruntime names a bundle: no --stop-after")
-        _check_devices(len(self.devices[1]), self.stop_after, self.fallback, self.dump_dir)
+        _check_devices(len(self.devices[1]), self.fallback, self.dump_dir)
 
     @cached_property
     def dump_dir(self) -> Path | None:
@@ -263,7 +252,6 @@ class _Compiled(EnteredModel):
             [
                 (self.accuracy, "--accuracy"),
                 (self.policy_file, "--precision-policy"),
-                (self.stop_after, "--stop-after"),
                 (self.fallback, "--fallback cpu"),
                 (self.onnxruntime, "--onnxruntime"),
                 (self.devices[1], "a list of devices"),
@@ -374,9 +362,6 @@ def compile_command(given: _Compiled) -> None:
     job = trace_time(lambda reporter: _compile(given, resolved, preset, policy, reporter))
     if wants_json():
         made, plan = job(SilentReporter())
-        if made is None:
-            console.print_json({"stopped_after": given.stop_after})
-            return
         more: dict[str, Any] = {"origins": dict(resolved.origins)} if given.explain else {}
         if plan is not None:
             more["accuracy"] = finite(asdict(plan))
@@ -387,9 +372,6 @@ def compile_command(given: _Compiled) -> None:
     with console.ConsoleReporter(verbose=given.verbose) as reporter:
         reporter.heading(given.model.name, f"for {target.name}, preset {resolved.options.preset}")
         made, plan = job(reporter)
-    if made is None:
-        console.print_title(f"stopped after {given.stop_after}", "no bundle was written")
-        return
     show_made(made, explain=given.explain)
     if plan is not None:
         show_plan(plan)
@@ -401,8 +383,8 @@ def _compile(
     preset: str | None,
     policy: PrecisionPolicy | None,
     reporter: Reporter,
-) -> tuple[Made | None, AccuracyReport | None]:
-    """Make the bundle, or stop before; with the plan for a tolerance where one is asked for."""
+) -> tuple[Made, AccuracyReport | None]:
+    """Make the bundle, with the plan for a tolerance where one is asked for."""
     from adrenoc.base.files.outputs import check_file_can_be_written
     from adrenoc.bundle.onnx_context import context_file, write_onnx_context
     from adrenoc.compile.make import default_output, make_bundle
@@ -414,12 +396,6 @@ def _compile(
     decisions, plan = tuple(dict.fromkeys(several)) or shaped.decisions, None
     if given.accuracy is not None:
         plan, options, decisions = _meet(given, target, options, reporter)
-    if given.stop_after is not None:
-        from adrenoc.compile.pipeline import State, run_stages
-
-        start = State(model=given.model, target=target, options=options)
-        run_stages(start, reporter=reporter, dump_dir=given.dump_dir, stop_after=given.stop_after)
-        return None, None
     output = given.output or default_output(given.model)
     if given.onnxruntime:  # before the minutes of a compilation
         check_file_can_be_written(context_file(output))

@@ -20,7 +20,7 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
-    from adrenoc.bundle.gates import Gate
+    from adrenoc.bundle.gates import GrowthLimit
     from adrenoc.pages.bundle_diff import BundleDiff, ShapeDiff
     from adrenoc.pages.run_diff import RunDiff, TimeChange
     from adrenoc.target.target import Target
@@ -78,7 +78,9 @@ def diff_command(given: _Compared) -> int:
     from adrenoc.pages.bundle_diff import diff_bundles
 
     before, after, html = given.before, given.after, given.html
-    wanted: tuple[Gate, ...] = tuple(gate for text in given.gates for gate in parse_gates(text))
+    wanted: tuple[GrowthLimit, ...] = tuple(
+        gate for text in given.gates for gate in parse_gates(text)
+    )
     presets = given.presets or (None,)
     with ExitStack() as stack:
         old = stack.enter_context(_open(before, given.targets[0], presets[0]))

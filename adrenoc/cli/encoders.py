@@ -31,7 +31,7 @@ _MADE = {
 _RENAMED = (("past_key_values", "present"), ("past", "present"))
 
 
-class Offer:
+class EncoderInputs:
     """Files that nobody has taken yet, and what bundles have given."""
 
     def __init__(self, files: Sequence[InputFile], pictures: Pictures | None = None) -> None:
@@ -118,7 +118,9 @@ def _names_of(name: str) -> Iterator[str]:
     yield from _MADE.get(name, ())
 
 
-def run_encoders(place: Place, paths: Sequence[Path], offer: Offer, prompt: Sequence[int]) -> None:
+def run_encoders(
+    place: Place, paths: Sequence[Path], offer: EncoderInputs, prompt: Sequence[int]
+) -> None:
     """Run encoders, each on what there is by then.
 
     An encoder after the first may be a decoder's first call, of which only what it makes of the

@@ -23,9 +23,8 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
-    from adrenoc.lab.fleet.board import FleetOptions
-    from adrenoc.lab.fleet.fleet import FleetMember, Tracked
-    from adrenoc.lab.fleet.store import Job, Result
+    from adrenoc.lab.fleet.fleet import FleetMember, TrackedKind
+    from adrenoc.lab.fleet.jobs import FleetOptions, Job, Result
     from adrenoc.lab.fleet.table import FleetLine
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
@@ -112,20 +111,20 @@ def fleet_command(given: _Given) -> int:
     """
     from adrenoc.cli import console
     from adrenoc.lab.fleet.fleet import run_fleet
-    from adrenoc.lab.fleet.store import Store
+    from adrenoc.lab.fleet.jobs import ResultStore
     from adrenoc.lab.fleet.table import lines_of, read_fleet_baseline
 
     members, tracked = _places(given)
     before = None if given.baseline is None else read_fleet_baseline(given.baseline)
-    report = run_fleet(
+    rows = run_fleet(
         _fleet_options(given),
         members,
         tracked,
-        Store(given.folder),
+        ResultStore(given.folder),
         again=given.again,
         on_end=_silent if wants_json() else _say,
     )
-    lines = lines_of(report, before)
+    lines = lines_of(rows, before)
     _write_reports(given, lines)
     return console.tell({"fleet": lines}, lambda: _show(lines), error=find_error(lines))
 
@@ -153,7 +152,7 @@ def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
 
 def _fleet_options(given: _Given) -> FleetOptions:
     from adrenoc.base.host.variables import read_number
-    from adrenoc.lab.fleet.board import FleetOptions
+    from adrenoc.lab.fleet.jobs import FleetOptions
 
     limit_s = read_number("ADRENOC_FLEET_LIMIT", 1800.0, least=1.0, most=MOST_SECONDS)
     patience_s = read_number("ADRENOC_FLEET_PATIENCE", 60.0, least=0.0, most=MOST_SECONDS)
@@ -190,21 +189,22 @@ def _describe_line(line: FleetLine) -> str:
     return f"{what}{where}: {line.status}{line.note and f', {line.note}'}"
 
 
-def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[Tracked, ...]]:
+def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[TrackedKind, ...]]:
     """Return the devices that the options name."""
     from adrenoc.device.tracker import HostPort
-    from adrenoc.lab.fleet.fleet import Tracked, phone, server
+    from adrenoc.lab.fleet.fleet import FleetMember, TrackedKind
 
     if not given.places:
         raise click.UsageError(
             "name devices: --on adb:SERIAL, --on HOST:PORT or --on tracker:KIND@HOST:PORT"
         )
-    members, kinds = {}, {}
+    reached: dict[str, tuple[str, ...]] = {}
+    kinds = {}
     for place in given.places:
         if place.adb == "" or not place.is_remote:
             raise click.UsageError(f"--on {place.text} names no device of a fleet: adb:SERIAL")
         if place.adb is not None:
-            members[place.adb] = phone(place.adb)
+            reached[place.adb] = ("--on", f"adb:{place.adb}")
         elif place.tracker:
             if not place.key:
                 raise click.UsageError(
@@ -212,13 +212,15 @@ def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[Tracked, ...]
                 )
             example = "--on tracker:KIND@127.0.0.1:9190"
             where = HostPort.parse(place.tracker, what="the tracker", example=example)
-            kinds[place.text] = Tracked(tracker=where, key=place.key)
+            kinds[place.text] = TrackedKind(tracker=where, key=place.key)
         else:
-            member = server(place.where, place.key)
-            members[member.name] = member
-    if members and kinds:
+            example = "--on 127.0.0.1:9090"
+            name = str(HostPort.parse(place.where, what="the server", example=example))
+            reached[name] = ("--on", f"{place.key}@{name}" if place.key else name)
+    if reached and kinds:
         raise click.UsageError("a tracker names its devices itself: no others beside it")
-    return tuple(members.values()), tuple(kinds.values())
+    members = (FleetMember(name=name, options=words) for name, words in reached.items())
+    return tuple(members), tuple(kinds.values())
 
 
 def _silent(job: Job, result: Result) -> None:
@@ -238,8 +240,8 @@ def _say(job: Job, result: Result) -> None:
 
 def _show(lines: tuple[FleetLine, ...]) -> None:
     from adrenoc.cli import console
-    from adrenoc.lab.fleet.table import COLUMNS, NUMBERS
+    from adrenoc.lab.fleet.table import list_jobs
 
     good = sum(line.status in ("right", "done") for line in lines)
     console.print_title("fleet", f"{console.count_of(len(lines), 'row')}, {good} good")
-    console.print_table(COLUMNS, [line.cells() for line in lines], right=NUMBERS)
+    console.show_table(list_jobs(lines))

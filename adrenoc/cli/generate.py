@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.generation import TokenCheck
-    from adrenoc.cli.generate_options import Asked
+    from adrenoc.cli.generate_options import GenerationOptions
     from adrenoc.cli.place_options import PlaceChoice
     from adrenoc.cli.run import RunGiven
     from adrenoc.device.generate import Decoder, DecoderBench, Wish
@@ -76,7 +76,7 @@ def run_if_decoder(given: RunGiven) -> int | None:
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.chat import find_pictures
     from adrenoc.bundle.decoder_names import IMAGE_ROWS
-    from adrenoc.cli.encoders import Offer, run_encoders
+    from adrenoc.cli.encoders import EncoderInputs, run_encoders
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
 
     _refuse_others({*_TAKEN, *(["repeat"] if fed else [])}, asked.option)
@@ -94,7 +94,7 @@ def run_if_decoder(given: RunGiven) -> int | None:
     more = bool(asked.encoders or given.files)
     pictures = find_pictures(bundle, is_given=more)
     prompt = prompt if pictures is None else pictures.place(prompt)
-    offer = Offer(given.files, pictures)
+    offer = EncoderInputs(given.files, pictures)
     with reach_place(bundle, given.place) as place:
         run_encoders(place, asked.encoders, offer, prompt)
         wanted = [one for one in other_inputs(bundle) if one.name != IMAGE_ROWS or more]
@@ -125,7 +125,9 @@ def _refuse_others(allowed: Collection[str], what: str) -> None:
             raise click.UsageError(f"{param.opts[-1]} is not for {what}", ctx)
 
 
-def _draw_prompt(path: Path, asked: Asked, seed: int) -> tuple[Asked, str | None]:
+def _draw_prompt(
+    path: Path, asked: GenerationOptions, seed: int
+) -> tuple[GenerationOptions, str | None]:
     """Ask for random tokens to check a decoder with, and tell of them; nothing of another bundle.
 
     It takes as many as leave room in the context for as many more.
@@ -163,7 +165,7 @@ def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
                 yield there
 
 
-def _open_tokenizer(bundle: Bundle, asked: Asked) -> Tokenizer | None:
+def _open_tokenizer(bundle: Bundle, asked: GenerationOptions) -> Tokenizer | None:
     """Open the bundle's tokeniser, where there is a text.
 
     Raises:
@@ -183,7 +185,9 @@ def _open_tokenizer(bundle: Bundle, asked: Asked) -> Tokenizer | None:
     return Tokenizer(path)
 
 
-def _read_prompt(bundle: Bundle, asked: Asked, tokenizer: Tokenizer | None) -> tuple[int, ...]:
+def _read_prompt(
+    bundle: Bundle, asked: GenerationOptions, tokenizer: Tokenizer | None
+) -> tuple[int, ...]:
     """Read the tokens that the options say.
 
     Raises:

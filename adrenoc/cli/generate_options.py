@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class GenerationOptions:
     """What `run` is asked of a decoder; nothing where the first three are not said."""
 
     prompt: str | None = option(

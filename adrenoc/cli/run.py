@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.generate import run_if_decoder
-from adrenoc.cli.generate_options import Asked
+from adrenoc.cli.generate_options import GenerationOptions
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import SustainParam
 from adrenoc.cli.options import (
@@ -109,7 +109,7 @@ class RunGiven:
         help="Compare every layer with MODEL's, and name the first bad one.",
     )
     tolerance: float | None = tolerance_option()
-    asked: Asked = group_of(Asked)
+    asked: GenerationOptions = group_of(GenerationOptions)
     save: Path | None = option(
         "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
     )

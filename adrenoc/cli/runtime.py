@@ -120,10 +120,10 @@ def install_unit_command(given: _Installed) -> int:
     --tracker.
     """
     from adrenoc.cli import console
-    from adrenoc.cli.serve import Served, check_reach
+    from adrenoc.cli.serve import ListenOptions, check_reach
     from adrenoc.native.android.systemd_unit import UNIT, Service, find_unit_place, install_unit
 
-    served = read_words(Served, given.words)
+    served = read_words(ListenOptions, given.words)
     check_reach(served)
     service = Service(
         folder=given.folder.absolute(),

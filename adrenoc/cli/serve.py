@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ListenOptions:
     """Where a server listens, and who may come."""
 
     host: str = option(
@@ -61,16 +61,7 @@ class Served:
         return tuple(word for name, value in said.items() if value for word in (name, value))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Opened(Served):
-    is_open: bool = option(
-        "--open",
-        is_flag=True,
-        help="Listen beyond this machine without --key: whoever reaches the port runs code here.",
-    )
-
-
-def check_reach(served: Served) -> None:
+def check_reach(served: ListenOptions) -> None:
     """Refuse an address at which more than this machine would reach a server without a secret.
 
     Raises:
@@ -87,14 +78,13 @@ def check_reach(served: Served) -> None:
             "through ssh (docs/how-to/phones.md)"
         )
     raise click.UsageError(
-        f"--host {served.host} lets anybody who reaches it run any code here: {mend}, or say "
-        "--open to `adrenoc runtime serve` where nobody else is"
+        f"--host {served.host} lets anybody who reaches it run any code here: {mend}"
     )
 
 
 @click.command("serve", cls=HeavyCommand)
-@give_options(_Opened)
-def serve_command(given: _Opened) -> None:
+@give_options(ListenOptions)
+def serve_command(given: ListenOptions) -> None:
     """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --on HOST:PORT`.
 
     A peer can run any code here: listen to this machine alone unless the network is yours.  Bundles
@@ -107,8 +97,7 @@ def serve_command(given: _Opened) -> None:
     from adrenoc.device.tracker import HostPort
 
     host, key, tracker = given.host, given.key, given.tracker
-    if not given.is_open:
-        check_reach(given)
+    check_reach(given)
     where = None
     if tracker is not None:
         example = "adrenoc runtime serve --tracker 127.0.0.1:9190 --key adreno"

@@ -94,7 +94,7 @@ def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
     if found.scales:
         fields.append(("scales", found.scales))
     if found.left:
-        fields.append(("untried", f"{', '.join(found.left)} (a larger --effort goes on)"))
+        fields.append(("untried", f"{', '.join(found.left)} (a larger ADRENOC_EFFORT goes on)"))
     if found.starts_at:
         fields.append(("starts at", console.short(found.starts_at)))
     if remedy is None and not found.passed:
@@ -112,7 +112,7 @@ def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
 def _list_remedy(remedy: Remedy) -> list[tuple[str, str]]:
     names, cost = remedy.float32_tensors, remedy.cost
     count = console.count_of(len(names), "tensor")
-    size = "none of them can be left out" if remedy.is_minimal else "--effort ended the search"
+    size = "none of them can be left out" if remedy.is_minimal else "out of ADRENOC_EFFORT"
     work = f"{remedy.trials} trials, {remedy.runs} runs"
     memory, moved = map(console.size, cost.memory_bytes), map(console.size, cost.moved_bytes)
     fields = [

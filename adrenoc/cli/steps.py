@@ -52,12 +52,12 @@ class Steps:
 
     @property
     def _apart(self) -> bool:
-        """Whether runs are of several sets, each by itself."""
+        """Return whether runs are of several sets, each by itself."""
         return bool(self.later and self.fed and not self.states)
 
     def run_reference(self, model: Path) -> Steps:
-        """These with what the model's own runtime computes, given by each run what the one before
-        has left; without the sets of inputs that it does not take, where nobody gave them.
+        """Return these with what the model's own runtime computes, given by each run what the one
+        before has left; without the sets of inputs that it does not take, where nobody gave them.
 
         Raises:
             InputError, DependencyError, ModelFormatError: see `run_reference`.

@@ -13,7 +13,9 @@ from adrenoc.ir.options import UNTOLD_WHERE_EMPTY, CompileOptions
 
 
 def values_of(options: CompileOptions) -> dict[str, Any]:
-    """All options but what differs from machine to machine: the NDK's folder, the log's place."""
+    """Return all options but what differs from machine to machine: the NDK's folder, the log's
+    place.
+    """
     values = asdict(options)
     del values["ndk"]
     for name in UNTOLD_WHERE_EMPTY:

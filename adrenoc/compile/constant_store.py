@@ -16,7 +16,7 @@ import numpy as np
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.spill import forget_pages
-from adrenoc.bundle.params import FLOATS, FilterTransform, Move, Places
+from adrenoc.bundle.params import FLOATS, ConstantSource, FilterTransform, Places
 from adrenoc.compile.compiler import Compiled
 from adrenoc.ir.half import round_constant
 from adrenoc.ir.layout import (
@@ -55,7 +55,7 @@ class ConstantStore:
 
     def __init__(self, *, moves: bool = False) -> None:
         self.params: dict[str, np.ndarray] = {}
-        self.moves: dict[str, Move] = {}
+        self.moves: dict[str, ConstantSource] = {}
         self._traces = moves
         self._names: dict[str, str] = {}
         self._origins: dict[str, _Origin] = {}
@@ -88,7 +88,7 @@ class ConstantStore:
                 self.moves[name] = move
         return self._names[content]
 
-    def _trace(self, name: str, value: np.ndarray, packing: Packing) -> Move | None:
+    def _trace(self, name: str, value: np.ndarray, packing: Packing) -> ConstantSource | None:
         """Return how `value` comes of a stored constant; without one it becomes an origin for
         others."""
         if packing.transform is not None:
@@ -101,7 +101,7 @@ class ConstantStore:
             if other is None or other.width != origin.width:
                 own.setdefault(key, origin)
                 continue
-            move = Move(
+            move = ConstantSource(
                 name=name,
                 shape=value.shape,
                 dtype=str(value.dtype),
@@ -118,7 +118,7 @@ class ConstantStore:
 
     def _derive(
         self, name: str, value: np.ndarray, packing: Packing, transform: Matrix
-    ) -> Move | None:
+    ) -> ConstantSource | None:
         """Return how `value` comes of plain filters, which are stored if they are not yet."""
         made = packing.make_rounded()
         found = _find_places(made, packing.move, value)
@@ -131,7 +131,7 @@ class ConstantStore:
         if origin is None:
             origin = self._store_plain(plain, packing.constant, axes)
         digits = tuple(_ONE if a is None else origin.places.digits[a] for a in axes)
-        move = Move(
+        move = ConstantSource(
             name=name,
             shape=value.shape,
             dtype=str(value.dtype),
@@ -159,7 +159,7 @@ class ConstantStore:
         return self._origins.setdefault(_key(_OWN, constant, origin.width), origin)
 
 
-def _brings(move: Move, source: np.ndarray, value: np.ndarray) -> bool:
+def _brings(move: ConstantSource, source: np.ndarray, value: np.ndarray) -> bool:
     """Return whether a move makes this very constant: no bit may differ."""
     try:
         made = move.bring(source, "")
@@ -207,7 +207,8 @@ def _find_places(numbers: np.ndarray, pack: Pack, value: np.ndarray) -> tuple[Pl
 
 
 def _order_axes(packing: Packing) -> tuple[int | None, ...] | None:
-    """Which axis of the constant each axis of the prepared one is; None for an axis of one element.
+    """Return which axis of the constant each axis of the prepared one is; None for an axis of one
+    element.
 
     Nothing at all where preparing does more than order them.
     """

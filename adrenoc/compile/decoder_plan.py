@@ -120,7 +120,9 @@ def _tell_windows(form: DecoderForm, rows: int, slack: int) -> Decision:
 
 
 def _choose_single(prefill: Sequence[int]) -> tuple[int, ...]:
-    """No runs of several tokens: the file has none, and prompts go through it token by token."""
+    """Return no runs of several tokens: the file has none, and prompts go through it token by
+    token.
+    """
     if tuple(prefill) != USUAL_PREFILL and set(prefill) - {1}:
         raise OptionError(
             f"--prefill {','.join(map(str, prefill))}: a run of the file takes one token, expected "
@@ -208,13 +210,13 @@ class EditionPlan:
     options: CompileOptions
 
     def digest(self) -> tuple[str, ...]:
-        """All of it that can change a bundle."""
+        """Return all of it that can change a bundle."""
         member = self.member
         return member.target.digest(), self.options.digest(), member.gpu, member.driver
 
     @property
     def entry(self) -> Edition:
-        """What the bundle says of it."""
+        """Return what the bundle says of it."""
         member = self.member
         return Edition(
             folder=f"{DEVICES_FOLDER}/{member.folder}",

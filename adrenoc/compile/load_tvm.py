@@ -68,7 +68,7 @@ class _LaterFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None, which leaves it to others, for a module that is loaded at once."""
+        """Return none, which leaves it to others, for a module that is loaded at once."""
         if name not in self._names:
             return None
         spec = PathFinder.find_spec(name, path, target)

@@ -62,12 +62,12 @@ class Made:
 
     @property
     def bytes(self) -> int:
-        """The size of the bundle's files."""
+        """Return the size of the bundle's files."""
         return sum(entry.bytes for entry in self.manifest.files)
 
 
 def default_output(model: Path) -> Path:
-    """Where a bundle goes when nobody says: `NAME.adrenoc` here."""
+    """Return where a bundle goes when nobody says: `NAME.adrenoc` here."""
     return Path(model.stem + SUFFIX)
 
 
@@ -172,7 +172,7 @@ class _Job:
 
     @property
     def key(self) -> str:
-        """The key of the compilation in the cache."""
+        """Return the key of the compilation in the cache."""
         options = self.options
         return cache_key(
             {
@@ -192,7 +192,7 @@ class _Job:
 
     @property
     def wanted(self) -> BundleDigests:
-        """What a bundle of the cache has to say of itself."""
+        """Return what a bundle of the cache has to say of itself."""
         return BundleDigests(
             model=self.info.sha256, target=self.target.digest(), options=self.options.digest()
         )
@@ -347,7 +347,7 @@ class _Writer:
     words: Mapping[str, bytes] = field(default_factory=dict)
 
     def fill_for(self, target: Target) -> Fill:
-        """What writes bundles for another target than this one's."""
+        """Return what writes bundles for another target than this one's."""
         return replace(self, target=target).fill
 
     def fill(
@@ -407,7 +407,7 @@ class _Writer:
 
 
 def _open_held(output: Path, manifest: Manifest) -> Bundle | None:
-    """The bundle folder `output` where it is this very bundle, undamaged."""
+    """Return the bundle folder `output` where it is this very bundle, undamaged."""
     if not (output / MANIFEST).is_file():
         return None
     try:

@@ -26,8 +26,8 @@ from adrenoc.base.text.spelling import quote_word, show_bytes
 from adrenoc.bundle.buckets import (
     BUCKETS_FILE,
     BUCKETS_FOLDER,
-    Batch,
     BatchOutput,
+    BatchRule,
     BucketEntry,
     Buckets,
     folder_name,
@@ -57,13 +57,13 @@ class CompiledBuckets:
 
     compiled: tuple[Compiled, ...]
     options: tuple[CompileOptions, ...]
-    batch: Batch
+    batch: BatchRule
     params: dict[str, np.ndarray]
     by_signature: bool = False
 
     @property
     def largest(self) -> Compiled:
-        """The bucket that is a whole bundle by itself."""
+        """Return the bucket that is a whole bundle by itself."""
         return self.compiled[-1]
 
     def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
@@ -149,7 +149,7 @@ def compile_signatures(
     return CompiledBuckets(
         compiled=compiled,
         options=tuple(signatures),
-        batch=Batch(inputs=(), outputs=(), refused="signatures are picked by name"),
+        batch=BatchRule(inputs=(), outputs=(), refused="signatures are picked by name"),
         params=store.params,
         by_signature=True,
     )
@@ -196,15 +196,17 @@ def _compile_each(
 
 def _find_batch(
     model: Path, target: Target, options: Sequence[CompileOptions], sha256: str
-) -> Batch:
-    """Which inputs have a batch, axis 0, that differs between buckets, and whether it is free."""
+) -> BatchRule:
+    """Return which inputs have a batch, axis 0, that differs between buckets, and whether it is
+    free.
+    """
     sizes: dict[str, set[int]] = {}
     for one in options:
         for name, shape in one.shapes:
             sizes.setdefault(name, set()).add(shape[0])
     inputs = tuple(name for name, found in sizes.items() if len(found) > 1)
     if not inputs:
-        return Batch(inputs=(), outputs=(), refused="no range is at axis 0")
+        return BatchRule(inputs=(), outputs=(), refused="no range is at axis 0")
     largest = _read(model, target, options[-1], sha256)
     if largest.imported is None or largest.graph is None:
         raise ValueError("the pipeline ended early")
@@ -226,7 +228,7 @@ def _find_batch(
         for spec, name in zip(largest.imported.outputs, largest.graph.results, strict=True)
         if name in along
     )
-    return Batch(inputs=inputs, outputs=outputs, refused=refused)
+    return BatchRule(inputs=inputs, outputs=outputs, refused=refused)
 
 
 def _but_for_batch(options: CompileOptions, inputs: Sequence[str]) -> Shapes:
@@ -239,12 +241,12 @@ def _read(model: Path, target: Target, options: CompileOptions, sha256: str) -> 
     return state
 
 
-class Part(Protocol):
+class DevicePart(Protocol):
     """What is compiled for one device: one shape, or several."""
 
     @property
     def compiled(self) -> tuple[Compiled, ...]:
-        """Its buckets, the one that is a whole bundle by itself last."""
+        """Return its buckets, the one that is a whole bundle by itself last."""
 
     def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
         """Write the bundle into a folder."""
@@ -265,14 +267,14 @@ class _OneShape:
 class CompiledEditions:
     """The editions of a model, and all of their constants."""
 
-    common: Part
-    parts: tuple[tuple[Edition, Target, Part], ...]
+    common: DevicePart
+    parts: tuple[tuple[Edition, Target, DevicePart], ...]
     common_target: Target
     store: ConstantStore
 
     @property
     def decisions(self) -> DecisionLog:
-        """Those of the common edition."""
+        """Return those of the common edition."""
         return self.common.compiled[-1].decisions
 
     def fill(self, root: Path, fill_for: Callable[[Target], Fill]) -> Manifest:
@@ -309,10 +311,10 @@ def compile_editions(
     """
     store = ConstantStore(moves=True)
 
-    def compile_for(target: Target, options: CompileOptions) -> Part:
+    def compile_for(target: Target, options: CompileOptions) -> DevicePart:
         started, quiet = time.perf_counter(), PartReporter(reporter, target.name)
         if buckets:
-            part: Part = compile_buckets(
+            part: DevicePart = compile_buckets(
                 model,
                 target=target,
                 options=options,
@@ -344,7 +346,7 @@ def compile_editions(
 
 
 def _tell_constants(
-    edition: Edition, part: Part, store: ConstantStore, before: set[str]
+    edition: Edition, part: DevicePart, store: ConstantStore, before: set[str]
 ) -> Decision:
     """Return what an edition adds to the constants of those before it."""
     specs = {spec.name for one in part.compiled for spec in one.param_specs}

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.bundle import Bundle
@@ -69,7 +68,7 @@ def execute(
         RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
     """
     # Before anything uses the device: its context is made by them.
-    _set_hints(place, options)
+    place.function("adrenoc.opencl.set_hints")(options.perf_hint, options.priority)
     memory = MemoryMeter(place, progress.tracer)
     loaded = _load(place, bundle, options, progress.tracer)
     runner = _Runner(place, bundle, loaded, inputs, options.recording, progress.tracer)
@@ -98,7 +97,10 @@ def execute(
         memory_bytes=memory_bytes,
         sustained=sustained,
         programs=loaded.programs,
-        hints=_hints(place, options),
+        hints=tuple(
+            HintUse(**use)
+            for use in json.loads(place.function("adrenoc.opencl.hints")(place.number))
+        ),
         launching=launching,
         regions=regions,
         kernels=kernel_times(launches),
@@ -115,8 +117,7 @@ def _notes(
 ) -> Iterator[str]:
     """Yield what a user should know of the device, of the kernels' programs, and of clocks."""
     yield from other_gpu_notes(bundle, place.facts)
-    if loaded.programs is not None:
-        yield from loaded.programs.notes()
+    yield from loaded.programs.notes()
     yield from clock_notes(states, place.facts)
 
 
@@ -126,7 +127,7 @@ class _Loaded:
 
     machine: Any
     constants: list[Any]
-    programs: ProgramReport | None
+    programs: ProgramReport
     regions: tuple[RegionRun, ...]
     load_ms: float
     build_ms: float
@@ -188,26 +189,6 @@ def _read_state(place: Place, tracer: Tracer) -> GpuState:
     return state
 
 
-def _set_hints(place: Place, options: RunOptions) -> None:
-    set_hints = place.function("adrenoc.opencl.set_hints")
-    if set_hints is not None:
-        set_hints(options.perf_hint, options.priority)
-
-
-def _hints(place: Place, options: RunOptions) -> tuple[HintUse, ...]:
-    """Return what became of what was asked of the driver."""
-    asked = {"performance": options.perf_hint, "priority": options.priority}
-    told = place.function("adrenoc.opencl.hints")
-    if told is not None:
-        return tuple(HintUse(**use) for use in json.loads(told(place.number)))
-    reason = "the runtime there is an older one"
-    return tuple(
-        HintUse(hint=hint, asked=level, given_by="", reason=reason)
-        for hint, level in asked.items()
-        if level
-    )
-
-
 class _Runner:
     """A loaded bundle with its inputs on the device."""
 
@@ -233,20 +214,12 @@ class _Runner:
             given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._names]
         # Held here: over RPC the other side knows their addresses alone.
         self._arguments = [*given, *loaded.constants]
-        self._bound = self._bind(loaded.machine, recording)
         # Not `set_input`: over RPC it copies textures to buffers.
-        main = loaded.machine["main"]
-        self._run: Callable[[], Any] = partial(main, *self._arguments)
-        if self._bound is not None:
-            self._run = place.look_up(self._bound, "run")
+        self._bound = place.function("adrenoc.opencl.bind_run")(
+            loaded.machine.module, "main", place.number, recording, *self._arguments
+        )
+        self._run = place.look_up(self._bound, "run")
         self._result: Any = None
-
-    def _bind(self, machine: Any, recording: str) -> Any:
-        """Return the module that repeats runs; None where the runtime is an older one."""
-        bind = self._place.function("adrenoc.opencl.bind_run")
-        if bind is None:
-            return None
-        return bind(machine.module, "main", self._place.number, recording, *self._arguments)
 
     def give(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Have other numbers in the same tensors, of those inputs that are given."""
@@ -289,10 +262,8 @@ class _Runner:
                 self._device.sync()
         return ms_since(begun)
 
-    def launching(self) -> LaunchReport | None:
-        """Return how the last run was launched; None where the runtime is an older one."""
-        if self._bound is None:
-            return None
+    def launching(self) -> LaunchReport:
+        """Return how the last run was launched."""
         return LaunchReport(**json.loads(self._place.look_up(self._bound, "report")()))
 
     def take_outputs(self) -> dict[str, np.ndarray]:
@@ -340,8 +311,8 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
 def _profile(runner: _Runner, place: Place) -> tuple[list[TimedLaunch], tuple[str, ...]]:
     """Return the launches of one more run, and why there are none where the device's clock
     stands."""
-    start = _require(place, "adrenoc.opencl.profile_start")
-    stop = _require(place, "adrenoc.opencl.profile_stop")
+    start = place.function("adrenoc.opencl.profile_start")
+    stop = place.function("adrenoc.opencl.profile_stop")
     start(place.number)
     try:
         runner.run_ms("profiled run")
@@ -367,7 +338,7 @@ def _time_regions(
 ) -> tuple[RegionRun, ...]:
     """Return the regions with their times, and with those of their texture kernels in one more
     run."""
-    switch_off = _require(place, "adrenoc.clml.switch_off")
+    switch_off = place.function("adrenoc.clml.switch_off")
     switch_off(True)
     try:
         runner.run_ms()  # what is built at its first use is built here
@@ -386,13 +357,6 @@ def _time_regions(
     )
 
 
-def _require(place: Place, name: str) -> Callable[..., Any]:
-    function = place.function(name)
-    if function is None:
-        raise RuntimeError(f"the runtime has no function {name}")
-    return function
-
-
 def _differences(first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]) -> list[str]:
     """Return whether the runs gave the same, bit by bit."""
     return [
@@ -409,21 +373,15 @@ class MemoryMeter:
         self._tracer = tracer
         self._number = place.number
         self._stats = place.function("adrenoc.opencl.memory_stats")
-        release = place.function("adrenoc.opencl.release_pool")
-        if release is not None:
-            release(place.number)
+        place.function("adrenoc.opencl.release_pool")(place.number)
         self._before = self._read("allocated_bytes")
 
-    def peak_bytes(self) -> int | None:
+    def peak_bytes(self) -> int:
         """Return the most that was held since then, beyond what was held before."""
-        peak, held = self._count_new("peak_bytes"), self._count_new("allocated_bytes")
+        peak, held = (self._read(key) - self._before for key in ("peak_bytes", "allocated_bytes"))
         self._tracer.read("memory held, bytes", held)
         self._tracer.read("most memory held, bytes", peak)
         return peak
 
-    def _count_new(self, key: str) -> int | None:
-        value = self._read(key)
-        return None if value is None or self._before is None else value - self._before
-
-    def _read(self, key: str) -> int | None:
-        return None if self._stats is None else int(json.loads(self._stats(self._number))[key])
+    def _read(self, key: str) -> int:
+        return int(json.loads(self._stats(self._number))[key])

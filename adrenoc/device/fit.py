@@ -414,8 +414,7 @@ def diagnose(place: Place) -> Iterator[None]:
         if _ANYTHING not in said or any(code in said for code in _NO_MEMORY):
             raise
         try:
-            ask = place.function("adrenoc.opencl.diagnose")
-            told = {} if ask is None else json.loads(ask(place.number))
+            told = json.loads(place.function("adrenoc.opencl.diagnose")(place.number))
         except (RuntimeError, ValueError):  # the device, or the line to it, is gone
             raise error from None
         raise DiagnosedError(said, told) from error

@@ -89,10 +89,7 @@ class Decoder:
         self.rows = count_rows(bundle)
         self.ended = ""
         """Why no more tokens come: an end token (end), the wish (most), the context (full)."""
-        make = place.function("adrenoc.opencl.tokens")
-        if make is None:
-            raise AttributeError("Module has no function adrenoc.opencl.tokens")
-        self._loop = make(place.number, recording, self.rows)
+        self._loop = place.function("adrenoc.opencl.tokens")(place.number, recording, self.rows)
         self._held: list[Any] = []
         self._longest = 1
         self._logits: TensorSpec | None = None
@@ -450,7 +447,7 @@ def measure_decoder(
         prefill=tuple(prefill),
         first_token_ms=first,
         decode=tuple(decode),
-        memory_bytes=None if stats is None else int(json.loads(stats(place.number))["peak_bytes"]),
+        memory_bytes=int(json.loads(stats(place.number))["peak_bytes"]),
         launching=decoder.launching(),
         gpu=tuple(state for state in states if state.is_known),
         notes=clock_notes(states, place.facts),

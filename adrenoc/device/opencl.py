@@ -86,10 +86,8 @@ _TEXTURES = "/textures"
 
 
 def prepare_regions(place: Place, module: Any) -> tuple[RegionRun, ...]:
-    """Make each region of a loaded module ready; nothing where the runtime knows no regions."""
+    """Make each region of a loaded module ready."""
     function = place.function("adrenoc.clml.regions")
-    if function is None:
-        return ()
     known = {field.name for field in fields(RegionRun)}
     found = [
         RegionRun(**{key: value for key, value in facts.items() if key in known})

@@ -12,7 +12,7 @@ from adrenoc.base.errors import AdrenocError, BundleError
 from adrenoc.base.files.read import spell_native_path
 from adrenoc.bundle.bundle import LIBRARY, PARAMS, PROGRAMS, Bundle
 from adrenoc.bundle.manifest import ParamSpec, TensorSpec
-from adrenoc.device.answers import WrongAnswerError, check_answer, check_answers, check_output
+from adrenoc.device.answers import check_answer, check_answers, check_output
 from adrenoc.device.result import ProgramOptions, ProgramReport
 from adrenoc.native.android.elf import check_extents
 
@@ -38,8 +38,12 @@ class Place(Protocol):
     number: int
     facts: dict[str, Any]
 
-    def function(self, name: str) -> Callable[..., Any] | None:
-        """Return a global function of the runtime there, or None."""
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a global function of the runtime there.
+
+        Raises:
+            AttributeError: it has none of that name.
+        """
 
     def device(self) -> Any:
         """TVM's handle of the OpenCL device."""
@@ -70,11 +74,11 @@ class LocalPlace:
         self.number = number
         self.facts = facts
 
-    def function(self, name: str) -> Callable[..., Any] | None:
+    def function(self, name: str) -> Callable[..., Any]:
         """See `Place`."""
         import tvm_ffi
 
-        found: Callable[..., Any] | None = tvm_ffi.get_global_func(name, allow_missing=True)
+        found: Callable[..., Any] = tvm_ffi.get_global_func(name)
         return found
 
     def device(self) -> Any:
@@ -140,11 +144,11 @@ def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
 @contextmanager
 def start_build(
     place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
-) -> Iterator[Callable[[], ProgramReport | None]]:
+) -> Iterator[Callable[[], ProgramReport]]:
     """Begin to build all kernels in the background; gives what waits for the end.
 
-    A runtime that cannot do that (an older one) builds now, and reports nothing.  What fails in the
-    block waits for the end, too: drivers crash a process that ends while they compile.
+    What fails in the block waits for the end, too: drivers crash a process that ends while they
+    compile.
     """
     wait = _begin(place, bundle, module, programs)
     try:
@@ -157,15 +161,10 @@ def start_build(
 
 def _begin(
     place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
-) -> Callable[[], ProgramReport | None]:
-    start = place.function("adrenoc.opencl.build_start")
-    is_done = place.function("adrenoc.opencl.build_is_done")
-    finish = place.function("adrenoc.opencl.build_finish")
-    if start is None or is_done is None or finish is None:
-        build_all = place.function("adrenoc.opencl.build_all")
-        if build_all is not None:
-            build_all(module, place.number)
-        return lambda: None
+) -> Callable[[], ProgramReport]:
+    start, is_done, finish = (
+        place.function(f"adrenoc.opencl.build_{name}") for name in ("start", "is_done", "finish")
+    )
     folder = _NO_FOLDER if programs is None else programs.folder
     rule = programs is not None and programs.qualcomm_rule
     embedded = "" if programs is None else place.embedded_folder(bundle)
@@ -218,9 +217,9 @@ class RemotePlace:
         self.kept_bytes = 0
         self._libraries = 0
 
-    def function(self, name: str) -> Callable[..., Any] | None:
+    def function(self, name: str) -> Callable[..., Any]:
         """See `Place`; what the function answers is held against its form."""
-        return remote_function(self._session, name)
+        return check_answers(name, self._session.get_function(name))
 
     def device(self) -> Any:
         """See `Place`."""
@@ -233,7 +232,7 @@ class RemotePlace:
     def load(self, bundle: Bundle) -> Any:
         """See `Place`."""
         digest = self._keep(bundle, LIBRARY)
-        load = self.function("adrenoc.store.load_module")
+        load = remote_function(self._session, "adrenoc.store.load_module")
         if digest and load is not None:
             return load(digest)
         # A library that is loaded must not be written over.
@@ -248,7 +247,7 @@ class RemotePlace:
         """See `Place`."""
         specs = bundle.manifest.params if specs is None else specs
         digest = self._keep(bundle, PARAMS) if specs else ""
-        stored = self.function("adrenoc.store.tensor")
+        stored = remote_function(self._session, "adrenoc.store.tensor")
         moves = bundle.moves()
         # What comes of others in another order is made here: the server reads what is in the file.
         sent = [s for s in specs if stored is None or not digest or s.name in moves]
@@ -273,9 +272,7 @@ class RemotePlace:
         if hasattr(result, "numpy"):
             return [check_output(spec, result) for spec in specs]
         # A tuple stays there, and its fields are asked for.
-        field = remote_function(self._session, "vm.builtin.tuple_getitem")
-        if field is None:
-            raise WrongAnswerError("it knows nothing of tuples")
+        field = self.function("vm.builtin.tuple_getitem")
         return [check_output(spec, field(result, index)) for index, spec in enumerate(specs)]
 
     def look_up(self, module: Any, name: str) -> Callable[..., Any]:
@@ -284,8 +281,8 @@ class RemotePlace:
 
     def _keep(self, bundle: Bundle, path: str) -> str:
         """Have a file of the bundle in the server's store; its digest, or nothing without one."""
-        has = self.function("adrenoc.store.has")
-        keep = self.function("adrenoc.store.keep")
+        has = remote_function(self._session, "adrenoc.store.has")
+        keep = remote_function(self._session, "adrenoc.store.keep")
         if has is None or keep is None:
             return ""
         entry = next(entry for entry in bundle.manifest.files if entry.path == path)

@@ -143,9 +143,9 @@ def parse_gpu_state(text: str) -> GpuState:
     )
 
 
-def read_gpu_state(function: Callable[[str], str] | None) -> GpuState:
-    """Ask the runtime, which may be a remote one; None is a runtime that cannot tell."""
-    return GpuState() if function is None else parse_gpu_state(function(SYSFS))
+def read_gpu_state(function: Callable[[str], str]) -> GpuState:
+    """Ask the runtime, which may be a remote one."""
+    return parse_gpu_state(function(SYSFS))
 
 
 def clock_notes(states: Sequence[GpuState], facts: Mapping[str, Any]) -> tuple[str, ...]:

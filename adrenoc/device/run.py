@@ -395,7 +395,7 @@ def warm(
             modules.append(place.load(bucket))
             with start_build(place, bucket, modules[-1], programs) as wait_for_kernels:
                 built = wait_for_kernels()
-            report = report if built is None else report.plus(built)
+            report = report.plus(built)
         build_ms = ms_since(started)
         files: dict[str, bytes] = {}
         for module in modules if embed else ():
@@ -417,10 +417,5 @@ def _files(place: Place, module: object) -> dict[str, bytes]:
     """Return the built kernels of a module, as files by name."""
     names = place.function("adrenoc.opencl.program_names")
     content = place.function("adrenoc.opencl.program_file")
-    if names is None or content is None:
-        raise DeviceError(
-            "the runtime there cannot give its kernels away: it is an older one",
-            hint="start `adrenoc runtime serve` or `adrenoc_rpc` of this version there",
-        )
     found = json.loads(names(module, place.number))
     return {name: bytes(content(module, place.number, name)) for name in found}

@@ -23,7 +23,7 @@ from typing import Any
 from adrenoc.base.errors import TuningLogError
 from adrenoc.base.files.outputs import check_file_can_be_written, output_error
 from adrenoc.base.files.read import data_folder, read_plain
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 
@@ -180,7 +180,7 @@ def _parse(line: bytes, where: str) -> Trial:
     def wrong(place: str, what: str) -> TuningLogError:
         return TuningLogError(f"{place} {what}", hint=hint)
 
-    trial: Trial = Decoder(wrong, defaults=True).read(Trial, plain, where)
+    trial: Trial = RecordReader(wrong, defaults=True).read(Trial, plain, where)
     group = trial.actions.get("work_group", [1, 1, 1])
     if not isinstance(group, list) or [type(extent) for extent in group] != [int] * 3:
         raise wrong(f"{where}: actions.work_group", f"is {group!r}, expected three numbers")

@@ -17,7 +17,7 @@ from typing import Any
 from adrenoc.base.text.spelling import count_of
 from adrenoc.bundle.bundle import Bundle, LaunchInfo
 from adrenoc.bundle.editions import name_parts
-from adrenoc.bundle.gates import Figures, Gate, figures_of, list_broken
+from adrenoc.bundle.gates import Figures, GrowthLimit, figures_of, list_broken
 from adrenoc.bundle.manifest import KernelInfo, TensorSpec
 
 ADDED, REMOVED, TEXT, LAUNCH, NAME = "added", "removed", "text", "launch", "name"
@@ -216,7 +216,7 @@ class ShapeDiff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether a device does the same; names of kernels aside."""
+        """Return whether a device does the same; names of kernels aside."""
         others = self.precision, self.nodes, self.decisions
         renamed = all(kernel.kind == NAME for kernel in self.kernels)
         return self.before == self.after and renamed and not any(others)
@@ -241,7 +241,7 @@ class BundleDiff:
     broken: tuple[str, ...] = ()
 
 
-def diff_bundles(before: Bundle, after: Bundle, *, gates: Sequence[Gate] = ()) -> BundleDiff:
+def diff_bundles(before: Bundle, after: Bundle, *, gates: Sequence[GrowthLimit] = ()) -> BundleDiff:
     """Hold two bundles against each other, shape by shape.
 
     Raises:

@@ -84,7 +84,7 @@ class Names:
 
 
 def figures(plain: Any, names: Names) -> Any:
-    """All numbers below a part, under keys of adrenoc's own words; no text."""
+    """Return all numbers below a part, under keys of adrenoc's own words; no text."""
     return _below(plain, lambda word: None)
 
 
@@ -98,7 +98,7 @@ def measured_figures(plain: Any, names: Names) -> Any:
 
 
 def all_below(plain: Any, names: Names) -> Any:
-    """All numbers and texts below a part that holds nothing but adrenoc's own layers."""
+    """Return all numbers and texts below a part that holds nothing but adrenoc's own layers."""
     return _below(plain, names.hide_own)
 
 
@@ -118,7 +118,9 @@ def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
 
 
 def all_but(**picks: Pick) -> Pick:
-    """All numbers and texts below a part of adrenoc's own, of these keys what their picks leave."""
+    """Return all numbers and texts below a part of adrenoc's own, of these keys what their picks
+    leave.
+    """
     own = fields(**picks)
 
     def pick(plain: Any, names: Names) -> dict[str, Any] | None:
@@ -176,7 +178,7 @@ def fields(**picks: Pick) -> Pick:
 
 
 def each(item: Pick) -> Pick:
-    """Each item of a list, by the pick of its kind."""
+    """Return each item of a list, by the pick of its kind."""
 
     def pick(plain: Any, names: Names) -> list[Any] | None:
         if not isinstance(plain, Sequence) or isinstance(plain, str):
@@ -254,7 +256,7 @@ def _is_allowed(word: str) -> bool:
 
 
 def _is_own(key: object, form: re.Pattern[str]) -> bool:
-    """Whether the key of a number is put together of adrenoc's own words."""
+    """Return whether the key of a number is put together of adrenoc's own words."""
     parts = [part for part in _PARTS.split(str(key)) if len(part) > 1]
     return bool(form.fullmatch(str(key))) and own_words().issuperset(parts)
 
@@ -276,7 +278,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """The bytes of JSON that the part takes."""
+        """Return the bytes of JSON that the part takes."""
         return len(json.dumps(self.content))
 
 

@@ -117,7 +117,7 @@ def _decision(change: DecisionChange) -> str:
 def _kernels(
     changes: Sequence[KernelChange], before: Mapping[str, str], after: Mapping[str, str]
 ) -> str:
-    """Each change folded, its texts side by side; names alone in one line."""
+    """Return each change folded, its texts side by side; names alone in one line."""
     real = [change for change in changes if change.kind != NAME]
     renamed = len(changes) - len(real)
     said = f"<p class='quiet'>{renamed} more have another name and the same text.</p>\n"

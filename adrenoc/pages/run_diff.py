@@ -16,7 +16,7 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.profile import GpuState, KernelTime, why_not_comparable
@@ -92,7 +92,7 @@ def read_run(path: Path) -> PrintedRun:
 def _take_run(told: Any) -> PrintedRun:
     keys = ("device", "driver", "gpu", "times", "kernels")
     plain = {key: told[key] for key in keys} | {"warm_ms": told.get("warm_ms", [])}
-    run: PrintedRun = Decoder(_wrong).read(PrintedRun, plain, "")
+    run: PrintedRun = RecordReader(_wrong).read(PrintedRun, plain, "")
     times = {f"warm_ms[{number}]": time_ms for number, time_ms in enumerate(run.warm_ms)}
     for place, time_ms in ({"times.p50_ms": run.times.p50_ms} | times).items():
         if not 0 < time_ms <= _MOST_MS:

@@ -198,7 +198,7 @@ def _estimate(time_ms: float, floor_ms: float | None) -> tuple[str, str]:
 
 
 def _kernels(result: RunResult) -> str:
-    """Where launches cannot be told from each other, or were not profiled."""
+    """Return where launches cannot be told from each other, or were not profiled."""
     whole_ms = sum(kernel.time_ms for kernel in result.kernels)
     rows = [
         line(

@@ -33,7 +33,7 @@ from adrenoc.project.lock import (
     lock_bundle,
     read_lock,
 )
-from adrenoc.project.project_file import Limits, Project, Recipe, resolve_words
+from adrenoc.project.project_file import BundleLimits, Project, Recipe, resolve_words
 from adrenoc.project.worker_pool import CommandResult, Run, run_side_by_side
 
 MADE, FAILED, BROKEN, DIFFERS = "made", "failed", "broken", "differs"
@@ -85,7 +85,7 @@ class BuildResult:
 
     @property
     def bad(self) -> tuple[BundleOutcome, ...]:
-        """What did not end well."""
+        """Return what did not end well."""
         return tuple(one for one in self.bundles if one.status != MADE)
 
 
@@ -264,7 +264,7 @@ _LIMITED: dict[str, tuple[str, float, Callable[[float], str]]] = {
 """The figure of each limit, what its unit is of the figure's, and how people read it."""
 
 
-def _list_over_parts(limits: Limits, bundle: Bundle, size_bytes: int) -> tuple[str, ...]:
+def _list_over_parts(limits: BundleLimits, bundle: Bundle, size_bytes: int) -> tuple[str, ...]:
     """Return a sentence for each limit that kernels for any GPU and any shapes break; of one
     size."""
     said: dict[str, None] = {}
@@ -279,7 +279,7 @@ def _list_over_parts(limits: Limits, bundle: Bundle, size_bytes: int) -> tuple[s
     return tuple(said)
 
 
-def _list_over(limits: Limits, figures: Figures) -> tuple[str, ...]:
+def _list_over(limits: BundleLimits, figures: Figures) -> tuple[str, ...]:
     """Return a sentence for each limit that is broken."""
     said = []
     for name, (key, unit, show) in _LIMITED.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from adrenoc.base.errors import LockError, OptionError
 from adrenoc.base.files.read import read_plain, sha256_file, sha256_json
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle
@@ -77,7 +77,7 @@ def read_lock(path: Path) -> Lock | None:
     version = plain.get("schema_version") if isinstance(plain, dict) else None
     if version != _SCHEMA_VERSION:
         raise _damaged(f"{path} has version {version!r}; this adrenoc reads {_SCHEMA_VERSION}")
-    lock: Lock = Decoder(lambda where, what: _damaged(f"{where} {what}")).read(
+    lock: Lock = RecordReader(lambda where, what: _damaged(f"{where} {what}")).read(
         Lock, plain, str(path)
     )
     return lock

@@ -21,10 +21,10 @@ from typing import Any
 
 from adrenoc.base.errors import OptionError
 from adrenoc.base.files.read import read_toml
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.bundle.gates import Gate, parse_gates
+from adrenoc.bundle.gates import GrowthLimit, parse_gates
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.importers.model_folders import choose_model
 from adrenoc.ir.options import SETTINGS, show_setting
@@ -37,7 +37,7 @@ _DEVICE = "adreno"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class BundleLimits:
     """The most that a bundle may take, and by how much it may grow against the lock (`grow`)."""
 
     kernels: int | None = None
@@ -86,14 +86,14 @@ class _Model(Settings):
     file: str
     dtype: str = ""
     name: str = ""
-    gates: Limits = field(default_factory=Limits)
+    gates: BundleLimits = field(default_factory=BundleLimits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
     output: str = "build"
     defaults: Settings = field(default_factory=Settings)
-    gates: Limits = field(default_factory=Limits)
+    gates: BundleLimits = field(default_factory=BundleLimits)
     model: tuple[_Model, ...] = ()
 
 
@@ -109,8 +109,8 @@ class Recipe:
     output: Path
     words: tuple[str, ...]
     reads: dict[str, Path]
-    limits: Limits
-    grow: tuple[Gate, ...]
+    limits: BundleLimits
+    grow: tuple[GrowthLimit, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,9 @@ class Project:
 
     @property
     def lock_path(self) -> Path:
-        """Where its lock lies: beside it, by its name, as a folder may hold several projects."""
+        """Return where its lock lies: beside it, by its name, as a folder may hold several
+        projects.
+        """
         named = self.path.stem if self.path.suffix == PROJECT_SUFFIX else self.path.name
         return self.path.with_name(named + LOCK_SUFFIX)
 
@@ -144,7 +146,7 @@ def read_project(path: Path) -> Project:
         ) from error
     except ValueError as error:
         raise OptionError(f"{path} is not TOML: {error}", hint=_HINT) from error
-    file: _File = Decoder(_wrong, defaults=True).read(_File, plain, str(path))
+    file: _File = RecordReader(_wrong, defaults=True).read(_File, plain, str(path))
     if not file.model:
         raise OptionError(f"{path} lists no model; expected [[model]] with a file", hint=_HINT)
     _check_values(file, path)
@@ -189,7 +191,7 @@ def _check_values(file: _File, path: Path) -> None:
             texts = value if isinstance(value, tuple) else (value,)
             if any(isinstance(text, str) and "\0" in text for text in texts):
                 raise _wrong(f"{path}: {where}{item.name}", "holds a character of number 0")
-            if isinstance(table, Limits) and isinstance(value, int | float) and value < 0:
+            if isinstance(table, BundleLimits) and isinstance(value, int | float) and value < 0:
                 raise _wrong(f"{path}: {where}{item.name}", f"is {value}, expected 0 or more")
 
 
@@ -232,12 +234,14 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
 
 
 def _device_key(device: str, word: str) -> str:
-    """What a target file is called among what a recipe reads: of several devices by its name."""
+    """Return what a target file is called among what a recipe reads: of several devices by its
+    name.
+    """
     return "device" if word == device else f"device {word.strip()}"
 
 
 def _resolve_device(recipe: Recipe, word: str) -> str:
-    """A device, by its whole path where it is a target file."""
+    """Return a device, by its whole path where it is a target file."""
     path = recipe.reads.get(_device_key(recipe.words[1], word))
     if path is None:
         return word
@@ -248,11 +252,15 @@ _REPORT = "device_report"
 _FILES = ("precision_policy", "tuning_log", _REPORT, "inputs")
 
 
-def _join_limits(whole: Limits, own: Limits) -> tuple[Limits, tuple[Gate, ...]]:
-    """A model's own limits over those of the file."""
-    values = {f.name: getattr(whole, f.name) for f in fields(Limits)}
-    values |= {f.name: v for f in fields(Limits) if (v := getattr(own, f.name)) not in (None, "")}
-    return Limits(**values), parse_gates(values["grow"])
+def _join_limits(
+    whole: BundleLimits, own: BundleLimits
+) -> tuple[BundleLimits, tuple[GrowthLimit, ...]]:
+    """Return a model's own limits over those of the file."""
+    values = {f.name: getattr(whole, f.name) for f in fields(BundleLimits)}
+    values |= {
+        f.name: v for f in fields(BundleLimits) if (v := getattr(own, f.name)) not in (None, "")
+    }
+    return BundleLimits(**values), parse_gates(values["grow"])
 
 
 def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
@@ -271,7 +279,7 @@ def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
 
 
 def resolve_words(recipe: Recipe) -> tuple[str, ...]:
-    """The whole command line of `adrenoc compile`, from whichever folder."""
+    """Return the whole command line of `adrenoc compile`, from whichever folder."""
     words = list(recipe.words)
     words[1] = ",".join(_resolve_device(recipe, word) for word in words[1].split(","))
     if _REPORT in recipe.reads:

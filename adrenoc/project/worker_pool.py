@@ -96,7 +96,7 @@ def run_side_by_side(
     jobs: int,
     finished: Callable[[int, CommandResult], None],
 ) -> list[CommandResult]:
-    """All commands, `jobs` at a time; `finished` hears of each, from the calling thread."""
+    """Return all commands, `jobs` at a time; `finished` hears of each, from the calling thread."""
     results: dict[int, CommandResult] = {}
     pool = ThreadPoolExecutor(max_workers=jobs)
     try:

@@ -16,7 +16,7 @@ from typing import Any
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import printable, quote_word
 from adrenoc.target.gpu import Quirk
@@ -98,7 +98,7 @@ def read_report(path: Path) -> DeviceReport:
         raise wrong(str(path), f"is not JSON: {error}") from error
     if isinstance(plain, dict) and plain.get("format", FORMAT) != FORMAT:
         raise wrong(str(path), f"has the format {plain['format']!r}, expected {FORMAT}")
-    report: DeviceReport = Decoder(_escape_keys(wrong)).read(DeviceReport, plain, str(path))
+    report: DeviceReport = RecordReader(_escape_keys(wrong)).read(DeviceReport, plain, str(path))
     if len(report.quirks) > _MOST_QUIRKS:
         raise wrong(f"{path}: quirks", f"has {len(report.quirks)}, expected {_MOST_QUIRKS} at most")
     return report

@@ -20,7 +20,7 @@ from typing import overload
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import read_toml, sha256_bytes
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.target.device_report import DeviceReport, apply_report, load_listed, read_report
@@ -136,7 +136,7 @@ def read_device_set(path: Path) -> DeviceSet:
         raise wrong(str(path), f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise wrong(str(path), f"is not TOML: {error}") from error
-    listed: _File = Decoder(wrong, defaults=True).read(_File, plain, str(path))
+    listed: _File = RecordReader(wrong, defaults=True).read(_File, plain, str(path))
     members = []
     for entry in listed.device:
         member = _member(load_target(_resolve(entry.target, path.parent)))

@@ -1,9 +1,8 @@
 """LiteRT's published times beside what networks are estimated to take: measured, then modelled.
 
-A row of `board.tsv` is a network that Google has timed on an Adreno 830, with the launches of its
-planner where they are known; equivalents with seeded weights come from `scripts/make_board.py`,
-their estimates from `scripts/estimate_networks --json`. A sum is kernels and launches one after
-the other: no time of anybody's phone.
+A row of `published/times.tsv` is a network that Google has timed on an Adreno 830; equivalents with
+seeded weights come from `scripts/make_board.py`, their estimates from `scripts/estimate_networks
+--json`. A sum is kernels and launches one after the other: no time of anybody's phone.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).with_suffix(".tsv")
+FOLDER = Path(__file__).parent / "published"
 MEASURED_GPU = "830"
 HEAD = (
     "| network | LiteRT, 830, ms (measured) | 5 to 95 % | its launches (planned) | ours on "
@@ -28,16 +27,18 @@ Estimate = dict[str, Any]
 
 def print_board(estimates: Sequence[Path]) -> None:
     """Print the table: every published network, those without an estimate too."""
-    with TABLE.open() as file:
-        times = list(csv.DictReader(file, delimiter="\t"))
+    times, launches = _read("times.tsv"), _read("launches.tsv")
     ours = [row for path in estimates for row in json.loads(path.read_text())]
     print(HEAD, "|---" * HEAD.count(" | ") + "|---|", sep="\n")
     found: dict[str, list[float]] = {}
     for row in times:
-        count = "" if row["launches"] == "-" else row["launches"]
+        if row["gpu"] != MEASURED_GPU:
+            continue
+        theirs = [one for one in launches if one["network"] == row["network"]]
+        count = sum(int(one["launches"]) for one in theirs if one["gpu"] == MEASURED_GPU)
         spread = "" if row["low_ms"] == "-" else f"{row['low_ms']} to {row['high_ms']}"
         on_gpu = _all_on_gpu(row)
-        start = f"| {row['network']} | {row['ms']}{on_gpu} | {spread} | {count}"
+        start = f"| {row['network']} | {row['ms']}{on_gpu} | {spread} | {count or ''}"
         of_it = [one for one in ours if one["model"] == row["network"]]
         for one in of_it:
             print(f"{start} | {_cells(one, row, found)} |")
@@ -46,6 +47,11 @@ def print_board(estimates: Sequence[Path]) -> None:
     for name, ratios in sorted(found.items()):
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"\n{name}: {mean:.2f} of LiteRT's, geometric mean of {len(ratios)}")
+
+
+def _read(name: str) -> list[Row]:
+    with (FOLDER / name).open() as file:
+        return list(csv.DictReader(file, delimiter="\t"))
 
 
 def _all_on_gpu(row: Row) -> str:

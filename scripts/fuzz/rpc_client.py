@@ -111,20 +111,13 @@ def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> 
 
 
 def _open_for_tuner(address: Any) -> None:
-    """A session as the tuner has it; what its worker takes for a broken one is refused."""
+    """A session as the tuner has it; what it takes for a broken one is refused."""
     from adrenoc.base.errors import RemoteError
-    from adrenoc.lab.tune.session import Session, TunerAddress
-    from adrenoc.lab.tune.worker import BROKEN
+    from adrenoc.lab.tune.session import DevicePlace, Session
+    from adrenoc.lab.tune.trial_queue import BROKEN
 
-    where = address.where
     try:
-        session = Session(
-            TunerAddress(
-                **{"host": where.host, "port": where.port, "key": "", "tracked": False},
-                **{"device": "", "limit_s": 2.0},
-            )
-        )
-        session.close()
+        Session(DevicePlace(server=address, limit_s=2.0)).close()
     except BROKEN as error:
         raise RemoteError(str(error) or "broken", hint="none") from error
 

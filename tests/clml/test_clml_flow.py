@@ -124,9 +124,6 @@ def test_every_run_that_is_replayed_runs_its_regions(bundle: Path, emulate: Emul
 
 
 def test_auto_leaves_small_ones_in_textures(model: Path, capsys: pytest.CaptureFixture[str]):
-    command = ["compile", str(model), "--clml", "auto", "--stop-after", "partition_clml"]
-    assert main([*command, "--json"]) == 0
-    capsys.readouterr()
     assert main(["check", str(model), "--clml", "auto", "--json"]) == 0
     nodes = json.loads(capsys.readouterr().out)["nodes"]
     assert all(node["place"] != "clml" for node in nodes)

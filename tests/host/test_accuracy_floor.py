@@ -14,16 +14,20 @@ from run_op import Ops
 from adrenoc.base.errors import CheckFailedError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import bench as bench_module
-from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.program_run import NOTHING, Stored, round_to
+from adrenoc.check.accuracy.bench import AccuracyBench
+from adrenoc.check.accuracy.program_run import NOTHING, HalfTensors, round_to
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.cli.main import main
 from adrenoc.target.target import load_target
 
 
-def _bench(ops: Ops, folder: Path, device: Any, target: str = "host") -> tuple[Bench, Judge]:
+def _bench(
+    ops: Ops, folder: Path, device: Any, target: str = "host"
+) -> tuple[AccuracyBench, Judge]:
     model, reporter = planted.save(ops, folder), SilentReporter()
-    bench = Bench(model, target=load_target(target), shapes=(), device=device, reporter=reporter)
+    bench = AccuracyBench(
+        model, target=load_target(target), shapes=(), device=device, reporter=reporter
+    )
     samples, _ = take_samples(bench, model, files=(), seed=0, reporter=reporter)
     return bench, Judge(bench, samples)
 
@@ -64,7 +68,7 @@ def test_one_tensor_is_rounded_and_its_constants_are_not(device: Any, tmp_path: 
     bench, judge = _bench(ops, tmp_path, device)
     value = np.random.default_rng(5).uniform(-1, 1, (1, 4, 5, 5)).astype(np.float32)
     (exact,) = judge.ideal.run({bench.graph.inputs[0]: value}, NOTHING)
-    only = Stored(tensors=frozenset({y}), constants=frozenset())
+    only = HalfTensors(tensors=frozenset({y}), constants=frozenset())
     (seen,) = judge.ideal.run({bench.graph.inputs[0]: value}, only)
     np.testing.assert_array_equal(seen, round_to(exact, "float16"))
     assert not np.array_equal(seen, exact)
@@ -80,7 +84,7 @@ def test_a_kernel_that_loses_more_is_seen(
     for param in state.program.params.values():
         if str(param.value.dtype) == "float16":
             param.value[...] = (param.value * np.float16(1.01)).astype(np.float16)
-    monkeypatch.setattr(Bench, "run_planning", lambda *_: state)
+    monkeypatch.setattr(AccuracyBench, "run_planning", lambda *_: state)
     assert judge.judge_compiled(bench.whole("mixed")).rms > 2 * floor.rms
 
 

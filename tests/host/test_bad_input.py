@@ -143,7 +143,6 @@ CASES: dict[
         ("did you mean", "adrenoc targets"),
     ),
     "unknown preset": (_RELU, ("--preset", "fp17"), OptionError, ("fp17", "adrenoc presets")),
-    "unknown stage": (_RELU, ("--stop-after", "fuze"), OptionError, ('"fuse"',)),
     "output in no folder": (
         _RELU,
         ("-o", "nowhere/net.adrenoc"),

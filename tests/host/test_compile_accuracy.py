@@ -110,7 +110,6 @@ def test_without_a_device_it_says_what_brings_one(
     (
         ("--accuracy", "0.1", "--precision-policy", "p.json"),
         ("--accuracy", "0.1", "--clml", "all"),
-        ("--accuracy", "0.1", "--stop-after", "lower"),
         ("--accuracy", "0"),
         ("--inputs", "folder"),
     ),

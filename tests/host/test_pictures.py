@@ -19,7 +19,7 @@ from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.chat import read_chat
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.inputs import InputFile, make_inputs
-from adrenoc.cli.encoders import Offer
+from adrenoc.cli.encoders import EncoderInputs
 from adrenoc.cli.main import cli, main
 from tests.commands import succeed
 from tests.host.decoder_bundles import write_tokenizer
@@ -158,7 +158,7 @@ def test_a_mask_that_nobody_gives_is_to_be_fixed(folder: Path, name: str) -> Non
         TensorSpec(name="pixel_attention_mask", shape=side, dtype="bool"),
     ]
     np.save(folder / "pixels.npy", np.ones(specs[0].shape, np.float32))
-    offer = Offer([InputFile(path=folder / "pixels.npy", name=name)])
+    offer = EncoderInputs([InputFile(path=folder / "pixels.npy", name=name)])
     with pytest.raises(InputError) as refused:
         offer.take(open_bundle(folder / "encoder.adrenoc"), specs, is_last=False)
     assert f"adrenoc compile MODEL --fix {MASK}" in refused.value.hint

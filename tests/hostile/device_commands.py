@@ -395,7 +395,7 @@ def _decoders() -> Iterator[Case]:
             family="decoders",
             name=f"a configuration to compile: {kind}",
             make=beside(config),
-            command=("compile", "d.onnx", "--stop-after", "import"),
+            command=("compile", "d.onnx"),
             codes=ENDED,
         )
     for kind in _BRIEF:
@@ -406,7 +406,7 @@ def _decoders() -> Iterator[Case]:
                 (folder / "d.onnx").write_bytes(content),
                 SPECIAL[kind](folder, "genai_config.json"),
             ),
-            command=("compile", "d.onnx", "--stop-after", "import"),
+            command=("compile", "d.onnx"),
             codes=ENDED,
         )
     for option in ("--context", "--prefill"):
@@ -415,6 +415,6 @@ def _decoders() -> Iterator[Case]:
                 family="decoders",
                 name=f"{option} {word[:12]!r}",
                 make=beside(json.dumps(good).encode()),
-                command=("compile", "d.onnx", "--stop-after", "import", option, word),
+                command=("compile", "d.onnx", option, word),
                 codes=ENDED | {2},
             )

@@ -228,7 +228,6 @@ def _names() -> Iterator[Case]:
     for command in (
         ("check", raw, "--json"),
         ("check", raw, "--html", "r.html"),
-        ("compile", raw, "--stop-after", "import", "--json"),
     ):
         yield Case(
             family="names of files",

@@ -112,7 +112,7 @@ def cases() -> Iterator[Case]:
 
 
 def _dumps() -> Iterator[Case]:
-    command = ("compile", "model.onnx", "--stop-after", "import")
+    command = ("compile", "model.onnx")
     for kind, path in PATHS.items():
         if kind in (
             "the working folder",
@@ -129,7 +129,7 @@ def _dumps() -> Iterator[Case]:
             command=command,
             environment={"ADRENOC_DUMP_DIR": path},
             codes=Case.codes | ({0} if kind == "in no folder" else set()),
-            makes=("no",),
+            makes=("no", "model.adrenoc"),
         )
     yield Case(
         family="folders for dumps",

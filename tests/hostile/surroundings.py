@@ -12,7 +12,7 @@ from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.models import pipe
 
 _CHECK = ("check", "model.onnx")
-_COMPILE = ("compile", "model.onnx", "--no-cache", "--stop-after", "import")
+_COMPILE = ("compile", "model.onnx", "--no-cache", "-o", "out")
 _NO_UTF_8 = os.fsdecode(b"t\xff")
 _WHOLE = ("compile", "model.onnx", "-o", "out")
 
@@ -133,6 +133,7 @@ def _folders() -> Iterator[Case]:
             command=_COMPILE,
             umask=umask,
             codes=ENDED,
+            makes=("out",),
         )
 
 
@@ -183,7 +184,6 @@ def _options() -> Iterator[Case]:
         ("compile", "model.onnx", "--device", "../../etc/passwd"),
         ("compile", "model.onnx", "--device", "d" * 100_000),
         ("compile", "model.onnx", "--preset", "../fp16"),
-        ("compile", "model.onnx", "--stop-after", "\u202e"),
         ("compile", "model.onnx", "--tuning-log", "../" * 500),
         ("compile", "model.onnx", "--set", f"max_memory_mib={'9' * 4300}"),
         ("check", "model.onnx", "--limit", "time-ms=nan"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.bundle.buckets import Batch
+from adrenoc.bundle.buckets import BatchRule
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.compile import make_buckets
 from adrenoc.ir.options import CompileOptions
@@ -58,7 +58,7 @@ def test_what_a_bucket_was_packed_of_goes(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(make_buckets, "compile_model", compile_model)
     monkeypatch.setattr(
-        make_buckets, "_find_batch", lambda *_: Batch(inputs=(), outputs=(), refused="")
+        make_buckets, "_find_batch", lambda *_: BatchRule(inputs=(), outputs=(), refused="")
     )
     found = make_buckets.compile_buckets(
         Path("model.onnx"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from adrenoc.check.accuracy.program_run import Stored
+from adrenoc.check.accuracy.program_run import HalfTensors
 from adrenoc.check.accuracy.search import NODES, Effort, Unit, rank_units
 
 ERRORS = {"a": 1e-2, "b": 1e-5, "c": 5e-3, "d": 5e-3, "e": 1e-5}
@@ -21,13 +21,13 @@ def _rank(errors: Mapping[str, float], effort: Effort, bytes_more: Mapping[str, 
     units = [
         Unit(
             tensors=(name,),
-            stored=Stored(tensors=frozenset({name}), constants=frozenset()),
+            stored=HalfTensors(tensors=frozenset({name}), constants=frozenset()),
             bytes_more=bytes_more[name],
         )
         for name in errors
     ]
 
-    def measure(stored: Stored) -> float:
+    def measure(stored: HalfTensors) -> float:
         effort.run()
         return sum(errors[name] ** 2 for name in stored.tensors)
 

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.bundle.params import FilterTransform, Move, Places, moves_to_json, write_params
+from adrenoc.bundle.params import (
+    ConstantSource,
+    FilterTransform,
+    Places,
+    moves_to_json,
+    write_params,
+)
 from adrenoc.kernels.families.winograd.winograd import winograd
 from tests.runtime.test_damage import READERS, build_with_readers
 
@@ -41,13 +47,13 @@ def _filters(dtype: str) -> np.ndarray:
     return filters.astype(dtype)
 
 
-def _move(dtype: str, outputs: int) -> Move:
+def _move(dtype: str, outputs: int) -> ConstantSource:
     """Filters that lie with their window first become transformed ones, with outputs innermost."""
     transform = FilterTransform.from_matrix(winograd(outputs).weight_transform)
     side = transform.side
     steps = (1, OUTPUTS, OUTPUTS * INPUTS * side, OUTPUTS * INPUTS)
     own = (INPUTS, 1, OUTPUTS * INPUTS * TAPS, OUTPUTS * INPUTS)
-    return Move(
+    return ConstantSource(
         name="p1",
         shape=(side, side, INPUTS, OUTPUTS),
         dtype=dtype,

@@ -10,7 +10,7 @@ import pytest
 
 from adrenoc.base.errors import AdbError
 from adrenoc.check import doctor
-from adrenoc.check.doctor import Finding
+from adrenoc.check.doctor import CheckedItem
 from adrenoc.cli.main import main
 from adrenoc.device import adb
 from tests.ndks import fake_ndk, forget_ndks
@@ -42,7 +42,7 @@ def _phone(
         yield
 
 
-def _finding(subject: str) -> Finding:
+def _finding(subject: str) -> CheckedItem:
     (found,) = [one for one in (doctor._ndk(), *doctor._phones()) if one.subject == subject]
     assert (found.state == "ok") == (not found.fix)
     return found
@@ -70,7 +70,7 @@ def test_no_ndk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "its tools are for macOS" in _ndk_finding().seen
     fake_ndk(tmp_path / "good", "27.0.1")
     monkeypatch.setenv("ANDROID_NDK_HOME", str(tmp_path / "good"))
-    assert _ndk_finding() == Finding(
+    assert _ndk_finding() == CheckedItem(
         subject="Android NDK",
         state="ok",
         seen=f"27.0.1 at {tmp_path / 'good'} (ANDROID_NDK_HOME)",
@@ -78,7 +78,7 @@ def test_no_ndk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     )
 
 
-def _ndk_finding() -> Finding:
+def _ndk_finding() -> CheckedItem:
     found = doctor._ndk()
     assert (found.state == "ok") == (not found.fix)
     return found

@@ -6,12 +6,14 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from adrenoc.cli.main import main
+from adrenoc.lab.fleet.jobs import TIMEOUT_CODE, CommandRunner
 from adrenoc.native.android.runtime_build import Runtime
 from tests.hostile.models import relu
 from tests.patience import WAIT_S
@@ -30,6 +32,53 @@ def read_rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     assert process.returncode == 0, aside + said
     rows: list[dict[str, object]] = json.loads(said)["fleet"]
     return rows
+
+
+def test_a_command_is_ended_when_it_takes_too_long() -> None:
+    result = CommandRunner(0.1).run(["doctor", "--json"])
+    assert (result.exit_code, result.is_final) == (TIMEOUT_CODE, True)
+    assert "it took longer than the limit of 0 s and was stopped" in result.error
+
+
+def test_a_command_tells_of_its_error_and_its_output() -> None:
+    runner = CommandRunner(WAIT_S)
+    failed = runner.run(["inspect", "nowhere.adrenoc", "--json"])
+    assert failed.exit_code > 0
+    assert "nowhere.adrenoc" in failed.error
+    assert "error" not in failed.output
+    runner.end()
+    assert not runner.run(["doctor", "--json"]).is_final  # whatever is begun now is ended
+
+
+def test_a_fleet_that_is_killed_takes_its_commands_along(tmp_path: Path) -> None:
+    """An orphan would hold the device, and what the next fleet goes on from."""
+    text = (
+        "from adrenoc.lab.fleet.jobs import CommandRunner\n"
+        f"CommandRunner(60).run(['runtime', 'serve', '--port', '0', '--key', {str(tmp_path)!r}])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", text])
+
+    def children() -> list[Path]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = entry.read_bytes()
+            except OSError:
+                continue
+            if str(tmp_path).encode() in words and b"\0serve\0" in words:
+                found.append(entry)
+        return found
+
+    end = time.monotonic() + WAIT_S
+    while not children() and time.monotonic() < end:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    assert children()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    while children() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not children()
 
 
 @pytest.mark.nightly

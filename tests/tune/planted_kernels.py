@@ -19,7 +19,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.shared.context import KernelCall
-from adrenoc.lab.tune.farm import MeasureJob, MeasureOutcome
+from adrenoc.lab.tune.farm import MeasureOutcome
+from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.standing import SilentObserver, TuneProgress
 from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner

@@ -10,7 +10,7 @@ import pytest
 
 from adrenoc.lab.calibrate.measure import HostOperation, MicroKernel, ProbeError, Tensor
 from adrenoc.lab.calibrate.session import Bench
-from adrenoc.lab.tune.session import TunerAddress
+from adrenoc.lab.tune.session import DevicePlace
 from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.target.target import load_target
 from tests.commands import invoke, succeed
@@ -40,25 +40,23 @@ ENDLESS = MicroKernel(
 
 @pytest.mark.nightly
 def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
-    with local_server() as address:
-        where = address.where
-        place = TunerAddress(
-            host=where.host, port=where.port, key=address.key, tracked=False, device="", limit_s=15
-        )
-        with Bench(place, tmp_path) as bench:
-            output = bench.run([GOOD], output=True).output
-            assert output is not None
-            assert (output == np.full(64, 2.0)).all()
-            assert bench.facts["type"] == "cpu"
-            broken = {"build": NO_C, "group": WRONG_GROUP, "unstable": PARTLY, "timeout": ENDLESS}
-            for word, kernel in broken.items():
-                with pytest.raises(ProbeError, match=f"^{word}: ") as caught:
-                    bench.run([kernel])
-                assert "\n" not in str(caught.value)
-                answers = bench.run([GOOD, GOOD])
-                assert len(answers.times_us) == 2
-                assert min(map(min, answers.times_us)) > 0
-                assert answers.build_ms > 0
+    with (
+        local_server() as address,
+        Bench(DevicePlace(server=address, limit_s=15), tmp_path) as bench,
+    ):
+        output = bench.run([GOOD], output=True).output
+        assert output is not None
+        assert (output == np.full(64, 2.0)).all()
+        assert bench.facts["type"] == "cpu"
+        broken = {"build": NO_C, "group": WRONG_GROUP, "unstable": PARTLY, "timeout": ENDLESS}
+        for word, kernel in broken.items():
+            with pytest.raises(ProbeError, match=f"^{word}: ") as caught:
+                bench.run([kernel])
+            assert "\n" not in str(caught.value)
+            answers = bench.run([GOOD, GOOD])
+            assert len(answers.times_us) == 2
+            assert min(map(min, answers.times_us)) > 0
+            assert answers.build_ms > 0
 
 
 @pytest.mark.nightly
@@ -80,18 +78,13 @@ def test_operations_are_measured_and_what_cannot_be_is_told(tmp_path: Path) -> N
         },
         "no operation": {"operation": "nothing"},
     }
-    with local_server() as address:
-        where = address.where
-        place = TunerAddress(
-            host=where.host, port=where.port, key=address.key, tracked=False, device="", limit_s=20
-        )
-        with Bench(place, tmp_path) as bench:
-            answers = bench.run([HostOperation(words=words) for words in operations])
-            assert len(answers.times_us) == len(operations)
-            assert all(len(times) == 7 and min(times) > 0 for times in answers.times_us)
-            for said, words in refused.items():
-                with pytest.raises(ProbeError, match=said):
-                    bench.run([HostOperation(words=words)])
+    with local_server() as address, Bench(DevicePlace(server=address), tmp_path) as bench:
+        answers = bench.run([HostOperation(words=words) for words in operations])
+        assert len(answers.times_us) == len(operations)
+        assert all(len(times) == 7 and min(times) > 0 for times in answers.times_us)
+        for said, words in refused.items():
+            with pytest.raises(ProbeError, match=said):
+                bench.run([HostOperation(words=words)])
 
 
 def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:

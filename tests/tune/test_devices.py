@@ -28,7 +28,8 @@ from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.farm import Farm, FarmOptions, MeasureJob
+from adrenoc.lab.tune.farm import Farm, FarmOptions
+from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.standing import SilentObserver
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.tune_model import local_server

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
 
 import onnx
 import pytest
@@ -16,7 +15,6 @@ from adrenoc.ir.tuning_log import actions_key
 from adrenoc.kernels.families.shared.schedule import WorkGroup
 from adrenoc.lab.tune.refit import (
     FittedKernel,
-    blame,
     constants_to_fit,
     fit_cost,
     loss_of,
@@ -110,7 +108,7 @@ def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
     truth = replace_values(STORED, TRUTH)
     kernels = kernels_of(plan, truth)
     unused = ("attention", "run_slots")
-    fitted = fit_cost(kernels, STORED, [*TRUTH, unused])
+    fitted = fit_cost(kernels, [], STORED, [*TRUTH, unused])
     assert fitted.before.regret >= fitted.after.regret == pytest.approx(1.0, abs=0.01)
     assert fitted.after.rank > fitted.before.rank
     for key, value in TRUTH.items():
@@ -122,15 +120,18 @@ def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
 
 def test_times_of_the_stored_constants_change_none(plan: TunePlan) -> None:
     kernels = kernels_of(plan, count=8)
-    assert fit_cost(kernels, STORED, list(TRUTH)).changed == ()
+    assert fit_cost(kernels, [], STORED, list(TRUTH)).changed == ()
 
 
 def test_kernels_that_are_kept_out_change_nothing(plan: TunePlan) -> None:
     kernels = kernels_of(plan, replace_values(STORED, TRUTH), 8)
-    fitted = fit_cost(kernels, STORED, list(TRUTH), keep_out=lambda k: k.task.family == "conv2d")
+    seen, kept = (
+        [k for k in kernels if (k.task.family == "conv2d") is is_kept] for is_kept in (False, True)
+    )
+    fitted = fit_cost(seen, kept, STORED, list(TRUTH))
     assert {key[0] for key, _, _ in fitted.changed} == {"depthwise"}
     assert fitted.kept_before == fitted.kept_after
-    assert fitted.kept_before.kernels == sum(k.task.family == "conv2d" for k in kernels)
+    assert fitted.kept_before.kernels == len(kept) > 0
 
 
 def test_what_can_be_fitted_are_costs_and_no_bounds() -> None:
@@ -139,7 +140,6 @@ def test_what_can_be_fitted_are_costs_and_no_bounds() -> None:
     assert ("pipes", "local_read_clocks") in keys
     assert not {name for _, name in keys if name.startswith(("most_", "alike"))}
     assert not {table for table, _ in keys} & {"unstated"}
-    assert {table for table, _ in constants_to_fit(["gemv"])} == {"gemv"}
 
 
 def test_regret_and_rank() -> None:
@@ -149,31 +149,3 @@ def test_regret_and_rank() -> None:
     assert rank_correlation([1.0, 1.0, 1.0], [30.0, 20.0, 10.0]) == 1.0
     assert loss_of([2.0, 4.0], [1.0, 2.0]) < loss_of([2.0, 4.1], [1.0, 2.0])
     assert loss_of([math.inf, 1.0], [1.0, 1.0]) == math.inf
-
-
-@dataclass(frozen=True)
-class Estimated:
-    """Stands for a kernel: two estimates are constants, and the last is far from its time."""
-
-    times_ms: tuple[float, ...] = (1.0, 1.2, 30.0)
-
-    def estimates_ms(self, cost: Cost) -> tuple[float, ...]:
-        spilled, waits = (value_of(cost, key) for key in (SPILLED, WAITS))
-        return (waits, 1.0, spilled)
-
-
-SPILLED, WAITS = ("pipes", "spilled"), ("conv_local", "chunk_waits")
-
-
-def test_a_constant_is_to_blame_if_choices_are_better_without_it() -> None:
-    cost = replace_values(STORED, {SPILLED: 2.0, WAITS: 3.0})
-    kernels = cast("list[FittedKernel]", [Estimated()])
-    nearer = replace_values(cost, {SPILLED: 16.0})
-    assert loss_of(kernels[0].estimates_ms(nearer), kernels[0].times_ms) < loss_of(
-        kernels[0].estimates_ms(cost), kernels[0].times_ms
-    )
-    assert blame(kernels, cost, [SPILLED]) is None, "estimates are nearer, and choose as badly"
-    found = blame(kernels, cost, [SPILLED, WAITS])
-    assert found is not None
-    assert (found.key, found.before, found.regret) == (WAITS, 3.0, 1.0)
-    assert found.after < 1.0

@@ -14,7 +14,8 @@ from planted_kernels import DEVICE, RuleFarm, plan_small, small_model, tune_by_r
 from adrenoc.base.errors import RemoteError
 from adrenoc.ir.tuning_log import Status, Trial, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.farm import MeasureJob, MeasureOutcome
+from adrenoc.lab.tune.farm import MeasureOutcome
+from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.tasks import Task, TunePlan, seeds
 from adrenoc.lab.tune.tuner import CONTENDERS
 

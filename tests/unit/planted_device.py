@@ -13,7 +13,6 @@ import numpy as np
 from adrenoc.lab.calibrate.calibrate import Row, calibrate
 from adrenoc.lab.calibrate.facts import differences
 from adrenoc.lab.calibrate.measure import (
-    Answers,
     Device,
     HostOperation,
     Measure,
@@ -23,6 +22,7 @@ from adrenoc.lab.calibrate.measure import (
 )
 from adrenoc.lab.calibrate.session import MEASURES, Calibration, listed_for, measured_of
 from adrenoc.lab.calibrate.target_file import target_toml
+from adrenoc.lab.tune.session import TrialResult
 
 FACTS: dict[str, Any] = {
     "name": "QUALCOMM Adreno(TM) 750",
@@ -83,7 +83,7 @@ class Planted:
 
     def run(
         self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
-    ) -> Answers:
+    ) -> TrialResult:
         """Seven rounds of planted times."""
         self.requests.append(self.work[id(kernels[0])][0])
         times = tuple(tuple(self._time_us(k) * next(self.noise) for _ in range(7)) for k in kernels)
@@ -92,7 +92,7 @@ class Planted:
         if name in self.refused:
             raise ProbeError("build: no such thing")
         written = self.outputs.get(name) if output else None
-        return Answers(times_us=times, clock_mhz=self.clock_mhz, output=written)
+        return TrialResult(times_us=times, clock_mhz=self.clock_mhz, output=written)
 
     def clock(self) -> float:
         """Seconds that the kernels took."""

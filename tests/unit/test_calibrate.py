@@ -14,7 +14,6 @@ from adrenoc.base.files.resume import Resume
 from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, Row
 from adrenoc.lab.calibrate.facts import Value, derive
 from adrenoc.lab.calibrate.measure import (
-    Answers,
     Device,
     MicroKernel,
     NoisyError,
@@ -23,6 +22,7 @@ from adrenoc.lab.calibrate.measure import (
     slope,
     spread_of,
 )
+from adrenoc.lab.tune.session import TrialResult
 from adrenoc.target.target import load_target
 from tests.unit.planted_device import (
     BY_NAME,
@@ -148,7 +148,7 @@ def test_rounds_that_chance_has_favoured_are_no_measurement():
 @pytest.mark.parametrize("time_us", [float("nan"), float("inf"), -1.0, 0.0, 1e300])
 def test_times_that_cannot_be(time_us):
     device = Planted(planted_ns)
-    device.run = lambda kernels, *, output=False: Answers(  # type: ignore[method-assign]
+    device.run = lambda kernels, *, output=False: TrialResult(  # type: ignore[method-assign]
         times_us=((time_us,) * 7,) * len(kernels), clock_mhz=time_us, temperature_c=time_us
     )
     (row,) = device.rows("memory.read")
@@ -177,7 +177,7 @@ def _breaking_at(name: str, error: Exception) -> Planted:
     device = Planted(planted_ns)
     run = device.run
 
-    def breaks(kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
+    def breaks(kernels: Sequence[MicroKernel], *, output: bool = False) -> TrialResult:
         if device.work[id(kernels[0])][0] == name:
             raise error
         return run(kernels, output=output)

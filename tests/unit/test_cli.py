@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
@@ -150,20 +149,6 @@ def test_compile_shows_stages_and_a_summary(
 def test_compile_writes_a_tar(model: Path, compiled: list[dict[str, Any]]) -> None:
     assert main(["compile", str(model), "-o", "net.adrenoc.tar"]) == 0
     assert main(["inspect", "net.adrenoc.tar"]) == 0
-
-
-def test_stop_after_writes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-    pipeline = ModuleType("adrenoc.compile.pipeline")
-    vars(pipeline)["State"] = dict
-    vars(pipeline)["run_stages"] = seen.update
-    monkeypatch.setitem(sys.modules, "adrenoc.compile.pipeline", pipeline)
-    monkeypatch.setenv("ADRENOC_DUMP_DIR", "ir")
-    assert main(["compile", str(model), "--stop-after", "fuse"]) == 0
-    assert seen["model"] == model
-    assert seen["stop_after"] == "fuse"
-    assert seen["dump_dir"] == Path("ir")
-    assert not Path("net.adrenoc").exists()
 
 
 def test_a_failed_compile_leaves_nothing(

@@ -11,8 +11,8 @@ import pytest
 
 from adrenoc.base.errors import CheckFailedError, InputError, RemoteError
 from adrenoc.cli.fleet import find_error
-from adrenoc.lab.fleet.fleet import FleetReport
-from adrenoc.lab.fleet.store import RUN
+from adrenoc.lab.fleet.fleet import DONE, JobRow
+from adrenoc.lab.fleet.jobs import RUN
 from adrenoc.lab.fleet.table import (
     FleetBaseline,
     FleetLine,
@@ -21,22 +21,17 @@ from adrenoc.lab.fleet.table import (
     lines_of,
     read_fleet_baseline,
 )
-from tests.planted_fleet import PlantedFleet
+from tests.planted_fleet import PlantedFleet, make_run
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> PlantedFleet:
-    return PlantedFleet(tmp_path)
+def rows(tmp_path: Path) -> list[JobRow]:
+    jobs = PlantedFleet(tmp_path).plan.list_jobs("x", "adreno:a750")
+    return [JobRow(job=job, state=DONE, result=make_run()) for job in jobs]
 
 
-def _lines(fleet: PlantedFleet) -> tuple[FleetLine, ...]:
-    fleet.board.meet("x")
-    fleet.walk("x")
-    return lines_of(FleetReport(rows=fleet.board.rows(), targets={}), None, slower_percent=10)
-
-
-def test_lines_tell_the_figures(fleet: PlantedFleet) -> None:
-    first, second = _lines(fleet)
+def test_lines_tell_the_figures(rows: list[JobRow]) -> None:
+    first, second = lines_of(rows, None)
     assert (first.status, first.gpu, first.driver) == ("right", "Adreno 750", "D")
     assert (first.p50_ms, first.p90_ms, first.cold_ms, first.launches) == (2.0, 3.0, 90.0, 3)
     assert (first.clock_mhz, first.temperature_c, first.memory_bytes) == (500.0, 40.0, 2**20)
@@ -70,13 +65,12 @@ def test_lines_tell_the_figures(fleet: PlantedFleet) -> None:
     ],
 )
 def test_a_baseline_tells_what_became_slower(
-    fleet: PlantedFleet, tmp_path: Path, changes: dict[str, object], status: str, note: str
+    rows: list[JobRow], tmp_path: Path, changes: dict[str, object], status: str, note: str
 ) -> None:
-    line = _lines(fleet)[0]
+    line = lines_of(rows, None)[0]
     file = tmp_path / "before.json"
     file.write_text(json.dumps({"fleet": [{**line.__dict__, **changes}]}))
-    report = FleetReport(rows=fleet.board.rows(), targets={})
-    found = lines_of(report, read_fleet_baseline(file), slower_percent=10)
+    found = lines_of(rows, read_fleet_baseline(file))
     assert (found[0].status, found[0].note) == (status, note)
     assert found[1].before_ms is None
 

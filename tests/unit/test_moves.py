@@ -12,13 +12,20 @@ import pytest
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.manifest import ParamSpec
-from adrenoc.bundle.params import Move, Places, moves_to_json, read_moves, read_params, write_params
+from adrenoc.bundle.params import (
+    ConstantSource,
+    Places,
+    moves_to_json,
+    read_moves,
+    read_params,
+    write_params,
+)
 
 # Five rows of three, of which `kept` has them in fours, and `wanted` column by column, padded.
 KEPT = np.array([[10 * row + column for column in range(3)] + [0] for row in range(5)], np.float16)
 WANTED = np.zeros((3, 8), np.float16)
 WANTED[:, :5] = KEPT[:, :3].T
-MOVE = Move(
+MOVE = ConstantSource(
     name="p1",
     shape=(3, 8),
     dtype="float16",

@@ -156,7 +156,7 @@ def _extra(root: Path, held: list[tuple[str, int]], listed: Digests) -> list[str
 
 
 def _walk(root: Path, below: str = "") -> Iterator[tuple[str, int]]:
-    """All that a folder holds, by path and mode; links are not followed."""
+    """Yield all that a folder holds, by path and mode; links are not followed."""
     for entry in sorted(os.scandir(root / below), key=lambda e: e.name):
         name = f"{below}/{entry.name}" if below else entry.name
         mode = entry.stat(follow_symlinks=False).st_mode

@@ -73,7 +73,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text.
+    """Return the tables of a TOML text.
 
     Raises:
         ValueError: it is not TOML, or nested so deeply that no reader follows.
@@ -109,7 +109,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def read_plain(path: Path, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
-    """The content of a plain file of at most `most_bytes`.
+    """Return the content of a plain file of at most `most_bytes`.
 
     Raises:
         OSError: it cannot be read, is no plain file, or is longer.
@@ -148,7 +148,7 @@ def sha256_json(value: object) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder of the compile cache; not created here.
+    """Return the folder of the compile cache; not created here.
 
     `ADRENOC_CACHE_DIR`, else `XDG_CACHE_HOME/adrenoc`, else `~/.cache/adrenoc`.
 
@@ -197,12 +197,14 @@ def private_folder(path: Path) -> Path:
 
 
 def is_trusted_owner(facts: os.stat_result) -> bool:
-    """Whether a file belongs to this user or to root."""
+    """Return whether a file belongs to this user or to root."""
     return facts.st_uid in (0, os.geteuid())
 
 
 def is_trusted_file(path: Path) -> bool:
-    """Whether a plain file of a private folder is this user's or root's, and closed to others."""
+    """Return whether a plain file of a private folder is this user's or root's, and closed to
+    others.
+    """
     try:
         facts = path.lstat()
     except OSError:
@@ -212,12 +214,14 @@ def is_trusted_file(path: Path) -> bool:
 
 
 def android_ndk_folders() -> tuple[tuple[str, Path], ...]:
-    """The NDK folders that variables name, with the variable, in the order in which they count."""
+    """Return the NDK folders that variables name, with the variable, in the order in which they
+    count.
+    """
     return _folders("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "ANDROID_NDK")
 
 
 def android_sdk_folders() -> tuple[tuple[str, Path], ...]:
-    """The Android SDKs that variables name, with the variable."""
+    """Return the Android SDKs that variables name, with the variable."""
     return _folders("ANDROID_HOME", "ANDROID_SDK_ROOT")
 
 
@@ -227,7 +231,7 @@ def _folders(*variables: str) -> tuple[tuple[str, Path], ...]:
 
 
 def java_folders() -> tuple[tuple[str, Path], ...]:
-    """A JDK by its usual variable, with the variable's name; empty where it is not set."""
+    """Return a JDK by its usual variable, with the variable's name; empty where it is not set."""
     return _folders("JAVA_HOME")
 
 
@@ -238,7 +242,7 @@ def adb_server_place() -> tuple[str, str]:
 
 
 def config_folder() -> Path:
-    """Where programs of this user look for their settings.
+    """Return where programs of this user look for their settings.
 
     Raises:
         OutputError: nothing tells where that is.
@@ -256,12 +260,12 @@ def config_folder() -> Path:
 
 
 def is_on_github() -> bool:
-    """Whether GitHub runs this process, for continuous integration."""
+    """Return whether GitHub runs this process, for continuous integration."""
     return os.environ.get("GITHUB_ACTIONS", "") == "true"
 
 
 def no_color() -> bool:
-    """Whether `NO_COLOR` asks for plain output (set and not empty, by its convention)."""
+    """Return whether `NO_COLOR` asks for plain output (set and not empty, by its convention)."""
     return bool(os.environ.get("NO_COLOR", ""))
 
 

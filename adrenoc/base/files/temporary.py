@@ -45,7 +45,7 @@ class TemporaryFolder:
         self.close = weakref.finalize(self, remove_locked, self.path, lock)
 
     def __enter__(self) -> Path:
-        """The folder itself."""
+        """Return the folder itself."""
         return self.path
 
     def __exit__(

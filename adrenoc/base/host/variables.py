@@ -20,6 +20,8 @@ VARIABLES = {
     "ADRENOC_THREADS": "threads of the CPU, where `run` computes by code for it",
     "ADRENOC_TIME_TRACE": "a file: `compile` writes there what takes its time, a section for each "
     "stage, kernel and file, for ui.perfetto.dev",
+    "ADRENOC_EFFORT": "how much work `check-accuracy` may do to find a policy, counted and not "
+    "timed; 1, as usual, is some ten minutes of one core",
     "ADRENOC_SANITIZE": "`address,undefined` or `thread`: `runtime build` builds with sanitizers",
     "ADRENOC_TOKEN": "what clients of `serve --openai` have to know, their API key",
     "ADRENOC_SESSION": "seconds until `runtime serve` stops a session (600; 0 for never)",

@@ -28,7 +28,7 @@ _WORDS = {str: "text", int: "an integer", bool: "true or false", float: "a finit
 _MOST_SHOWN = 40
 
 
-def mark_name(kind: names.Names) -> dict[str, Any]:
+def mark_name(kind: names.NameRule) -> dict[str, Any]:
     """Return what marks a field, or each item of one, as a name of this kind."""
     return {_NAMES: kind}
 
@@ -55,7 +55,7 @@ def fits(kind: type, value: object) -> bool:
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
-class Decoder:
+class RecordReader:
     """Reads dataclasses; `wrong` makes the errors.
 
     With `defaults` a key may be missing wherever the field has a default.
@@ -114,7 +114,7 @@ class Decoder:
                     self._check_name(item.metadata[_NAMES], values[item.name], place)
         return kind(**values)
 
-    def _check_name(self, allowed: names.Names, value: Any, where: str) -> None:
+    def _check_name(self, allowed: names.NameRule, value: Any, where: str) -> None:
         if isinstance(value, tuple):
             for i, one in enumerate(value):
                 self._check_name(allowed, one, f"{where}[{i}]")

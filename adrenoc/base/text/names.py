@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class NameRule:
     """A kind of names: `pattern` matches whole ones, `expected` says the same in words."""
 
     pattern: str
@@ -28,28 +28,28 @@ _MOST_LETTERS = 100
 # No path is `.`, `..`, hidden or an option of a command, in any of its parts.
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}"
 
-BUNDLE = Names(
+BUNDLE = NameRule(
     pattern=rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{_MOST_LETTERS - 1}}}",
     expected=f"a name of at most {_MOST_LETTERS} letters, digits, `_`, `.` and `-`",
 )
-PATH = Names(
+PATH = NameRule(
     pattern=rf"(?=.{{1,1000}}\Z){_PART}(/{_PART}){{0,7}}",
     expected="the path of a file inside of the bundle, of letters, digits, `_`, `.`, `+` and `-`",
 )
-FOLDER = Names(pattern=rf"\.|{PATH.pattern}", expected="a folder inside of the bundle, or `.`")
-IDENTIFIER = Names(
+FOLDER = NameRule(pattern=rf"\.|{PATH.pattern}", expected="a folder inside of the bundle, or `.`")
+IDENTIFIER = NameRule(
     pattern=r"[A-Za-z_][A-Za-z0-9_]{0,199}", expected="an identifier of C of at most 200 letters"
 )
-WORD = Names(
+WORD = NameRule(
     pattern=r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,199}",
     expected="a word of at most 200 letters, digits, `_`, `.`, `:`, `+` and `-`",
 )
-FILE = Names(
+FILE = NameRule(
     # Whatever a file system takes, but for what moves a cursor or leaves the folder.
     pattern=r"(?!\.{1,2}\Z)[^/\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,255}",
     expected="the name of a file, without folders and control characters",
 )
-SHA256 = Names(pattern=r"[0-9a-f]{64}", expected="a SHA-256 in hexadecimal digits")
+SHA256 = NameRule(pattern=r"[0-9a-f]{64}", expected="a SHA-256 in hexadecimal digits")
 
 
 def bundle_name(text: str) -> str:

@@ -19,7 +19,7 @@ from adrenoc.base.files.read import (
 )
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.json_text import read_json
-from adrenoc.check.accuracy.result import AccuracyReport, Cost, Floor, PresetAccuracy, Remedy
+from adrenoc.check.accuracy.result import AccuracyReport, Floor, PolicyCost, PresetAccuracy, Remedy
 from adrenoc.check.runtimes import reference_version
 from adrenoc.compile.cache import cache_key
 from adrenoc.importers.formats import find_model_files
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def decisions_of(plan: AccuracyReport) -> tuple[Decision, ...]:
-    """A Decision for each tensor that is kept, and one for the whole."""
+    """Return a Decision for each tensor that is kept, and one for the whole."""
     (found,) = plan.presets
     limit, remedy = f"--accuracy {plan.tolerance:g}", found.remedy
     why = f" ({found.accepted_as})" if found.accepted_as else ""
@@ -69,7 +69,7 @@ def decisions_of(plan: AccuracyReport) -> tuple[Decision, ...]:
 
 
 def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wanted) -> Path:
-    """Where the plan lies in the cache: under all that it depends on.
+    """Return where the plan lies in the cache: under all that it depends on.
 
     Raises:
         DependencyError: what computes the reference is not installed.
@@ -92,7 +92,9 @@ def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wante
 
 
 def read_plan(place: Path) -> AccuracyReport | None:
-    """The plan that was made before, None without one; what cannot be read is looked for again."""
+    """Return the plan that was made before, None without one; what cannot be read is looked for
+    again.
+    """
     try:
         if not is_trusted_file(place):
             return None
@@ -107,7 +109,7 @@ def _read_preset(data: dict[str, Any]) -> PresetAccuracy:
     if remedy is not None:
         cost: dict[str, Any] = {key: pair and tuple(pair) for key, pair in remedy["cost"].items()}
         names = tuple(remedy["float32_tensors"])
-        remedy = Remedy(**{**remedy, "float32_tensors": names, "cost": Cost(**cost)})
+        remedy = Remedy(**{**remedy, "float32_tensors": names, "cost": PolicyCost(**cost)})
     known = {"floor": Floor(**data["floor"]), "remedy": remedy, "left": tuple(data["left"])}
     return PresetAccuracy(**{**data, **known, "layers": ()})
 

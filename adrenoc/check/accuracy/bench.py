@@ -20,9 +20,9 @@ from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.accuracy.program_run import (
     Arrays,
+    HalfTensors,
     KernelStore,
     ProgramRun,
-    Stored,
     stored_in_half,
 )
 from adrenoc.check.accuracy.result import step_over_range
@@ -44,7 +44,7 @@ _NEEDED = ("keep_states", "assign_layouts", "assign_memory", "lower")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class VariantFigures:
     """The figures of one compiled variant, for its cost.
 
     `time_us` is the roofline's sum over all launches with the gaps between them; None where the
@@ -56,7 +56,7 @@ class Plan:
     time_us: float | None
 
 
-class Bench:
+class AccuracyBench:
     """One model on one device; names of tensors are those of the planning graph."""
 
     def __init__(
@@ -101,28 +101,28 @@ class Bench:
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
 
     def name_of(self, tensor: str) -> str:
-        """The model's own name of a tensor of the graph, if it has one."""
+        """Return the model's own name of a tensor of the graph, if it has one."""
         return self.tensors.get(tensor, tensor)
 
     def find_quantum(self, tensor: str, truth: np.ndarray) -> float:
-        """One step of a tensor that the model rounds, over its range; 0 of others."""
+        """Return one step of a tensor that the model rounds, over its range; 0 of others."""
         step = 1.0 if tensor in self._rounded else self._stated.get(self.name_of(tensor), 0.0)
         return step_over_range(step, truth) if step else 0.0
 
     @cached_property
     def _rounded(self) -> frozenset[str]:
-        """The tensors of the graph that are rounded to whole numbers, and hold nothing else."""
+        """Return the tensors of the graph that are rounded to whole numbers, and hold nothing else."""
         whole = Analysis(self.graph).whole
         return frozenset(name for name in whole if self.graph.precision(name).rounded)
 
     @cached_property
     def _stated(self) -> Mapping[str, float]:
-        """The quanta that the model states, by its own names."""
+        """Return the quanta that the model states, by its own names."""
         known = read_quanta(self._state.model)
         return {} if known is None else known.tensors
 
     def rename_inputs(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """The model's inputs under the names that the graph has for them."""
+        """Return the model's inputs under the names that the graph has for them."""
         return {
             name: inputs[spec.name]
             for name, spec in zip(self.graph.inputs, self.inputs, strict=True)
@@ -130,7 +130,7 @@ class Bench:
 
     @property
     def layers(self) -> tuple[Node, ...]:
-        """The nodes that a kernel computes and whose result is a float tensor."""
+        """Return the nodes that a kernel computes and whose result is a float tensor."""
         return tuple(
             node
             for node in self.graph.nodes
@@ -140,7 +140,7 @@ class Bench:
         )
 
     def precision(self, preset: str) -> tuple[str, str]:
-        """The dtypes in which a preset stores and computes."""
+        """Return the dtypes in which a preset stores and computes."""
         options = self._options(preset)
         return options.storage_dtype, options.compute_dtype
 
@@ -149,27 +149,27 @@ class Bench:
         return graph_of(self._run_fusion(preset))
 
     def exact(self, preset: str) -> frozenset[str]:
-        """The tensors that the compiler itself keeps in float32."""
+        """Return the tensors that the compiler itself keeps in float32."""
         return graph_of(self._run_fusion(preset)).float32_names
 
     def whole(self, preset: str, pins: Iterable[str] = ()) -> ProgramRun:
-        """The model as it would be compiled."""
+        """Return the model as it would be compiled."""
         return self._build(self.run_planning(preset, pins))
 
-    def plan(self, preset: str, pins: Iterable[str] = ()) -> Plan:
-        """The figures of the model as it would be compiled."""
+    def plan(self, preset: str, pins: Iterable[str] = ()) -> VariantFigures:
+        """Return the figures of the model as it would be compiled."""
         return _plan_of(self.run_planning(preset, pins))
 
     def run_planning(self, preset: str, pins: Iterable[str] = ()) -> State:
-        """The compilation up to its kernels and memory, with these tensors pinned."""
+        """Return the compilation up to its kernels and memory, with these tensors pinned."""
         return _run(self._run_fusion(preset, pins), _FUSED_STAGE, _PLANNED_STAGE)
 
-    def find_halves(self, preset: str, pins: Iterable[str] = ()) -> Stored:
-        """What the compiled model holds in half precision."""
+    def find_halves(self, preset: str, pins: Iterable[str] = ()) -> HalfTensors:
+        """Return what the compiled model holds in half precision."""
         return stored_in_half(program_of(self.run_planning(preset, pins)))
 
     def ideal(self) -> ProgramRun:
-        """The model in float32 throughout, with rounding where it is asked for.
+        """Return the model in float32 throughout, with rounding where it is asked for.
 
         In plain buffers and without what saves time, so that every tensor that any plan stores is
         there, and no kernel is shared with the plans that are examined.
@@ -224,7 +224,8 @@ class Bench:
         return self._build_graph(graph.replace_nodes(nodes, tensors), preset), graph.outputs
 
     def magnitudes(self, layers: Iterable[Node]) -> tuple[ProgramRun, tuple[str, ...]]:
-        """What the products of layers add up to by their size: the same sums over |x| and |w|.
+        """Return what the products of layers add up to by their size: the same sums over |x| and
+        |w|.
 
         The inputs are `input_of_cut` of the tensors that they read, to be given as sizes; in
         float32, without epilogues.
@@ -269,7 +270,7 @@ class Bench:
         return state
 
     def _build_graph(self, graph: Graph, preset: str) -> ProgramRun:
-        """A graph of our own making, planned as the preset says."""
+        """Return a graph of our own making, planned as the preset says."""
         state = replace(self._run_fusion(preset), graph=graph)
         return self._build(_run(state, _FUSED_STAGE, _PLANNED_STAGE))
 
@@ -278,12 +279,12 @@ class Bench:
 
 
 def input_of_cut(tensor: str) -> str:
-    """The name of the input of a cut graph that stands for a layer's tensor."""
+    """Return the name of the input of a cut graph that stands for a layer's tensor."""
     return f"{tensor}_given"
 
 
 def _run(state: State, after: str, until: str) -> State:
-    """The state after the stages between two."""
+    """Return the state after the stages between two."""
     names = [stage.name for stage in STAGES]
     for stage in STAGES[names.index(after) + 1 : names.index(until) + 1]:
         if stage.when(state.options):
@@ -291,14 +292,14 @@ def _run(state: State, after: str, until: str) -> State:
     return state
 
 
-def _plan_of(state: State) -> Plan:
-    """The figures of what has its kernels and memory."""
+def _plan_of(state: State) -> VariantFigures:
+    """Return the figures of what has its kernels and memory."""
     works = measure_work(program_of(state), half=state.options.compute_dtype == "float16")
     roofline = Roofline.from_performance(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]
     known = [us for us in floors if us is not None]
     gaps_us = len(floors) * (roofline.launch_us or 0.0)
-    return Plan(
+    return VariantFigures(
         memory_bytes=storage_of(state).plan.peak_bytes,
         moved_bytes=sum(s.work.bytes_read + s.work.bytes_written for s in works),
         time_us=sum(known) + gaps_us if len(known) == len(floors) else None,

@@ -28,7 +28,7 @@ _BEFORE, _AFTER = "embedding", "head"
 
 
 def number_of_layer(name: str) -> str:
-    """The layer that a tensor's name says; empty where it says none."""
+    """Return the layer that a tensor's name says; empty where it says none."""
     found = _NUMBER.search(name)
     return "" if found is None else found[1]
 
@@ -84,7 +84,7 @@ def show_error(error: float) -> str:
 
 
 def group_layers(layers: Sequence[LayerAccuracy]) -> tuple[DecoderLayer, ...]:
-    """The layers of a decoder in order; none of another model, whose kernels have no parts."""
+    """Return the layers of a decoder in order; none of another model, whose kernels have no parts."""
     groups: dict[str, list[LayerAccuracy]] = {}
     for layer in layers:
         if layer.parts is not None:
@@ -132,11 +132,11 @@ class Observed:
 
     @property
     def result(self) -> np.ndarray:
-        """What the layer should make."""
+        """Return what the layer should make."""
         return self.truth[self.node.output]
 
     def operands(self) -> Iterator[tuple[str, np.ndarray]]:
-        """The tensors that it reads, constants too, as far as they hold numbers."""
+        """Yield the tensors that it reads, constants too, as far as they hold numbers."""
         for name in self.node.inputs:
             value = self.graph.tensors[name].value
             value = self.truth.get(name) if value is None else np.asarray(value)
@@ -144,12 +144,12 @@ class Observed:
                 yield name, value
 
     def is_constant(self, name: str) -> bool:
-        """Whether a tensor is a constant of the model."""
+        """Return whether a tensor is a constant of the model."""
         return self.graph.tensors[name].value is not None
 
 
 def causes_of(seen: Observed) -> tuple[Cause, ...]:
-    """All causes that the numbers show, the gravest first; rounding where there is no other."""
+    """Return all causes that the numbers show, the gravest first; rounding where there is no other."""
     overflow = _overflow(seen)
     if overflow is not None:
         return (overflow,)  # what else is seen follows from it
@@ -161,7 +161,7 @@ def causes_of(seen: Observed) -> tuple[Cause, ...]:
 
 
 def largest_of(values: np.ndarray) -> float:
-    """The largest size of a finite value, 0 where there is none."""
+    """Return the largest size of a finite value, 0 where there is none."""
     sizes = np.abs(values[np.isfinite(values)])
     return float(sizes.max(initial=0.0))
 
@@ -279,7 +279,7 @@ def _cancellation(seen: Observed) -> Cause | None:
 
 
 def _cancelling_products(seen: Observed, products: float) -> Cause | None:
-    """A convolution or matrix product whose terms are larger than their sum."""
+    """Return a convolution or matrix product whose terms are larger than their sum."""
     largest = largest_of(seen.result)
     if not largest or products < _LARGER_PRODUCTS * largest:
         return None
@@ -301,7 +301,7 @@ def _rounding(seen: Observed) -> Cause:
 
 
 def _terms(seen: Observed) -> int:
-    """How many products or elements one element of a result adds up; 1 for a map."""
+    """Return how many products or elements one element of a result adds up; 1 for a map."""
     if seen.node.body is not None:
         return math.prod(extent for _, extent in seen.node.body.reduced)
     return max(1, terms_of(seen.graph, seen.node))
@@ -316,7 +316,7 @@ def _calls(body: Body, names: set[str]) -> bool:
 
 
 def _adds(body: Body) -> bool:
-    """Whether it adds or subtracts floating-point values that are both read."""
+    """Return whether it adds or subtracts floating-point values that are both read."""
 
     def holds(part: Any) -> bool:
         if not isinstance(part, (tirx.Add, tirx.Sub)) or not str(part.ty).startswith("float"):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from adrenoc.base.reporter import Reporter
-from adrenoc.check.accuracy.bench import Bench, input_of_cut
+from adrenoc.check.accuracy.bench import AccuracyBench, input_of_cut
 from adrenoc.check.accuracy.causes import (
     HALF_ROUNDING,
     Observed,
@@ -23,7 +23,7 @@ from adrenoc.check.accuracy.causes import (
     largest_of,
     number_layers,
 )
-from adrenoc.check.accuracy.judge_preset import Asked, judge_preset
+from adrenoc.check.accuracy.judge_preset import PresetQuestion, judge_preset
 from adrenoc.check.accuracy.passage import score_tokens
 from adrenoc.check.accuracy.program_run import ProgramRun, round_to, round_within
 from adrenoc.check.accuracy.result import (
@@ -62,7 +62,9 @@ class Examined:
 class Doctor:
     """Examines one model in one preset after the other."""
 
-    def __init__(self, bench: Bench, examined: Examined, asked: Asked, reporter: Reporter) -> None:
+    def __init__(
+        self, bench: AccuracyBench, examined: Examined, asked: PresetQuestion, reporter: Reporter
+    ) -> None:
         self._bench, self._examined, self._asked = bench, examined, asked
         self._samples = [sample for sample in examined.samples if sample.truth]
         self._reporter = reporter
@@ -81,7 +83,7 @@ class Doctor:
         )
 
     def _score(self, outputs: Sequence[Arrays]) -> TokenScore | None:
-        """How well the logits of a passage predict it; None of other models."""
+        """Return how well the logits of a passage predict it; None of other models."""
         tokens = self._examined.tokens
         if not tokens:
             return None
@@ -146,7 +148,7 @@ class Doctor:
         return next((causes for causes in found if causes[0].name != "rounding"), found[0])
 
     def _stands_out(self, name: str, local_error: float) -> bool:
-        """Whether a layer is off by more than a rounding that fell otherwise makes."""
+        """Return whether a layer is off by more than a rounding that fell otherwise makes."""
         quantum = max(self._bench.find_quantum(name, s.truth[name]) for s in self._samples)
         return local_error > max(_NOTABLE, self._asked.tolerance / 4, quantum)
 
@@ -193,8 +195,9 @@ class Doctor:
         return worst
 
     def _start(self, layers: Mapping[str, LayerAccuracy], found: PresetAccuracy) -> str:
-        """The first layer that is off in float32 already; else the first that stands out; else, of
-        a network that fails, the worst one."""
+        """Return the first layer that is off in float32 already; else the first that stands out;
+        else, of a network that fails, the worst one.
+        """
         if found.error_in_float32 > self._asked.tolerance and self._examined.first_other:
             return self._examined.first_other
         suspects = [layer for layer in layers.values() if layer.causes]
@@ -209,8 +212,10 @@ def _ms_since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def find_own_parts(bench: Bench, preset: str, samples: Sequence[Sample]) -> dict[str, OwnParts]:
-    """The parts of each layer by its tensor; nothing of a model without caches."""
+def find_own_parts(
+    bench: AccuracyBench, preset: str, samples: Sequence[Sample]
+) -> dict[str, OwnParts]:
+    """Return the parts of each layer by its tensor; nothing of a model without caches."""
     if not bench.graph.states:
         return {}
     stored = bench.find_halves(preset)

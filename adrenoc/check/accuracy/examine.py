@@ -17,9 +17,9 @@ from adrenoc.base.errors import InputError, OptionError, ToolError
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
-from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.bench import AccuracyBench
 from adrenoc.check.accuracy.doctor import Doctor, Examined
-from adrenoc.check.accuracy.judge_preset import Asked
+from adrenoc.check.accuracy.judge_preset import PresetQuestion
 from adrenoc.check.accuracy.passage import (
     Passage,
     Wording,
@@ -86,13 +86,13 @@ def check_accuracy(
     if form is None:
         more: dict[str, Any] = {"int8_prompts": int8_prompts, "keep_float32": keep_float32}
         more |= {"device": device, "reporter": reporter, "shapes": shapes, "entry": entry}
-        bench = Bench(model, target=target, **more)
+        bench = AccuracyBench(model, target=target, **more)
         examined = _take_sets(bench, model, files, seed, reporter)
     else:
         bench = _make_decoder_bench(model, form, rows, target, device, reporter)
         passage = passage or draw_passage(rows, vocabulary=_vocabulary_of(bench), seed=seed)
         examined = _take_tokens(bench, model, form, passage, reporter)
-    doctor = Doctor(bench, examined, Asked(tolerance=tolerance, effort=effort), reporter)
+    doctor = Doctor(bench, examined, PresetQuestion(tolerance=tolerance, effort=effort), reporter)
     return AccuracyReport(
         model=model.name,
         model_sha256=model_files.sha256(),
@@ -109,7 +109,9 @@ def check_accuracy(
 def _read_rows(
     model: Path, form: DecoderForm | None, wording: Wording
 ) -> tuple[int, Passage | None]:
-    """How many tokens a decoder is examined on, and which, where it is told; 0 of other models."""
+    """Return how many tokens a decoder is examined on, and which, where it is told; 0 of other
+    models.
+    """
     if form is None:
         return 0, None
     rows = min(wording.most, form.rows or form.context or wording.most)
@@ -144,7 +146,7 @@ def _check_asked(
 
 
 def _take_sets(
-    bench: Bench,
+    bench: AccuracyBench,
     model: Path,
     files: Sequence[Path],
     seed: int,
@@ -159,10 +161,10 @@ def _take_sets(
 
 def _make_decoder_bench(
     model: Path, form: DecoderForm, rows: int, target: Target, device: Any, reporter: Reporter
-) -> Bench:
-    """The entry point of one token, over caches for the passage alone."""
+) -> AccuracyBench:
+    """Return the entry point of one token, over caches for the passage alone."""
     plan = plan_decoder(form, rows, (), whole=True)
-    bench = Bench(
+    bench = AccuracyBench(
         model,
         target=target,
         shapes=plan.buckets[0],
@@ -183,14 +185,14 @@ def _make_decoder_bench(
     return bench
 
 
-def _vocabulary_of(bench: Bench) -> int:
+def _vocabulary_of(bench: AccuracyBench) -> int:
     return next(spec for spec in bench.outputs if spec.name == LOGITS).shape[-1]
 
 
 def _take_tokens(
-    bench: Bench, model: Path, form: DecoderForm, passage: Passage, reporter: Reporter
+    bench: AccuracyBench, model: Path, form: DecoderForm, passage: Passage, reporter: Reporter
 ) -> Examined:
-    """Each token of a passage as a sample, and the truth of some of them."""
+    """Return each token of a passage as a sample, and the truth of some of them."""
     started = time.perf_counter()
     check_tokens_known(model, passage, _vocabulary_of(bench))
     names = [bench.name_of(node.output) for node in bench.layers]
@@ -208,7 +210,7 @@ _SAME = 1e-2
 """Beyond it the float32 kernels and the reference do not speak of the same tensor."""
 
 
-def fill_truth(bench: Bench, samples: list[Sample], model: Path, reporter: Reporter) -> str:
+def fill_truth(bench: AccuracyBench, samples: list[Sample], model: Path, reporter: Reporter) -> str:
     """Fill in each sample's truth; the first layer whose float32 kernels are far from the
     reference, by the model's own name, empty where none is."""
     started = time.perf_counter()
@@ -232,7 +234,7 @@ def fill_truth(bench: Bench, samples: list[Sample], model: Path, reporter: Repor
 def _run_plain(
     model: Path, inputs: Mapping[str, np.ndarray], tensors: list[str], reporter: Reporter
 ) -> dict[str, np.ndarray]:
-    """The reference's tensors; none where its kernels that tell them lack an operator."""
+    """Return the reference's tensors; none where its kernels that tell them lack an operator."""
     try:
         return run_reference(model, inputs, tensors=tensors)
     except ToolError as error:
@@ -241,13 +243,14 @@ def _run_plain(
 
 
 def fill_token_truth(
-    bench: Bench,
+    bench: AccuracyBench,
     samples: Sequence[Sample],
     looked: Sequence[int],
     reference: Sequence[Arrays],
     reporter: Reporter,
 ) -> str:
-    """The same for the tokens of a passage, each a sample, by what the reference made of each.
+    """Return the same for the tokens of a passage, each a sample, by what the reference made of
+    each.
 
     The truth of the samples number `looked` is kept; caches go from one to the next.
     """
@@ -276,7 +279,7 @@ def fill_token_truth(
 class _Others:
     """Puts the reference's values in place of ours, and remembers where they are other ones."""
 
-    def __init__(self, bench: Bench, reporter: Reporter) -> None:
+    def __init__(self, bench: AccuracyBench, reporter: Reporter) -> None:
         self._bench, self._reporter = bench, reporter
         self._order = {node.output: at for at, node in enumerate(bench.graph.nodes)}
         self._told: set[str] = set()

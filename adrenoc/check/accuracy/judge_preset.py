@@ -21,9 +21,9 @@ from adrenoc.base.host.extras import pip_install
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.check.accuracy.accuracy_plans import Wanted
-from adrenoc.check.accuracy.bench import Bench, Plan
-from adrenoc.check.accuracy.program_run import Stored
-from adrenoc.check.accuracy.result import AccuracyReport, Arrays, Cost, PresetAccuracy, Remedy
+from adrenoc.check.accuracy.bench import AccuracyBench, VariantFigures
+from adrenoc.check.accuracy.program_run import HalfTensors
+from adrenoc.check.accuracy.result import AccuracyReport, Arrays, PolicyCost, PresetAccuracy, Remedy
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.check.accuracy.search import (
     Effort,
@@ -43,7 +43,7 @@ _RANKED_ON = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PresetQuestion:
     """What is asked of each preset: the tolerance, and the share of the usual work for a remedy."""
 
     tolerance: float
@@ -51,7 +51,7 @@ class Asked:
 
 
 def judge_preset(
-    bench: Bench, judge: Judge, preset: str, asked: Asked, reporter: Reporter
+    bench: AccuracyBench, judge: Judge, preset: str, asked: PresetQuestion, reporter: Reporter
 ) -> tuple[PresetAccuracy, Sequence[Arrays]]:
     """Judge a preset as a whole, and find its remedy if it needs one; with its outputs."""
     whole = bench.whole(preset)
@@ -83,7 +83,7 @@ class _Search:
     """Tries plans of one preset on the device."""
 
     def __init__(
-        self, bench: Bench, judge: Judge, preset: str, effort: Effort, reporter: Reporter
+        self, bench: AccuracyBench, judge: Judge, preset: str, effort: Effort, reporter: Reporter
     ) -> None:
         self._bench, self._judge, self._preset = bench, judge, preset
         self._effort, self._reporter = effort, reporter
@@ -121,12 +121,12 @@ class _Search:
             cost=_compare(bench.plan(self._preset), bench.plan(self._preset, tensors)),
         )
 
-    def _measure(self, stored: Stored) -> float:
+    def _measure(self, stored: HalfTensors) -> float:
         self._effort.run(_RANKED_ON)
         return self._judge.judge_rounding(stored, _RANKED_ON).rms ** 2
 
     def _try(self, tensors: Iterable[str], number: int) -> float:
-        """The error of the compiled kernels with these in float32."""
+        """Return the error of the compiled kernels with these in float32."""
         started, names = time.perf_counter(), tuple(tensors)
         self._effort.plan()
         self._effort.run(self._judge.samples)
@@ -136,9 +136,9 @@ class _Search:
         return error
 
 
-def _compare(before: Plan, after: Plan) -> Cost:
+def _compare(before: VariantFigures, after: VariantFigures) -> PolicyCost:
     times = before.time_us, after.time_us
-    return Cost(
+    return PolicyCost(
         memory_bytes=(before.memory_bytes, after.memory_bytes),
         moved_bytes=(before.moved_bytes, after.moved_bytes),
         time_us=None if times[0] is None or times[1] is None else (times[0], times[1]),
@@ -159,7 +159,7 @@ def meet_accuracy(
         AccuracyError: the tolerance cannot be met; it says what can.
     """
     number, device = _device(wanted)
-    bench = Bench(
+    bench = AccuracyBench(
         model,
         target=host_twin(target),
         shapes=options.shapes,
@@ -172,7 +172,7 @@ def meet_accuracy(
         bench, model, files=wanted.files, seed=wanted.seed, reporter=reporter
     )
     judge = Judge(bench, samples, tolerance=wanted.tolerance)
-    asked = Asked(tolerance=wanted.tolerance, effort=wanted.effort)
+    asked = PresetQuestion(tolerance=wanted.tolerance, effort=wanted.effort)
     found, _ = judge_preset(bench, judge, options.preset, asked, reporter)
     if not found.holds(wanted.tolerance):
         raise _unreachable(model, wanted, found)

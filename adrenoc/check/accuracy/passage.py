@@ -40,7 +40,7 @@ def score_tokens(tokens: Sequence[int], logits: np.ndarray, reference: np.ndarra
 
 
 def _log_shares(logits: np.ndarray) -> np.ndarray:
-    """The logarithms of a softmax."""
+    """Return the logarithms of a softmax."""
     wide = logits.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         wide -= wide.max(axis=-1, keepdims=True)
@@ -85,7 +85,7 @@ class Passage:
 
 
 def read_passage(model: Path, wording: Wording, *, rows: int) -> Passage | None:
-    """The first tokens of the text, at most as many as there are rows; None without a text.
+    """Return the first tokens of the text, at most as many as there are rows; None without a text.
 
     Raises:
         InputError: the text or a tokenizer cannot be read, or the text is too short.
@@ -137,7 +137,9 @@ def _read_text(path: Path) -> str:
 
 
 def _open_tokenizer(model: Path, asked: Path | None) -> Tokenizer:
-    """The one that was asked for, that of the model's container, or the one beside the model."""
+    """Return the one that was asked for, that of the model's container, or the one beside the
+    model.
+    """
     content, _ = find_tokenizer(model, asked)
     if not content:
         raise InputError(
@@ -151,12 +153,13 @@ def _open_tokenizer(model: Path, asked: Path | None) -> Tokenizer:
 
 
 def join_logits(made: Sequence[Arrays]) -> np.ndarray:
-    """The logits after each token, [1, tokens, vocabulary]."""
+    """Return the logits after each token, [1, tokens, vocabulary]."""
     return np.concatenate([one[LOGITS].reshape(1, 1, -1) for one in made], axis=1)
 
 
 def find_value(made: Arrays, name: str, like: np.ndarray, *, is_state: bool) -> np.ndarray | None:
-    """What the run of a token made of a tensor, in the shape of `like`; None where nobody says.
+    """Return what the run of a token made of a tensor, in the shape of `like`; None where nobody
+    says.
 
     A state is what it is after the token: of a cache the rows up to its own, and zeros.
     """
@@ -167,7 +170,7 @@ def find_value(made: Arrays, name: str, like: np.ndarray, *, is_state: bool) -> 
 
 
 def _fill_rows(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """A cache of which so many rows are there."""
+    """Return a cache of which so many rows are there."""
     there = np.zeros_like(like)
     there[:, :, : rows.shape[2]] = rows
     return there
@@ -176,7 +179,7 @@ def _fill_rows(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
 def compute_passage(
     model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str] = ()
 ) -> Arrays:
-    """What the reference computes of all tokens at once, with products in float.
+    """Return what the reference computes of all tokens at once, with products in float.
 
     [1, tokens, ...] by name: logits, caches, and of `tensors` those that the file computes.
 
@@ -196,7 +199,8 @@ def compute_passage(
 def compute_each_token(
     model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str]
 ) -> Sequence[Arrays]:
-    """What the reference computes of each token: logits, states, those of `tensors` that it can.
+    """Return what the reference computes of each token: logits, states, those of `tensors` that it
+    can.
 
     Raises:
         DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.

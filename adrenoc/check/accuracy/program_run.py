@@ -35,7 +35,7 @@ from adrenoc.target.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class HalfTensors:
     """What is stored in half: computed tensors and constants of the planning graph."""
 
     tensors: frozenset[str]
@@ -43,21 +43,21 @@ class Stored:
 
     @property
     def count(self) -> int:
-        """How many tensors and constants are stored in half."""
+        """Return how many tensors and constants are stored in half."""
         return len(self.tensors) + len(self.constants)
 
-    def together(self, other: Stored) -> Stored:
-        """What is stored in half in one of the two."""
-        return Stored(
+    def together(self, other: HalfTensors) -> HalfTensors:
+        """Return what is stored in half in one of the two."""
+        return HalfTensors(
             tensors=self.tensors | other.tensors, constants=self.constants | other.constants
         )
 
 
-NOTHING = Stored(tensors=frozenset(), constants=frozenset())
+NOTHING = HalfTensors(tensors=frozenset(), constants=frozenset())
 
 
-def stored_in_half(program: Program) -> Stored:
-    """The tensors and constants that a program holds in half precision."""
+def stored_in_half(program: Program) -> HalfTensors:
+    """Return the tensors and constants that a program holds in half precision."""
     graph = program.graph
     written = {graph.owner(name) for step in program.steps for name in step.writes}
     tensors = {
@@ -73,11 +73,11 @@ def stored_in_half(program: Program) -> Stored:
         for name, param in program.params.items()
         if str(param.value.dtype) == _HALF or name.endswith(_HALF)
     }
-    return Stored(tensors=frozenset(tensors), constants=frozenset(constants))
+    return HalfTensors(tensors=frozenset(tensors), constants=frozenset(constants))
 
 
 def round_to(value: np.ndarray, dtype: str) -> np.ndarray:
-    """The numbers that remain of these in a dtype; beyond its range infinity."""
+    """Return the numbers that remain of these in a dtype; beyond its range infinity."""
     with np.errstate(over="ignore"):
         return value.astype(dtype).astype(value.dtype)
 
@@ -90,7 +90,7 @@ def round_within(value: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _constant_of(graph: Graph, param: str) -> str:
-    """The constant that a param was packed from: its name begins with the constant's."""
+    """Return the constant that a param was packed from: its name begins with the constant's."""
     name = param
     while name not in graph.tensors and "_" in name:
         name = name.rpartition("_")[0]
@@ -115,7 +115,7 @@ class KernelStore:
         self._built: dict[Any, list[tuple[Any, Any]]] = {}
 
     def function(self, func: Any) -> Any:
-        """The function that launches a kernel: takes its tensors, the output last."""
+        """Return the function that launches a kernel: takes its tensors, the output last."""
         named = func.with_attr("global_symbol", _KERNEL)
         alike = self._built.setdefault(structural_hash(named), [])
         for known, function in alike:
@@ -148,8 +148,10 @@ class ProgramRun:
         }
         self._states = HeldStates(program, device)
 
-    def run(self, inputs: Arrays, rounding: Stored = NOTHING) -> list[np.ndarray]:
-        """The outputs in order for inputs by the graph's names; `rounding` is what is rounded."""
+    def run(self, inputs: Arrays, rounding: HalfTensors = NOTHING) -> list[np.ndarray]:
+        """Return the outputs in order for inputs by the graph's names; `rounding` is what is
+        rounded.
+        """
         graph, cpu = self._program.graph, tvm.cpu()
         params = self._params(rounding.constants)
         kept = {self._owner(name) for name in graph.outputs}
@@ -202,7 +204,7 @@ class HeldStates:
         self._held: dict[str, Any] = {}
 
     def bring(self, inputs: Arrays) -> dict[str, Any]:
-        """The inputs by name; a state that is not given is the one held, of zeros at first."""
+        """Return the inputs by name; a state that is not given is the one held, of zeros at first."""
         states = set(self._graph.states.values())
         for name in states:
             if name in inputs or name not in self._held:
@@ -218,7 +220,7 @@ class HeldStates:
 
 
 def upload(program: Program, device: Any) -> dict[str, Any]:
-    """The packed constants on the device, by name."""
+    """Return the packed constants on the device, by name."""
     found = {}
     for name, param in program.params.items():
         scope = None if param.spec.scope == "global" else param.spec.scope

@@ -101,12 +101,12 @@ class Floor:
 
     @property
     def is_of_rounding(self) -> bool:
-        """Whether rounding to half makes most of the error, and not what float32 has, too."""
+        """Return whether rounding to half makes most of the error, and not what float32 has, too."""
         return math.isfinite(self.rms) and self.rms > _MOSTLY * self.float32_rms
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class PolicyCost:
     """What a policy costs: before and after.
 
     `memory_bytes` is GPU memory with constants, `moved_bytes` what the kernels read and write in
@@ -134,7 +134,7 @@ class Remedy:
     is_minimal: bool
     trials: int
     runs: int
-    cost: Cost
+    cost: PolicyCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,16 +164,16 @@ class PresetAccuracy:
 
     @property
     def suspects(self) -> tuple[LayerAccuracy, ...]:
-        """The layers with causes, in execution order."""
+        """Return the layers with causes, in execution order."""
         return tuple(layer for layer in self.layers if layer.causes)
 
     @property
     def error_in_float32(self) -> float:
-        """What float32 throughout is off by, as far as it counts."""
+        """Return what float32 throughout is off by, as far as it counts."""
         return self.floor.float32_counted
 
     def holds(self, tolerance: float) -> bool:
-        """Whether it meets the tolerance, as it is or by its remedy."""
+        """Return whether it meets the tolerance, as it is or by its remedy."""
         return self.passed or (self.remedy is not None and self.remedy.error_after <= tolerance)
 
 
@@ -195,12 +195,12 @@ class AccuracyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every preset meets the tolerance, as it is or by its remedy."""
+        """Return whether every preset meets the tolerance, as it is or by its remedy."""
         return all(found.holds(self.tolerance) for found in self.presets)
 
     @property
     def float32_tensors(self) -> tuple[str, ...]:
-        """What a compilation in the one preset has to keep in float32."""
+        """Return what a compilation in the one preset has to keep in float32."""
         (found,) = self.presets
         return () if found.remedy is None else found.remedy.float32_tensors
 
@@ -225,12 +225,12 @@ class Deviation:
 
     @property
     def counted(self) -> float:
-        """What a tolerance is held against."""
+        """Return what a tolerance is held against."""
         return self.left if self.accepted_as else self.largest
 
 
 def deviation(seen: Sequence[Arrays], expected: Sequence[Arrays]) -> Deviation:
-    """How far several sets of outputs, by name, are from what is expected of each."""
+    """Return how far several sets of outputs, by name, are from what is expected of each."""
     largest, squares = 0.0, []
     for made, wanted in zip(seen, expected, strict=True):
         for name, value in wanted.items():
@@ -241,17 +241,19 @@ def deviation(seen: Sequence[Arrays], expected: Sequence[Arrays]) -> Deviation:
 
 
 def range_error(seen: np.ndarray, expected: np.ndarray) -> float:
-    """The largest error over the range of what is expected; infinite where one is not finite."""
+    """Return the largest error over the range of what is expected; infinite where one is not
+    finite.
+    """
     return error_of(compare({"": seen}, {"": expected}, tolerance=1.0).tensors[0])
 
 
 def error_of(check: TensorCheck) -> float:
-    """The error of one output over its range; infinite where one value is not finite."""
+    """Return the error of one output over its range; infinite where one value is not finite."""
     return math.inf if check.bad_values else check.range_error
 
 
 def step_over_range(step: float, expected: np.ndarray) -> float:
-    """What a tensor that is one step off in one place is off by over its range."""
+    """Return what a tensor that is one step off in one place is off by over its range."""
     return range_error(expected.astype(np.float64) + step * ONE, expected)
 
 

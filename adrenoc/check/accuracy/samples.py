@@ -20,8 +20,8 @@ from adrenoc.base.errors import InputError
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
-from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.program_run import NOTHING, ProgramRun, Stored
+from adrenoc.check.accuracy.bench import AccuracyBench
+from adrenoc.check.accuracy.program_run import NOTHING, HalfTensors, ProgramRun
 from adrenoc.check.accuracy.result import Arrays, Deviation, Floor, deviation, error_of
 from adrenoc.check.inputs import InputFile, Inputs, make_inputs
 from adrenoc.check.own_rounding import Reference
@@ -53,7 +53,7 @@ class Sample:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def judge(self, outputs: Arrays, tolerance: float) -> Deviation:
-        """How far outputs, by the graph's names, are from what should come out."""
+        """Return how far outputs, by the graph's names, are from what should come out."""
         outputs = {name: outputs[name] for name in self.expected}
         found = deviation([outputs], [self.expected])
         if self.reference is None or found.largest <= tolerance:
@@ -71,14 +71,14 @@ class Sample:
 
 
 def take_samples(
-    bench: Bench,
+    bench: AccuracyBench,
     model: Path,
     *,
     files: Sequence[Path],
     seed: int,
     reporter: Reporter,
 ) -> tuple[list[Sample], str]:
-    """A sample of each file, or of each set of `draw_trials`, and in words what they hold.
+    """Return a sample of each file, or of each set of `draw_trials`, and in words what they hold.
 
     Raises:
         DependencyError: what computes the reference is not installed.
@@ -112,8 +112,8 @@ def take_samples(
     return samples, said
 
 
-def _sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
-    """A sample from inputs and outputs by the model's names.
+def _sample_of(bench: AccuracyBench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
+    """Return a sample from inputs and outputs by the model's names.
 
     States that the model's own runtime keeps to itself, as variables, are none of its outputs.
     """
@@ -128,8 +128,12 @@ def _sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sa
     )
 
 
-def take_token_samples(bench: Bench, tokens: Sequence[int], logits: np.ndarray) -> list[Sample]:
-    """A sample of each token in order, with the reference's logits after it, [1, tokens, words]."""
+def take_token_samples(
+    bench: AccuracyBench, tokens: Sequence[int], logits: np.ndarray
+) -> list[Sample]:
+    """Return a sample of each token in order, with the reference's logits after it, [1, tokens,
+    words].
+    """
     tensors = dict(zip((spec.name for spec in bench.outputs), bench.graph.results, strict=True))
     names = dict(zip((spec.name for spec in bench.inputs), bench.graph.inputs, strict=True))
     samples = []
@@ -153,7 +157,7 @@ class Judge:
     """
 
     def __init__(
-        self, bench: Bench, samples: Sequence[Sample], *, tolerance: float | None = None
+        self, bench: AccuracyBench, samples: Sequence[Sample], *, tolerance: float | None = None
     ) -> None:
         self._outputs, self._tolerance = bench.graph.outputs, tolerance
         self._samples, self._bench = samples, bench
@@ -161,19 +165,19 @@ class Judge:
 
     @property
     def samples(self) -> int:
-        """How many sets of inputs plans are judged by."""
+        """Return how many sets of inputs plans are judged by."""
         return len(self._samples)
 
     def judge_compiled(self, variant: ProgramRun) -> Deviation:
-        """How far the outputs of a compiled model are from the reference, over all samples."""
+        """Return how far the outputs of a compiled model are from the reference, over all samples."""
         return self.judge_outputs(self.run_compiled(variant))
 
     def run_compiled(self, variant: ProgramRun) -> list[Arrays]:
-        """The outputs of a compiled model for each sample, by the graph's names."""
+        """Return the outputs of a compiled model for each sample, by the graph's names."""
         return [self._name(variant.run(sample.inputs)) for sample in self._samples]
 
     def judge_outputs(self, seen: Sequence[Arrays]) -> Deviation:
-        """How far outputs are from the reference, over the samples that they are of."""
+        """Return how far outputs are from the reference, over the samples that they are of."""
         samples = self._samples[: len(seen)]
         found = deviation(seen, [sample.expected for sample in samples])
         if self._tolerance is None or found.largest <= self._tolerance:
@@ -183,15 +187,18 @@ class Judge:
         said = next((one.accepted_as for one in each if one.accepted_as), "")
         return replace(found, accepted_as=said, left=max(one.counted for one in each))
 
-    def judge_rounding(self, stored: Stored, samples: int | None = None) -> Deviation:
-        """How far float32 arithmetic is off that rounds what is stored ideally, over the first
-        `samples`."""
+    def judge_rounding(self, stored: HalfTensors, samples: int | None = None) -> Deviation:
+        """Return how far float32 arithmetic is off that rounds what is stored ideally, over the
+        first `samples`.
+        """
         chosen = self._samples[:samples]
         made = [self.ideal.run(sample.inputs, stored) for sample in chosen]
         return self.judge_outputs([self._name(values) for values in made])
 
-    def measure_floor(self, ours: Deviation, stored: Stored) -> Floor:
-        """What ideal rounding of what a plan stores gives on the same samples, beside the plan."""
+    def measure_floor(self, ours: Deviation, stored: HalfTensors) -> Floor:
+        """Return what ideal rounding of what a plan stores gives on the same samples, beside the
+        plan.
+        """
         ideal, exact = self.judge_rounding(stored), self.judge_rounding(NOTHING)
         return floor_of(ours, ideal, exact, stored.count)
 
@@ -208,7 +215,7 @@ class Judge:
 
     @property
     def ideal(self) -> ProgramRun:
-        """The float32 model that rounds what it is told to."""
+        """Return the float32 model that rounds what it is told to."""
         if self._ideal is None:
             self._ideal = self._bench.ideal()
         return self._ideal
@@ -222,7 +229,9 @@ _NO_ERROR = 1e-7
 
 
 def floor_of(ours: Deviation, ideal: Deviation, exact: Deviation, tensors: int) -> Floor:
-    """The floor under an error, where `tensors` are rounded; `exact` is of float32 throughout."""
+    """Return the floor under an error, where `tensors` are rounded; `exact` is of float32
+    throughout.
+    """
     if math.isinf(ours.rms):
         ratio = 1.0 if math.isinf(ideal.rms) else math.inf
     else:
@@ -258,7 +267,7 @@ def floor_of_bundle(
     options = replace(options_of(bundle), tuning_log=None)
     shapes = {spec.name: inputs[spec.name].shape for spec in bundle.manifest.inputs}
     wanted = tuple((name, shapes[name]) for name, _ in options.shapes)
-    bench = Bench(
+    bench = AccuracyBench(
         model,
         target=host_twin(target_of(bundle)),
         shapes=wanted,

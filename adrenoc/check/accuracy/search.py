@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from adrenoc.check.accuracy.program_run import NOTHING, Stored
+from adrenoc.check.accuracy.program_run import NOTHING, HalfTensors
 from adrenoc.ir.graph import Graph
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class OutOfEffortError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class PassingSet:
     """A set that passes, in the order of suspicion; minimal if each of its members is needed."""
 
     chosen: tuple[str, ...]
@@ -42,8 +42,8 @@ class Found:
 
 def smallest_passing(
     suspects: Sequence[str], passes: Callable[[frozenset[str]], bool]
-) -> Found | None:
-    """A minimal subset of `suspects` that passes, None where not even all of them do.
+) -> PassingSet | None:
+    """Return a minimal subset of `suspects` that passes, None where not even all of them do.
 
     `passes` may raise `OutOfEffortError`; the best set so far is then returned as it is.
     """
@@ -61,13 +61,13 @@ def smallest_passing(
             return None
         best = shortest_prefix(best, passes_once)
     except OutOfEffortError:
-        return Found(chosen=tuple(best), is_minimal=False)
+        return PassingSet(chosen=tuple(best), is_minimal=False)
     kept = list(best)
     try:
         _take_out(kept, passes_once)
     except OutOfEffortError:
-        return Found(chosen=tuple(kept), is_minimal=False)
-    return Found(chosen=tuple(kept), is_minimal=True)
+        return PassingSet(chosen=tuple(kept), is_minimal=False)
+    return PassingSet(chosen=tuple(kept), is_minimal=True)
 
 
 def shortest_prefix(suspects: Sequence[T], tried: Callable[[Sequence[T]], bool]) -> Sequence[T]:
@@ -115,12 +115,12 @@ class Unit:
     """
 
     tensors: tuple[str, ...]
-    stored: Stored
+    stored: HalfTensors
     bytes_more: int
 
 
-def find_units(graph: Graph, stored: Stored) -> list[Unit]:
-    """What can be pinned of a fused graph and is stored in half, in execution order."""
+def find_units(graph: Graph, stored: HalfTensors) -> list[Unit]:
+    """Return what can be pinned of a fused graph and is stored in half, in execution order."""
     leader = {name: name for name in graph.inputs}
     members = {name: [name] for name in graph.inputs}
     for node in graph.nodes:
@@ -133,7 +133,7 @@ def find_units(graph: Graph, stored: Stored) -> list[Unit]:
         nodes = [graph.producers[n] for n in names if n in graph.producers]
         constants = {c for n in nodes for c in n.inputs if graph.tensors[c].value is not None}
         tensors = {t for t in stored.tensors if t in names or _is_copy(t, names)}
-        kept = Stored(tensors=frozenset(tensors), constants=stored.constants & constants)
+        kept = HalfTensors(tensors=frozenset(tensors), constants=stored.constants & constants)
         if kept.count:
             found.append(
                 Unit(tensors=tuple(names), stored=kept, bytes_more=_bytes_more(graph, kept))
@@ -142,7 +142,7 @@ def find_units(graph: Graph, stored: Stored) -> list[Unit]:
 
 
 def rank_units(
-    units: Sequence[Unit], measure: Callable[[Stored], float], effort: Effort
+    units: Sequence[Unit], measure: Callable[[HalfTensors], float], effort: Effort
 ) -> list[Unit]:
     """Order units by what rounding them alone adds to the mean square, for the bytes they cost.
 
@@ -178,12 +178,12 @@ def rank_units(
 
 
 def _is_copy(tensor: str, names: Iterable[str]) -> bool:
-    """Whether a stored tensor is a copy of one of these in another layout."""
+    """Return whether a stored tensor is a copy of one of these in another layout."""
     head, _, roles = tensor.rpartition("_")
     return head in names and roles.isupper()
 
 
-def _bytes_more(graph: Graph, kept: Stored) -> int:
+def _bytes_more(graph: Graph, kept: HalfTensors) -> int:
     elements = 0
     for name in kept.tensors:
         if name in graph.tensors:
@@ -222,7 +222,7 @@ class Effort:
         self._spent += samples * self._nodes * _NODES_A_RUN
 
     def is_spent(self, share: float = 1.0) -> bool:
-        """Whether this share of it is done."""
+        """Return whether this share of it is done."""
         return self._spent >= share * self._limit
 
     def leave(self, what: str, count: int) -> None:
@@ -232,5 +232,5 @@ class Effort:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """What was left untried, in words for people."""
+        """Return what was left untried, in words for people."""
         return tuple(f"{count} {what}" for what, count in self._left.items())

@@ -9,7 +9,7 @@ from adrenoc.compile.pipeline.stage import (
     program_of,
     storage_of,
 )
-from adrenoc.compile.pipeline.stages import STAGES, stage_names
+from adrenoc.compile.pipeline.stages import STAGES
 
 __all__ = [
     "STAGES",
@@ -19,6 +19,5 @@ __all__ = [
     "imported_of",
     "program_of",
     "run_stages",
-    "stage_names",
     "storage_of",
 ]

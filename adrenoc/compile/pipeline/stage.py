@@ -170,7 +170,7 @@ def dump_precisions(state: State) -> str:
 
 
 def dump_layouts(state: State) -> str:
-    """Each tensor's layout."""
+    """Return each tensor's layout."""
     lines = (f"%{name}: {layout}" for name, layout in graph_of(state).layouts.items())
     return "\n".join(lines) + "\n"
 

@@ -1,6 +1,6 @@
 """The one table of stages: what runs, in which order, on what, and what each promises.
 
-A stage's name is also its dump file, its `--stop-after` value and its line in the timings.
+A stage's name is also its dump file, and its line in the timings.
 """
 
 from __future__ import annotations
@@ -382,8 +382,3 @@ STAGES: tuple[Stage, ...] = (
         note=count_kernels,
     ),
 )
-
-
-def stage_names() -> tuple[str, ...]:
-    """Return the stages in order, as `--stop-after` takes them."""
-    return tuple(stage.name for stage in STAGES)

@@ -101,7 +101,7 @@ def find_weight_sources(shared: Iterable[SharedWeight]) -> dict[str, int]:
 def _what_is_left(
     operator: Convolution, original: Convolution, kept: Sequence[np.ndarray]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Which channels of the model's weights an operator has, of outputs and of inputs."""
+    """Return which channels of the model's weights an operator has, of outputs and of inputs."""
     weights, left = original.weights, []
     for axis, tensor in ((0, operator.result), (3, operator.source)):
         channels = np.arange(weights.shape[axis])

@@ -50,22 +50,22 @@ class Core:
 
     @property
     def has_dsp(self) -> bool:
-        """Whether it multiplies pairs of 16 bits at once."""
+        """Return whether it multiplies pairs of 16 bits at once."""
         return self.facts.arithmetic in ("dsp", "mve")
 
     @property
     def is_processor(self) -> bool:
-        """Whether it is a phone's or a computer's, with threads and files."""
+        """Return whether it is a phone's or a computer's, with threads and files."""
         return self.board is None
 
     @property
     def channel_group(self) -> int:
-        """The number of channels whose whole groups are worth keeping."""
+        """Return the number of channels whose whole groups are worth keeping."""
         return _GROUPS.get(self.facts.arithmetic, 4)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What makes GCC and clang compile for it."""
+        """Return what makes GCC and clang compile for it."""
         return (f"-mcpu={self.facts.cpu}", "-mthumb", *(self.facts.float_flags or "").split())
 
 

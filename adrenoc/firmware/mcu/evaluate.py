@@ -106,7 +106,7 @@ _ACCUMULATOR_BITS = 12
 def evaluate(
     network: Network, inputs: Mapping[int, np.ndarray], kept: dict[int, np.ndarray] | None = None
 ) -> dict[int, np.ndarray]:
-    """Every tensor of the network, by index.
+    """Return every tensor of the network, by index.
 
     `kept` is what operators keep between calls, by their results, and is brought up to date.
     """

@@ -30,7 +30,7 @@ class Array:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of flash."""
+        """Return what it takes of flash."""
         return int(self.values.size * WIDTHS[self.ctype])
 
 
@@ -85,7 +85,9 @@ Raises:
 
 
 def pair_text(pair: tuple[int, int]) -> str:
-    """Two numbers as C initialises a struct of them, its braces doubled as texts of kernels are."""
+    """Return two numbers as C initialises a struct of them, its braces doubled as texts of kernels
+    are.
+    """
     return "{{" + f"{pair[0]}, {pair[1]}" + "}}"
 
 
@@ -114,7 +116,7 @@ class Choice:
 
     @property
     def key(self) -> str:
-        """The actions of the schedule as a tuning log names them."""
+        """Return the actions of the schedule as a tuning log names them."""
         return actions_key(self.actions)
 
 
@@ -135,7 +137,7 @@ class Room:
 
 
 def work_of(operator: Convolution | Depthwise, network: Network, core: Core) -> dict[str, Any]:
-    """All that the time of an operator depends on: not the values of its weights."""
+    """Return all that the time of an operator depends on: not the values of its weights."""
     window = operator.window
     rule = operator.requantise
     return {

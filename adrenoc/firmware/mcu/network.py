@@ -50,7 +50,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many numbers it has."""
+        """Return how many numbers it has."""
         return math.prod(self.shape)
 
     @property
@@ -60,12 +60,12 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of memory."""
+        """Return what it takes of memory."""
         return self.elements * self.width
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the greatest number that it may hold."""
+        """Return the least and the greatest number that it may hold."""
         most = (1 << (8 * self.width - 1)) - 1
         return -most - 1, most
 

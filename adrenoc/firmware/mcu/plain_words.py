@@ -113,7 +113,7 @@ def _layer(
     arrays: tuple[Array, ...],
     **more: int,
 ) -> tuple[tuple[Array, ...], tuple[tuple[str, str], ...]]:
-    """All constants of a layer and the fields of its struct."""
+    """Return all constants of a layer and the fields of its struct."""
     bias = Array(suffix="bias", ctype="int32_t", values=operator.bias)
     if np.abs(operator.bias).max() > MOST_SHORT:
         bias = Array(suffix="wide_bias", ctype="int64_t", values=operator.bias)
@@ -126,7 +126,7 @@ def _layer(
 
 
 def _order_pairs(weights: np.ndarray) -> np.ndarray:
-    """Each whole group of four in the order 0 2 1 3: two instructions make pairs of it."""
+    """Return each whole group of four in the order 0 2 1 3: two instructions make pairs of it."""
     whole = weights.shape[1] // 4 * 4
     groups = weights[:, :whole].reshape(len(weights), -1, 4)[:, :, [0, 2, 1, 3]]
     return np.concatenate([groups.reshape(len(weights), whole), weights[:, whole:]], 1)
@@ -158,12 +158,12 @@ class WordRule:
 
     @property
     def goes_around(self) -> bool:
-        """Whether sums have 32 bits, and what is beyond is lost."""
+        """Return whether sums have 32 bits, and what is beyond is lost."""
         return self.way in ("WORD_TWICE", "WORD_SHORT_REAL")
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """The rule's numbers as constants in flash."""
+        """Return the rule's numbers as constants in flash."""
         made = [
             Array(suffix="multiplier", ctype="int32_t", values=self.multiplier),
             Array(suffix="shift", ctype="int8_t", values=self.shift),

@@ -234,7 +234,7 @@ def body_lines(program: Program) -> list[str]:
 
 
 def once(items: Iterable[str]) -> list[str]:
-    """Each of them, in the order of its first place."""
+    """Return each of them, in the order of its first place."""
     return list(dict.fromkeys(items))
 
 

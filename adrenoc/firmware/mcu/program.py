@@ -75,7 +75,7 @@ class Program:
 
     @property
     def states(self) -> tuple[State, ...]:
-        """What is kept between runs."""
+        """Return what is kept between runs."""
         found = []
         for number, step in enumerate(self.steps):
             if size := step.kernel.state_bytes:
@@ -346,7 +346,7 @@ def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
 
 
 def _floor(blocks: Sequence[Block], overlaps: Overlaps) -> int:
-    """No plan is smaller than the largest block."""
+    """Return no plan is smaller than the largest block."""
     return max((align_words(block.size_bytes) for block in blocks), default=0)
 
 

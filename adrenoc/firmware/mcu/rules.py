@@ -40,7 +40,7 @@ class Schedules:
 
 
 def schedules_of(operator: Convolution | Depthwise, network: Network, core: Core) -> Schedules:
-    """All schedules of an operator on a core; none where plain C computes it."""
+    """Return all schedules of an operator on a core; none where plain C computes it."""
     refused, found = "", []
     if has_words(network, operator):
         return Schedules(ways=())

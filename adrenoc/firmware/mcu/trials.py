@@ -45,7 +45,7 @@ class Task:
 
     @property
     def title(self) -> str:
-        """The task in words, for a table."""
+        """Return the task in words, for a table."""
         return f"{self.network.tensors[self.operator.result].name} ({self.family})"
 
     @property
@@ -70,12 +70,12 @@ class Candidate:
 
     @property
     def ram_bytes(self) -> int:
-        """How much it takes."""
+        """Return how much it takes."""
         return self.task.ram_bytes + self.choice.scratch_bytes
 
     @property
     def repeats(self) -> int:
-        """How often it runs, so that ticks count it well."""
+        """Return how often it runs, so that ticks count it well."""
         return max(1, int(_WORTH_COUNTING / max(self.choice.instructions, 100)))
 
 

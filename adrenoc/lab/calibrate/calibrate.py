@@ -11,10 +11,9 @@ from typing import Protocol
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.resume import Resume
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.lab.calibrate.measure import (
-    Answers,
     Device,
     HostOperation,
     Measure,
@@ -25,6 +24,7 @@ from adrenoc.lab.calibrate.measure import (
     doubt_of,
     spread_of,
 )
+from adrenoc.lab.tune.session import TrialResult
 
 STABLE = 0.02
 """The relative spread of a figure below which it is measured no further."""
@@ -102,7 +102,7 @@ class Runs(Protocol):
 
     def run(
         self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
-    ) -> Answers:
+    ) -> TrialResult:
         """Run the kernels, or do the operations: the times of each."""
 
 
@@ -171,7 +171,7 @@ class KeptRows:
         came = self._resume.take(f"{measure.name} on {self._device}")
         if came is None:
             return None
-        row: Row = Decoder(lambda place, what: ValueError(f"{place} {what}")).read(
+        row: Row = RecordReader(lambda place, what: ValueError(f"{place} {what}")).read(
             Row, read_json(came), measure.name
         )
         return row
@@ -297,7 +297,7 @@ def _add(
             samples.noisy = str(error)
 
 
-def _note(samples: _Samples, answers: Answers) -> None:
+def _note(samples: _Samples, answers: TrialResult) -> None:
     samples.by_host |= answers.by_host
     if 0 < answers.clock_mhz <= MOST_CLOCK_MHZ:
         samples.clock_mhz = answers.clock_mhz

@@ -289,9 +289,6 @@ ASSUMPTIONS = (
         avoid=HALF_DENORMALS,
     ),
     Assumption(
-        rows=("denormal.float",), expected="kept", means="nothing: no kernel counts on such floats"
-    ),
-    Assumption(
         rows=tuple(f"function.{function.name}" for function in CALLED),
         expected=_WITHIN_HALF,
         means="kernels that store halves call OpenCL's own functions, which take longer",

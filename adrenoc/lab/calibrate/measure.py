@@ -263,23 +263,6 @@ class HostOperation:
     words: Mapping[str, str | int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answers:
-    """What came of kernels or operations in turn: for each, the time of one in each round (us).
-
-    `build_ms` is of all of them together; `output` is that of the last; `clock_mhz` and
-    `temperature_c` are 0 where the device does not tell.  `by_host`: its events told of no time, so
-    the host's clock did.
-    """
-
-    times_us: tuple[tuple[float, ...], ...]
-    build_ms: float = 0.0
-    output: np.ndarray | None = None
-    clock_mhz: float = 0.0
-    temperature_c: float = 0.0
-    by_host: bool = False
-
-
 class ProbeError(Exception):
     """A kernel that did not build, broke the device, or did not end; the text says which.
 

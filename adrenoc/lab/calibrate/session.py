@@ -3,17 +3,16 @@
 A budget ends the table of measures anywhere, so what matters most comes first: what right results
 hang on, which takes little time, and then what estimates reckon with.
 
-Micro-kernels run through a tuner's worker: what hangs or crashes ends one request.  The worker
-(`adrenoc.lab.tune.worker`) holds the session; here requests go to it one at a time, for builds are
-timed too.  A session that breaks, or does not end in time, is a `ProbeError`, and the next request
-opens another.
+Micro-kernels run as a tuner's trials (`adrenoc.lab.tune.trial_queue`), one at a time, for builds
+are timed too.  A session that breaks, or does not end in time, is a `ProbeError`, and the next
+request opens another.
 """
 
 from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +32,6 @@ from adrenoc.lab.calibrate.facts import Difference, Fact, derive, differences, f
 from adrenoc.lab.calibrate.measure import (
     NAME,
     THREADS,
-    Answers,
     Device,
     HostOperation,
     Measure,
@@ -53,13 +51,13 @@ from adrenoc.lab.calibrate.measures.rates import (
     RATE_MEASURES,
 )
 from adrenoc.lab.calibrate.target_file import Measured, base_of, target_toml
-from adrenoc.lab.tune.session import Event, TunerAddress, Worker
+from adrenoc.lab.tune.session import ABSENT, DevicePlace, MeasureJob, Session, TrialResult
+from adrenoc.lab.tune.trial_queue import TrialQueue
 from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.lab.tune.variant import Argument, Variant
 from adrenoc.target.device_report import load_listed
 from adrenoc.target.target import Target
 
-_TICK_S = 0.2
 _PAUSES_S = (1.0, 3.0)
 """Before a device that is not there is asked again."""
 _MOST_DETAIL = 200
@@ -68,23 +66,27 @@ _MOST_DETAIL = 200
 class Bench:
     """Runs micro-kernels at a place; a context manager.  `scratch` is a folder of its own."""
 
-    def __init__(self, place: TunerAddress, scratch: Path) -> None:
-        self._place, self._scratch = place, scratch
-        self._worker = Worker(place)
+    def __init__(self, place: DevicePlace, scratch: Path) -> None:
+        self._scratch = scratch
         self._serial = 0
-        self.facts: dict[str, object] = {}
+        self._results: list[TrialResult] = []
+        self._trials = TrialQueue(
+            place,
+            ended=lambda _, result: self._results.append(result),
+            connected=self._check_same_device,
+        )
+        self.facts: Mapping[str, Any] = {}
         """What the device said of itself when the last session began."""
 
     def __enter__(self) -> Bench:
-        self._worker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._worker.kill()
+        self._trials.close()
 
     def run(
         self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
-    ) -> Answers:
+    ) -> TrialResult:
         """Build kernels, run them in turn, and time each; with `output` what the last wrote.
 
         Operations of the host stand for themselves: no kernel is among them.
@@ -93,17 +95,18 @@ class Bench:
             ProbeError: one was refused, or broke the device.
             RemoteError: no device is there.
         """
-        operations = [dict(one.words) for one in kernels if isinstance(one, HostOperation)]
+        operations = tuple(one.words for one in kernels if isinstance(one, HostOperation))
         if operations:
-            return self._request([], "", operations=operations)
+            return self._measure(MeasureJob(operations=operations))
         variants = [self._variant(k) for k in kernels if isinstance(k, MicroKernel)]
-        reference = self._scratch / f"output{self._serial + 1}.npy"
-        answers = self.launch(variants, reference)
-        return replace(answers, output=np.load(reference)) if output else answers
+        self._serial += 1
+        reference = self._scratch / f"output{self._serial}.npy"
+        result = self.launch(variants, reference)
+        return replace(result, output=np.load(reference)) if output else result
 
     def launch(
         self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
-    ) -> Answers:
+    ) -> TrialResult:
         """Build kernels, run them in turn, and time each.
 
         `reference` gets the output of the last; with a `tolerance` it is there already, and all
@@ -113,78 +116,40 @@ class Bench:
             ProbeError: one was refused, or broke the device.
             RemoteError: no device is there.
         """
-        return self._request(
-            variants, str(reference), write_reference=tolerance is None, tolerance=tolerance or 0.0
+        job = MeasureJob(
+            variants=tuple(variants),
+            reference=reference,
+            write_reference=tolerance is None,
+            tolerance=tolerance or 0.0,
         )
+        return self._measure(job)
 
-    def _request(self, variants: Sequence[Variant], reference: str, **more: object) -> Answers:
-        """What came of a request; see `launch`."""
-        self._serial += 1
-        request: dict[str, Any] = {
-            "id": self._serial,
-            "variants": [variant.plain() for variant in variants],
-            "reference": reference,
-            "write_reference": False,
-            "tolerance": 0.0,
-            "stop_us": 0.0,
-            "careful": True,
-            "state": True,
-            **more,
-        }
-        event = self._present(request)
-        answer = event["answer"]
-        if answer["event"] != "measured":
-            text = f"{answer['kind']}: {_one_line(answer['detail'])}"
-            raise ProbeError(text, answer.get("index", -1))
-        return Answers(
-            times_us=tuple(tuple(times) for times in answer["times_us"]),
-            build_ms=event["build_ms"],
-            clock_mhz=answer.get("clock_mhz", 0.0),
-            temperature_c=answer.get("temperature_c", 0.0),
-            by_host=answer.get("by_host", False),
-        )
-
-    def _present(self, request: dict[str, Any]) -> Event:
-        """The end of a request; a device that left, as after a reset, gets time to come back.
+    def _measure(self, job: MeasureJob) -> TrialResult:
+        """Measure a job; a device that left, as after a reset, gets time to come back.
 
         Raises:
-            ProbeError: the worker died, or was too late.
-            RemoteError: no device came.
+            ProbeError: it was refused, or broke the device.
+            RemoteError: no device came, or another one.
         """
         for pause_s in (*_PAUSES_S, None):
-            self._worker.start()
-            self._worker.send(request)
-            event = self._await()
-            answer = event["answer"]
-            if answer["event"] != "absent":
-                return event
-            if pause_s is not None:
-                time.sleep(pause_s)
-        raise RemoteError(f"no device is there: {answer['detail']}", hint="adrenoc doctor")
+            self._results.clear()
+            self._trials.add(replace(job, careful=True, tells_state=True))
+            while not self._results:
+                self._trials.work()
+            result = self._results[0]
+            if result.refused != ABSENT or pause_s is None:
+                break
+            time.sleep(pause_s)
+        if result.refused == ABSENT:
+            raise RemoteError(f"no device is there: {result.detail}", hint="adrenoc doctor")
+        if result.refused:
+            raise ProbeError(f"{result.refused}: {_one_line(result.detail)}", result.index)
+        return result
 
-    def _await(self) -> Event:
-        """The end of the request that was sent."""
-        while True:
-            try:
-                event = self._worker.event(_TICK_S)
-            except EOFError:
-                self._worker.kill()
-                raise ProbeError("lost: the process that measures died") from None
-            if event is None:
-                if not self._worker.overdue:
-                    continue
-                self._worker.kill()
-                raise ProbeError(f"timeout: no end within {self._place.limit_s:.0f} s")
-            if event["event"] == "connected":
-                self._check_same_device(event)
-            elif event["event"] == "end":
-                return event
-
-    def _check_same_device(self, event: Event) -> None:
-        facts = event["facts"]
-        known = self.facts
+    def _check_same_device(self, session: Session) -> None:
+        facts, known = session.facts, self.facts
         if known and any(known.get(key) != facts.get(key) for key in ("name", "driver")):
-            self._worker.kill()
+            self._trials.close()
             raise RemoteError(
                 f"another device answers now: {facts.get('name')} after {known.get('name')}",
                 hint="adrenoc device calibrate --on HOST:PORT, which is one device",
@@ -305,14 +270,7 @@ def opened_bench(request: Reach) -> Iterator[tuple[Bench, Device, Path]]:
     with ExitStack() as stack:
         address = request.place or stack.enter_context(local_server())
         scratch = stack.enter_context(TemporaryFolder("calibrate"))
-        place = TunerAddress(
-            host=address.where.host,
-            port=address.where.port,
-            key=address.key,
-            tracked=address.tracked,
-            device=request.cl_device,
-            limit_s=request.limit_s,
-        )
+        place = DevicePlace(server=address, cl_device=request.cl_device, limit_s=request.limit_s)
         bench = stack.enter_context(Bench(place, scratch))
         yield bench, _identify_device(bench), scratch
 

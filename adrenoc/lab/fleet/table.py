@@ -12,19 +12,18 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import Decoder
-from adrenoc.base.text.html_page import cell, line, number, page, part, table
+from adrenoc.base.text.decode import RecordReader
+from adrenoc.base.text.html_page import ResultTable, page, part, show_table
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
-from adrenoc.base.text.spelling import count_of, quote_word, show_ms
+from adrenoc.base.text.spelling import count_of, quote_word
 from adrenoc.device.profile import GpuState, why_not_comparable
-from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, JobRow
-from adrenoc.lab.fleet.fleet import FleetReport
-from adrenoc.lab.fleet.store import CALIBRATE, RUN, VERIFY
+from adrenoc.lab.fleet.fleet import DONE, LEFT, JobRow
+from adrenoc.lab.fleet.jobs import CALIBRATE, RUN, VERIFY
 
 BAD = ("wrong", "failed", "slower")
 COLUMNS = (
-    *("device", "GPU", "model", "result", "p50", "p90", "cold", "error", "launches"),
+    *("device", "GPU", "driver", "model", "result", "p50", "p90", "cold", "error", "launches"),
     *("memory", "MHz", "°C", "before", "note"),
 )
 NUMBERS = ("p50", "p90", "cold", "error", "launches", "memory", "MHz", "°C", "before")
@@ -35,7 +34,7 @@ class FleetLine:
     """One job.
 
     `status`: "right" (compared), "done" (nothing to compare with), "wrong", "slower" than the
-    baseline, "failed", "left" (the device went away) or "waiting" (never begun).  `error` is the
+    baseline, "failed" or "left" (the device went away).  `error` is the
     largest one over its output's range; `before_ms` is p50 of the baseline; figures that a job
     does not give are None.  `driver`, `clock_mhz` and `temperature_c` are the device's.
     """
@@ -78,6 +77,7 @@ class FleetLine:
         return (
             self.device,
             self.gpu or self.target,
+            self.driver,
             Path(self.model).stem
             if self.action == RUN
             else f"{self.action} {Path(self.model).stem}",
@@ -96,10 +96,10 @@ class FleetLine:
 
 
 def lines_of(
-    report: FleetReport, before: FleetBaseline | None, *, slower_percent: float = 10.0
+    rows: Sequence[JobRow], before: FleetBaseline | None, *, slower_percent: float = 10.0
 ) -> tuple[FleetLine, ...]:
     """A line for each row; held against a baseline where there is one."""
-    lines = tuple(_line(row) for row in report.rows)
+    lines = tuple(_line(row) for row in rows)
     if before is None:
         return lines
     return tuple(_compare_line(line, before.find(line), slower_percent) for line in lines)
@@ -147,7 +147,7 @@ def read_fleet_baseline(path: Path) -> FleetBaseline:
     told = plain.get("fleet") if isinstance(plain, dict) else None
     if not isinstance(told, list):
         raise wrong("it", "has no list `fleet`")
-    decoder = Decoder(wrong, defaults=True)
+    decoder = RecordReader(wrong, defaults=True)
     return FleetBaseline(
         lines=tuple(decoder.read(FleetLine, one, f"fleet[{at}]") for at, one in enumerate(told))
     )
@@ -163,8 +163,7 @@ def _line(row: JobRow) -> FleetLine:
     }
     if result is None or row.state != DONE:
         note = row.word or (result.error if result is not None else "")
-        status = {FAILED: "failed", LEFT: "left"}.get(row.state, "waiting")
-        return FleetLine(**facts, status=status, note=note)
+        return FleetLine(**facts, status=row.state, note=note)
     facts |= {"took_s": round(result.took_s, 3), "ended": result.ended}
     if job.action == RUN:
         return FleetLine(**facts, **_read_run(result.output, result.exit_code))
@@ -248,9 +247,6 @@ def _text(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
 
 
-_SKIPPED = ("left", "waiting")
-
-
 def junit_xml(lines: Sequence[FleetLine]) -> str:
     """Return a suite for each device, a case for each job; jobs of a device that left are
     skipped."""
@@ -272,7 +268,7 @@ def _case(line: FleetLine) -> JunitCase:
         name=f"{line.action} {Path(line.model).name}".strip(),
         took_s=line.took_s or 0.0,
         failure=message if line.is_bad else "",
-        skipped=message if line.status in _SKIPPED and not line.is_bad else "",
+        skipped=message if line.status == LEFT else "",
         figures=", ".join(f"{k}={v}" for k, v in figures.items()),
     )
 
@@ -283,7 +279,15 @@ def _figures(line: FleetLine) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-_KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slower": "bad"}
+def list_jobs(lines: Sequence[FleetLine]) -> ResultTable:
+    """Return a row for each job; columns of figures that no job has are left out."""
+    texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
+    names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]
+    return ResultTable(
+        columns=tuple(names),
+        rows=tuple(tuple(text[name] for name in names) for text in texts),
+        figures=NUMBERS,
+    )
 
 
 def fleet_html(lines: Sequence[FleetLine]) -> str:
@@ -292,54 +296,7 @@ def fleet_html(lines: Sequence[FleetLine]) -> str:
     devices = count_of(len({job.device for job in lines if job.device}), "device")
     return page(
         "A fleet",
-        part("p50 of each model", _grid(lines)),
-        part("All jobs", _jobs(lines)),
+        part("All jobs", show_table(list_jobs(lines))),
         about=f"{devices}, {count_of(len(lines), 'job')}, {bad} wrong, slower or failed",
         by="device fleet",
     )
-
-
-def _grid(lines: Sequence[FleetLine]) -> str:
-    """Return a row for each device, a column for each model."""
-    runs = {(job.device, job.model): job for job in lines if job.action == RUN}
-    models = list(dict.fromkeys(model for _, model in runs))
-    devices = list(dict.fromkeys(device for device, _ in runs))
-    told = {job.device: job for job in runs.values() if job.gpu}
-    rows = [
-        line(
-            cell(device),
-            cell(told[device].gpu if device in told else ""),
-            cell(told[device].driver if device in told else ""),
-            *(_time(runs.get((device, model))) for model in models),
-        )
-        for device in devices
-    ]
-    names = ("device", "GPU", "driver", *(Path(model).stem for model in models))
-    return table(names, "".join(rows))
-
-
-def _time(job: FleetLine | None) -> str:
-    if job is None:
-        return cell("")
-    time = "" if job.p50_ms is None else show_ms(job.p50_ms)
-    if not time or job.is_bad:
-        return cell(", ".join(filter(None, (job.status, time))), _KINDS.get(job.status, "quiet"))
-    return number(time)
-
-
-def _jobs(lines: Sequence[FleetLine]) -> str:
-    """Return a row for each job; columns of figures that no job has are left out."""
-    texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
-    names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]
-    kinds = [_KINDS.get(job.status, "quiet") for job in lines]
-    rows = [
-        line(*(_cell(name, text[name], kind) for name in names))
-        for text, kind in zip(texts, kinds, strict=True)
-    ]
-    return table(names, "".join(rows))
-
-
-def _cell(name: str, text: str, kind: str) -> str:
-    if name in NUMBERS:
-        return number(text)
-    return cell(text, kind if name == "result" else "")

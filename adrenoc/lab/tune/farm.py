@@ -1,9 +1,8 @@
 """Devices at work: one lane each, and what comes and goes among them.
 
-A lane is a thread with a worker process (`adrenoc.lab.tune.worker`), which holds several trials at
-a time: some are built while one is measured.  A candidate that breaks the connection is tried
-again:  a server may have died of something else.  A device that is not there costs time and no
-candidate.
+A lane is a thread that holds several trials at a time (`adrenoc.lab.tune.trial_queue`): some are
+built while one is measured.  A candidate that breaks the connection is tried again: a server may
+have died of something else.  A device that is not there costs time and no candidate.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import Tracker
 from adrenoc.ir.tuning_log import Device, Status
-from adrenoc.lab.tune.session import Event, TunerAddress, Worker
-from adrenoc.lab.tune.variant import Variant
+from adrenoc.lab.tune.session import ABSENT, DevicePlace, MeasureJob, Session, TrialResult
+from adrenoc.lab.tune.trial_queue import TrialQueue
 
 MOST_ATTEMPTS = 3
 """Connections that break before the candidate is to blame."""
@@ -33,23 +30,8 @@ TAKE_S = 0.2
 SHORTEST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 TRACKER_WAIT_S = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasureJob:
-    """What a lane measures: variants in turn, compared with the `reference` file.
-
-    `tag` is for the one who asked.  A variant alone that takes longer than `stop_us` is measured
-    once.
-    """
-
-    tag: Any
-    variants: tuple[Variant, ...]
-    reference: Path
-    write_reference: bool = False
-    tolerance: float = 0.0
-    stop_us: float = 0.0
-    attempts: int = 1
+_MOST_END_S = 5.0
+"""What a lane takes at most whose session was cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +86,7 @@ class Farm:
         for lane in list(self._lanes):
             lane.end()
         for lane in list(self._lanes):
-            lane.join(timeout=2)
+            lane.join(timeout=_MOST_END_S)
 
     @property
     def lanes(self) -> int:
@@ -218,9 +200,10 @@ class _Lane(threading.Thread):
         self.place = place
         self.leave = threading.Event()
         self._farm, self._options = farm, options
-        self._worker = Worker(_worker_place(place, options))
-        self._held: dict[int, MeasureJob] = {}
-        self._serial = 0
+        where = DevicePlace(server=place, cl_device=options.cl_device, limit_s=options.limit_s)
+        self._trials = TrialQueue(
+            where, fetch=self._fetch, ended=self._end_of, connected=self._note_device
+        )
         self._device = Device(name="unknown")
         self._pause_s = SHORTEST_PAUSE_S
         self._by_host = False
@@ -228,116 +211,59 @@ class _Lane(threading.Thread):
     def end(self) -> None:
         """Stop at once, whatever is under way."""
         self.leave.set()
-        self._worker.kill()
+        self._trials.cut()
 
     def run(self) -> None:
         """Work until told to leave."""
         try:
             while not self._ending:
-                self._worker.start()
-                self._give()
-                if self._held:
-                    self._listen()
-                else:
-                    self._worker.rest()
+                self._trials.work()
         finally:
-            self._worker.kill()
-            for job in self._held.values():
+            for job in self._trials.close():
                 self._farm.submit(job, first=True)
 
     @property
     def _ending(self) -> bool:
         return self.leave.is_set() or self._farm.stopping.is_set()
 
-    def _give(self) -> None:
-        """Fill the worker's hands."""
-        while len(self._held) < WINDOW:
-            job = self._farm.take(0.0 if self._held else TAKE_S)
+    def _fetch(self, held: int) -> list[MeasureJob]:
+        """Take jobs until the hands are full."""
+        jobs: list[MeasureJob] = []
+        while held + len(jobs) < WINDOW and not self._ending:
+            job = self._farm.take(0.0 if held + len(jobs) else TAKE_S)
             if job is None:
-                return
-            self._serial += 1
-            self._held[self._serial] = job
-            self._worker.send(_request(job, self._serial))  # a death is heard of in _listen
+                break
+            jobs.append(job)
+        return jobs
 
-    def _listen(self) -> None:
-        try:
-            event = self._worker.event(TAKE_S)
-        except EOFError:
-            self._give_up_worker("the worker process died", late=False)
-            return
-        if event is not None:
-            self._hear(event)
-        elif self._worker.overdue:
-            self._give_up_worker(f"no end within {self._options.limit_s:.0f} s", late=True)
+    def _note_device(self, session: Session) -> None:
+        self._device = session.device
+        self._pause_s = SHORTEST_PAUSE_S
+        self._farm.note_seen()
 
-    def _hear(self, event: Event) -> None:
-        if event["event"] == "connected":
-            self._device = Device(**event["device"])
-            self._pause_s = SHORTEST_PAUSE_S
-            self._farm.note_seen()
-        elif event["event"] == "end":
-            self._end_of(self._held.pop(event["id"]), event["answer"])
-
-    def _end_of(self, job: MeasureJob, answer: Event) -> None:
+    def _end_of(self, job: MeasureJob, result: TrialResult) -> None:
         """One trial came to its end, or back."""
-        if answer["event"] == "absent":
+        if result.refused == ABSENT or self._ending:
             self._farm.submit(job, first=True)
-            if not self._held:  # the last of them
-                self._farm.absent(f"{self.place.where}: {answer['detail']}")
+            if not (self._trials.held or self._ending):  # the last of them
+                self._farm.absent(f"{self.place.where}: {result.detail}")
                 self._farm.stopping.wait(self._pause_s)
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return
         self._farm.note_seen()
-        if answer.get("kind") == "lost" and job.attempts < MOST_ATTEMPTS:
+        if result.refused == "lost" and job.attempts < MOST_ATTEMPTS:
             self._options.on_event(f"{self.place.where}: left during a trial, which is repeated")
-            self._farm.submit(replace(job, attempts=job.attempts + 1), first=True)
+            again = replace(job, attempts=job.attempts + 1, careful=True)
+            self._farm.submit(again, first=True)
             return
-        if answer.get("by_host") and not self._by_host:
+        if result.by_host and not self._by_host:
             self._by_host = True
             self._options.on_event(f"{self.place.where}: {_BY_HOST}")
-        self._farm.finish(_outcome(job, answer, self._device))
-
-    def _give_up_worker(self, detail: str, *, late: bool) -> None:
-        """The worker is no good: blame what the device had, and have the rest done anew."""
-        begun = self._worker.begun
-        self._worker.kill()
-        if self._ending:
-            return
-        held, self._held = self._held, {}
-        for number, job in held.items():
-            if number != begun:
-                self._farm.submit(job, first=True)
-                continue
-            kind = "timeout" if late else "lost"
-            self._end_of(job, {"event": "refused", "kind": kind, "detail": detail})
-        if begun is None:
-            self._farm.absent(f"{self.place.where}: {detail}")
-
-
-def _worker_place(place: RemoteAddress, options: FarmOptions) -> TunerAddress:
-    return TunerAddress(
-        host=place.where.host,
-        port=place.where.port,
-        key=place.key,
-        tracked=place.tracked,
-        device=options.cl_device,
-        limit_s=options.limit_s,
-    )
-
-
-def _request(job: MeasureJob, number: int) -> dict[str, Any]:
-    return {
-        "id": number,
-        "variants": [variant.plain() for variant in job.variants],
-        "reference": str(job.reference),
-        "write_reference": job.write_reference,
-        "tolerance": job.tolerance,
-        "stop_us": job.stop_us,
-        "careful": job.attempts > 1,
-    }
+        self._farm.finish(_outcome(job, result, self._device))
 
 
 _STATUS_OF_KIND = {
+    "": Status.OK,
     "wrong": Status.WRONG,
     "unstable": Status.UNSTABLE,
     "build": Status.BUILD,
@@ -346,18 +272,15 @@ _STATUS_OF_KIND = {
 }
 
 
-def _outcome(job: MeasureJob, answer: Event, device: Device) -> MeasureOutcome:
-    status = Status.OK
-    if answer["event"] != "measured":
-        # What fails on the device without more ado (no resources, a bad launch) is no better
-        # than a crash.
-        status = _STATUS_OF_KIND.get(answer["kind"], Status.CRASH)
+def _outcome(job: MeasureJob, result: TrialResult, device: Device) -> MeasureOutcome:
     return MeasureOutcome(
         job=job,
-        status=status,
+        # What fails on the device without more ado (no resources, a bad launch) is no better
+        # than a crash.
+        status=_STATUS_OF_KIND.get(result.refused, Status.CRASH),
         device=device,
-        detail=answer.get("detail", ""),
-        index=answer.get("index", -1),
-        times_us=tuple(tuple(times) for times in answer.get("times_us", ())),
-        errors=tuple(answer.get("errors", ())),
+        detail=result.detail,
+        index=result.index,
+        times_us=result.times_us,
+        errors=result.errors,
     )

@@ -207,12 +207,11 @@ class Fitted:
     kept_after: Quality
 
 
-def constants_to_fit(tables: Iterable[str] | None = None) -> tuple[Key, ...]:
-    """Return the constants that are costs, of all tables or of some: every float that is no
-    bound."""
+def constants_to_fit() -> tuple[Key, ...]:
+    """Return the constants that are costs: every float that is no bound."""
     keys = []
     for family, record in families().items():
-        if family in NEVER or (tables is not None and family not in tables):
+        if family in NEVER:
             continue
         hints = typing.get_type_hints(record)
         keys += [
@@ -224,26 +223,17 @@ def constants_to_fit(tables: Iterable[str] | None = None) -> tuple[Key, ...]:
 
 
 def fit_cost(
-    kernels: Sequence[FittedKernel],
+    seen: Sequence[FittedKernel],
+    kept: Sequence[FittedKernel],
     cost: Cost,
-    keys: Iterable[Key] | None = None,
-    *,
-    keep_out: Callable[[FittedKernel], bool] = lambda _: False,
-    say: Callable[[str], None] = lambda _: None,
+    keys: Sequence[Key] | None = None,
 ) -> Fitted:
-    """Fit `keys` (all that are costs) to the kernels but those that are kept out.
-
-    `say` is told of each round.
-    """
-    seen = [kernel for kernel in kernels if not keep_out(kernel)]
-    kept = [kernel for kernel in kernels if keep_out(kernel)]
-    wanted = tuple(constants_to_fit() if keys is None else keys)
+    """Fit `keys` (all that are costs) to the kernels `seen`; those `kept` out say how well."""
+    wanted = constants_to_fit() if keys is None else keys
     search = _Search(seen, cost, that_matter(seen, cost, wanted))
     for step in STEPS:
         for _ in range(MOST_ROUNDS):
-            moved = search.round(step)
-            say(f"steps of {step}: {moved} of {len(search.keys)} moved, {search.loss:.5f}")
-            if not moved:
+            if not search.round(step):
                 break
     fitted = replace_values(cost, search.values)
     return Fitted(
@@ -478,46 +468,3 @@ def _none_is_taken(fitted: Fitted, tables: str) -> Decision:
         f"{say_change(fitted.kept_before.regret, fitted.kept_after.regret)}: the first has to "
         "fall, or the correlation rise where it stays, and the last may not rise",
     )
-
-
-FACTORS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0)
-WORTH_TELLING = 0.9
-"""The share to which a constant has to bring the regret above 1 down to be told as its cause."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blame:
-    """One constant, another value of it, and the regret with that."""
-
-    key: Key
-    before: float
-    after: float
-    regret: float
-
-    def __str__(self) -> str:
-        return (
-            f"{'.'.join(self.key)} {self.before:.3g} -> {self.after:.3g}: regret {self.regret:.2f}"
-        )
-
-
-def blame(kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]) -> Blame | None:
-    """Return the constant whose change alone makes the best choices; None where none makes better
-    ones.
-
-    Of those with the same regret it is the one with which estimates are nearest to the times.
-    """
-    bound = 1.0 + WORTH_TELLING * (quality_of(kernels, cost).regret - 1.0)
-    found: dict[tuple[float, float], Blame] = {}
-    for key in keys:
-        before = value_of(cost, key)
-        for after in (before * factor for factor in FACTORS):
-            changed = replace_values(cost, {key: after})
-            regret = quality_of(kernels, changed).regret
-            if regret < bound:
-                told = Blame(key=key, before=before, after=after, regret=regret)
-                found.setdefault((regret, _loss(kernels, changed)), told)
-    return found[min(found)] if found else None
-
-
-def _loss(kernels: Sequence[FittedKernel], cost: Cost) -> float:
-    return sum(loss_of(kernel.estimates_ms(cost), kernel.times_ms) for kernel in kernels)

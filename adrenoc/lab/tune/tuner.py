@@ -20,8 +20,9 @@ from adrenoc.base.errors import AdrenocError
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.farm import Farm, MeasureJob, MeasureOutcome
+from adrenoc.lab.tune.farm import Farm, MeasureOutcome
 from adrenoc.lab.tune.search import LearnedCostModel
+from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
 from adrenoc.lab.tune.tasks import Task, TunePlan, seeds
 from adrenoc.lab.tune.variant import BuildVariant

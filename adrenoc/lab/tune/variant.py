@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -59,10 +58,6 @@ class Variant:
     work_group: tuple[int, int, int]
     arguments: tuple[Argument, ...]
     bytes: bool = False
-
-    def plain(self) -> dict[str, Any]:
-        """Return the variant as JSON values."""
-        return asdict(self)
 
 
 BuildVariant = Callable[[Task, int], Variant]

@@ -124,7 +124,7 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
 
 
 def _content(archive: zipfile.ZipFile, name: str, most_bytes: int) -> bytes:
-    """An entry that is not longer than such files are: a few bytes can unpack to gigabytes."""
+    """Return an entry that is not longer than such files are: a few bytes can unpack to gigabytes."""
     size = archive.getinfo(name).file_size
     if size > most_bytes:
         raise zipfile.BadZipFile(f"{name} unpacks to {size} bytes, expected up to {most_bytes}")
@@ -173,7 +173,7 @@ def _library_troubles(
 
 
 def _packing_troubles(path: Path, entry: zipfile.ZipInfo, manifest: _Manifest) -> Iterator[Trouble]:
-    """Whether Android can take a library out of an APK, or map it from there."""
+    """Yield whether Android can take a library out of an APK, or map it from there."""
     name = entry.filename
     if entry.compress_type != zipfile.ZIP_STORED:
         if manifest.extracts == "false":
@@ -258,7 +258,7 @@ class Element:
 
 
 def read_manifest(content: bytes) -> tuple[Element, ...]:
-    """All elements of a manifest, in the order in which they begin.
+    """Return all elements of a manifest, in the order in which they begin.
 
     Raises:
         ValueError: it is neither XML nor its binary form, or it is damaged.

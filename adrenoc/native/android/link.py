@@ -77,7 +77,8 @@ class Linker:
 
 
 def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
-    """The linker to use: an NDK's (`adrenoc.native.android.runtime_toolchain`); lld; ziglang; cc.
+    """Return the linker to use: an NDK's (`adrenoc.native.android.runtime_toolchain`); lld;
+    ziglang; cc.
 
     Raises:
         DependencyError: an NDK that was asked for is none or is too old, or no linker is there.
@@ -110,7 +111,7 @@ class Platform:
 
     @staticmethod
     def from_triple(triple: str) -> Platform:
-        """The platform that `triple` (`aarch64-linux-android`) stands for."""
+        """Return the platform that `triple` (`aarch64-linux-android`) stands for."""
         machine = triple.partition("-")[0]
         # armv7a, thumbv7: an ELF file says no more than ARM.
         is_arm = machine.startswith(("armv", "thumb"))
@@ -118,23 +119,23 @@ class Platform:
 
     @property
     def page_bytes(self) -> int:
-        """The alignment that segments must have."""
+        """Return the alignment that segments must have."""
         if self.android:
             return ANDROID_PAGE_BYTES
         return LINUX_ARM64_PAGE_BYTES if self.machine == "aarch64" else 4096
 
     @property
     def libc(self) -> str:
-        """The name of the C library."""
+        """Return the name of the C library."""
         return "libc.so" if self.android else "libc.so.6"
 
     @property
     def libm(self) -> str:
-        """The name of the mathematics library."""
+        """Return the name of the mathematics library."""
         return "libm.so" if self.android else "libm.so.6"
 
     def provider(self, symbol: str) -> str | None:
-        """The library of the device that has `symbol`, or None."""
+        """Return the library of the device that has `symbol`, or None."""
         if symbol in _LIBC or (self.machine == "arm" and symbol.startswith("__aeabi_")):
             return self.libc
         return self.libm if _LIBM.fullmatch(symbol) else None
@@ -201,7 +202,7 @@ def _pack_modules(module: Any, _is_system: bool, prefix: str, folder: str) -> st
 
 
 def _find_code(module: Any) -> Iterator[Any]:
-    """The parts that are code of the CPU: beside regions of OpenCL ML they lie deeper."""
+    """Yield the parts that are code of the CPU: beside regions of OpenCL ML they lie deeper."""
     if module.kind == "llvm":
         yield module
     for part in module.imports:
@@ -313,7 +314,7 @@ def _run_linker(
 
 
 def _find_needed(objects: list[Path], platform: Platform) -> list[str]:
-    """The libraries that have what the objects leave open."""
+    """Return the libraries that have what the objects leave open."""
     facts = [read_elf(path) for path in objects]
     exported = frozenset[str]().union(*(f.exported for f in facts))
     undefined = frozenset[str]().union(*(f.undefined for f in facts)) - exported

@@ -103,22 +103,22 @@ class Runtime:
 
     @property
     def library(self) -> Path:
-        """The runtime library."""
+        """Return the runtime library."""
         return self.folder / LIBRARY
 
     @property
     def runner(self) -> Path:
-        """The program that runs a bundle."""
+        """Return the program that runs a bundle."""
         return self.folder / RUNNER
 
     @property
     def provider(self) -> Path:
-        """The library that onnxruntime registers, where it was built."""
+        """Return the library that onnxruntime registers, where it was built."""
         return self.folder / PROVIDER
 
     @property
     def server(self) -> Path:
-        """The program that serves TVM's RPC protocol."""
+        """Return the program that serves TVM's RPC protocol."""
         return self.folder / SERVER
 
 
@@ -132,14 +132,14 @@ class _Kind:
 
     @property
     def folder(self) -> str:
-        """Where CMake puts it, under what it compiles in."""
+        """Return where CMake puts it, under what it compiles in."""
         if self.static:
             return "out-static"
         return "out-onnxruntime" if self.onnxruntime else "out"
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What the loader or the user starts with."""
+        """Return what the loader or the user starts with."""
         if self.static:
             return (RUNNER, SERVER)
         return (LIBRARY, RUNNER, SERVER, *((PROVIDER,) if self.onnxruntime else ()))

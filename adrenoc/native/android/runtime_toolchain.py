@@ -47,12 +47,12 @@ class Ndk:
 
     @property
     def revision(self) -> str:
-        """The NDK's number as its makers write it, such as 27.0.12077973."""
+        """Return the NDK's number as its makers write it, such as 27.0.12077973."""
         return ".".join(str(part) for part in self.version)
 
     @property
     def toolchain_file(self) -> Path:
-        """What CMake reads to compile for Android."""
+        """Return what CMake reads to compile for Android."""
         return self.folder / "build" / "cmake" / "android.toolchain.cmake"
 
     @property
@@ -62,7 +62,9 @@ class Ndk:
 
     @property
     def apis(self) -> tuple[int, int]:
-        """The oldest and the newest API level that it compiles for; 0 where it does not tell."""
+        """Return the oldest and the newest API level that it compiles for; 0 where it does not
+        tell.
+        """
         try:
             told = read_json(read.read_plain(self.folder / "meta" / "platforms.json", _MOST_BYTES))
             return int(told["min"]), int(told["max"])
@@ -71,7 +73,7 @@ class Ndk:
 
 
 def find_ndk(asked: Path | None = None) -> Ndk | None:
-    """The NDK to use, or None where there is none.
+    """Return the NDK to use, or None where there is none.
 
     Raises:
         DependencyError: what was asked for, or what a variable names, is no NDK, too old, or for
@@ -92,7 +94,7 @@ def why_no_ndk() -> str:
 
 
 def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
-    """Those that serve, and what is wrong with the others."""
+    """Return those that serve, and what is wrong with the others."""
     found: list[Ndk] = []
     refused: list[str] = []
     for variable, sdk in (*read.android_sdk_folders(), *_usual_sdks()):
@@ -109,7 +111,7 @@ def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
 
 
 def open_ndk(folder: Path, *, origin: str) -> Ndk:
-    """The NDK in `folder`.
+    """Return the NDK in `folder`.
 
     Raises:
         DependencyError: it holds no NDK, one that is too old, or one for another system.
@@ -133,7 +135,7 @@ def open_ndk(folder: Path, *, origin: str) -> Ndk:
 
 
 def ndk_version(folder: Path) -> tuple[int, ...]:
-    """The revision that `source.properties` of an NDK gives, as numbers.
+    """Return the revision that `source.properties` of an NDK gives, as numbers.
 
     Raises:
         DependencyError: the folder holds no NDK.

@@ -31,7 +31,7 @@ class PlannedNode:
 
 
 def list_planned_nodes(verdict: Verdict) -> tuple[PlannedNode, ...]:
-    """The nodes of a plan in order, after the inputs that they read."""
+    """Return the nodes of a plan in order, after the inputs that they read."""
     made = {node.tensor for node in verdict.nodes}
     read = [name for node in verdict.nodes for name in node.reads]
     inputs = dict.fromkeys(name for name in read if name not in made)

@@ -61,7 +61,7 @@ def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> st
     return operator.refuses(node, tensors)
 
 
-_HINT = "ADRENOC_DUMP_DIR=DIR adrenoc compile --stop-after simplify shows the operators"
+_HINT = "ADRENOC_DUMP_DIR=DIR adrenoc compile MODEL shows the operators after each stage"
 
 
 def read_graph(

@@ -40,7 +40,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        """The store as a part of a function's name."""
+        """Return the store as a part of a function's name."""
         bounds = "" if (self.low, self.high) == INT8 else f"_{self.low + 128}_{self.high + 128}"
         if self.single:
             return "single" + bounds
@@ -48,7 +48,7 @@ class Store:
 
     @property
     def how(self) -> str:
-        """How sums become bytes, in words for reports."""
+        """Return how sums become bytes, in words for reports."""
         if self.single:
             return ", scaled in float32"
         return {None: ", rounded twice", 0: ", shifts by channel"}.get(self.shift, "")
@@ -153,13 +153,13 @@ class Stored:
 
     @property
     def doubled(self) -> bool:
-        """Whether the code scales twice the sum."""
+        """Return whether the code scales twice the sum."""
         return self.store.shift is None
 
 
 @lru_cache(maxsize=1024)
 def pack_constants(operator: Convolution | Depthwise) -> Stored:
-    """One product where its constants can be had, else the rule's own two roundings.
+    """Return one product where its constants can be had, else the rule's own two roundings.
 
     Raises:
         RefusedError: neither covers the rule, with the reason.
@@ -242,7 +242,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         order = "b" if self.between else ""
         return (
             f"products_{self.pixels}x{self.channels}_u{self.unroll}{order}"

@@ -184,7 +184,7 @@ class Strip:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         return (
             f"depthwise_{self.rows}{'ab'[self.first]}_w{self.width}_u{self.unroll}"
             f"_s{self.step}_c{self.channels}_{self.store.name}"
@@ -192,7 +192,7 @@ class Strip:
 
     @property
     def instructions(self) -> int:
-        """How many a call takes."""
+        """Return how many a call takes."""
         enter, inner, leave = map(len, _parts(self))
         return enter + self.width // self.unroll * inner + leave
 

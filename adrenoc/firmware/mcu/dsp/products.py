@@ -36,7 +36,7 @@ _WORDS = 4
 
 
 def pairs_of_run(count: int) -> list[tuple[int, int]]:
-    """Which two bytes of a run each widened word holds; -1 is one that does not count."""
+    """Return which two bytes of a run each widened word holds; -1 is one that does not count."""
     pairs = []
     for four in range(0, count - 3, 4):
         pairs += [(four, four + 2), (four + 1, four + 3)]
@@ -51,7 +51,7 @@ def _pad_words(words: int, multiple: int = _WORDS) -> int:
 
 
 def _widened_pairs(runs: int, run: int, multiple: int = _WORDS) -> list[tuple[int, int]]:
-    """Which two weights each widened word multiplies, of `runs` runs of `run` bytes each."""
+    """Return which two weights each widened word multiplies, of `runs` runs of `run` bytes each."""
     found = []
     for start in range(0, runs * run, run):
         for low, high in pairs_of_run(run):
@@ -179,7 +179,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         return f"products_row_u{self.unroll}{'w' * self.wide}_{self.store.name}"
 
     def instructions(self, groups: int, words: int) -> int:
@@ -390,7 +390,7 @@ def _estimate(
 
 
 def _products(rule: Stored, blocks: _Blocks, words: int, channels: int, count: int) -> float:
-    """All channels of one strip of `count` pixels, with the widening of their weights."""
+    """Return all channels of one strip of `count` pixels, with the widening of their weights."""
     total = 0.0
     for width, times in ((2, channels // 2), (1, channels % 2)):
         if not times:

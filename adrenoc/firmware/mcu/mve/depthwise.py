@@ -154,7 +154,7 @@ class VectorStrip:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         return (
             f"strip_{self.rows}{'ab'[self.parity]}_w{self.width}_s{self.step}_c{self.channels}"
             f"_p{self.columns}_{self.store.store.name}"

@@ -342,7 +342,7 @@ class VectorBlock:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         return (
             f"vectors_{self.pixels}x{self.groups * LANES}_k{self.steps}_p{self.stride}"
             f"_c{self.channels}_{self.store.store.name}"
@@ -350,12 +350,12 @@ class VectorBlock:
 
     @property
     def rest(self) -> int:
-        """How many channels the last step has, or 0 where that is all."""
+        """Return how many channels the last step has, or 0 where that is all."""
         return self.channels % (LANES * self.groups)
 
     @property
     def step_instructions(self) -> int:
-        """How many some pixels by some channels take."""
+        """Return how many some pixels by some channels take."""
         first, unroll = _pick_unroll(self.steps)
         rounds = (self.steps - first) // unroll if unroll else 0
         products = len(_products(self, first, fresh=True))
@@ -408,7 +408,7 @@ def _pick_unroll(steps: int) -> tuple[int, int]:
 
 
 def _products(block: VectorBlock, steps: int, *, fresh: bool) -> list[str]:
-    """Some steps of sixteen bytes; the very first begins the sums."""
+    """Return some steps of sixteen bytes; the very first begins the sums."""
     lines = []
     for step in range(steps):
         multiply = "vmladav.s8" if fresh and step == 0 else "vmladava.s8"
@@ -458,8 +458,9 @@ def _scale_sums(block: VectorBlock, vectors: list[str]) -> list[str]:
 
 
 def _mask(block: VectorBlock, group: int) -> list[str]:
-    """Where the last step has fewer channels: which lanes are stored. Flags and `r0` are
-    lost."""
+    """Return where the last step has fewer channels: which lanes are stored. Flags and `r0` are
+    lost.
+    """
     if not block.rest:
         return []
     left = max(0, min(LANES, block.rest - LANES * group))

@@ -89,13 +89,13 @@ class NeonStore:
 
     @property
     def name(self) -> str:
-        """The store as a part of a function's name."""
+        """Return the store as a part of a function's name."""
         numbers = (self.zero, self.low, self.high)
         return "_".join([self.kind, *(str(number + 128) for number in numbers)])
 
     @property
     def how(self) -> str:
-        """How sums become bytes, in words for reports."""
+        """Return how sums become bytes, in words for reports."""
         return {"double": ", scaled in float64", "single": ", scaled in float32"}.get(self.kind, "")
 
     def prepare(self) -> list[str]:
@@ -146,7 +146,7 @@ class NeonStore:
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
-        """The fields of a layer's struct, for the portable code."""
+        """Return the fields of a layer's struct, for the portable code."""
         numbers = {"kind": KINDS.index(self.kind), "zero": self.zero}
         numbers |= {"low": self.low, "high": self.high}
         return fields_of(numbers)

@@ -141,7 +141,7 @@ class WindowWalk(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         return f"depthwise_{self.way}_{self.stride}_{self.store.name}"
 
     def code(self) -> str:
@@ -312,7 +312,7 @@ class ProductWalk(WindowWalk):
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         return super().name + ("_careful" if self.careful else "")
 
     def _weights(self) -> list[str]:

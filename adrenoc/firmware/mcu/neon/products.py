@@ -54,7 +54,7 @@ class ProductTile:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Return the name of the function."""
         end = "_careful" if self.careful else ""
         return f"products_{self.way}_{self.channels}_{self.store.name}{end}"
 
@@ -240,7 +240,7 @@ def _multiply_widened(tile: ProductTile) -> list[str]:
 
 
 def _product_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
-    """Two rows by eight channels, twice: sums of four parts in v16 to v31."""
+    """Return two rows by eight channels, twice: sums of four parts in v16 to v31."""
     lines = []
     for part in (0, 1):
         lines += _pointers(pairs)
@@ -276,7 +276,9 @@ def _product_stores(tile: ProductTile, pairs: int) -> list[str]:
 
 
 def _widen_blocks(tile: ProductTile, part: int, blocks: int) -> list[str]:
-    """One or two blocks of eight bytes: products of two are added in sixteen bits, if they fit."""
+    """Return one or two blocks of eight bytes: products of two are added in sixteen bits, if they
+    fit.
+    """
     lines = []
     for row in (0, 1):
         for block in range(blocks):

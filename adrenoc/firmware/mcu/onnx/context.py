@@ -242,7 +242,7 @@ def _quantise_before_shapes(graph: OnnxGraph) -> None:
 def _shape_before(
     graph: OnnxGraph, place: int, places: dict[str, int], readers: Counter[str]
 ) -> int | None:
-    """Where a conversion to bytes reads what only shapes the result of a closed operator."""
+    """Return where a conversion to bytes reads what only shapes the result of a closed operator."""
     end = graph.nodes[place]
     if end.op_type != "QuantizeLinear" or len(end.input) != 3 or readers[end.input[0]] != 1:
         return None

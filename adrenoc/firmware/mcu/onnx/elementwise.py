@@ -40,7 +40,7 @@ _BYTES = np.arange(-128, 128, dtype=np.int64)
 
 
 def _operands(made: Importing, node: onnx.NodeProto) -> tuple[int, int]:
-    """Two tensors, the second of which may repeat along the first."""
+    """Return two tensors, the second of which may repeat along the first."""
     first, second = made.data(node, 0), made.data(node, 3)
     shapes = [made.tensors[first].shape, made.tensors[second].shape]
     whole = made.shape(node.output[0])
@@ -329,7 +329,9 @@ def _linear_resize(made: Importing, node: onnx.NodeProto) -> None:
 
 
 def _shares(have: int, want: int, scale: float | None, coordinates: str) -> FloatBetween:
-    """Two places of an axis for each result, and their shares, in float32 as onnxruntime has it."""
+    """Return two places of an axis for each result, and their shares, in float32 as onnxruntime has
+    it.
+    """
     most = np.float32(have - 1)
     places = float_places(have, want, scale, coordinates).clip(np.float32(0), most)
     if max(have, want) > _MOST_EXTENT:

@@ -108,7 +108,7 @@ def _scaled_table(real: float, zero: int) -> np.ndarray:
 
 
 def product(made: Importing, operator: Operator) -> NetworkOperator:
-    """Two tensors multiplied."""
+    """Return two tensors multiplied."""
     infos = [made.info(operator, 0), made.info(operator, 1)]
     check_one_type(*infos, made.result(operator))
     first, second, _ = operands(made, operator)

@@ -120,7 +120,7 @@ def _pad(made: Importing, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
 
 
 def _batch_to_space(made: Importing, operator: Operator) -> NetworkOperator:
-    """Each index of an axis reads from the batch that has its place within a block."""
+    """Return each index of an axis reads from the batch that has its place within a block."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
     shape = made.tensors[source].shape

@@ -38,7 +38,6 @@ _ROUNDED = {
     "down": (1.0, 1 + 2 * _STEP, -1 - 2 * _STEP, 1.0),
     "up": (1 + 2 * _STEP, 1 + 4 * _STEP, -1.0, 1 + 2 * _STEP),
 }
-_SMALL = np.array([1e-40, 0.5, 1e-41], np.float32)
 _SMALL_HALF = np.array([1e-6, 0.5, 1e-6], np.float16)
 """Below the least number that is not denormal, and above nothing."""
 TINY_HALVES = np.array([2.0**-15, -(2.0**-20), 2.0**-24, 3e-5], np.float16)
@@ -128,14 +127,6 @@ NUMBER_MEASURES = (
         (texture(_HALVES), Tensor(shape=(4,), dtype="float32")),
         same,
         lacks_half_images,
-    ),
-    _ask_denormal(
-        "denormal.float",
-        "floats below 1.2e-38 come through a multiplication and a multiply-add",
-        "",
-        "const float* x, __global float* out",
-        "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n",
-        (Tensor.from_value(_SMALL), Tensor(shape=(2,), dtype="float32")),
     ),
     _ask_denormal(
         "denormal.half",

@@ -26,15 +26,13 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import AdrenocError
 from adrenoc.ir.tuning_log import Actions
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.calibrate.measure import Answers, ProbeError, spread_of
+from adrenoc.lab.calibrate.measure import ProbeError, spread_of
 from adrenoc.lab.tune.refit import (
     FittedKernel,
     Quality,
-    blame,
-    constants_to_fit,
     quality_of,
-    that_matter,
 )
+from adrenoc.lab.tune.session import TrialResult
 from adrenoc.lab.tune.variant import Variant
 from adrenoc.target.cost.cost import Cost
 
@@ -70,14 +68,13 @@ class KernelFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyFinding:
-    """The kernels of a family together; `change` says which constant would have to change."""
+    """The kernels of a family together."""
 
     family: str
     kernels: int
     regret: float
     worst: float
     rank: float
-    change: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,19 +158,12 @@ def family_findings(timed: Sequence[Timed], cost: Cost) -> tuple[FamilyFinding, 
 
 def _family(family: str, kernels: Sequence[FittedKernel], cost: Cost) -> FamilyFinding:
     quality = quality_of(kernels, cost)
-    keys = that_matter(kernels, cost, constants_to_fit())
-    to_blame = blame(kernels, cost, keys) if quality.regret > 1.0 else None
-    if to_blame is not None:
-        change = str(to_blame)
-    else:
-        change = "no single one" if quality.regret > 1.0 else ""
     return FamilyFinding(
         family=family,
         kernels=quality.kernels,
         regret=quality.regret,
         worst=quality.worst,
         rank=quality.rank,
-        change=change,
     )
 
 
@@ -208,7 +198,7 @@ class Launches(Protocol):
 
     def launch(
         self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
-    ) -> Answers:
+    ) -> TrialResult:
         """Launch the candidates: the times of each."""
 
 
@@ -319,7 +309,7 @@ class KernelClock:
             self._take(base, wanted, answers)
             return
 
-    def _take(self, base: int, numbers: Sequence[int], answers: Answers) -> None:
+    def _take(self, base: int, numbers: Sequence[int], answers: TrialResult) -> None:
         base_us, *others_us = answers.times_us
         self._base_us += base_us
         for number, times_us in zip(numbers, others_us, strict=True):

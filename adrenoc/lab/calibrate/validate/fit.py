@@ -83,9 +83,7 @@ def fit_validation(
             hint="the same command with a longer --budget, or fewer --only",
         )
     kept = [timed.measured for timed in validation.timed if timed.kept_out]
-    fitted = fit_cost(
-        [timed.measured for timed in validation.timed], cost, keep_out=kept.__contains__
-    )
+    fitted = fit_cost(seen, kept, cost)
     fitted, decisions = keep_better(fitted, cost, seen, kept)
     confirmed = None
     if fitted.changed and confirm is not None:

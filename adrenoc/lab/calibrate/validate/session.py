@@ -6,7 +6,6 @@ Each layer is planned as the cost model has it, and, where kernels may join, bot
 from __future__ import annotations
 
 import datetime
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from adrenoc.base.errors import AdrenocError, CompileError, RemoteError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.base.text.html_page import ResultTable, part, safe, show_table
+from adrenoc.base.text.html_page import ResultTable, part, show_table
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.families.shared.schedule import WorkGroup
 from adrenoc.lab.calibrate.calibrate import SHARE
@@ -368,7 +367,7 @@ def join_of(forms: Forms, times_us: Sequence[Sequence[float]], joined_count: int
 def list_families(found: Sequence[FamilyFinding]) -> ResultTable:
     """List how well the cost model chooses in each family of kernels."""
     return ResultTable(
-        columns=("family", "kernels", "regret", "worst", "rank", "what would have to change"),
+        columns=("family", "kernels", "regret", "worst", "rank"),
         rows=tuple(
             (
                 one.family,
@@ -376,7 +375,6 @@ def list_families(found: Sequence[FamilyFinding]) -> ResultTable:
                 f"{one.regret:.2f}",
                 f"{one.worst:.2f}",
                 f"{one.rank:.2f}",
-                one.change,
             )
             for one in found
         ),
@@ -426,13 +424,8 @@ def list_kernels(found: Sequence[KernelFinding]) -> ResultTable:
     )
 
 
-_SIDE, _EDGE = 180, 8
-
-
 def validation_sections(validation: Validation) -> str:
     """What the page shows."""
-    cost = validation.target.cost
-    drawn = "".join(_drawing(timed, cost) for timed in validation.timed)
     return (
         part(
             "Families",
@@ -441,43 +434,4 @@ def validation_sections(validation: Validation) -> str:
         )
         + part("Kernels joined or apart", show_table(list_joins(validation.joins)))
         + part("Kernels", show_table(list_kernels(validation.kernels)))
-        + part(
-            "Schedules",
-            drawn,
-            "Estimates to the right, times up, both logarithmic; the ring is what the model chose.",
-        )
     )
-
-
-def _drawing(timed: Timed, cost: Cost) -> str:
-    """A dot a schedule."""
-    kernel = timed.measured
-    estimates = kernel.estimates_ms(cost)
-    known = [
-        (math.log(estimate), math.log(time))
-        for estimate, time in zip(estimates, kernel.times_ms, strict=True)
-        if 0 < estimate < math.inf
-    ]
-    if len(known) < 2:
-        return ""
-    across, up = (_scale_to_side([place[axis] for place in known]) for axis in (0, 1))
-    chosen = min(range(len(known)), key=lambda n: known[n][0])
-    dots = "".join(
-        f"<circle cx='{x:.1f}' cy='{_SIDE - y:.1f}' r='2.5' fill='#0969da' fill-opacity='0.6'/>"
-        for x, y in zip(across, up, strict=True)
-    )
-    ring = (
-        f"<circle cx='{across[chosen]:.1f}' cy='{_SIDE - up[chosen]:.1f}' r='6' fill='none' "
-        "stroke='#cf222e' stroke-width='2'/>"
-    )
-    return (
-        f"<figure><figcaption>{safe(kernel.layer)}</figcaption>"
-        f"<svg class='drawn' width='{_SIDE}' height='{_SIDE}' role='img'>"
-        f"<rect width='{_SIDE}' height='{_SIDE}' fill='#f6f8fa'/>{dots}{ring}</svg></figure>\n"
-    )
-
-
-def _scale_to_side(values: Sequence[float]) -> list[float]:
-    """Along one side of a drawing."""
-    low, wide = min(values), (max(values) - min(values)) or 1.0
-    return [_EDGE + (_SIDE - 2 * _EDGE) * (value - low) / wide for value in values]

@@ -2,12 +2,12 @@
 //
 //   adrenoc_rpc [--host 127.0.0.1] [--port 9090] [--key KEY] [--tracker HOST:PORT]
 //               [--advertise ADDRESS] [--timeout SECONDS] [--folder FOLDER] [--store FOLDER]
-//               [--max-message MIB] [--opencl LIBRARY] [--open]
+//               [--max-message MIB] [--opencl LIBRARY]
 //
 // Each session runs in a process of its own, one after the other: a crash or a time-out ends that
 // session and not the server, and so does a peer that leaves a session which does not end.  Without
-// KEY it listens to this machine alone unless --open says that everybody may run code here; with a
-// tracker too, which tells whoever asks what to say in place of KEY, to one client at a time.  Sessions have their
+// KEY it listens to this machine alone; with a tracker too, which tells whoever asks what to say in
+// place of KEY, to one client at a time.  Sessions have their
 // folders in FOLDER; without it beside this program, in $TMPDIR, /data/local/tmp or /tmp, whichever
 // is the first that can be written to.  Prints {"port": N, "folder": FOLDER} when it listens (port 0
 // takes any free one), then a line for each session.  A signal that ends it ends its session too, and
@@ -72,8 +72,6 @@ constexpr char kUsage[] =
     "  --store FOLDER         where uploaded files are kept for later sessions\n"
     "  --max-message MIB      the largest message that is taken (1024)\n"
     "  --opencl LIBRARY       the OpenCL library to open\n"
-    "  --open                 listen beyond this machine without --key, or with --tracker: anybody\n"
-    "                         may run code here\n"
     "  --version, --help\n";
 
 struct Arguments {
@@ -87,7 +85,6 @@ struct Arguments {
   std::string folder;
   std::string store;
   int max_message_mib = 1024;
-  bool is_open = false;
   std::string opencl_library;
 };
 
@@ -117,11 +114,6 @@ Arguments parse(int count, char** values) {
   Arguments arguments;
   for (int i = 1; i < count; i += 2) {
     const std::string option = values[i];
-    if (option == "--open") {
-      arguments.is_open = true;
-      --i;  // it has no value
-      continue;
-    }
     if (i + 1 == count) throw std::invalid_argument(option + " has no value, or is unknown");
     const std::string value = values[i + 1];
     if (option == "--host") {
@@ -152,13 +144,13 @@ Arguments parse(int count, char** values) {
     throw std::invalid_argument("--tracker needs --key, the name of this kind of device");
   }
   const bool has_secret = !arguments.key.empty() && arguments.tracker_host.empty();
-  if (!has_secret && !is_loopback(arguments.host) && !arguments.is_open) {
+  if (!has_secret && !is_loopback(arguments.host)) {
     const char* why = arguments.tracker_host.empty()
                           ? "name a --key"
                           : "a tracker gives the key to whoever asks; leave --host out and lead "
                             "both ports through ssh";
     throw std::invalid_argument("--host " + arguments.host + " lets anybody who reaches it run any "
-                                "code here: " + why + ", or say --open where nobody else is");
+                                "code here: " + why);
   }
   return arguments;
 }

@@ -1,94 +1,112 @@
-"""A process that takes trials to a device, many a session, and measures one at a time there.
+"""Trials on their way at one device: many a session are built, and one at a time is measured.
 
-`python -m adrenoc.lab.tune.worker PLACE` reads a JSON request a line, each with an `id`, and
-answers with JSON lines: `connected` when a session is open, `begin` before a trial runs, and one
-`end` for each request.  Kernels are built on the server while earlier ones are measured, unless the
-device is a CPU.  After a session broke, what was under way is gone through one by one, so that the
-next break names the one to blame.  The tuner ends this process when an answer is late.
+Kernels are built on the server while earlier ones are measured, unless the device is a CPU.  After
+a session broke, what was under way is gone through one by one, so that the next break names the one
+to blame.  Every wait has a limit, which the relay of the session keeps (`adrenoc.device.remote`).
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
-import queue
-import sys
-import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, TextIO
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from adrenoc.base.errors import AdrenocError
-from adrenoc.lab.tune.session import Answer, Request, Session, TunerAddress, read_failure
+from adrenoc.lab.tune.session import (
+    ABSENT,
+    START_S,
+    DevicePlace,
+    MeasureJob,
+    Session,
+    TrialResult,
+    read_failure,
+)
 
 LATE = 0.9
 """The share of a trial's limit after which a session that breaks was ended for being late."""
 BUILD_TICK_MS = 100
-BROKEN = (AdrenocError, RuntimeError, ValueError, AttributeError, OSError, MemoryError)
+BROKEN = (AdrenocError, RuntimeError, ValueError, TypeError, AttributeError, OSError, MemoryError)
 """The exceptions of a session or a device that fails."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Trial:
-    """A request on its way; `number` is the server's, 0 before it knows of it."""
+    """A job on its way; `number` is the server's, 0 before it knows of it."""
 
-    request: Request
+    job: MeasureJob
     number: int = 0
     careful: bool = False
-    """Nothing else is built or measured beside it."""
     doubted: bool = False
     """It was refused once, where another one may be to blame."""
     started: float = 0.0
     build_ms: float = 0.0
 
-    @property
-    def id(self) -> int:
-        """The tuner's number."""
-        return int(self.request["id"])
 
+class TrialQueue:
+    """Trials that wait, trials that are being built, and the session that they are built in.
 
-class Desk:
-    """Trials that wait, trials that are being built, and the session that they are built in."""
+    `fetch` gives what is to be done beside so many that are held; `ended` hears of each end, and
+    `connected` of each session.
+    """
 
-    def __init__(self, place: TunerAddress, inbox: queue.Queue[Request | None], tell: Any) -> None:
-        self._place, self._inbox, self._tell = place, inbox, tell
-        self._open = True
+    def __init__(
+        self,
+        place: DevicePlace,
+        *,
+        fetch: Callable[[int], Sequence[MeasureJob]] = lambda held: (),
+        ended: Callable[[MeasureJob, TrialResult], None],
+        connected: Callable[[Session], None],
+    ) -> None:
+        self._place = place
+        self._fetch, self._ended, self._connected = fetch, ended, connected
         self._waiting: deque[_Trial] = deque()
         self._started: deque[_Trial] = deque()
         self._session: Session | None = None
 
-    def run(self) -> None:
-        """Work until the tuner closes the input."""
-        while self._take():
-            self._step()
-        self._close()
+    @property
+    def held(self) -> int:
+        """How many trials have not come to their end."""
+        return len(self._waiting) + len(self._started)
 
-    def _take(self, *, busy: bool = False) -> bool:
-        """Fetch what the tuner sent, waiting where there is nothing to do; False at the end."""
-        while self._open:
-            idle = not (busy or self._waiting or self._started)
-            try:
-                request = self._inbox.get(block=idle)
-            except queue.Empty:
-                break
-            if request is None:
-                self._open = False
-                return False
-            self._waiting.append(_Trial(request=request, careful=request["careful"]))
-        return self._open
+    def add(self, job: MeasureJob) -> None:
+        """Take a job in."""
+        self._waiting.append(_Trial(job=job, careful=job.careful))
+
+    def work(self) -> None:
+        """Bring the next trial to its end, where there is one."""
+        self._take()
+        if self.held:
+            self._step()
+
+    def cut(self) -> None:
+        """End what is under way, for another thread than the one that works."""
+        session = self._session
+        if session is not None:
+            session.cut()
+
+    def close(self) -> tuple[MeasureJob, ...]:
+        """End the session; gives the jobs that have no end."""
+        left = tuple(trial.job for trial in (*self._started, *self._waiting))
+        self._started.clear()
+        self._waiting.clear()
+        self._close()
+        return left
+
+    def _take(self) -> None:
+        for job in self._fetch(self.held):
+            self.add(job)
 
     def _step(self) -> None:
         """Open a session, or bring the next trial to its end."""
         if self._session is None:
             try:
-                session = Session(self._place)
+                self._session = Session(self._place)
             except BROKEN as error:
                 self._absent(read_failure(error)[1])
                 return
-            self._session = session
-            self._tell({"event": "connected", "device": session.device, "facts": session.facts})
+            self._connected(self._session)
         trial: _Trial | None = None
         try:
             self._start_more(self._session)
@@ -113,7 +131,7 @@ class Desk:
                 return
             trial = self._waiting[0]
             trial.started = time.monotonic()
-            trial.number = session.start(trial.request)
+            trial.number = session.start(trial.job)
             self._started.append(self._waiting.popleft())
 
     def _await_kernels(self, session: Session, trial: _Trial) -> None:
@@ -121,7 +139,9 @@ class Desk:
         wanted = [trial, *self._started] if session.is_cpu else [trial]
         for other in wanted:
             while not session.is_built(other.number, BUILD_TICK_MS):
-                self._take(busy=True)
+                if time.monotonic() - other.started > START_S + self._place.limit_s:
+                    raise TimeoutError(f"no kernel within {self._place.limit_s:.0f} s")
+                self._take()
                 if not (session.is_cpu or trial.careful):
                     self._start_more(session)
             other.build_ms = other.build_ms or (time.monotonic() - other.started) * 1e3
@@ -130,25 +150,24 @@ class Desk:
 
     def _measure(self, session: Session, trial: _Trial) -> None:
         try:
-            tensors = session.prepare(trial.request)
+            tensors = session.prepare(trial.job)
         except BROKEN as error:
             self._break_outside(trial, error)
             return
         first = session.measured == 0
-        self._tell({"event": "begin", "id": trial.id})
         begun = time.monotonic()
         try:
-            answer = session.measure(trial.number, trial.request, tensors)
+            result = session.measure(trial.number, trial.job, tensors)
         except BROKEN as error:
             kind, detail = read_failure(error)
             if kind == "lost" and time.monotonic() - begun > LATE * self._place.limit_s:
                 kind, detail = "timeout", f"no end within {self._place.limit_s:.0f} s"
-            answer = {"event": "refused", "kind": kind, "index": -1, "detail": detail}
-        self._judge(session, trial, answer, first=first)
+            result = TrialResult(refused=kind, detail=detail)
+        self._judge(session, trial, result, first=first)
 
-    def _judge(self, session: Session, trial: _Trial, answer: Answer, *, first: bool) -> None:
-        """Believe an answer, or doubt it: an earlier candidate may have spoilt what it found."""
-        kind = answer.get("kind", "")
+    def _judge(self, session: Session, trial: _Trial, result: TrialResult, *, first: bool) -> None:
+        """Believe a result, or doubt it: an earlier candidate may have spoilt what it found."""
+        kind = result.refused
         doubts = not (first or trial.doubted)
         if kind in ("wrong", "unstable"):
             session.forget()  # a kernel that goes astray may have written into any tensor
@@ -158,7 +177,7 @@ class Desk:
         else:
             doubts = False
         if not doubts:
-            self._end(trial, answer)
+            self._end(trial, result)
             return
         trial.doubted = trial.careful = True
         # What was begun stays begun; it comes after.
@@ -171,7 +190,7 @@ class Desk:
         trial = self._waiting.popleft()
         try:
             trial.started = time.monotonic()
-            trial.number = session.start(trial.request)
+            trial.number = session.start(trial.job)
             self._await_kernels(session, trial)
         except BROKEN as error:
             self._break_outside(trial, error)
@@ -185,7 +204,7 @@ class Desk:
         self._break(after=trial)
         if trial is not None and alone:
             self._waiting.remove(trial)
-            self._end(trial, {"event": "refused", "kind": kind, "index": -1, "detail": detail})
+            self._end(trial, TrialResult(refused=kind, detail=detail))
 
     def _break(self, after: _Trial | None = None) -> None:
         """Leave a session that is no good; what was under way is tried one by one."""
@@ -206,35 +225,7 @@ class Desk:
     def _absent(self, detail: str) -> None:
         while self._waiting:
             trial = self._waiting.popleft()
-            self._end(trial, {"event": "absent", "detail": detail})
+            self._end(trial, TrialResult(refused=ABSENT, detail=detail))
 
-    def _end(self, trial: _Trial, answer: Answer) -> None:
-        self._tell({"event": "end", "id": trial.id, "answer": answer, "build_ms": trial.build_ms})
-
-
-def main(place: str) -> int:
-    """Serve requests until the tuner closes the input."""
-    # What libraries print must not get between the answers.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    inbox: queue.Queue[Request | None] = queue.Queue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            inbox.put(json.loads(line))
-        inbox.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    import tvm  # noqa: F401  (takes a second, best while nobody waits)
-
-    Desk(TunerAddress(**json.loads(place)), inbox, lambda answer: _send(answers, answer)).run()
-    return 0
-
-
-def _send(answers: TextIO, answer: Answer) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    def _end(self, trial: _Trial, result: TrialResult) -> None:
+        self._ended(trial.job, replace(result, build_ms=trial.build_ms))

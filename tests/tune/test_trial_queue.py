@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +11,14 @@ import numpy as np
 import pytest
 
 from adrenoc.device.answers import WrongAnswerError
+from adrenoc.device.remote import RemoteAddress
 from adrenoc.lab.tune import session as session_module
-from adrenoc.lab.tune import worker
-from adrenoc.lab.tune.session import Session, TunerAddress
-from adrenoc.lab.tune.worker import Desk
+from adrenoc.lab.tune import trial_queue
+from adrenoc.lab.tune.session import DevicePlace, MeasureJob, Session, TrialResult
+from adrenoc.lab.tune.trial_queue import TrialQueue
+from adrenoc.lab.tune.variant import Argument, Variant
 
-PLACE = TunerAddress(host="nowhere", port=1, key="", tracked=False, device="", limit_s=20)
+PLACE = DevicePlace(server=RemoteAddress.server("127.0.0.1:1"))
 
 
 @dataclass(kw_only=True)
@@ -41,30 +42,31 @@ class ScriptedSession:
         device.sessions += 1
         self._world = device
         self.is_cpu = device.is_cpu
-        self.device: dict[str, Any] = {"name": "scripted"}
         self.facts: dict[str, Any] = {"name": "scripted"}
         self.is_old = False
         self.measured = 0
         self._building: set[int] = set()
         self._spoilt = self._lost = False
 
-    def start(self, request: dict[str, Any]) -> int:
+    def start(self, job: MeasureJob) -> int:
         self._alive()
-        self._building.add(request["id"])
-        return int(request["id"])
+        self._building.add(job.tag)
+        return int(job.tag)
 
     def is_built(self, number: int, wait_ms: int) -> bool:
         # A compiler that dies takes the session with it, whatever that waits for.
         if any(self._world.deeds.get(n) == "kills while it is built" for n in self._building):
             self._lost = True
+        if self._world.deeds.get(number) == "never builds":
+            return False
         self._alive()
         return True
 
-    def prepare(self, request: dict[str, Any]) -> list[Any]:
+    def prepare(self, job: MeasureJob) -> list[Any]:
         self._alive()
         return []
 
-    def measure(self, number: int, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
+    def measure(self, number: int, job: MeasureJob, tensors: list[Any]) -> TrialResult:
         self._alive()
         self.measured += 1
         self._world.measured[number] += 1
@@ -78,10 +80,10 @@ class ScriptedSession:
             raise RuntimeError("Error caught from RPC call:\nCL_OUT_OF_RESOURCES")
         spoilt, self._spoilt = self._spoilt, self._spoilt or deed == "spoils"
         if deed == "wrong" or spoilt:
-            return {"event": "refused", "kind": "wrong", "index": 0, "detail": "off"}
+            return TrialResult(refused="wrong", index=0, detail="off")
         if deed == "does not build":
-            return {"event": "refused", "kind": "build", "index": 0, "detail": "line 1"}
-        return {"event": "measured", "times_us": [[1.0]], "errors": [0.0]}
+            return TrialResult(refused="build", index=0, detail="line 1")
+        return TrialResult(times_us=((1.0,),), errors=(0.0,))
 
     def forget(self) -> None:
         self._spoilt = False
@@ -96,35 +98,33 @@ class ScriptedSession:
 
 def run(
     monkeypatch: pytest.MonkeyPatch, device: Device, count: int, careful: tuple[int, ...] = ()
-) -> dict[int, dict[str, Any]]:
+) -> dict[int, TrialResult]:
     """Hand over trials 1 and on at once; what came of each."""
-    monkeypatch.setattr(worker, "Session", lambda place: ScriptedSession(device))
-    inbox: queue.Queue[Any] = queue.Queue()
-    ends: dict[int, dict[str, Any]] = {}
+    monkeypatch.setattr(trial_queue, "Session", lambda place: ScriptedSession(device))
+    ends: dict[int, TrialResult] = {}
 
-    def tell(event: dict[str, Any]) -> None:
-        if event["event"] != "end":
-            return
-        assert event["id"] not in ends, "one end for each trial"
-        ends[event["id"]] = event["answer"]
-        if len(ends) == count:
-            inbox.put(None)
+    def end(job: MeasureJob, result: TrialResult) -> None:
+        assert job.tag not in ends, "one end for each trial"
+        ends[job.tag] = result
 
+    trials = TrialQueue(PLACE, ended=end, connected=lambda session: None)
     for number in range(1, count + 1):
-        inbox.put({"id": number, "careful": number in careful})
-    Desk(PLACE, inbox, tell).run()
+        trials.add(MeasureJob(tag=number, careful=number in careful))
+    while trials.held:
+        trials.work()
+    assert trials.close() == ()
     return ends
 
 
-def _blamed(ends: dict[int, dict[str, Any]]) -> dict[int, str]:
-    return {n: answer["kind"] for n, answer in ends.items() if answer["event"] == "refused"}
+def _blamed(ends: dict[int, TrialResult]) -> dict[int, str]:
+    return {n: result.refused for n, result in ends.items() if result.refused}
 
 
 @pytest.mark.parametrize("is_cpu", [False, True])
 def test_many_trials_share_a_session(monkeypatch: pytest.MonkeyPatch, is_cpu: bool) -> None:
     device = Device(deeds={}, is_cpu=is_cpu)
     ends = run(monkeypatch, device, 20)
-    assert {answer["event"] for answer in ends.values()} == {"measured"}
+    assert {result.times_us for result in ends.values()} == {((1.0,),)}
     assert device.sessions == 1
     assert set(device.measured.values()) == {1}
 
@@ -182,8 +182,29 @@ def test_who_was_repeated_has_no_company(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_without_a_device_all_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = run(monkeypatch, Device(deeds={}, absent=1), 4)
-    assert [answer["event"] for answer in ends.values()] == ["absent"] * 4
-    assert ends[1]["detail"] == "nobody is there"
+    assert [result.refused for result in ends.values()] == ["absent"] * 4
+    assert ends[1].detail == "nobody is there"
+
+
+def test_a_compiler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_queue, "START_S", -PLACE.limit_s)
+    assert _blamed(run(monkeypatch, Device(deeds={2: "never builds"}), 3)) == {2: "lost"}
+
+
+def test_what_is_ended_from_outside_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(deeds={})
+    monkeypatch.setattr(trial_queue, "Session", lambda place: ScriptedSession(device))
+    trials = TrialQueue(
+        PLACE,
+        fetch=lambda held: [MeasureJob(tag=held)] if held < 3 else [],
+        ended=lambda job, result: None,
+        connected=lambda session: None,
+    )
+    trials.work()
+    assert [job.tag for job in trials.close()] == []
+    trials.add(MeasureJob(tag=7))
+    assert [job.tag for job in trials.close()] == [7]
+    assert trials.held == 0
 
 
 @pytest.mark.parametrize(
@@ -204,13 +225,8 @@ def test_results_of_other_variants_than_were_sent_are_refused(found: dict[str, A
     session._place = PLACE
     session.measured = 0
     session._measure = lambda *_: json.dumps(found)
-    variant = {"arguments": [], "bytes": False}
-    request = {
-        **{"variants": [variant, variant], "tolerance": 0.0, "stop_us": 0.0},
-        **{"reference": "", "write_reference": False},
-    }
     with pytest.raises(WrongAnswerError):
-        session.measure(1, request, [])
+        session.measure(1, MeasureJob(variants=(_variant(), _variant())), [])
 
 
 def _kept_session(monkeypatch: pytest.MonkeyPatch, room_bytes: int) -> tuple[Session, list[str]]:
@@ -218,8 +234,8 @@ def _kept_session(monkeypatch: pytest.MonkeyPatch, room_bytes: int) -> tuple[Ses
     uploads: list[str] = []
 
     def upload(self: Session, argument: Any) -> np.ndarray:
-        uploads.append(argument["file"])
-        return np.zeros(argument["shape"], argument["dtype"])
+        uploads.append(argument.file)
+        return np.zeros(argument.shape, argument.dtype)
 
     monkeypatch.setattr(session_module.Session, "_upload", upload)
     session = Session.__new__(Session)
@@ -227,18 +243,20 @@ def _kept_session(monkeypatch: pytest.MonkeyPatch, room_bytes: int) -> tuple[Ses
     return session, uploads
 
 
-def _trial_of(*files: str) -> dict[str, Any]:
-    arguments = [
-        {"shape": [256], "dtype": "float32", "scope": "global", "file": file} for file in files
-    ]
-    return {"variants": [{"arguments": arguments}], "reference": "", "write_reference": False}
+def _variant(*files: str) -> Variant:
+    arguments = (
+        Argument(shape=(256,), dtype="float32", scope="global", file=file) for file in files
+    )
+    return Variant(
+        kernel="k", source="", work_items=(1, 1, 1), work_group=(1, 1, 1), arguments=(*arguments,)
+    )
 
 
 def test_tensors_that_were_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large networks have more than fits: what is in use must not come again for each trial."""
     session, uploads = _kept_session(monkeypatch, room_bytes=4 * 1024)
     for files in ("ab", "cd", "ab", "e", "ab", "cd"):
-        session.prepare(_trial_of(*files))
+        session.prepare(MeasureJob(variants=(_variant(*files),)))
     assert "".join(uploads) == "abcd" + "e" + "c"
     assert session._tensor_bytes == sum(tensor.nbytes for tensor in session._tensors.values())
 
