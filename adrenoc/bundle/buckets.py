@@ -77,7 +77,8 @@ class Buckets:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """Return the names of the signatures, the usual one first; none where buckets are shapes."""
+        """Return the names of the signatures, the usual one first; none where buckets are
+        shapes."""
         return tuple(entry.signature for entry in reversed(self.buckets) if entry.signature)
 
     def to_json(self) -> str:

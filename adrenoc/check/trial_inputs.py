@@ -138,7 +138,8 @@ def _draw_unit(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarra
 
 
 def _change_rows(array: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return every other row, along the last axis, changed; halves take no part in the arithmetic."""
+    """Return every other row, along the last axis, changed; halves take no part in
+    the arithmetic."""
     if not array.size:
         return array
     rows = array.astype(np.float64).reshape(-1, array.shape[-1] if array.ndim else 1)

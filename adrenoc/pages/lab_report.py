@@ -13,7 +13,7 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.html_page import read_style
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import printable
@@ -134,7 +134,7 @@ def read_lab_report(path: Path) -> LabReport:
         plain = read_json(read_plain(path, _MOST_BYTES))
     except (OSError, ValueError) as error:
         raise wrong(str(path), f"cannot be read: {error}") from error
-    report: LabReport = Decoder(wrong, defaults=True).read(LabReport, plain, str(path))
+    report: LabReport = RecordReader(wrong, defaults=True).read(LabReport, plain, str(path))
     if report.adrenoc_lab != FORM:
         raise wrong(str(path), f"has the form {report.adrenoc_lab}, expected {FORM}")
     return report

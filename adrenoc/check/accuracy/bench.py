@@ -111,7 +111,8 @@ class AccuracyBench:
 
     @cached_property
     def _rounded(self) -> frozenset[str]:
-        """Return the tensors of the graph that are rounded to whole numbers, and hold nothing else."""
+        """Return the tensors of the graph that are rounded to whole numbers, and hold nothing
+        else."""
         whole = Analysis(self.graph).whole
         return frozenset(name for name in whole if self.graph.precision(name).rounded)
 

@@ -204,7 +204,8 @@ class HeldStates:
         self._held: dict[str, Any] = {}
 
     def bring(self, inputs: Arrays) -> dict[str, Any]:
-        """Return the inputs by name; a state that is not given is the one held, of zeros at first."""
+        """Return the inputs by name; a state that is not given is the one held, of zeros
+        at first."""
         states = set(self._graph.states.values())
         for name in states:
             if name in inputs or name not in self._held:

@@ -101,7 +101,8 @@ class Floor:
 
     @property
     def is_of_rounding(self) -> bool:
-        """Return whether rounding to half makes most of the error, and not what float32 has, too."""
+        """Return whether rounding to half makes most of the error, and not what float32
+        has, too."""
         return math.isfinite(self.rms) and self.rms > _MOSTLY * self.float32_rms
 
 

@@ -169,7 +169,8 @@ class Judge:
         return len(self._samples)
 
     def judge_compiled(self, variant: ProgramRun) -> Deviation:
-        """Return how far the outputs of a compiled model are from the reference, over all samples."""
+        """Return how far the outputs of a compiled model are from the reference, over
+        all samples."""
         return self.judge_outputs(self.run_compiled(variant))
 
     def run_compiled(self, variant: ProgramRun) -> list[Arrays]:

@@ -124,7 +124,8 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
 
 
 def _content(archive: zipfile.ZipFile, name: str, most_bytes: int) -> bytes:
-    """Return an entry that is not longer than such files are: a few bytes can unpack to gigabytes."""
+    """Return an entry that is not longer than such files are: a few bytes can unpack
+    to gigabytes."""
     size = archive.getinfo(name).file_size
     if size > most_bytes:
         raise zipfile.BadZipFile(f"{name} unpacks to {size} bytes, expected up to {most_bytes}")
