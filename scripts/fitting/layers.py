@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from adrenoc.lab.calibrate.validate import table as small
-from adrenoc.lab.calibrate.validate.table import onnx_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,25 @@ class Layer(small.Layer):
     def model(self) -> onnx.ModelProto:
         """The layer's model; its weights are the same each time."""
         return in_bits_model(self) if self.op == "MatMulNBits" else super().model()
+
+
+def onnx_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Sequence[int]],
+    outputs: Sequence[str],
+    constants: Mapping[str, Any],
+) -> onnx.ModelProto:
+    """A model of these nodes; shapes of outputs follow."""
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
 
 
 def quantised_model(layer: Layer) -> onnx.ModelProto:

@@ -10,7 +10,8 @@ import pytest
 from onnx import helper
 
 from adrenoc.base.errors import TargetError
-from adrenoc.lab.prove.case import Net, add_to
+from adrenoc.lab.net import Net
+from adrenoc.lab.prove.case import add_to
 from adrenoc.lab.prove.suite import CASES
 from adrenoc.passes.verify.check_program import check_kernels
 from adrenoc.target.target import Target, load_target

@@ -25,7 +25,8 @@ from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.kernels.families.shared.machine import Scored
 from adrenoc.kernels.families.shared.schedule import Schedules
 from adrenoc.kernels.statements import SharedArray, Statements
-from adrenoc.lab.prove.case import Net, add_to
+from adrenoc.lab.net import Net
+from adrenoc.lab.prove.case import add_to
 from adrenoc.lab.prove.suite import CASES
 from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
 from adrenoc.passes.lower.lower import kernel_of

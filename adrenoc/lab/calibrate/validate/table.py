@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
 from adrenoc.base.files.read import data_folder, read_toml
+from adrenoc.lab.net import Net
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def wanted_rows(only: tuple[str, ...]) -> tuple[LayerRow, ...]:
 class Layer:
     """Operators between two others, which keep them away from the graph's borders.
 
-    `op` is one of `MODELS`, or an operator of ONNX that reads the input, `weights` and a bias.
+    `op` is one of `BUILDERS`, or an operator of ONNX that reads the input, `weights` and a bias.
     """
 
     name: str
@@ -85,210 +85,121 @@ class Layer:
     """Whether it reads what the model is given; else what a ReLU makes of that."""
 
     def model(self) -> onnx.ModelProto:
-        """The layer's model; its weights are the same each time."""
-        return MODELS.get(self.op, unfused_model)(self)
+        """Return the layer's model; its weights are the same each time."""
+        net = Net()
+        net.begin(self.name)
+        for output in BUILDERS.get(self.op, _one_operator)(net, self):
+            net.output(output)
+        return onnx.load_model_from_string(net.model())
 
 
-def unfused_model(layer: Layer) -> onnx.ModelProto:
+def _one_operator(net: Net, layer: Layer) -> tuple[str, ...]:
     """ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
-    rng = np.random.default_rng(0)
-    weight = rng.standard_normal(layer.weights).astype(np.float32)
-    of_channels = {"MatMul": -1, "ConvTranspose": 1}.get(layer.op, 0)
-    outputs = (layer.weights or (1,))[of_channels]
-    nodes = [helper.make_node("Identity" if layer.given else "Relu", ["x"], ["r"])]
-    constants = {"w": weight, "b": np.zeros(outputs, np.float32)}
+    x = net.input(*layer.shape)
+    x = x if layer.given else net("Relu", x)
+    operands: tuple[str, ...] = ()
+    if layer.weights:
+        of_channels = {"MatMul": -1, "ConvTranspose": 1}.get(layer.op, 0)
+        operands = (net.weight(*layer.weights), _zeros(net, layer.weights[of_channels]))
     if layer.op == "MatMul":
-        nodes += [
-            helper.make_node("MatMul", ["r", "w"], ["m"]),
-            helper.make_node("Add", ["m", "b"], ["c"]),
-        ]
+        made = net("Add", net("MatMul", x, operands[0]), operands[1])
+    elif layer.op == "Shuffled":
+        made = net("DepthToSpace", net("Conv", x, *operands, **layer.attrs), blocksize=2)
     else:
-        reads = ["r", "w", "b"] if layer.weights else ["r"]
-        shuffles = layer.op == "Shuffled"
-        op = "Conv" if shuffles else layer.op
-        nodes.append(helper.make_node(op, reads, ["s" if shuffles else "c"], **layer.attrs))
-        if shuffles:
-            nodes.append(helper.make_node("DepthToSpace", ["s"], ["c"], blocksize=2))
-    nodes += [
-        helper.make_node("Relu", ["c"], ["d"]),
-        helper.make_node("Tanh" if layer.op == "Softmax" else "Softmax", ["d"], ["y"]),
-    ]
-    return onnx_model(nodes, {"x": layer.shape}, ["y"], constants)
+        made = net(layer.op, x, *operands, **layer.attrs)
+    return (net("Tanh" if layer.op == "Softmax" else "Softmax", net("Relu", made)),)
 
 
-def onnx_model(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Sequence[int]],
-    outputs: Sequence[str],
-    constants: Mapping[str, Any],
-) -> onnx.ModelProto:
-    """A model of these nodes; shapes of outputs follow."""
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in inputs.items()],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    return model
+def _zeros(net: Net, count: int) -> str:
+    return net.const([0.0] * count)
 
 
-def _float32(constants: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value, np.float32) for name, value in constants.items()}
+def _relu6(net: Net, x: str) -> str:
+    return net("Clip", x, net.const(0.0), net.const(6.0))
 
 
-def attention_model(layer: Layer) -> onnx.ModelProto:
+def _attention(net: Net, layer: Layer) -> tuple[str, ...]:
     """Queries, keys and values split off a joint projection, as vision transformers do."""
     heads, tokens, width = layer.shape
     dim = heads * width
-    node = helper.make_node
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("MatMul", ["r", "w"], ["qkv"]),
-        node("Reshape", ["qkv", "split"], ["s"]),
-        node("Transpose", ["s"], ["t"], perm=[2, 0, 3, 1, 4]),
-        *(node("Gather", ["t", f"i{i}"], [name], axis=0) for i, name in enumerate("qkv")),
-        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
-        node("MatMul", ["q", "kt"], ["scores"]),
-        node("Mul", ["scores", "scale"], ["scaled"]),
-        node("Softmax", ["scaled"], ["p"], axis=-1),
-        node("MatMul", ["p", "v"], ["mixed"]),
-        node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
-        node("Reshape", ["back", "joined"], ["y"]),
-        node("Softmax", ["y"], ["z"], axis=-1),
-    ]
-    constants = {
-        "w": np.random.default_rng(0).standard_normal((dim, 3 * dim)).astype(np.float32),
-        "split": np.array([1, tokens, 3, heads, width]),
-        "joined": np.array([1, tokens, dim]),
-        "scale": np.float32(width**-0.5),
-        **{f"i{i}": np.array(i) for i in range(3)},
-    }
-    return onnx_model(nodes, {"x": [1, tokens, dim]}, ["z"], constants)
+    x = net("MatMul", net("Relu", net.input(1, tokens, dim)), net.weight(dim, 3 * dim))
+    parts = net("Reshape", x, net.ints(1, tokens, 3, heads, width))
+    parts = net("Transpose", parts, perm=[2, 0, 3, 1, 4])
+    query, key, value = (net("Gather", parts, net.const(i, np.int64), axis=0) for i in range(3))
+    scores = net("MatMul", query, net("Transpose", key, perm=[0, 1, 3, 2]))
+    shares = net("Softmax", net("Mul", scores, net.const(width**-0.5)), axis=-1)
+    mixed = net("Transpose", net("MatMul", shares, value), perm=[0, 2, 1, 3])
+    joined = net("Reshape", mixed, net.ints(1, tokens, dim))
+    return (net("Softmax", joined, axis=-1),)
 
 
-def product_model(layer: Layer) -> onnx.ModelProto:
+def _product(net: Net, layer: Layer) -> tuple[str, ...]:
     """A batched product of two activations."""
     heads, rows, depth, columns = layer.shape
-    inputs = {"a": [1, heads, rows, depth], "b": [1, heads, depth, columns]}
-    nodes = [
-        helper.make_node("Relu", ["a"], ["ra"]),
-        helper.make_node("Relu", ["b"], ["rb"]),
-        helper.make_node("MatMul", ["ra", "rb"], ["m"]),
-        helper.make_node("Softmax", ["m"], ["y"], axis=-1),
-    ]
-    return onnx_model(nodes, inputs, ["y"], {})
+    operands = (
+        net("Relu", net.input(1, heads, *sides)) for sides in ((rows, depth), (depth, columns))
+    )
+    return (net("Softmax", net("MatMul", *operands), axis=-1),)
 
 
-def separable_model(layer: Layer) -> onnx.ModelProto:
+def _depthwise(net: Net, x: str, layer: Layer, channels: int) -> str:
+    kernel, stride = layer.attrs["kernel"], layer.attrs["stride"]
+    where: dict[str, Any] = {"pads": [kernel // 2] * 4, "strides": [stride] * 2}
+    taps = net.weight(channels, 1, kernel, kernel)
+    return _relu6(net, net("Conv", x, taps, net.weight(channels), group=channels, **where))
+
+
+def _pointwise(net: Net, x: str, layer: Layer) -> str:
+    return net("Conv", x, net.weight(*layer.weights), net.weight(layer.weights[0]))
+
+
+def _separable(net: Net, layer: Layer) -> tuple[str, ...]:
     """A depthwise convolution, ReLU6 and a 1x1 convolution; `apart` with another reader between."""
-    rng = np.random.default_rng(0)
-    channels, kernel = layer.shape[1], layer.attrs["kernel"]
-    node = helper.make_node
-    constants = {
-        "taps": rng.standard_normal((channels, 1, kernel, kernel)),
-        "first": np.zeros(channels),
-        "w": rng.standard_normal(layer.weights),
-        "b": np.zeros(layer.weights[0]),
-        "low": np.array(0.0),
-        "high": np.array(6.0),
-    }
-    pads, strides = [kernel // 2] * 4, [layer.attrs["stride"]] * 2
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Conv", ["r", "taps", "first"], ["c"], pads=pads, strides=strides, group=channels),
-        node("Clip", ["c", "low", "high"], ["d"]),
-        node("Conv", ["d", "w", "b"], ["p"]),
-        node("Softmax", ["p"], ["y"]),
-    ]
-    outputs = ["y"]
-    if layer.attrs.get("apart"):
-        nodes.append(node("Softmax", ["d"], ["z"]))
-        outputs.append("z")
-    return onnx_model(nodes, {"x": layer.shape}, outputs, _float32(constants))
+    between = _depthwise(net, net("Relu", net.input(*layer.shape)), layer, layer.shape[1])
+    return _read_both(net, _pointwise(net, between, layer), between, layer)
 
 
-def expansion_model(layer: Layer) -> onnx.ModelProto:
+def _expansion(net: Net, layer: Layer) -> tuple[str, ...]:
     """A 1x1 convolution, ReLU6, a depthwise one, ReLU6; `apart` with another reader between."""
-    rng = np.random.default_rng(0)
-    (channels, _, _, _), kernel = layer.weights, layer.attrs["kernel"]
-    node = helper.make_node
-    constants = {
-        "w": rng.standard_normal(layer.weights),
-        "b": rng.standard_normal(channels),
-        "taps": rng.standard_normal((channels, 1, kernel, kernel)),
-        "second": rng.standard_normal(channels),
-        "low": np.array(0.0),
-        "high": np.array(6.0),
-    }
-    pads, strides = [kernel // 2] * 4, [layer.attrs["stride"]] * 2
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Conv", ["r", "w", "b"], ["e"]),
-        node("Clip", ["e", "low", "high"], ["f"]),
-        node("Conv", ["f", "taps", "second"], ["d"], pads=pads, strides=strides, group=channels),
-        node("Clip", ["d", "low", "high"], ["p"]),
-        node("Softmax", ["p"], ["y"]),
-    ]
-    outputs = ["y"]
-    if layer.attrs.get("apart"):
-        nodes.append(node("Softmax", ["f"], ["z"]))
-        outputs.append("z")
-    return onnx_model(nodes, {"x": layer.shape}, outputs, _float32(constants))
+    x = net("Relu", net.input(*layer.shape))
+    between = _relu6(net, _pointwise(net, x, layer))
+    return _read_both(net, _depthwise(net, between, layer, layer.weights[0]), between, layer)
 
 
-def prologue_model(layer: Layer) -> onnx.ModelProto:
+def _read_both(net: Net, last: str, between: str, layer: Layer) -> tuple[str, ...]:
+    ends = (last, between) if layer.attrs.get("apart") else (last,)
+    return tuple(net("Softmax", end) for end in ends)
+
+
+def _prologue(net: Net, layer: Layer) -> tuple[str, ...]:
     """Batch norm and ReLU of a tensor that others read too, and the convolution that reads them."""
-    rng = np.random.default_rng(0)
-    channels = layer.shape[1]
-    node = helper.make_node
-    constants = {
-        "scale": rng.standard_normal((channels, 1, 1)),
-        "shift": rng.standard_normal((channels, 1, 1)),
-        "w": rng.standard_normal(layer.weights),
-        "b": np.zeros(layer.weights[0]),
-    }
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Mul", ["r", "scale"], ["m"]),
-        node("Add", ["m", "shift"], ["a"]),
-        node("Relu", ["a"], ["p"]),
-        node("Conv", ["p", "w", "b"], ["c"], **layer.attrs),
-        node("Softmax", ["c"], ["y"]),
-        node("Softmax", ["r"], ["z"]),
-    ]
-    return onnx_model(nodes, {"x": layer.shape}, ["y", "z"], _float32(constants))
+    x, channels = net("Relu", net.input(*layer.shape)), layer.shape[1]
+    scaled = net("Mul", x, net.weight(channels, 1, 1))
+    moved = net("Relu", net("Add", scaled, net.weight(channels, 1, 1)))
+    return _convolve(net, moved, x, layer)
 
 
-def enlarged_model(layer: Layer) -> onnx.ModelProto:
+def _enlarged(net: Net, layer: Layer) -> tuple[str, ...]:
     """An image enlarged by its nearest pixels, which others read too, and a convolution of that."""
-    rng = np.random.default_rng(0)
-    node = helper.make_node
-    constants = {
-        "w": rng.standard_normal(layer.weights),
-        "b": np.zeros(layer.weights[0]),
-        "twice": np.array([1.0, 1.0, 2.0, 2.0]),
-    }
-    nearest = {"mode": "nearest", "nearest_mode": "floor"}
-    where = {"coordinate_transformation_mode": "asymmetric"}
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Resize", ["r", "", "twice"], ["e"], **nearest, **where),
-        node("Conv", ["e", "w", "b"], ["c"], **layer.attrs),
-        node("Softmax", ["c"], ["y"]),
-        node("Softmax", ["r"], ["z"]),
-    ]
-    return onnx_model(nodes, {"x": layer.shape}, ["y", "z"], _float32(constants))
+    x = net("Relu", net.input(*layer.shape))
+    how = {"mode": "nearest", "nearest_mode": "floor"}
+    how["coordinate_transformation_mode"] = "asymmetric"
+    enlarged = net("Resize", x, "", net.const([1.0, 1.0, 2.0, 2.0]), **how)
+    return _convolve(net, enlarged, x, layer)
 
 
-MODELS: Mapping[str, Callable[[Layer], onnx.ModelProto]] = {
-    "Attention": attention_model,
-    "Product": product_model,
-    "Separable": separable_model,
-    "Expansion": expansion_model,
-    "Prologue": prologue_model,
-    "Enlarged": enlarged_model,
+def _convolve(net: Net, x: str, beside: str, layer: Layer) -> tuple[str, ...]:
+    weight, bias = net.weight(*layer.weights), _zeros(net, layer.weights[0])
+    made = net("Conv", x, weight, bias, **layer.attrs)
+    return net("Softmax", made), net("Softmax", beside)
+
+
+BUILDERS: Mapping[str, Callable[[Net, Layer], tuple[str, ...]]] = {
+    "Attention": _attention,
+    "Product": _product,
+    "Separable": _separable,
+    "Expansion": _expansion,
+    "Prologue": _prologue,
+    "Enlarged": _enlarged,
 }
 """Layers that are more than one operator."""

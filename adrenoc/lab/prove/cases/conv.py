@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.lab.prove.case import CONTRIB, STEPS, Build, Case, Net
+from adrenoc.lab.net import CONTRIB, STEPS, Net
+from adrenoc.lab.prove.case import Build, Case
 
 _CONV = "conv2d"
 

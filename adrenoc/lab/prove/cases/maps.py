@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.lab.prove.case import CONTRIB, Build, Case, Net
+from adrenoc.lab.net import CONTRIB, Net
+from adrenoc.lab.prove.case import Build, Case
 from adrenoc.target.gpu import HALF_DENORMALS, NATIVE_FUNCTIONS
 
 
