@@ -28,7 +28,13 @@ from adrenoc.lab.calibrate.validate.findings import (
     overall,
     share_right,
 )
-from adrenoc.lab.calibrate.validate.fit import best_threshold, fit_validation, fitted_toml, set_key
+from adrenoc.lab.calibrate.validate.fit import (
+    Fit,
+    best_threshold,
+    fit_validation,
+    fitted_toml,
+    set_key,
+)
 from adrenoc.lab.calibrate.validate.session import (
     JOINS,
     Validation,
@@ -311,12 +317,30 @@ def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
 # What is fitted
 
 
+def ran(found: Validation, device: PlantedDevice, cost: Cost) -> Confirmed:
+    """What `cost` chooses, run on a device beside what the target does."""
+    return confirm(
+        found.timed,
+        TARGET.cost,
+        cost,
+        bench=device,
+        build=lambda kernel, number: named_variant(kernel.task, number),
+        scratch=Path("none"),
+    )
+
+
+def fit_on(found: Validation, device: PlantedDevice, *only: str) -> Fit:
+    """A fit that the device is asked about."""
+    return fit_validation(found, wanted_rows(only), lambda cost: ran(found, device, cost))
+
+
 def test_constants_that_made_the_times_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     planted = {("depthwise", "texel_slots"): 42.0, ("gemv", "texel_slots"): 40.0}
     truth = replace_values(TARGET.cost, planted)
     only = ("depthwise", "1x1 256", "vector")
-    found = validated(monkeypatch, PlantedDevice(truth), *only)
-    fit = fit_validation(found, wanted_rows(only))
+    device = PlantedDevice(truth)
+    found = validated(monkeypatch, device, *only)
+    fit = fit_on(found, device, *only)
     quality = fit.fitted
     assert (quality.before.kernels, quality.kept_before.kernels) == (3, 1)
     assert quality.after.regret == pytest.approx(1.0, abs=0.02)
@@ -331,8 +355,9 @@ def test_constants_that_made_the_times_are_found_again(monkeypatch: pytest.Monke
 def test_a_fit_stands_in_the_target_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 42.0})
     only = ("depthwise", "1x1 256", "1x1 32")
-    found = validated(monkeypatch, PlantedDevice(truth), *only)
-    fit = fit_validation(found, wanted_rows(only))
+    device = PlantedDevice(truth)
+    found = validated(monkeypatch, device, *only)
+    fit = fit_on(found, device, *only)
     assert fit.changed
     path = tmp_path / "fitted.toml"
     path.write_text(fitted_toml(found, fit))
@@ -350,7 +375,8 @@ def test_a_fit_that_chooses_worse_is_not_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     only = ("depthwise", "1x1 256", "1x1 32")
-    found = validated(monkeypatch, PlantedDevice(TARGET.cost), *only)
+    device = PlantedDevice(TARGET.cost)
+    found = validated(monkeypatch, device, *only)
     key = ("depthwise", "texel_slots")
     worse = replace_values(TARGET.cost, {key: 500.0})
 
@@ -361,7 +387,7 @@ def test_a_fit_that_chooses_worse_is_not_taken(
         return Fitted(cost=worse, changed=((key, value_of(cost, key), 500.0),), **qualities)
 
     monkeypatch.setattr(fit_module, "fit_cost", fit_badly)
-    fit = fit_validation(found, wanted_rows(only))
+    fit = fit_on(found, device, *only)
     assert fit.fitted.before.regret == fit.fitted.after.regret == 1.0
     assert fit.fitted.kept_after.regret == 1.0
     assert (fit.changed, fit.cost) == ((), TARGET.cost)
@@ -374,18 +400,6 @@ def test_a_fit_that_chooses_worse_is_not_taken(
     target = load_target(str(path))
     assert replace(target.cost, name=TARGET.cost.name) == TARGET.cost
     assert "fitted to" not in path.read_text()
-
-
-def ran(found: Validation, device: PlantedDevice, cost: Cost) -> Confirmed:
-    """What `cost` chooses, run on a device beside what the target does."""
-    return confirm(
-        found.timed,
-        TARGET.cost,
-        cost,
-        bench=device,
-        build=lambda kernel, number: named_variant(kernel.task, number),
-        scratch=Path("none"),
-    )
 
 
 @pytest.mark.nightly
@@ -430,7 +444,19 @@ def test_a_choice_that_does_not_run_confirms_nothing(monkeypatch: pytest.MonkeyP
 def test_too_little_to_fit_to(monkeypatch: pytest.MonkeyPatch) -> None:
     found = validated(monkeypatch, PlantedDevice(TARGET.cost), "depthwise")
     with pytest.raises(DeviceError, match="1 kernels were measured to fit to"):
-        fit_validation(found, wanted_rows(("depthwise",)))
+        fit_on(found, PlantedDevice(TARGET.cost), "depthwise")
+
+
+def test_what_no_layer_kept_out_confirms_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 42.0})
+    only = ("depthwise", "1x1 256", "1x1 32")
+    device = PlantedDevice(truth)
+    found = validated(monkeypatch, device, *only)
+    seen = tuple(replace(timed, kept_out=False) for timed in found.timed)
+    fit = fit_on(replace(found, timed=seen), device, *only)
+    assert (fit.changed, fit.cost, fit.confirmed) == ((), TARGET.cost, None)
+    (decision,) = fit.decisions
+    assert decision.reason == "no layer that the fit has not seen was measured to hold it against"
 
 
 TEXT = 'title = "t"\n\n[sources]\na = "b"\n\n[cost.pipes]\nx = 1\nxy = 2\n\n[limits]\nz = 3\n'
@@ -469,9 +495,11 @@ def test_a_threshold_that_is_wrong_where_it_was_not_fitted_stays(
     joins = [replace(A_JOIN, joined_us=2.0, apart_us=1.0), replace(A_JOIN, kept_out=True)]
     row = next(row for row in ROWS if row.join == "pair")
     joins = [replace(join, layer=row.layer.name) for join in joins]
-    found = validated(monkeypatch, PlantedDevice(TARGET.cost), "1x1", "depthwise")
+    device = PlantedDevice(TARGET.cost)
+    found = validated(monkeypatch, device, "1x1", "depthwise")
     monkeypatch.setattr(fit_module, "_end_of_joining", lambda *_: 1.4)
-    fit = fit_validation(replace(found, joins=tuple(joins)), ROWS)
+    joined = replace(found, joins=tuple(joins))
+    fit = fit_validation(joined, ROWS, lambda cost: ran(found, device, cost))
     assert fit.cost.joins == TARGET.cost.joins
     (decision,) = (d for d in fit.decisions if "joins" in d.subject)
     assert (decision.subject, decision.taken) == ("cost.joins.pair", "kept at 1.1")

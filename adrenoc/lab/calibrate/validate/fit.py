@@ -32,7 +32,6 @@ from adrenoc.lab.tune.refit import (
     Fitted,
     Key,
     fit_cost,
-    keep_better,
     put_back,
     tables_of,
     value_of,
@@ -56,7 +55,7 @@ class Fit:
     decisions: tuple[Decision, ...]
     """What was fitted and is not taken, and why."""
     confirmed: Confirmed | None
-    """How the new choices ran beside the old ones, where there were any."""
+    """How the new choices ran beside the old ones, where there were any and layers kept out."""
     joins_before: tuple[JoinFinding, ...]
     joins_after: tuple[JoinFinding, ...]
 
@@ -65,12 +64,11 @@ Confirm = Callable[[Cost], Confirmed]
 """Runs what constants choose beside what those of the target do."""
 
 
-def fit_validation(
-    validation: Validation, rows: Sequence[LayerRow], confirm: Confirm | None = None
-) -> Fit:
+def fit_validation(validation: Validation, rows: Sequence[LayerRow], confirm: Confirm) -> Fit:
     """Fit the target's constants to the layers that are not kept out.
 
-    What `confirm` finds to choose worse is not taken.
+    What `confirm` does not find to choose better is not taken, nor what no layer that was kept out
+    can be asked about.
 
     Raises:
         DeviceError: too few of them were measured.
@@ -84,13 +82,12 @@ def fit_validation(
         )
     kept = [timed.measured for timed in validation.timed if timed.kept_out]
     fitted = fit_cost(seen, kept, cost)
-    fitted, decisions = keep_better(fitted, cost, seen, kept)
-    confirmed = None
-    if fitted.changed and confirm is not None:
-        confirmed = confirm(fitted.cost)
-        if not confirmed.is_better:
-            decisions = (confirmed.decision(tables_of(fitted.changed)),)
-            fitted = put_back(fitted, cost)
+    confirmed = confirm(fitted.cost) if fitted.changed and kept else None
+    decisions: tuple[Decision, ...] = ()
+    if fitted.changed and not (confirmed is not None and confirmed.is_better):
+        tables = tables_of(fitted.changed)
+        decisions = (_unseen(tables) if confirmed is None else confirmed.decision(tables),)
+        fitted = put_back(fitted, cost)
     target = replace(validation.target, cost=fitted.cost)
     thresholds, after, of_joins = _fit_joins(validation, rows, target)
     return Fit(
@@ -108,6 +105,11 @@ def fit_validation(
         joins_before=validation.joins,
         joins_after=after,
     )
+
+
+def _unseen(tables: str) -> Decision:
+    reason = "no layer that the fit has not seen was measured to hold it against"
+    return Decision(subject=tables, taken="kept as they were", reason=reason)
 
 
 def _fit_joins(

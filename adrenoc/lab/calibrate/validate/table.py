@@ -142,28 +142,28 @@ def _product(net: Net, layer: Layer) -> tuple[str, ...]:
     return (net("Softmax", net("MatMul", *operands), axis=-1),)
 
 
-def _depthwise(net: Net, x: str, layer: Layer, channels: int) -> str:
+def _depthwise(net: Net, x: str, layer: Layer, bias: str, channels: int) -> str:
     kernel, stride = layer.attrs["kernel"], layer.attrs["stride"]
     where: dict[str, Any] = {"pads": [kernel // 2] * 4, "strides": [stride] * 2}
     taps = net.weight(channels, 1, kernel, kernel)
-    return _relu6(net, net("Conv", x, taps, net.weight(channels), group=channels, **where))
-
-
-def _pointwise(net: Net, x: str, layer: Layer) -> str:
-    return net("Conv", x, net.weight(*layer.weights), net.weight(layer.weights[0]))
+    return _relu6(net, net("Conv", x, taps, bias, group=channels, **where))
 
 
 def _separable(net: Net, layer: Layer) -> tuple[str, ...]:
     """A depthwise convolution, ReLU6 and a 1x1 convolution; `apart` with another reader between."""
-    between = _depthwise(net, net("Relu", net.input(*layer.shape)), layer, layer.shape[1])
-    return _read_both(net, _pointwise(net, between, layer), between, layer)
+    x, channels = net("Relu", net.input(*layer.shape)), layer.shape[1]
+    between = _depthwise(net, x, layer, _zeros(net, channels), channels)
+    last = net("Conv", between, net.weight(*layer.weights), _zeros(net, layer.weights[0]))
+    return _read_both(net, last, between, layer)
 
 
 def _expansion(net: Net, layer: Layer) -> tuple[str, ...]:
     """A 1x1 convolution, ReLU6, a depthwise one, ReLU6; `apart` with another reader between."""
     x = net("Relu", net.input(*layer.shape))
-    between = _relu6(net, _pointwise(net, x, layer))
-    return _read_both(net, _depthwise(net, between, layer, layer.weights[0]), between, layer)
+    channels = layer.weights[0]
+    between = _relu6(net, net("Conv", x, net.weight(*layer.weights), net.weight(channels)))
+    last = _depthwise(net, between, layer, net.weight(channels), channels)
+    return _read_both(net, last, between, layer)
 
 
 def _read_both(net: Net, last: str, between: str, layer: Layer) -> tuple[str, ...]:
