@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from adrenoc.ir.program import Choice
+from adrenoc.ir.program import ScheduleChoice
 from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.schedule import Schedules
+from adrenoc.kernels.families.shared.schedule import TunedSchedules
 from adrenoc.passes.fuse.fuse_depthwise import PairForm
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Performance
@@ -54,11 +54,11 @@ def estimate_pairs(
 
 def choose_by_chance(patch: pytest.MonkeyPatch, seed: int) -> None:
     """Give each kernel one of the schedules that its family offers, whatever they cost."""
-    choose = Schedules._choice
+    choose = TunedSchedules._choice
 
-    def draw(*of: Any) -> Choice:
+    def draw(*of: Any) -> ScheduleChoice:
         choice = choose(*of)
         drawn = random.Random(f"{seed}/{choice.digest}").choice(choice.candidates)
         return replace(choice, tile=drawn)
 
-    patch.setattr(Schedules, "_choice", draw)
+    patch.setattr(TunedSchedules, "_choice", draw)

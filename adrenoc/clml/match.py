@@ -30,7 +30,7 @@ from adrenoc.clml.patterns import (
     require,
     shape_of,
 )
-from adrenoc.clml.region import Operand, Operator
+from adrenoc.clml.region import ClmlOperator, Operand
 from adrenoc.importers.relax.values import Binding, FlatFunction, constant_value, op_name
 from adrenoc.ir.half import explain_not_half
 
@@ -139,7 +139,7 @@ def _append_bias(bindings: Bindings, start: Binding, product: Found) -> Found:
     added, value = bias
     whole = constant(np.ascontiguousarray(np.broadcast_to(value, shape_of(added.var))))
     name = str(start.var.name)
-    plus: Operator = operator(
+    plus: ClmlOperator = operator(
         product.row, [added], "openclml.relax.add", (Operand(name=name), whole)
     )
     return Found(

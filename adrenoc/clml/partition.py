@@ -38,7 +38,7 @@ from tvm import relax
 from adrenoc.base.decision import Decision
 from adrenoc.clml.match import find_matches
 from adrenoc.clml.patterns import Costs, Found, Table, load_table
-from adrenoc.clml.region import Operand, Operator, Region, document_text
+from adrenoc.clml.region import ClmlOperator, ClmlRegion, Operand, document_text
 from adrenoc.importers.relax.values import (
     Binding,
     FlatFunction,
@@ -58,7 +58,7 @@ _FREE_IN_TEXTURES = {"reshape"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class RegionTimes:
     """Estimated times (us) of one region: both variants, and the copies around CLML's."""
 
     symbol: str
@@ -96,7 +96,7 @@ class _Machine:
     launch_us: float
 
 
-def judge(region: Region, table: Table, performance: Performance) -> Verdict:
+def judge(region: ClmlRegion, table: Table, performance: Performance) -> RegionTimes:
     """Estimate both variants of a region."""
     machine = _machine(performance, table.costs, half=region.dtype == "float16")
     width = 2 if region.dtype == "float16" else 4
@@ -118,7 +118,7 @@ def judge(region: Region, table: Table, performance: Performance) -> Verdict:
         shapes[operator.output] = operator.shape
     borders = [shapes[name] for name in (*region.inputs, *region.outputs)]
     copied = 4 * sum(map(math.prod, borders)) * width
-    return Verdict(
+    return RegionTimes(
         symbol=region.symbol,
         texture_us=texture_us,
         clml_us=clml_us,
@@ -151,11 +151,11 @@ def reckoning(
     return what, "; ".join(parts)
 
 
-def _is_pointwise(operator: Operator, reads: list[tuple[int, ...]]) -> bool:
+def _is_pointwise(operator: ClmlOperator, reads: list[tuple[int, ...]]) -> bool:
     return "conv2d" in operator.row and math.prod(reads[1][2:]) == 1
 
 
-def flops_of(operator: Operator, reads: list[tuple[int, ...]]) -> float:
+def flops_of(operator: ClmlOperator, reads: list[tuple[int, ...]]) -> float:
     """Additions and multiplications of one operator, each counted."""
     result = math.prod(operator.shape)
     if "conv2d" in operator.row:
@@ -197,8 +197,8 @@ class Partition:
     """
 
     module: tvm.IRModule
-    regions: tuple[Region, ...]
-    verdicts: tuple[Verdict, ...]
+    regions: tuple[ClmlRegion, ...]
+    verdicts: tuple[RegionTimes, ...]
     decisions: tuple[Decision, ...]
     kept_back: int = 0
 
@@ -242,7 +242,7 @@ def partition(
     )
 
 
-def _decision(region: Region, verdict: Verdict, *, taken: bool, keep_all: bool) -> Decision:
+def _decision(region: ClmlRegion, verdict: RegionTimes, *, taken: bool, keep_all: bool) -> Decision:
     first, last = region.operators[0].output, region.operators[-1].output
     what = f"{len(region.operators)} operators to CLML {region.version}"
     why = verdict.text()
@@ -264,10 +264,10 @@ class _Cutter:
         self._sum_dtype = sum_dtype
         self._read_outside = flat.uses()
         self._returned = set(variables(flat.result))
-        self.regions: list[Region] = []
-        self._cuts: list[tuple[Region, tuple[Found, ...]]] = []
+        self.regions: list[ClmlRegion] = []
+        self._cuts: list[tuple[ClmlRegion, tuple[Found, ...]]] = []
 
-    def describe(self, members: Sequence[Found], table: Table) -> Region:
+    def describe(self, members: Sequence[Found], table: Table) -> ClmlRegion:
         """Return the region that a group would be."""
         inner = {b.var for match in members for b in match.bindings}
         bindings = [binding for match in members for binding in match.bindings]
@@ -277,7 +277,7 @@ class _Cutter:
         # In the order in which the graph reads them, as TVM has it.
         read = [operand.name for o in operators for operand in o.inputs]
         inputs = {name: outer[name] for name in read if name in outer}
-        region = Region(
+        region = ClmlRegion(
             symbol="",
             dtype=self._dtype,
             version=max(_version(o, table) for o in operators),
@@ -299,7 +299,7 @@ class _Cutter:
         )
         return self._read_outside[var] > inside
 
-    def cut(self, region: Region, members: tuple[Found, ...]) -> None:
+    def cut(self, region: ClmlRegion, members: tuple[Found, ...]) -> None:
         """Note that a group leaves the main function."""
         self.regions.append(region)
         self._cuts.append((region, members))
@@ -309,7 +309,7 @@ class _Cutter:
         if not self._cuts:
             return module
         functions = {}
-        by_last: dict[relax.Var, Region] = {}
+        by_last: dict[relax.Var, ClmlRegion] = {}
         members: set[relax.Var] = set()
         for region, matches in self._cuts:
             inner = {b.var for m in matches for b in m.bindings}
@@ -324,7 +324,9 @@ class _Cutter:
             result[symbol] = function.with_attr("global_symbol", symbol)
         return result
 
-    def _main(self, by_last: dict[relax.Var, Region], members: set[relax.Var]) -> relax.Function:
+    def _main(
+        self, by_last: dict[relax.Var, ClmlRegion], members: set[relax.Var]
+    ) -> relax.Function:
         """Return the main function: a region is called where its last operator stood.
 
         What reads a region's earlier results may stand before that place, so the rest is sorted
@@ -341,7 +343,7 @@ class _Cutter:
         main, _ = rebuild(flat)
         return main
 
-    def _call(self, region: Region) -> list[Binding]:
+    def _call(self, region: ClmlRegion) -> list[Binding]:
         """Return the call of a region, with casts where the model's floats are of another dtype."""
         made: list[Binding] = []
         by_name = self._vars()
@@ -374,7 +376,7 @@ class _Cutter:
         named = {str(p.name): p for p in self._flat.params}
         return {**named, **{str(b.var.name): b.var for b in self._flat.bindings}}
 
-    def _variant(self, region: Region, members: set[relax.Var]) -> relax.Function:
+    def _variant(self, region: ClmlRegion, members: set[relax.Var]) -> relax.Function:
         """Return the same operators as a function of Relax, from floats of the region's dtype to
         such."""
         by_name = self._vars()
@@ -410,7 +412,7 @@ class _Cutter:
         return function
 
 
-def _version(operator: Operator, table: Table) -> int:
+def _version(operator: ClmlOperator, table: Table) -> int:
     """Return the first interface that has an operator, with the batch norm that it has taken in."""
     rows = (operator.row, "batch_norm") if "batchnorm" in operator.attrs else (operator.row,)
     return max(table[row].version for row in rows)

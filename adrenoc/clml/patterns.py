@@ -19,7 +19,7 @@ from adrenoc.base.errors import OptionError
 from adrenoc.base.files.read import data_folder, read_toml
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.clml.region import Operand, Operator
+from adrenoc.clml.region import ClmlOperator, Operand
 from adrenoc.importers.relax.values import (
     Binding,
     FlatFunction,
@@ -32,7 +32,7 @@ from adrenoc.importers.relax.values import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PatternRow:
     """One operator family and its limits.
 
     `version` is the first interface that has it.  `gain` is the time of a texture kernel over that
@@ -80,10 +80,10 @@ class Costs:
 class Table:
     """All rows by name, and the figures of the cost model."""
 
-    rows: dict[str, Row]
+    rows: dict[str, PatternRow]
     costs: Costs
 
-    def __getitem__(self, name: str) -> Row:
+    def __getitem__(self, name: str) -> PatternRow:
         return self.rows[name]
 
 
@@ -116,20 +116,20 @@ def _costs(entries: dict[str, Any], shared: Mapping[str, str]) -> Costs:
     return Costs(**{key: entry["value"] for key, entry in entries.items()}, sources=sources)
 
 
-def _row(name: str, values: dict[str, Any]) -> Row:
+def _row(name: str, values: dict[str, Any]) -> PatternRow:
     for key in ("operators", "dtypes", "gain", "pointwise_gain"):
         if key in values:
             values[key] = tuple(values[key])
-    return Row(name=name, **values)
+    return PatternRow(name=name, **values)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
     """Operators of CLML that stand for `bindings` of the function; the last one is the result."""
 
-    row: Row
+    row: PatternRow
     bindings: tuple[Binding, ...]
-    operators: tuple[Operator, ...]
+    operators: tuple[ClmlOperator, ...]
 
     @property
     def output(self) -> relax.Var:
@@ -215,7 +215,7 @@ def require(holds: bool, reason: str) -> None:
         raise RefusedError(reason)
 
 
-def check_limits(row: Row, tensors: Sequence[Any], *, batched: bool = True) -> None:
+def check_limits(row: PatternRow, tensors: Sequence[Any], *, batched: bool = True) -> None:
     """Compare dtypes, rank, batch and extents of tensor expressions with the row's limits.
 
     Raises:
@@ -239,7 +239,7 @@ def check_limits(row: Row, tensors: Sequence[Any], *, batched: bool = True) -> N
 
 
 def make_found(
-    row: Row,
+    row: PatternRow,
     bindings: Sequence[Binding],
     name: str,
     inputs: Sequence[Operand],
@@ -252,15 +252,15 @@ def make_found(
 
 
 def operator(
-    row: Row,
+    row: PatternRow,
     bindings: Sequence[Binding],
     name: str,
     inputs: Sequence[Operand],
     attrs: Mapping[str, Any] | None = None,
-) -> Operator:
+) -> ClmlOperator:
     """Return a node of the graph that makes the result of the last of `bindings`."""
     result = bindings[-1].var
-    return Operator(
+    return ClmlOperator(
         name=name,
         inputs=tuple(inputs),
         output=str(result.name),

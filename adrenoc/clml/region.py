@@ -33,7 +33,7 @@ class Operand:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Operator:
+class ClmlOperator:
     """One node of the JSON graph.
 
     `name` is what the runtime dispatches on (a composite name of TVM's, matched by its ending),
@@ -52,7 +52,7 @@ class Operator:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Region:
+class ClmlRegion:
     """Operators in execution order; tensors of `inputs` come in, those of `outputs` go out.
 
     `shapes` holds the shape of each input; all floats of the graph have the one `dtype`.
@@ -66,7 +66,7 @@ class Region:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
-    operators: tuple[Operator, ...]
+    operators: tuple[ClmlOperator, ...]
     sum_dtype: str = ""
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -125,7 +125,7 @@ class GraphWriter:
         }
 
 
-def document(region: Region) -> dict[str, Any]:
+def document(region: ClmlRegion) -> dict[str, Any]:
     """Return the graph of a region as plain data."""
     writer = GraphWriter()
     names = {
@@ -158,7 +158,7 @@ def document(region: Region) -> dict[str, Any]:
     return writer.finish([by_tensor[name] for name in region.outputs])
 
 
-def document_text(region: Region) -> str:
+def document_text(region: ClmlRegion) -> str:
     """Return the graph of a region as compact JSON."""
     return plain_text(document(region))
 
@@ -168,7 +168,7 @@ def plain_text(graph: dict[str, Any]) -> str:
     return json.dumps(graph, separators=(",", ":"), ensure_ascii=False)
 
 
-def attach_regions(module: tvm.IRModule, regions: Sequence[Region]) -> tvm.IRModule:
+def attach_regions(module: tvm.IRModule, regions: Sequence[ClmlRegion]) -> tvm.IRModule:
     """Return the module with what TVM needs to link the regions; the same where there are none.
 
     Raises:
@@ -187,7 +187,7 @@ def attach_regions(module: tvm.IRModule, regions: Sequence[Region]) -> tvm.IRMod
     )
 
 
-def runtime_module(region: Region) -> Any:
+def runtime_module(region: ClmlRegion) -> Any:
     """Return the module of one region."""
     native.load()
     create = tvm_ffi.get_global_func("runtime.clml_runtime_create")

@@ -23,7 +23,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.base.text.spelling import dims
 from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, tvm
-from adrenoc.ir.layout import Extents, Layout, Memory, OperandSpec, Window
+from adrenoc.ir.layout import BlockRange, Extents, Layout, Memory, OperandSpec
 
 
 def find_loaded_buffers(expr: Expr) -> list[Any]:
@@ -420,7 +420,7 @@ class Graph:
         owner, first = self.place(name)
         window = None
         if self.views and owner != self.aliases.get(name, name):
-            window = Window(first=first, blocks=self.operand(owner).extents.blocks)
+            window = BlockRange(first=first, blocks=self.operand(owner).extents.blocks)
         return OperandSpec(
             shape=tensor.shape,
             dtype=placement.dtype,

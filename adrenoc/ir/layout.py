@@ -201,7 +201,7 @@ class Memory(str, Enum):
 
 
 @dataclass(frozen=True)
-class Window:
+class BlockRange:
     """Which blocks of a larger tensor a tensor is: those from `first` on, of `blocks` in all."""
 
     first: int
@@ -222,7 +222,7 @@ class OperandSpec:
     dtype: str
     memory: Memory
     layout: Layout | None
-    window: Window | None = None
+    window: BlockRange | None = None
     low: int = 0
 
     @property

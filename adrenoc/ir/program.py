@@ -60,7 +60,7 @@ class Param:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Choice:
+class ScheduleChoice:
     """The schedule that a kernel got, and what else it could have had.
 
     `node` is the first node that needs this kernel; `estimate` gives the candidates' order where
@@ -93,7 +93,7 @@ class Kernel:
     scopes: tuple[str, ...]
     shared_bytes: int = 0
     """Local memory that a work-group takes."""
-    choice: Choice | None = None
+    choice: ScheduleChoice | None = None
     """Which schedule the kernel got, and why."""
 
 
@@ -134,5 +134,5 @@ class Program:
     """TIR functions that run on the CPU: they take the inputs, then the output."""
     regions: dict[str, Program] = field(default_factory=dict)
     """Regions of CLML by symbol: the kernels that run where CLML cannot."""
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    choices: Mapping[str, ScheduleChoice] = field(default_factory=dict)
     """Node -> the schedule of its kernel."""

@@ -63,7 +63,7 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class TunedDevice:
     """What a trial ran on; `clock_mhz` 0 where the device does not tell."""
 
     name: str
@@ -96,7 +96,7 @@ class Trial:
     confirmed: bool = False
     target: str
     gpu: str
-    device: Device
+    device: TunedDevice
     tools: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
     at: str = ""

@@ -70,7 +70,7 @@ class Position(NamedTuple):
     w: Expr
 
 
-class Counts(NamedTuple):
+class TexelCounts(NamedTuple):
     """How many texels a walk visits along each coordinate."""
 
     n: int
@@ -84,11 +84,11 @@ Visit = Callable[[Position, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Region:
+class TexelRange:
     """The texels from `start` on; `tail` is the channels in the last block, 0 for all four."""
 
     start: Position
-    counts: Counts
+    counts: TexelCounts
     tail: int = 0
 
     @property
@@ -97,19 +97,19 @@ class Region:
         return self.counts.blocks * LANES - (LANES - self.tail if self.tail else 0)
 
 
-def region_along(extents: Extents, roles: str, start: Position) -> Region:
+def region_along(extents: Extents, roles: str, start: Position) -> TexelRange:
     """All texels along `roles` (letters of NCHW) of a tensor of these extents."""
-    counts = Counts(
+    counts = TexelCounts(
         n=extents.n if "N" in roles else 1,
         blocks=extents.blocks if "C" in roles else 1,
         h=extents.h if "H" in roles else 1,
         w=extents.w if "W" in roles else 1,
     )
-    return Region(start=start, counts=counts, tail=extents.c % LANES if "C" in roles else 0)
+    return TexelRange(start=start, counts=counts, tail=extents.c % LANES if "C" in roles else 0)
 
 
 def each_texel(
-    builder: KernelBuilder, region: Region, visit: Visit, team: Team, runs: OneRun | None = None
+    builder: KernelBuilder, region: TexelRange, visit: Visit, team: Team, runs: OneRun | None = None
 ) -> None:
     """Emit loops that visit a region's texels, the last block apart if it is partly empty.
 
@@ -127,13 +127,18 @@ def each_texel(
         loops(builder, last, counts._replace(blocks=1), region.tail, visit, runs)
 
 
-def visits(region: Region, team: Team) -> int:
+def visits(region: TexelRange, team: Team) -> int:
     """Return the most texels of a region that one member of the team visits."""
     return math.ceil(math.prod(region.counts) / team.width)
 
 
 def _loops(
-    builder: KernelBuilder, start: Position, counts: Counts, lanes: int, visit: Visit, runs: OneRun
+    builder: KernelBuilder,
+    start: Position,
+    counts: TexelCounts,
+    lanes: int,
+    visit: Visit,
+    runs: OneRun,
 ) -> None:
     def bind(axis: int, step: Expr) -> Expr:
         first = start[axis]
@@ -146,7 +151,7 @@ def _shared_loop(
     team: Team,
     builder: KernelBuilder,
     start: Position,
-    counts: Counts,
+    counts: TexelCounts,
     lanes: int,
     visit: Visit,
     runs: OneRun,
@@ -173,7 +178,9 @@ def _shared_loop(
             visit_number(team.member + iconst(rounds * team.width))
 
 
-def _position(builder: KernelBuilder, start: Position, counts: Counts, number: Expr) -> Position:
+def _position(
+    builder: KernelBuilder, start: Position, counts: TexelCounts, number: Expr
+) -> Position:
     """Return where texel `number` of a region is."""
     steps: dict[str, Expr] = {}
     wide = [role for role, count in zip("whbn", reversed(counts), strict=True) if count > 1]
@@ -413,7 +420,7 @@ class OneRun:
         nest_axis(0)
 
 
-class Runs(OneRun):
+class RunSums(OneRun):
     """Some registers that a loop adds to, from zero on, in runs where the additions are many.
 
     `[]` are the run's own registers; sums of one run have the registers that were given.

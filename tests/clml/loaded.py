@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from adrenoc.clml.region import Region, runtime_module
+from adrenoc.clml.region import ClmlRegion, runtime_module
 from tests.clml.every_operator import SHAPE
 from tests.clml.regions import cut, module_of, random
 from tests.stock_tvm import run_on_cpu
@@ -27,7 +27,7 @@ def expected(function: Any) -> np.ndarray:
 class Loaded:
     """The one region that a function becomes, loaded."""
 
-    region: Region
+    region: ClmlRegion
     runtime: Any
     function: Any
     device: Any

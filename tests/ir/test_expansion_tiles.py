@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from adrenoc.ir.layout import Extents
-from adrenoc.kernels.families.expansion.expansion_plan import Region, Span
+from adrenoc.kernels.families.expansion.expansion_plan import AxisSpan, HaloRegion
 from adrenoc.kernels.families.expansion.expansion_rule import ExpansionWork, candidates, local_bytes
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
 from adrenoc.target.target import load_target
@@ -26,7 +26,7 @@ def test_a_work_group_computes_all_that_it_reads(seed: int) -> None:
     extent = choice.randint(max(1, least - 2 * padding), 40)
     out = (extent + 2 * padding - (kernel - 1) * dilation - 1) // stride + 1
     made = choice.randint(1, out)
-    span = Span.from_extents(extent, out, made, kernel, stride, dilation, padding)
+    span = AxisSpan.from_extents(extent, out, made, kernel, stride, dilation, padding)
     for number in range(span.count):
         first = number * span.step - span.padding
         origin = max(first, 0)
@@ -65,7 +65,7 @@ def test_tiles_of_halves_fit_as_floats_too(channels: int, size: int) -> None:
     tiles = list(candidates(work, limits, target.cost))
     assert tiles
     for tile in tiles:
-        region = Region.from_geometry(
+        region = HaloRegion.from_geometry(
             work.depthwise, work.source, work.out, tile.rows, tile.columns
         )
         assert local_bytes(replace(work, half=False), tile, region) <= limits.local_mem_bytes

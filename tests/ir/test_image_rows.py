@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adrenoc.ir.layout import Extents, Layout, Memory, OperandSpec
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, Load, Reach, RowPlan
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, Load, LoadReach, RowPlan
 
 _EXTENT = st.integers(1, 40)
 
@@ -25,13 +25,13 @@ def _given(plan: RowPlan, load: Load, first: int) -> dict[int, int | None]:
     """What the thread whose own pixels begin at `first` gets: places in the row, None for zeros."""
     at = first + load.at
     start = {
-        Reach.WITHIN: at,
-        Reach.BEFORE: max(at, 0),
-        Reach.BEHIND: min(at, plan.last - plan.step + load.at),
-        Reach.EITHER: min(max(at, 0), plan.width - 1),
+        LoadReach.WITHIN: at,
+        LoadReach.BEFORE: max(at, 0),
+        LoadReach.BEHIND: min(at, plan.last - plan.step + load.at),
+        LoadReach.EITHER: min(max(at, 0), plan.width - 1),
     }[load.reach]
     assert 0 <= start <= plan.width - load.count
-    inside = load.reach is Reach.WITHIN or 0 <= at < plan.width
+    inside = load.reach is LoadReach.WITHIN or 0 <= at < plan.width
     return {load.at + i: start + i if inside else None for i in range(load.count)}
 
 
@@ -83,7 +83,11 @@ def test_aligned_rows_take_a_load_for_four_numbers() -> None:
     geometry = ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1))
     plan = RowPlan.from_image(_image("NCHW", 3, 224), geometry, Extents(1, 32, 112, 112), 4)
     assert plan is not None
-    assert [load.reach for load in plan.loads] == [Reach.EITHER, Reach.WITHIN, Reach.WITHIN]
+    assert [load.reach for load in plan.loads] == [
+        LoadReach.EITHER,
+        LoadReach.WITHIN,
+        LoadReach.WITHIN,
+    ]
     assert (plan.aligned, plan.count) == (True, 9)
 
 

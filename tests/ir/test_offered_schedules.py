@@ -23,7 +23,7 @@ from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.kernels.families.shared.machine import Scored
-from adrenoc.kernels.families.shared.schedule import Schedules
+from adrenoc.kernels.families.shared.schedule import TunedSchedules
 from adrenoc.kernels.statements import SharedArray, Statements
 from adrenoc.lab.net import Net
 from adrenoc.lab.prove.case import add_to
@@ -87,7 +87,7 @@ def _offered(plan: TunePlan, task: Task, most: int) -> list[Any]:
         raise OfferedError(tiles)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Schedules, "choose", choose)
+        patch.setattr(TunedSchedules, "choose", choose)
         with pytest.raises(OfferedError) as caught:
             kernel_of(context, task.node)
     return caught.value.tiles

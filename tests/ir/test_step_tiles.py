@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adrenoc.kernels.families.cache.operator import (
-    StepWork,
+    CachedWork,
     candidates,
     count_splits,
     estimate_clocks,
@@ -26,7 +26,7 @@ def test_no_thread_is_idle_in_a_cache_that_is_filled_by_a_quarter(gpu: str, head
     target = load_target(gpu)
     machine = Machine.from_performance(target.performance, target.cost)
     splits = count_splits(kept, ROWS, machine)
-    work = StepWork(
+    work = CachedWork(
         kept=kept, group=group, blocks=head // 4, rows=ROWS, splits=splits, element_bytes=2.0
     )
     tile = min(

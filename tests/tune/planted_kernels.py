@@ -14,7 +14,7 @@ from onnx import helper
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.tvmapi import fconst, iconst, splat
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial, read_log
+from adrenoc.ir.tuning_log import LogWriter, Status, Trial, TunedDevice, read_log
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.maps import texel_of_thread
@@ -28,7 +28,7 @@ from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder
 from adrenoc.target.target import load_target
 from tests.models import graph
 
-DEVICE = Device(name="rule", driver="1")
+DEVICE = TunedDevice(name="rule", driver="1")
 
 Rule = Callable[[Task, int, MeasureJob], MeasureOutcome | float]
 """What a device answers: a time in microseconds, or an outcome as it is."""

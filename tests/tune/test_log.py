@@ -10,9 +10,9 @@ from trials import trial
 
 from adrenoc.base.errors import OutputError, TuningLogError
 from adrenoc.ir.tuning_log import (
-    Device,
     LogWriter,
     Status,
+    TunedDevice,
     best_trials,
     choose_trials,
     find_log,
@@ -70,7 +70,7 @@ def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path: Path, cut: int)
         (trial(runs=-1).encode_line(), "runs is -1, expected 0 to"),
         (trial(error=-0.1).encode_line(), "error is -0.1, expected 0 to"),
         (
-            trial(device=Device(name="a", clock_mhz=-1)).encode_line(),
+            trial(device=TunedDevice(name="a", clock_mhz=-1)).encode_line(),
             "clock_mhz is -1, expected 0 to",
         ),
         (trial().encode_line().replace('"confirmed":false', '"confirmed":"no"'), "confirmed is"),
@@ -162,5 +162,5 @@ def test_trials_of_another_gpu_serve_with_a_warning_only() -> None:
     kept, warning = choose_trials((other,), "750", "log")
     assert kept == (other,)
     assert "660" in warning
-    newer = replace(own, device=Device(name="Adreno 750", driver="2.0"))
+    newer = replace(own, device=TunedDevice(name="Adreno 750", driver="2.0"))
     assert "several drivers" in choose_trials((own, newer), "750", "log")[1]

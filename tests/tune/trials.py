@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adrenoc.ir.tuning_log import Device, Status, Trial
+from adrenoc.ir.tuning_log import Status, Trial, TunedDevice
 
 
 def trial(
@@ -26,7 +26,7 @@ def trial(
             "runs": 5,
             "target": "adreno:750",
             "gpu": "750",
-            "device": Device(name="Adreno 750", driver="1.0"),
+            "device": TunedDevice(name="Adreno 750", driver="1.0"),
             **more,
         }
     )

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.clml.partition import Partition
-from adrenoc.clml.region import Region
+from adrenoc.clml.region import ClmlRegion
 from adrenoc.importers.imported import Imported
 from adrenoc.ir.graph import AS_OPTIONS, Graph
 from adrenoc.ir.options import CompileOptions
@@ -58,7 +58,7 @@ class State:
     executable: Any = None
 
 
-def regions_of(state: State) -> tuple[Region, ...]:
+def regions_of(state: State) -> tuple[ClmlRegion, ...]:
     """Return the regions of CLML, in order."""
     return state.clml.regions if state.clml is not None else ()
 

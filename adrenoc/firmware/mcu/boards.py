@@ -29,7 +29,7 @@ from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.emulator import check_tools, run_program
-from adrenoc.ir.tuning_log import Device, Status
+from adrenoc.ir.tuning_log import Status, TunedDevice
 
 TRIAL_FILE = "trial.c"
 _SHARE = 0.8
@@ -49,7 +49,7 @@ class TrialError(Exception):
 class Board(Protocol):
     """Where trials run."""
 
-    device: Device
+    device: TunedDevice
     flash_bytes: int
     ram_bytes: int
 
@@ -82,7 +82,7 @@ class EmulatedBoard:
         self._tick_us = core.board.instructions_a_tick / 1000
         self.flash_bytes = int(core.board.flash_kib * 1024 * _SHARE)
         self.ram_bytes = int(core.board.ram_kib * 1024 * _SHARE)
-        self.device = Device(
+        self.device = TunedDevice(
             name=f"QEMU's {core.board.machine}, an instruction a nanosecond", clock_mhz=1000
         )
 
@@ -138,7 +138,7 @@ class ExecutorBoard:
         self._clock_mhz = told.clock_mhz
         self.flash_bytes = int(told.flash_kib * 1024 * _SHARE)
         self.ram_bytes = int(told.ram_kib * 1024 * _SHARE)
-        self.device = Device(
+        self.device = TunedDevice(
             name=told.name, platform=f"--executor {command}", clock_mhz=round(told.clock_mhz)
         )
 

@@ -39,7 +39,7 @@ from adrenoc.kernels.families.shared.operator import Kind, Numbers, Operator, si
 from adrenoc.kernels.families.shared.row_product import LocalToken, TokenWork, begin_token
 from adrenoc.kernels.fused_bodies import Finished
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.walk import ACCUMULATOR, MOST_UNROLLED, Runs, Team, widen
+from adrenoc.kernels.walk import ACCUMULATOR, MOST_UNROLLED, RunSums, Team, widen
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -194,7 +194,7 @@ class MeanToken(LocalToken):
         zero, share = iconst(0), splat(fconst(1.0 / (e.h * e.w), ACCUMULATOR))
 
         def add(block: Expr, place: Expr, sums: Registers) -> None:
-            runs = Runs(builder, sums, [0], run * math.ceil(deal.parts / deal.width))
+            runs = RunSums(builder, sums, [0], run * math.ceil(deal.parts / deal.width))
 
             def read(number: Expr) -> list[Expr]:
                 piece = builder.let(number, "piece")

@@ -45,14 +45,14 @@ from adrenoc.kernels.families.shared.operator import (
 )
 from adrenoc.kernels.families.shared.typical import TypicalRun, middle
 from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.walk import ACCUMULATOR, OneRun, Runs, widen
+from adrenoc.kernels.walk import ACCUMULATOR, OneRun, RunSums, widen
 
 UNROLLED_TAPS = 3
 """Widest window row whose taps are written out."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class PoolWindow:
     """The taps along one axis: output position o reads `o * stride - pad + k * dilation`."""
 
     taps: int
@@ -81,8 +81,8 @@ class Window:
 class PoolGeometry:
     """The windows along H and W; `count_padding` divides an average by all taps."""
 
-    rows: Window
-    columns: Window
+    rows: PoolWindow
+    columns: PoolWindow
     count_padding: bool = False
 
     def covers(self, extents: Extents) -> bool:
@@ -128,7 +128,7 @@ def avg_pool(
     columns = _Taps(builder, geometry.columns, w, out.extents.w, x.extents.w)
     total = builder.registers(1, dtype=ACCUMULATOR)
     total.fill(0.0)
-    runs = Runs(builder, total, [0], geometry.rows.taps * geometry.columns.taps)
+    runs = RunSums(builder, total, [0], geometry.rows.taps * geometry.columns.taps)
     bare = rows.always_inside and columns.always_inside
     read = x.texel if bare else x.padded_texel
 
@@ -163,7 +163,7 @@ class _Taps:
     """Where the taps of one output position lie along one axis."""
 
     def __init__(
-        self, builder: KernelBuilder, window: Window, position: Expr, outputs: int, extent: int
+        self, builder: KernelBuilder, window: PoolWindow, position: Expr, outputs: int, extent: int
     ) -> None:
         self._window = window
         self._extent = extent
@@ -222,7 +222,7 @@ def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:
     """Return the windows that Relax's attributes state, of a 1-D or a 2-D pool."""
     axes = len(attrs["pool_size"])
     windows = [
-        Window(
+        PoolWindow(
             taps=attrs["pool_size"][axis],
             stride=attrs["strides"][axis],
             pad=attrs["padding"][axis],
@@ -230,7 +230,7 @@ def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:
         )
         for axis in range(axes)
     ]
-    rows = windows[0] if axes == 2 else Window(taps=1)
+    rows = windows[0] if axes == 2 else PoolWindow(taps=1)
     return PoolGeometry(
         rows=rows, columns=windows[-1], count_padding=bool(attrs["count_include_pad"])
     )

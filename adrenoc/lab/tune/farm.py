@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from adrenoc.base.errors import RemoteError
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import Tracker
-from adrenoc.ir.tuning_log import Device, Status
+from adrenoc.ir.tuning_log import Status, TunedDevice
 from adrenoc.lab.tune.session import ABSENT, DevicePlace, MeasureJob, Session, TrialResult
 from adrenoc.lab.tune.trial_queue import TrialQueue
 
@@ -40,7 +40,7 @@ class MeasureOutcome:
 
     job: MeasureJob
     status: Status
-    device: Device
+    device: TunedDevice
     detail: str = ""
     index: int = -1
     times_us: tuple[tuple[float, ...], ...] = ()
@@ -204,7 +204,7 @@ class _Lane(threading.Thread):
         self._trials = TrialQueue(
             where, fetch=self._fetch, ended=self._end_of, connected=self._note_device
         )
-        self._device = Device(name="unknown")
+        self._device = TunedDevice(name="unknown")
         self._pause_s = SHORTEST_PAUSE_S
         self._by_host = False
 
@@ -272,7 +272,7 @@ _STATUS_OF_KIND = {
 }
 
 
-def _outcome(job: MeasureJob, result: TrialResult, device: Device) -> MeasureOutcome:
+def _outcome(job: MeasureJob, result: TrialResult, device: TunedDevice) -> MeasureOutcome:
     return MeasureOutcome(
         job=job,
         # What fails on the device without more ado (no resources, a bad launch) is no better

@@ -31,7 +31,7 @@ from adrenoc.ir.program import Work
 from adrenoc.ir.tuning_log import kernel_digest
 from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.kernels.families.shared.machine import Scored
-from adrenoc.kernels.families.shared.schedule import Schedules
+from adrenoc.kernels.families.shared.schedule import TunedSchedules
 from adrenoc.lab.tune.tasks import Task, TunePlan
 from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.target.cost.cost import NO_COSTS, Cost, families
@@ -87,7 +87,7 @@ class _Asked(Exception):  # noqa: N818
 
 
 @dataclass(kw_only=True)
-class _Asking(Schedules):
+class _Asking(TunedSchedules):
     """Ends the rule where it would choose the schedule of one kernel."""
 
     digest: str

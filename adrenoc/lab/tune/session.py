@@ -19,7 +19,7 @@ from adrenoc.device.opencl import choose_device
 from adrenoc.device.place import absent_devices, remote_function
 from adrenoc.device.profile import read_gpu_state
 from adrenoc.device.remote import RemoteAddress, no_runtime, open_session
-from adrenoc.ir.tuning_log import Device
+from adrenoc.ir.tuning_log import TunedDevice
 from adrenoc.lab.tune.variant import Argument, Variant
 
 START_S = 90.0
@@ -167,9 +167,9 @@ class Session:
         with suppress(RuntimeError, AttributeError):  # it may be closed already
             self._session.get_function("CloseRPCConnection")()
 
-    def _device(self, facts: Mapping[str, Any]) -> Device:
+    def _device(self, facts: Mapping[str, Any]) -> TunedDevice:
         state = read_gpu_state(self._function("adrenoc.runtime.gpu_state"))
-        return Device(
+        return TunedDevice(
             name=str(facts.get("name", "")),
             driver=str(facts.get("driver", "")),
             platform=str(facts.get("platform", "")),

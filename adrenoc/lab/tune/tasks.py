@@ -16,7 +16,7 @@ from adrenoc.base.reporter import Reporter
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.program import Choice, Param
+from adrenoc.ir.program import Param, ScheduleChoice
 from adrenoc.ir.tuning_log import Actions, Trial, actions_key, best_trials
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.schedule import actions_of, is_of
@@ -34,7 +34,7 @@ class Task:
     digest: str
     family: str
     calls: int
-    choice: Choice
+    choice: ScheduleChoice
     node: Node
     candidates: tuple[Any, ...]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial
+from adrenoc.ir.tuning_log import LogWriter, Status, Trial, TunedDevice
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm, MeasureOutcome
 from adrenoc.lab.tune.search import LearnedCostModel
@@ -260,7 +260,7 @@ class Tuner:
                 standing,
                 number,
                 status=Status.BUILD,
-                device=Device(name="compiler"),
+                device=TunedDevice(name="compiler"),
                 detail=error.message[:400],
                 untuned=untuned,
             )
@@ -306,7 +306,7 @@ class Tuner:
                 confirmed=tag.kind == "contest",
             )
 
-    def _look_at(self, device: Device) -> None:
+    def _look_at(self, device: TunedDevice) -> None:
         """Warn once of a device or driver that the log's times are not from."""
         seen = (device.name, device.driver)
         if self._drivers and seen not in self._drivers:

@@ -116,7 +116,7 @@ def zero_outside(body: Body, layout: Layout, shape: Sequence[int]) -> Body:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ConcatPart:
     """One operand of a concatenation; `start` is its first index along the axis."""
 
     name: str
@@ -128,7 +128,7 @@ class Concat:
     """A tensor that is others side by side along `axis`, in order."""
 
     axis: int
-    parts: tuple[Part, ...]
+    parts: tuple[ConcatPart, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ def concat_of(graph: Graph, node: Node) -> Concat | None:
         name = _find_shifted_source(graph, body, load, axis, start)
         if name is None or start + graph.tensors[name].shape[axis] != end:
             return None
-        parts.append(Part(name=name, start=start))
+        parts.append(ConcatPart(name=name, start=start))
         end = start
     return Concat(axis=axis, parts=tuple(reversed(parts)))
 
@@ -189,26 +189,28 @@ def slice_of(graph: Graph, node: Node) -> Slice | None:
 
 
 def restore_whole_sources(
-    graph: Graph, parts: Sequence[Part], slices: Mapping[str, Slice]
-) -> tuple[Part, ...]:
+    graph: Graph, parts: Sequence[ConcatPart], slices: Mapping[str, Slice]
+) -> tuple[ConcatPart, ...]:
     """Return the parts; slices that are in order all of what they are cut from become that.
 
     Before -> after:
         concat(x[0:8], x[8:16], y)      concat(x, y)
     """
-    found: list[Part] = []
+    found: list[ConcatPart] = []
     waiting = list(parts)
     while waiting:
         first = waiting[0]
         cut = slices.get(first.name)
         run = 1 if cut is None else _run_of(graph, waiting, slices, cut.source)
         whole = cut is not None and run > 1
-        found.append(Part(name=cut.source, start=first.start) if cut and whole else first)
+        found.append(ConcatPart(name=cut.source, start=first.start) if cut and whole else first)
         del waiting[:run]
     return tuple(found)
 
 
-def _run_of(graph: Graph, parts: Sequence[Part], slices: Mapping[str, Slice], source: str) -> int:
+def _run_of(
+    graph: Graph, parts: Sequence[ConcatPart], slices: Mapping[str, Slice], source: str
+) -> int:
     """Return how many of the first parts are, in order, all of a tensor; 1 if they are not."""
     for count, part in enumerate(parts):
         cut, at = slices.get(part.name), part.start - parts[0].start

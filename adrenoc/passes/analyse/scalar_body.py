@@ -28,7 +28,7 @@ class NotScalarError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ScalarBlock:
     """`target[axes] = value`, folded over `reduced` from `init` where there are such axes."""
 
     target: Any
@@ -39,7 +39,7 @@ class Block:
     init: Expr | None
 
 
-def blocks_of(func: Any) -> Iterator[Block]:
+def blocks_of(func: Any) -> Iterator[ScalarBlock]:
     """Yield the blocks of a function made by TVM's legalisation, in execution order.
 
     Raises:
@@ -51,7 +51,7 @@ def blocks_of(func: Any) -> Iterator[Block]:
     yield from _walk(root.block.body)
 
 
-def _walk(stmt: Any) -> Iterator[Block]:
+def _walk(stmt: Any) -> Iterator[ScalarBlock]:
     if isinstance(stmt, tirx.SeqStmt):
         for part in stmt.seq:
             yield from _walk(part)
@@ -63,7 +63,7 @@ def _walk(stmt: Any) -> Iterator[Block]:
         raise NotScalarError(f"it holds a statement of type {type(stmt).__name__}")
 
 
-def _read(block: Any) -> Block:
+def _read(block: Any) -> ScalarBlock:
     store = block.body
     if not isinstance(store, tirx.BufferStore):
         kind = type(store).__name__
@@ -86,7 +86,7 @@ def _read(block: Any) -> Block:
         value = substitute(value, {v: tirx.const(0, "int64") for v in free})
     value = _simplify_indices(value, [*zip(axes, map(int, store.buffer.shape), strict=True)])
     init = block.init.value if block.init is not None else None
-    return Block(
+    return ScalarBlock(
         target=store.buffer,
         axes=tuple(axes),
         value=value,

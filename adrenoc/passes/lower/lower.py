@@ -19,7 +19,7 @@ from adrenoc.base.host.time_trace import section
 from adrenoc.base.tvmapi import PrimFunc
 from adrenoc.ir.graph import ALLOC, CLML, CPU, Graph, Node
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.program import Choice, Kernel, Program, Step
+from adrenoc.ir.program import Kernel, Program, ScheduleChoice, Step
 from adrenoc.ir.tuning_log import Tuning
 from adrenoc.kernels.families.operators import OPERATORS, is_kind, is_product
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
@@ -171,7 +171,7 @@ class _Kernels:
         need not be refined again."""
         self._serial: dict[str, int] = {}
 
-    def add(self, call: KernelCall, choice: Choice | None) -> str:
+    def add(self, call: KernelCall, choice: ScheduleChoice | None) -> str:
         """Return the name of the kernel that does what this call needs."""
         written = call.builder.written("kernel")
         known = self._written.setdefault((structural_hash(written), call.builder.is_coarse), [])
@@ -182,7 +182,9 @@ class _Kernels:
         known.append((written, name))
         return name
 
-    def _add_written(self, call: KernelCall, choice: Choice | None, written: PrimFunc) -> str:
+    def _add_written(
+        self, call: KernelCall, choice: ScheduleChoice | None, written: PrimFunc
+    ) -> str:
         func = call.builder.refine(written)
         alike = self._by_hash.setdefault(structural_hash(func), [])
         for kernel in alike:

@@ -29,7 +29,7 @@ from adrenoc.ir.graph import CONCAT, Graph, Node, Store, Tensor, View
 from adrenoc.ir.layout import LANES, Memory, agree
 from adrenoc.passes.analyse.reads import (
     Concat,
-    Part,
+    ConcatPart,
     Slice,
     concat_of,
     restore_whole_sources,
@@ -133,7 +133,7 @@ class _Plan:
     """Parts that keep memory of their own, and why."""
     refused: set[tuple[str, str]] = field(default_factory=set)
     """Nodes, with memory that they must not write a second time."""
-    copied: dict[str, list[tuple[Part, str]]] = field(default_factory=dict)
+    copied: dict[str, list[tuple[ConcatPart, str]]] = field(default_factory=dict)
     """Concatenation -> the parts that are copied into it in the last attempt, and why."""
     stores: list[SecondStore] = field(default_factory=list)
     """What is written twice in the last attempt."""
@@ -204,7 +204,9 @@ class _Plan:
         self.copied[name] = copied
         return replace(graph, views=views)
 
-    def _find_common_place(self, graph: Graph, name: str, parts: Sequence[Part]) -> View | None:
+    def _find_common_place(
+        self, graph: Graph, name: str, parts: Sequence[ConcatPart]
+    ) -> View | None:
         """Return the range of another tensor that these parts are already, one after the other."""
         owner, first = graph.place(parts[0].name)
         own = graph.aliases.get(parts[0].name, parts[0].name)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.layout import LANES, Memory, agree
-from adrenoc.passes.analyse.reads import Part
+from adrenoc.passes.analyse.reads import ConcatPart
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.texel_moves import TexelMove, placing_of, texel_moves
 
@@ -58,7 +58,7 @@ class SecondStore:
 def second_stores(
     graph: Graph,
     whole: str,
-    part: Part,
+    part: ConcatPart,
     *,
     most: int,
     known: Sequence[SecondStore],

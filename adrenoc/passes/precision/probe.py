@@ -53,7 +53,7 @@ _LEAST = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class ValueRange:
     """Between which numbers an operand lies, and the size that it usually has."""
 
     low: float = -LARGE
@@ -66,11 +66,11 @@ class Span:
         return max(abs(self.low), abs(self.high))
 
 
-Operand = Callable[[str], "Span | np.ndarray"]
+Operand = Callable[[str], "ValueRange | np.ndarray"]
 """Tensor -> what is known of its numbers, or these numbers where they are constant."""
 
 
-class Probe:
+class ExprProbe:
     """One expression at many points, the same whenever it is asked again."""
 
     def __init__(self, body: Body, extents: Sequence[int], operand: Operand) -> None:

@@ -22,7 +22,7 @@ from adrenoc.kernels.families.operators import changed_input, gives, is_kind, te
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.kernels.families.shared.typical import NotKnownError
 from adrenoc.passes.precision.analysis import ANY, Analysis, Interval
-from adrenoc.passes.precision.probe import LARGE, Probe, Span, grows_beyond_half, is_tiny
+from adrenoc.passes.precision.probe import LARGE, ExprProbe, ValueRange, grows_beyond_half, is_tiny
 
 WHOLE_IN_HALF = 2048.0
 """Whole numbers up to this are what they are in half."""
@@ -55,7 +55,7 @@ class Source:
     """What is known of the numbers of a tensor; `why` says what made a formula of it."""
 
     origin: Origin
-    span: Span = field(default_factory=Span)
+    span: ValueRange = field(default_factory=ValueRange)
     why: str = ""
     trained: bool = False
     """Whether an activation, a norm or attention comes between it and the first product.  Products
@@ -92,7 +92,7 @@ class Sources:
         self._analysis = analysis
         self._graph: Graph = analysis.graph
         self._of: dict[str, Source] = {}
-        self.probes: dict[str, list[tuple[Body, Probe]]] = {}
+        self.probes: dict[str, list[tuple[Body, ExprProbe]]] = {}
         """Tensor -> the expressions of the node that makes it."""
         for name in self._graph.inputs:
             span = _span_of(analysis[name].interval)
@@ -118,7 +118,7 @@ class Sources:
         else:
             made = self._visit_operator(node, self._first_of(node))
         if node.epilogue is not None:
-            beside = replace(made, span=Span())
+            beside = replace(made, span=ValueRange())
             # Not a copy of all sources: probes keep what they ask, one for each node.
             reads = ChainMap({Node.RESULT: made, Node.BESIDE: beside}, self._of)
             made = self._probe(node, node.epilogue, shape, reads)
@@ -149,7 +149,7 @@ class Sources:
             return replace(self._make_written(node, OF_INPUTS), of_spectrum=False)
         if gives(node, Numbers.SHARES):
             length = self._graph.tensors[node.inputs[0]].shape[int(node.attrs.get("axis", -1))]
-            return replace(_LEARNED, span=Span(low=0.0, high=1.0, size=1.0 / max(length, 1)))
+            return replace(_LEARNED, span=ValueRange(low=0.0, high=1.0, size=1.0 / max(length, 1)))
         if gives(node, Numbers.PICKED, Numbers.AVERAGED) and changed_input(node) is None:
             return first
         if gives(node, Numbers.SUMMED):
@@ -203,18 +203,18 @@ class Sources:
 
     # Expressions
 
-    def _operand(self, name: str, reads: Mapping[str, Source]) -> Span | np.ndarray:
+    def _operand(self, name: str, reads: Mapping[str, Source]) -> ValueRange | np.ndarray:
         tensor = self._graph.tensors.get(name)
         if tensor is not None and tensor.value is not None:
             return tensor.value
-        span = reads[name].span if name in reads else Span()
+        span = reads[name].span if name in reads else ValueRange()
         low, high = max(span.low, -_UNBOUNDED), min(span.high, _UNBOUNDED)
         return replace(span, low=min(low, high), high=max(low, high))
 
     def _remember(
         self, node: Node, body: Body, extents: tuple[int, ...], reads: Mapping[str, Source]
-    ) -> Probe:
-        probe = Probe(body, extents, lambda name: self._operand(name, reads))
+    ) -> ExprProbe:
+        probe = ExprProbe(body, extents, lambda name: self._operand(name, reads))
         self.probes.setdefault(node.output, []).append((body, probe))
         return probe
 
@@ -289,7 +289,7 @@ def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: fl
     return ""
 
 
-def _grows(probe: Probe) -> bool:
+def _grows(probe: ExprProbe) -> bool:
     """Return whether results grow about as operands do: roots and ramps, but not logarithms."""
     found = (np.abs(probe.results(limit)) for limit in (1.0, LARGE))
     at_one, at_large = (sizes[np.isfinite(sizes)].max(initial=0.0) for sizes in found)
@@ -307,19 +307,19 @@ def _fold(graph: Graph, body: Body, made: Source) -> Source:
         if name in graph.tensors
     )
     if made.origin is Origin.LEARNED and (weighted or terms < MANY):
-        return replace(made, span=Span() if weighted else _scale(made.span, terms))
+        return replace(made, span=ValueRange() if weighted else _scale(made.span, terms))
     return replace(made, origin=Origin.WRITTEN, why=made.why or f"it adds up {terms} numbers")
 
 
-def _scale(span: Span, factor: float) -> Span:
-    return Span(low=span.low * factor, high=span.high * factor, size=span.size * factor)
+def _scale(span: ValueRange, factor: float) -> ValueRange:
+    return ValueRange(low=span.low * factor, high=span.high * factor, size=span.size * factor)
 
 
-def _span_of(interval: Interval) -> Span:
-    return Span(low=interval.low, high=interval.high)
+def _span_of(interval: Interval) -> ValueRange:
+    return ValueRange(low=interval.low, high=interval.high)
 
 
-def _settle(found: np.ndarray, operands: list[Source], size: float) -> Span:
+def _settle(found: np.ndarray, operands: list[Source], size: float) -> ValueRange:
     """Return the span of a result; what grows little is as large as its operands."""
     finite = found[np.isfinite(found)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (-LARGE, LARGE)
@@ -327,4 +327,4 @@ def _settle(found: np.ndarray, operands: list[Source], size: float) -> Span:
     if max(abs(low), abs(high)) <= _GROWN * before:
         low, high = max(low, -before), min(high, before)
         size = min(size, max((source.span.size for source in operands), default=size))
-    return Span(low=low, high=high, size=size)
+    return ValueRange(low=low, high=high, size=size)

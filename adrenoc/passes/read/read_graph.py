@@ -38,7 +38,7 @@ from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.families.operators import OF_RELAX
 from adrenoc.kernels.families.shared.operator import Operator
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, region_nodes, wide_dtype
-from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
+from adrenoc.passes.analyse.scalar_body import NotScalarError, ScalarBlock, blocks_of
 from adrenoc.passes.context import Context
 from adrenoc.passes.read.expansions import expand_call
 from adrenoc.passes.read.fold_nests import FOLD_NESTS, is_mirror, mirror_nest
@@ -244,7 +244,7 @@ class _Reader:
         outputs = self._declare_results(var)
         buffers = dict(zip(func.params, [*args, *outputs], strict=True))
         reason = wide_dtype(func)
-        blocks: list[Block] = []
+        blocks: list[ScalarBlock] = []
         if reason is None:
             try:
                 blocks = list(blocks_of(func))

@@ -100,7 +100,7 @@ UNROLLED_FOLDS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ThreadPlace:
     """A thread's place in its work-group: block of values, rows, part of the keys."""
 
     x: Expr
@@ -121,7 +121,7 @@ class RowFolds:
     """
 
     def __init__(
-        self, builder: KernelBuilder, place: Place, told: SharedArray, *, reused: bool
+        self, builder: KernelBuilder, place: ThreadPlace, told: SharedArray, *, reused: bool
     ) -> None:
         self.builder, self.place, self.told = builder, place, told
         self._reused = reused
@@ -256,7 +256,7 @@ class AttentionWalk(ABC):
         )
         self._x, self._y, self.part = builder.local
         self._wide, self._high, self.parts = tile.work_group
-        place = Place(x=self._x, y=self._y, part=self.part, extents=tile.work_group)
+        place = ThreadPlace(x=self._x, y=self._y, part=self.part, extents=tile.work_group)
         batch = builder.group[2] if tile.parts > 1 else batch
         several = sizes.n > 1, sizes.h > 1
         self.n = builder.let(floordiv(batch, sizes.h), "n") if several[0] else iconst(0)

@@ -51,8 +51,8 @@ from adrenoc.kernels.families.attention.attention_walk import (
 from adrenoc.kernels.families.cache.new_rows import (
     HeadNorm,
     NewRows,
-    Quanta,
     Rotation,
+    RowQuanta,
     append_rows,
     head_texel,
     known_position,
@@ -86,7 +86,7 @@ class CachedOperands:
     norm: HeadNorm | None
     sinks: Access | None
     bias: Access | None
-    quanta: tuple[Quanta | None, Quanta | None]
+    quanta: tuple[RowQuanta | None, RowQuanta | None]
     tokens: int
     heads: int
     kv_heads: int
@@ -225,7 +225,7 @@ class _Cached(AttentionWalk):
         self._epilogue.write(n, self._heads[r] * iconst(self._o.blocks) + block, h, w, value)
 
 
-def _load(cache: Access, quanta: Quanta | None, at: Expr) -> Expr:
+def _load(cache: Access, quanta: RowQuanta | None, at: Expr) -> Expr:
     """Four numbers of a row as the cache keeps them, in float."""
     return load_texel(cache.buffer, at) if quanta is None else load_quanta(quanta, cache, at)
 
@@ -345,15 +345,15 @@ def gains_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> HeadNorm |
     return None if gains is None else HeadNorm(gains=gains, epsilon=float(node.attrs["epsilon"]))
 
 
-def quanta_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> Quanta | None:
+def quanta_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> RowQuanta | None:
     """Return how a cache keeps its numbers, by at most one constant; None where as they are."""
     scales = numbers_of(kernel, names, "scales")
-    return None if scales is None else Quanta(scales=scales, bits=int(node.attrs["bits"]))
+    return None if scales is None else RowQuanta(scales=scales, bits=int(node.attrs["bits"]))
 
 
 def both_quanta_of(
     kernel: NodeKernel, node: Node, names: Sequence[str]
-) -> tuple[Quanta | None, Quanta | None]:
+) -> tuple[RowQuanta | None, RowQuanta | None]:
     """Return the same of keys and of values."""
     return quanta_of(kernel, node, names[:1]), quanta_of(kernel, node, names[1:])
 

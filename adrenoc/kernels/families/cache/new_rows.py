@@ -142,7 +142,7 @@ def place_of_token(x: Access, token: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quanta:
+class RowQuanta:
     """`scales` holds a number for each channel of all heads of the cache, flat."""
 
     scales: Access
@@ -160,19 +160,19 @@ class Quanta:
         return minimum(maximum(whole, bounds[0]), bounds[1])
 
 
-def round_row(builder: KernelBuilder, quanta: Quanta | None, value: Expr, block: Expr) -> Expr:
+def round_row(builder: KernelBuilder, quanta: RowQuanta | None, value: Expr, block: Expr) -> Expr:
     """Four numbers as the cache keeps them; `block` is one of all heads."""
     return value if quanta is None else builder.let(quanta.round(value, block), "rounded")
 
 
-def open_texel(quanta: Quanta | None, value: Expr, block: Expr) -> Expr:
+def open_texel(quanta: RowQuanta | None, value: Expr, block: Expr) -> Expr:
     """Four numbers by their scales: of what the cache keeps, or of a query that meets it."""
     return value if quanta is None else value * quanta.scale(block)
 
 
 def store_texel(
     builder: KernelBuilder,
-    quanta: Quanta | None,
+    quanta: RowQuanta | None,
     cache: Access,
     place: tuple[Expr, Expr],
     block: Expr,
@@ -191,7 +191,7 @@ def store_texel(
         builder.emit(store(cache.buffer, at, cast(number, stored)))
 
 
-def load_quanta(quanta: Quanta, cache: Access, at: Expr) -> Expr:
+def load_quanta(quanta: RowQuanta, cache: Access, at: Expr) -> Expr:
     """Four numbers of a cache as it keeps them, in float, at this block of all rows."""
     load = load_nibbles if quanta.bits == NIBBLE else load_bytes
     return load(cache.buffer, at)
@@ -252,7 +252,7 @@ class NewRows:
     position: Access
     rotation: Rotation | None
     norm: HeadNorm | None
-    quanta: Quanta | None
+    quanta: RowQuanta | None
     tokens: int
     heads: int
     head: int

@@ -121,7 +121,7 @@ OF_JOIN: Kinds = (("sinks", "sunk", 1),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepWork:
+class CachedWork:
     """Extents: heads of keys, query heads for each, blocks of a head, rows, parts of these."""
 
     kept: int
@@ -214,12 +214,12 @@ def join_parts_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-def work_of(graph: Graph, node: Node, keys: str) -> StepWork:
+def work_of(graph: Graph, node: Node, keys: str) -> CachedWork:
     """Return the extents of a node."""
     _, kept, rows, width = graph.tensors[keys].shape
     bits = int(node.attrs["bits"])
     dtype = np.dtype(graph.operand(keys).dtype)
-    return StepWork(
+    return CachedWork(
         kept=kept,
         group=int(node.attrs["heads"]) // kept,
         blocks=head_of(width, bits) // LANES,
@@ -239,7 +239,7 @@ def fits_step(head: int, group: int, limits: Limits, machine: Machine) -> str | 
     )
 
 
-def candidates(work: StepWork, limits: Limits, costs: Cost) -> Iterator[StepTile]:
+def candidates(work: CachedWork, limits: Limits, costs: Cost) -> Iterator[StepTile]:
     """Powers of two of threads that hold a head, and of lanes that share its blocks evenly."""
     return _tiles(work.blocks, work.group, limits, costs)
 
@@ -256,14 +256,14 @@ def _tiles(blocks: int, group: int, limits: Limits, costs: Cost) -> Iterator[Ste
                 yield tile
 
 
-def estimate_clocks(work: StepWork, tile: StepTile, machine: Machine, limits: Limits) -> float:
+def estimate_clocks(work: CachedWork, tile: StepTile, machine: Machine, limits: Limits) -> float:
     """Clocks as a mean over caches that are filled by some shares."""
     filled = [math.ceil(work.rows / part) for part in machine.cost.cached.filled_parts]
     return sum(_clocks_of(work, tile, rows, machine, limits) for rows in filled) / len(filled)
 
 
 def _clocks_of(
-    work: StepWork, tile: StepTile, filled: int, machine: Machine, limits: Limits
+    work: CachedWork, tile: StepTile, filled: int, machine: Machine, limits: Limits
 ) -> float:
     """Clocks with so many rows there: scores, agreeing on them, values."""
     cost, rates = machine.cost.cached, machine.cost.pipes

@@ -36,8 +36,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.cache.new_rows import (
     HeadNorm,
-    Quanta,
     Rotation,
+    RowQuanta,
     Texel,
     head_texel,
     known_position,
@@ -93,7 +93,7 @@ class StepOperands:
     norms: tuple[HeadNorm | None, HeadNorm | None]
     rotation: Rotation | None
     bias: Access | None
-    quanta: tuple[Quanta | None, Quanta | None]
+    quanta: tuple[RowQuanta | None, RowQuanta | None]
     position: Access
     keys: Access
     values: Access
@@ -470,7 +470,7 @@ class _Step:
                     power = lane(builder.let_once(self._powers[at_power], "power"), g % LANES)
                     self._mix[g] = self._mix[g] + splat(power) * value
 
-    def _texel(self, cache: Access, quanta: Quanta | None, row: Expr, block: Expr) -> Expr:
+    def _texel(self, cache: Access, quanta: RowQuanta | None, row: Expr, block: Expr) -> Expr:
         """Four numbers of a row as the cache keeps them, in float."""
         o = self._o
         row = place_row(row, o)

@@ -36,7 +36,7 @@ from adrenoc.kernels.families.shared.machine import (
 )
 from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers
-from adrenoc.kernels.walk import Runs, add_products, adds_in_runs, total_dtype
+from adrenoc.kernels.walk import RunSums, add_products, adds_in_runs, total_dtype
 from adrenoc.kernels.weights import group_window
 from adrenoc.target.cost.conv_cost import ConvTextureCost
 from adrenoc.target.cost.cost import Cost
@@ -75,7 +75,7 @@ def conv2d(
     sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
     sums.fill(0.0)
     several = adds_in_runs(out, products)
-    runs = Runs(builder, sums, range(tile.pixels * tile.out_blocks), products, several=several)
+    runs = RunSums(builder, sums, range(tile.pixels * tile.out_blocks), products, several=several)
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
 
     def multiply(ky: Expr, i: Expr) -> None:
@@ -192,7 +192,7 @@ class _Step:
         builder: KernelBuilder,
         x: Access,
         weights: ConvWeights,
-        sums: Runs,
+        sums: RunSums,
         tile: ConvTile,
         n: Expr,
         in_block: Expr,

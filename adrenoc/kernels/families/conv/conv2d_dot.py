@@ -19,7 +19,7 @@ from adrenoc.base.tvmapi import Expr, cast, dot_products, lane, load_vector
 from adrenoc.ir.layout import LANES, WORDS
 from adrenoc.kernels.access import Access, BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.local_conv import LocalConv, Plan
+from adrenoc.kernels.families.conv.local_conv import ConvPlan, LocalConv
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
 from adrenoc.kernels.families.shared.integers import SIXTEEN
 from adrenoc.kernels.fused_bodies import Epilogue
@@ -46,7 +46,7 @@ def conv2d_dot(
     """
     blocks = x.extents.blocks
     per_work_group = tile.out_blocks * tile.bands
-    plan = Plan(
+    plan = ConvPlan(
         blocks=-(-blocks // WORDS),
         window=whole_k_steps(-(-blocks // WORDS), tile.k_step),
         taps=geometry.kernel[1],

@@ -214,7 +214,7 @@ def _vectors(work: ConvWork, tile: ConvTile) -> int:
     return work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
 
 
-class Counts(NamedTuple):
+class ThreadCounts(NamedTuple):
     """What one thread does of a convolution."""
 
     alu: Column
@@ -285,7 +285,7 @@ def vector_bytes(work: ConvWork) -> int:
 
 def local_counts(
     work: ConvWork, tile: ConvTile, machine: Machine, *, parts_by_chunk: bool = False
-) -> Counts:
+) -> ThreadCounts:
     """Return what one thread does, whatever it is that makes its texels."""
     cost, (kh, kw) = machine.cost.conv_local, work.geometry.kernel
     sums = tile.pixels * tile.out_blocks
@@ -305,7 +305,7 @@ def local_counts(
     half = machine.half_rate if work.half else 1.0
     adding = flush * (chunks if parts_by_chunk else k_steps)
     ends = cost.end_slots + cost.split_k_slots * halvings
-    return Counts(
+    return ThreadCounts(
         alu=k_steps * (mads / half + cost.k_step_alu)
         + adding / half
         + chunks * (cost.chunk_alu + load_alu * loads)

@@ -31,7 +31,7 @@ from adrenoc.kernels.families.conv.local_conv import LocalConv, plan_of
 from adrenoc.kernels.families.shared.conv_geometry import (
     ConvGeometry,
     ConvTile,
-    Reach,
+    LoadReach,
     RowPlan,
     _strides,
 )
@@ -120,11 +120,11 @@ class ImageRows:
             mine = self._first + iconst(load.at)
             inside = (mine >= 0) & (mine < iconst(plan.width))
             first, offset = mine, of_run
-            if load.reach is Reach.WITHIN:
+            if load.reach is LoadReach.WITHIN:
                 first, offset = self._first, of_run + load.at
-            elif load.reach is Reach.BEFORE:
+            elif load.reach is LoadReach.BEFORE:
                 first = maximum(mine, iconst(0))
-            elif load.reach is Reach.BEHIND:
+            elif load.reach is LoadReach.BEHIND:
                 first = minimum(mine, iconst(plan.last - plan.step + load.at))
             else:
                 first = clamp(mine, 0, plan.width - 1)
@@ -133,7 +133,7 @@ class ImageRows:
             value = statements.let(loaded, "v")
             for i in range(load.count):
                 one = value if load.count == 1 else lane(value, i)
-                within = load.reach is Reach.WITHIN
+                within = load.reach is LoadReach.WITHIN
                 found[load.at + i] = one if within else select(inside, one, zero)
         return found
 

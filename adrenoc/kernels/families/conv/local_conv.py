@@ -52,7 +52,7 @@ from adrenoc.kernels.weights import whole_k_steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ConvPlan:
     """What follows from the extents and the tile."""
 
     blocks: int
@@ -69,10 +69,10 @@ class Plan:
     """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
 
 
-def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> Plan:
+def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> ConvPlan:
     """Return what follows for a convolution of floats."""
     per_work_group = tile.out_blocks * tile.bands
-    return Plan(
+    return ConvPlan(
         blocks=source.blocks,
         window=whole_k_steps(source.blocks, tile.k_step),
         taps=geometry.kernel[1],
@@ -211,7 +211,7 @@ class LocalConv:
         builder: KernelBuilder,
         geometry: ConvGeometry,
         tile: ConvTile,
-        plan: Plan,
+        plan: ConvPlan,
         x: Access,
         weight: Access,
         grid: Extents,

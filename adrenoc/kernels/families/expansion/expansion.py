@@ -41,9 +41,9 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.depthwise import SharedPixels, TapSums
 from adrenoc.kernels.families.expansion.expansion_plan import (
+    AxisSpan,
     ExpansionTile,
-    Region,
-    Span,
+    HaloRegion,
     divide_by_constant,
     places_of,
 )
@@ -67,7 +67,7 @@ def expansion(
     builder: KernelBuilder,
     depthwise: ConvGeometry,
     tile: ExpansionTile,
-    region: Region,
+    region: HaloRegion,
     x: Access,
     weight: Access,
     taps: Access,
@@ -99,7 +99,7 @@ class _Kernel:
         builder: KernelBuilder,
         depthwise: ConvGeometry,
         tile: ExpansionTile,
-        region: Region,
+        region: HaloRegion,
         x: Access,
         out: Access,
     ) -> None:
@@ -128,7 +128,7 @@ class _Kernel:
         self.col0 = self._first(region.across, builder.group[0], "col")
         self.window = tile.window(x.extents.blocks)
 
-    def _first(self, span: Span, number: Expr, hint: str) -> Expr:
+    def _first(self, span: AxisSpan, number: Expr, hint: str) -> Expr:
         """Return the first row or column below the rectangle, which may lie outside of the
         image."""
         return self.b.share(number * iconst(span.step) - iconst(span.padding), hint)
@@ -237,7 +237,7 @@ class _Kernel:
             self._store(band, row, col, sums, finish)
         builder.barrier()
 
-    def _first_computed(self, span: Span, first: Expr, hint: str) -> Expr:
+    def _first_computed(self, span: AxisSpan, first: Expr, hint: str) -> Expr:
         """Return the first row or column that is computed."""
         inside = maximum(first, iconst(0)) if span.padding else first
         if span.shifted:

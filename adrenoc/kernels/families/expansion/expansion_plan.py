@@ -89,7 +89,7 @@ class ExpansionTile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class AxisSpan:
     """Rows, or columns, that the work-groups need of the wide tensor."""
 
     count: int
@@ -110,14 +110,14 @@ class Span:
     @staticmethod
     def from_extents(
         extent: int, out: int, made: Column, kernel: int, stride: int, dilation: int, padding: int
-    ) -> Span:
+    ) -> AxisSpan:
         """Return the span of work-groups that make `made` of `out` rows or columns each."""
         reach = (kernel - 1) * dilation + 1
 
         def count_needed(made: int) -> tuple[int, ...]:
             return _count_needed(extent, out, made, stride, reach, padding)
 
-        return Span(
+        return AxisSpan(
             count=-(-out // made),
             step=made * stride,
             read=(made - 1) * stride + reach,
@@ -141,22 +141,22 @@ def _count_needed(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Region:
+class HaloRegion:
     """The rectangle of wide pixels that a work-group keeps in local memory."""
 
-    down: Span
-    across: Span
+    down: AxisSpan
+    across: AxisSpan
 
     @staticmethod
     def from_geometry(
         geometry: ConvGeometry, source: Extents, out: Extents, rows: Column, columns: Column
-    ) -> Region:
+    ) -> HaloRegion:
         """Return the region that so many rows and columns of the output need."""
         (kh, kw), (sy, sx), (dy, dx) = geometry.kernel, geometry.strides, geometry.dilation
         top, left = geometry.padding
-        return Region(
-            down=Span.from_extents(source.h, out.h, rows, kh, sy, dy, top),
-            across=Span.from_extents(source.w, out.w, columns, kw, sx, dx, left),
+        return HaloRegion(
+            down=AxisSpan.from_extents(source.h, out.h, rows, kh, sy, dy, top),
+            across=AxisSpan.from_extents(source.w, out.w, columns, kw, sx, dx, left),
         )
 
     @property
@@ -188,7 +188,7 @@ class Region:
 
 
 def places_of(
-    builder: KernelBuilder, region: Region, first: Expr, row: Expr, col: Expr, pixels: int
+    builder: KernelBuilder, region: HaloRegion, first: Expr, row: Expr, col: Expr, pixels: int
 ) -> list[Expr]:
     """Return the places of so many pixels from (row, col) of the rectangle on, in a block.
 
@@ -209,7 +209,7 @@ def places_of(
     return places
 
 
-def _is_inside(region: Region, row: Expr, col: Expr) -> Expr:
+def _is_inside(region: HaloRegion, row: Expr, col: Expr) -> Expr:
     """Return whether a pixel lies in the rectangle, where some may not."""
     tests = []
     for span, at in ((region.down, row), (region.across, col)):

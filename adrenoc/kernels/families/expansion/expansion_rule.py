@@ -22,7 +22,7 @@ from adrenoc.kernels.body_cost import body_instructions
 from adrenoc.kernels.families.conv.conv_rules import conv_clocks
 from adrenoc.kernels.families.depthwise import UNROLLED_ROWS, pack_taps, rows_read
 from adrenoc.kernels.families.expansion.expansion import expansion
-from adrenoc.kernels.families.expansion.expansion_plan import ExpansionTile, Region
+from adrenoc.kernels.families.expansion.expansion_plan import ExpansionTile, HaloRegion
 from adrenoc.kernels.families.separable.separable import (
     depthwise_geometry,
     finish_operations,
@@ -95,9 +95,11 @@ class ExpansionWork:
         """Bytes of a number in local memory; taps always lie there as floats."""
         return 2 if self.half else FLOAT_BYTES
 
-    def region(self, tile: ExpansionTile) -> Region:
+    def region(self, tile: ExpansionTile) -> HaloRegion:
         """Return the wide pixels that a work-group keeps."""
-        return Region.from_geometry(self.depthwise, self.source, self.out, tile.rows, tile.columns)
+        return HaloRegion.from_geometry(
+            self.depthwise, self.source, self.out, tile.rows, tile.columns
+        )
 
 
 _ACTIONS = (
@@ -142,7 +144,7 @@ def _rows(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[tuple[in
     for rows, columns in product(_shares(e.h, cost), _shares(e.w, cost)):
         if rows * columns > cost.most_pixels:
             continue
-        region = Region.from_geometry(work.depthwise, work.source, e, rows, columns)
+        region = HaloRegion.from_geometry(work.depthwise, work.source, e, rows, columns)
         whole = (rows, columns) == (e.h, e.w)
         if region.pixels > cost.most_pixels or (region.pixels < cost.fewest_pixels and not whole):
             continue
@@ -211,7 +213,7 @@ def _count_wide_pixels(work: ExpansionWork, made: tuple[int, int]) -> Column:
     return rows * look_up(made[1], lambda across: len(work.depthwise.columns(across)))
 
 
-def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: Region) -> Column:
+def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: HaloRegion) -> Column:
     """Local memory of a work-group."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
     weights = vectors_held(weights, tile.threads, half=work.half)
@@ -293,7 +295,9 @@ def _count_loads(work: ExpansionWork, tile: ExpansionTile) -> Column:
     return round_up(weights / tile.threads) + round_up(taps / tile.threads)
 
 
-def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: Machine) -> _Counts:
+def _counts(
+    work: ExpansionWork, tile: ExpansionTile, region: HaloRegion, machine: Machine
+) -> _Counts:
     """Both phases, each of whole rounds of all threads."""
     cost = machine.cost.expansion
     items = region.runs(tile.pixels) * region.down.computed * tile.bands
@@ -330,7 +334,7 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
 
 
 def _count_stores(
-    work: ExpansionWork, tile: ExpansionTile, region: Region, cost: ExpansionCost
+    work: ExpansionWork, tile: ExpansionTile, region: HaloRegion, cost: ExpansionCost
 ) -> Column:
     """Vectors that a thread stores before the products: weights, taps, zeros."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks

@@ -41,7 +41,7 @@ from adrenoc.kernels.families.shared.typical import (
     weights_of,
 )
 from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.walk import Runs, add_products, adds_in_runs, total_dtype
+from adrenoc.kernels.walk import RunSums, add_products, adds_in_runs, total_dtype
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -76,7 +76,7 @@ def matmul(
     sums = builder.registers(rows * blocks, dtype=total_dtype(builder, depth))
     sums.fill(0.0)
     several = adds_in_runs(out, depth)
-    runs = Runs(builder, sums, range(rows * blocks), depth, several=several)
+    runs = RunSums(builder, sums, range(rows * blocks), depth, several=several)
 
     def multiply(kb: Expr) -> None:
         left = [

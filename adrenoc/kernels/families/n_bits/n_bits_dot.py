@@ -51,14 +51,14 @@ from adrenoc.kernels.access import Access, BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.conv.conv2d_dot import DotConv
 from adrenoc.kernels.families.conv.conv_tile_local import (
-    Counts,
+    ThreadCounts,
     bytes_of,
     local_candidates,
     local_counts,
     waves_of,
     weights_of,
 )
-from adrenoc.kernels.families.conv.local_conv import Plan, vectors_added
+from adrenoc.kernels.families.conv.local_conv import ConvPlan, vectors_added
 from adrenoc.kernels.families.n_bits.n_bits import (
     WORD_BITS,
     NBitsWeights,
@@ -254,7 +254,7 @@ class _DotProducts(DotConv):
     ) -> None:
         grid, per_work_group = out.extents, tile.out_blocks * tile.bands
         blocks = operands.rounding.first_beside
-        plan = Plan(
+        plan = ConvPlan(
             blocks=blocks,
             window=blocks,
             taps=1,
@@ -469,7 +469,7 @@ def dot_bytes(work: DotWork, tile: ConvTile) -> int:
 def dot_clocks(work: DotWork, tile: ConvTile, machine: Machine) -> float:
     """Clocks of the 1x1 convolution of bytes, of scaling its parts, and of opening its words."""
     costs, cost, conv = machine.cost.n_bits, machine.cost.pipes, work.conv
-    counts: Counts = local_counts(conv, tile, machine)
+    counts: ThreadCounts = local_counts(conv, tile, machine)
     threads = math.prod(tile.work_group or (1, 1, 1))
     sums, parts = tile.pixels * tile.out_blocks, BYTE_BITS // work.rounding.bits
     words = counts.chunks * math.ceil(

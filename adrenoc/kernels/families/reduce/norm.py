@@ -42,11 +42,11 @@ from adrenoc.kernels.families.shared.rows import (
 from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
-    Counts,
     Position,
-    Region,
-    Runs,
+    RunSums,
     Team,
+    TexelCounts,
+    TexelRange,
     combine_lanes,
     each_texel,
     only_channels,
@@ -142,7 +142,7 @@ def sets_of(geometry: NormGeometry, extents: Extents) -> tuple[int, int, int]:
 
 def _set_of_thread(
     builder: KernelBuilder, tile: RowTile, geometry: NormGeometry, x: Access
-) -> tuple[Region, Team]:
+) -> tuple[TexelRange, Team]:
     """The elements of one thread or team."""
     e, roles, groups = x.extents, geometry.roles, geometry.groups
     blocks = 1 if "C" in roles else e.blocks
@@ -158,11 +158,11 @@ def _set_of_thread(
     start[divided] = builder.let(which * iconst(counts[divided]), "first")
     # Groups of whole blocks leave no partly empty block; groups along another axis keep it.
     tail = 0 if geometry.group_role == "C" else region.tail
-    return Region(start=Position(*start), counts=Counts(*counts), tail=tail), team
+    return TexelRange(start=Position(*start), counts=TexelCounts(*counts), tail=tail), team
 
 
 def _statistics(
-    builder: KernelBuilder, geometry: NormGeometry, x: Access, region: Region, team: Team
+    builder: KernelBuilder, geometry: NormGeometry, x: Access, region: TexelRange, team: Team
 ) -> tuple[Expr, Expr]:
     """The mean and the reciprocal deviation, in all lanes."""
     mixed = "C" in geometry.roles
@@ -172,7 +172,7 @@ def _statistics(
     sums = builder.registers(2, dtype=ACCUMULATOR)
     sums.fill(0.0)
     used = range(2) if geometry.centred else (1,)
-    runs = Runs(builder, sums, range(2), visits(region, team))
+    runs = RunSums(builder, sums, range(2), visits(region, team))
     origin = splat(fconst(0.0, ACCUMULATOR))
     if geometry.centred:
         first = builder.let(widen(x.texel(*region.start)), "first")

@@ -52,7 +52,7 @@ from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
     Position,
-    Runs,
+    RunSums,
     Team,
     combine_lanes,
     each_texel,
@@ -170,7 +170,7 @@ class _Folds:
         region = region_along(self._x.extents, self._roles, start)
         combine, neutral = self._reduction.combine, self._reduction.neutral
         additions = visits(region, self._team) if self._reduction.sum else 0
-        runs = Runs(self._builder, folded, [index], additions)
+        runs = RunSums(self._builder, folded, [index], additions)
 
         def visit(position: Position, lanes: int) -> None:
             texel = self._builder.let(widen(self._x.texel(*position)), "x")
@@ -271,7 +271,7 @@ def softmax(
         state[0] = splat(combine_lanes(builder.let(state[0]), maximum))
     largest = builder.let(state[0], "largest")
 
-    runs = Runs(builder, state, [1], visits(row, team))
+    runs = RunSums(builder, state, [1], visits(row, team))
 
     def add_exponential(position: Position, lanes: int) -> None:
         power = builder.let(tirx.exp(read(position) - largest), "power")

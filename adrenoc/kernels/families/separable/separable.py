@@ -35,7 +35,7 @@ from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.body_cost import body_instructions, body_operations
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.local_conv import LocalConv, Plan
+from adrenoc.kernels.families.conv.local_conv import ConvPlan, LocalConv
 from adrenoc.kernels.families.depthwise import TapSums
 from adrenoc.kernels.families.shared.context import NodeKernel
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, geometry_of
@@ -140,7 +140,7 @@ def separable(
     """
     per_work_group = tile.out_blocks * tile.bands
     blocks = x.extents.blocks
-    plan = Plan(
+    plan = ConvPlan(
         blocks=blocks,
         window=whole_k_steps(blocks, tile.k_step),
         taps=1,

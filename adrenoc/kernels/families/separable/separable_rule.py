@@ -21,7 +21,7 @@ from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.families.conv.conv_rules import conv_clocks, local_weights
 from adrenoc.kernels.families.conv.conv_tile_local import (
-    Counts,
+    ThreadCounts,
     adds_in_parts,
     fills,
     groups_of,
@@ -255,7 +255,7 @@ def estimate_clocks(
 
 
 def _local_vectors(
-    work: SeparableWork, tile: SeparableTile, counts: Counts, *, as_texels: bool
+    work: SeparableWork, tile: SeparableTile, counts: ThreadCounts, *, as_texels: bool
 ) -> tuple[Column, Column]:
     """Vectors that a thread reads of local memory and stores there, and the bytes of one of them.
 

@@ -21,7 +21,7 @@ from adrenoc.ir.tuning_log import Tuning
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Threads, pick_work_group
 from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.schedule import Schedules, T, signature
+from adrenoc.kernels.families.shared.schedule import T, TunedSchedules, signature
 from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
 from adrenoc.kernels.views import Piece, PlacedAccess, SpreadAccess
 from adrenoc.kernels.weights import pack_blocked
@@ -97,10 +97,10 @@ class RuleContext:
     params: dict[str, Param] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     byte_costs: ByteCosts = field(default_factory=ByteCosts)
-    schedules: Schedules = field(init=False)
+    schedules: TunedSchedules = field(init=False)
 
     def __post_init__(self) -> None:
-        self.schedules = Schedules(
+        self.schedules = TunedSchedules(
             limits=self.limits, cost=self.cost.work_groups, log=self.log, tuning=self.tuning
         )
 

@@ -137,7 +137,7 @@ class ConvTile:
         return "x".join(map(str, self.packing))
 
 
-class Reach(Enum):
+class LoadReach(Enum):
     """Where the numbers of one load lie, over all threads of a row."""
 
     WITHIN = "within"
@@ -154,12 +154,12 @@ class Load:
     """Four numbers from `at` on, or one; counted from the first of the thread's own pixels."""
 
     at: int
-    reach: Reach
+    reach: LoadReach
 
     @property
     def count(self) -> int:
         """How many numbers it gives."""
-        return 1 if self.reach is Reach.EITHER else LANES
+        return 1 if self.reach is LoadReach.EITHER else LANES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,25 +221,25 @@ class RowPlan:
         for at in sorted({number // LANES * LANES for number in wanted}):
             numbers = [n for n in wanted if at <= n < at + LANES]
             reach = self._reach(at)
-            if len(numbers) > 1 and reach is not Reach.EITHER:
+            if len(numbers) > 1 and reach is not LoadReach.EITHER:
                 yield Load(at, reach)
             else:
-                yield from (Load(n, Reach.EITHER) for n in numbers)
+                yield from (Load(n, LoadReach.EITHER) for n in numbers)
 
-    def _reach(self, at: int) -> Reach:
+    def _reach(self, at: int) -> LoadReach:
         """Return how four numbers lie, where they can be loaded together."""
         end = at + LANES
         if at >= 0 and self.last + end <= self.width:
-            return Reach.WITHIN
+            return LoadReach.WITHIN
         if self.width < LANES:
-            return Reach.EITHER
+            return LoadReach.EITHER
         if end <= 0 and (self.last == 0 or at + self.step >= 0) and self.last + end <= self.width:
-            return Reach.BEFORE
+            return LoadReach.BEFORE
         before_last = self.last - self.step + at
         behind = at >= 0 and self.last + at >= self.width
         if behind and 0 <= before_last <= self.width - LANES:
-            return Reach.BEHIND
-        return Reach.EITHER
+            return LoadReach.BEHIND
+        return LoadReach.EITHER
 
     @property
     def count(self) -> int:

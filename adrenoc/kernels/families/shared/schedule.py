@@ -29,7 +29,7 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import TargetError
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.program import Choice, Work
+from adrenoc.ir.program import ScheduleChoice, Work
 from adrenoc.ir.tuning_log import Actions, Tuning, kernel_digest
 from adrenoc.kernels.families.shared.machine import Scored
 from adrenoc.target.cost.cost import WorkGroupCost
@@ -127,16 +127,16 @@ class WorkGroup:
 
 
 @dataclass(kw_only=True)
-class Schedules:
+class TunedSchedules:
     """The choices of one compilation: what a log says, and what was chosen."""
 
     limits: Limits
     cost: WorkGroupCost
     log: DecisionLog
     tuning: Tuning = field(default_factory=Tuning)
-    chosen: dict[str, Choice] = field(default_factory=dict)
+    chosen: dict[str, ScheduleChoice] = field(default_factory=dict)
     """What was chosen, by digest of the kernel's signature."""
-    of_node: dict[str, Choice] = field(default_factory=dict)
+    of_node: dict[str, ScheduleChoice] = field(default_factory=dict)
     """What was chosen, by name of the node."""
 
     def choose(
@@ -185,7 +185,7 @@ class Schedules:
         work: Work,
         candidates: Iterable[T],
         estimate: Callable[[T], float],
-    ) -> Choice:
+    ) -> ScheduleChoice:
         scored = candidates if isinstance(candidates, Scored) and candidates is estimate else None
         offered = tuple(candidates) if scored is None else scored
         if not len(offered):
@@ -208,7 +208,7 @@ class Schedules:
             else:
                 tile = next(filter(may_run, scored.rank()), None)
                 tile = next(scored.rank()) if tile is None else tile
-        return Choice(
+        return ScheduleChoice(
             digest=digest,
             family=family,
             work=work,
