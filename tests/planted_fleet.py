@@ -61,9 +61,9 @@ class PlantedFleet:
         self.kept: list[Path] = []
         self._fate, self._lock = fate or (lambda *_: None), threading.Lock()
 
-    def run(self, *names: str, again: bool = False) -> tuple[JobRow, ...]:
+    def run(self, *names: str) -> tuple[JobRow, ...]:
         """Do all that is to be done."""
-        fleet = Fleet(self.plan, self.store, self._do, again=again)
+        fleet = Fleet(self.plan, self.store, self._do)
         try:
             return fleet.run([FleetMember(name=name, options=("--on", name)) for name in names])
         finally:

@@ -15,7 +15,7 @@ import click
 
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.named_values import Said, apply_sample, sample_option
-from adrenoc.cli.options import FiniteRange, input_option, seed_option
+from adrenoc.cli.options import input_option, seed_option
 from adrenoc.cli.place_options import PlaceChoice, place_option
 from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import say_aside, say_json
@@ -47,12 +47,6 @@ class _Chat:
         type=click.IntRange(min=0),
         default=0,
         help="The most tokens of an answer; 0 is all that the context has room for.  [default: 0]",
-    )
-    temperature: float | None = option(
-        "--temperature",
-        type=FiniteRange(min=0.0, max=100.0),
-        help="Draw tokens by --seed; 0 takes the likeliest.  [default: what the model's makers "
-        "say]",
     )
     sample: Said = sample_option()
     grammar: Path | None = option(
@@ -91,7 +85,6 @@ def chat_command(given: _Chat) -> None:
         given.path,
         given.place,
         most=given.most,
-        temperature=given.temperature,
         sample=given.sample,
         seed=given.seed,
         grammar=given.grammar,
@@ -126,7 +119,6 @@ def open_talker(
     place: PlaceChoice,
     *,
     most: int = 0,
-    temperature: float | None = None,
     sample: Said = (),
     seed: int = 0,
     grammar: Path | None = None,
@@ -137,7 +129,7 @@ def open_talker(
     """Load a bundle at a place; `picture` are the bundle of its encoder, and an image,
     `files` what the model takes beside tokens.
 
-    Tokens are picked as the model's makers say, but for `temperature` and what `sample` names.
+    Tokens are picked as the model's makers say, but for what `sample` names.
 
     Raises:
         InputError: it is no decoder, has no tokenizer, or no template where one is needed.
@@ -165,8 +157,6 @@ def open_talker(
     if has_template:
         tokenizer.read_template(settings)
     sampling = apply_sample(replace(settings.sampling, seed=seed), sample)
-    if temperature is not None:
-        sampling = replace(sampling, temperature=temperature)
     wish = Wish(
         most=most,
         ends=bundle.manifest.end_tokens,

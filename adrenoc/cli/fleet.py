@@ -63,14 +63,6 @@ class _Given:
         metavar="TIME",
         help="For one calibration.",
     )
-    jobs: int = option(
-        "--jobs",
-        type=click.IntRange(1, 256),
-        default=8,
-        show_default=True,
-        help="Commands side by side on this computer, some 0.5 GB each.",
-    )
-    again: bool = option("--again", is_flag=True, help="Do again what failed before.")
     baseline: Path | None = option(
         "--baseline",
         type=InputPath(),
@@ -106,8 +98,8 @@ def fleet_command(given: _Given) -> int:
     """Run MODELs on many devices at once: right, how fast, how much memory, in one table.
 
     Each bundle is made once for each kind of GPU.  A device that leaves is a row of the table, and
-    no error unless none answered; the same command goes on where one was stopped, and measures
-    nothing twice.
+    no error unless none answered; the same command goes on where one was stopped, does again what
+    failed, and measures nothing else twice.
     """
     from adrenoc.cli import console
     from adrenoc.lab.fleet.fleet import run_fleet
@@ -121,7 +113,6 @@ def fleet_command(given: _Given) -> int:
         members,
         tracked,
         ResultStore(given.folder),
-        again=given.again,
         on_end=_silent if wants_json() else _say,
     )
     lines = lines_of(rows, before)
@@ -140,7 +131,7 @@ def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
             f"{len(bad)} of {console.count_of(len(lines), 'row')} "
             f"{'is' if len(bad) == 1 else 'are'} wrong, slower or failed; the first is "
             f"{_describe_line(bad[0])}",
-            hint="--again does again what was wrong or failed; -o OTHER measures all anew",
+            hint="the same command does again what was wrong or failed; -o OTHER measures all anew",
         )
     if lines and all(line.status == "left" for line in lines):
         return RemoteError(
@@ -165,7 +156,6 @@ def _fleet_options(given: _Given) -> FleetOptions:
         budget_s=given.budget_s,
         limit_s=limit_s,
         patience_s=patience_s,
-        jobs=given.jobs,
     )
 
 

@@ -52,7 +52,7 @@ class Generated:
 _DRAWN = 8
 """Tokens of a prompt that nobody gave."""
 _TAKEN = {
-    *("bundle", "prompt", "ids", "bench", "most", "temperature", "sample", "encoders"),
+    *("bundle", "prompt", "ids", "bench", "most", "sample", "encoders"),
     *("files", "seed", "place", "reference", "tolerance"),
 }
 """Fields of the options of `run` that generating takes."""

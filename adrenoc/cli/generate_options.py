@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.cli.guarded import InputPath
-from adrenoc.cli.named_values import Said, apply_sample, find_undrawn, sample_option
-from adrenoc.cli.options import FiniteRange
+from adrenoc.cli.named_values import Said, apply_sample, check_sample, sample_option
 from adrenoc.cli.records import option
 
 if TYPE_CHECKING:
@@ -41,12 +40,6 @@ class GenerationOptions:
         show_default=True,
         help="Of a decoder: how many to generate.",
     )
-    temperature: float = option(
-        "--temperature",
-        type=FiniteRange(min=0.0, max=100.0),
-        default=0.0,
-        help="Of a decoder: draw tokens by --seed; 0 takes the likeliest.  [default: 0]",
-    )
     sample: Said = sample_option()
     encoders: tuple[Path, ...] = option(
         "--encoder",
@@ -72,7 +65,7 @@ class GenerationOptions:
         """Return how tokens are picked."""
         from adrenoc.bundle.sampling import Sampling
 
-        return apply_sample(Sampling(temperature=self.temperature, seed=seed), self.sample)
+        return apply_sample(Sampling(seed=seed), self.sample)
 
     def check(self, reference: Path | None) -> None:
         """Refuse what does not go together.
@@ -84,13 +77,10 @@ class GenerationOptions:
             raise click.UsageError("--prompt, --prompt-ids and --bench exclude each other")
         if self.encoders and self.prompt is None and self.ids is None:
             raise click.UsageError("--encoder is for --prompt and --prompt-ids")
-        drawn = self.temperature > 0
-        if (drawn or self.sample) and self.prompt is None and self.ids is None:
-            raise click.UsageError("--temperature and --sample are for --prompt and --prompt-ids")
-        undrawn = find_undrawn(self.sample)
-        if not drawn and undrawn:
-            raise click.UsageError(f"--sample {undrawn[0]} is for --temperature above 0")
-        if (drawn or self.sample) and reference is not None:
+        if self.sample and self.prompt is None and self.ids is None:
+            raise click.UsageError("--sample is for --prompt and --prompt-ids")
+        check_sample(self.sampling(0), self.sample)
+        if self.sample and reference is not None:
             raise click.UsageError(
-                "--check compares with the likeliest tokens: it excludes --temperature and --sample"
+                "--check compares with the likeliest tokens: it excludes --sample"
             )

@@ -1,12 +1,12 @@
 """Options of the form NAME=VALUE whose names are ours: `--set`, `--limit` (and `--sample`).
 
-`--sample NAME=VALUE`: how tokens are picked, beyond `--temperature`.
+`--sample NAME=VALUE`: how tokens are picked.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -122,7 +122,6 @@ Said: TypeAlias = tuple[tuple[str, float], ...]
 _BIAS = "bias."
 _DRAWN = ("top_k", "top_p", "min_p")
 """What says nothing where the likeliest token is taken."""
-_NAMES = tuple(name for name in RANGES if name != "temperature")
 
 
 class SampleParam(NamedValueParam):
@@ -131,10 +130,10 @@ class SampleParam(NamedValueParam):
     what = "way to pick tokens"
 
     def _known(self) -> Mapping[str, str]:
-        return dict.fromkeys((*_NAMES, f"{_BIAS}TOKEN"), "")
+        return dict.fromkeys((*RANGES, f"{_BIAS}TOKEN"), "")
 
     def _knows(self, name: str) -> bool:
-        return name in _NAMES or (name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal())
+        return name in RANGES or (name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal())
 
     def _read(self, name: str, text: str) -> float:
         least, most = RANGES.get(name, (-1e30, 1e30))
@@ -149,7 +148,7 @@ class SampleParam(NamedValueParam):
 
     def list_names(self) -> Iterable[tuple[str, str]]:
         """List what a value begins with."""
-        return ((start, "") for start in (*(f"{name}=" for name in _NAMES), _BIAS))
+        return ((start, "") for start in (*(f"{name}=" for name in RANGES), _BIAS))
 
 
 def sample_option() -> Any:
@@ -159,8 +158,9 @@ def sample_option() -> Any:
         type=SampleParam(),
         multiple=True,
         metavar="NAME=VALUE",
-        help=f"How tokens are picked: {', '.join(_NAMES)}, or {_BIAS}TOKEN, which is added to a "
-        "token's logit; may be repeated.",
+        help="How tokens are picked: temperature (0, the likeliest; else drawn by --seed), "
+        f"{', '.join([*RANGES][1:])}, or {_BIAS}TOKEN, which is added to a token's logit; may be "
+        "repeated.",
     )
 
 
@@ -171,6 +171,12 @@ def apply_sample(sampling: Sampling, said: Said) -> Sampling:
     return replace(sampling, **fields, bias=(*sampling.bias, *bias.items()))
 
 
-def find_undrawn(said: Said) -> Sequence[str]:
-    """Return the names that say nothing at a temperature of 0."""
-    return [name for name, _ in said if name in _DRAWN]
+def check_sample(sampling: Sampling, said: Said) -> None:
+    """Refuse what says nothing at a temperature of 0.
+
+    Raises:
+        click.UsageError: naming it.
+    """
+    undrawn = [name for name, _ in said if name in _DRAWN]
+    if not sampling.temperature and undrawn:
+        raise click.UsageError(f"--sample {undrawn[0]} is for --sample temperature=T above 0")

@@ -210,12 +210,6 @@ class TuningBudget:
 @dataclass(frozen=True, kw_only=True)
 class _Tuned(CoreModel):
     budget: TuningBudget = group_of(TuningBudget)
-    executor: str | None = option(
-        "--executor",
-        metavar="CMD",
-        help="A command that builds and runs programs on a board of yours, in place of QEMU; "
-        "docs/how-to/microcontrollers.md says what it reads and prints.",
-    )
 
 
 @click.command("tune", cls=HeavyCommand)
@@ -223,15 +217,17 @@ class _Tuned(CoreModel):
 def tune_firmware_command(given: _Tuned) -> None:
     """Measure schedules of the layers of an int8 MODEL and keep them in a log.
 
-    `adrenoc firmware compile MODEL --tuning-log FILE` takes the best.  Without --executor
+    `adrenoc firmware compile MODEL --tuning-log FILE` takes the best.  Without ADRENOC_EXECUTOR
     instructions are counted under QEMU.  With --json one object a line, the last the result.
     """
+    from adrenoc.base.host.variables import read_variable
     from adrenoc.cli import console
     from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
     from adrenoc.firmware.mcu.boards import EmulatedBoard, ExecutorBoard
     from adrenoc.lab.tune.firmware import FirmwareTuneRequest, tune_firmware
 
     model, core, wanted = given.model, given.core, given.budget
+    executor = read_variable("ADRENOC_EXECUTOR")
     _check_choices(core)
     log = wanted.log_of(model)
     request = FirmwareTuneRequest(
@@ -244,8 +240,8 @@ def tune_firmware_command(given: _Tuned) -> None:
     )
 
     def board() -> Board:
-        if given.executor is not None:
-            return ExecutorBoard(given.executor, limit_s=timeout_s(20.0))
+        if executor:
+            return ExecutorBoard(executor, limit_s=timeout_s(20.0))
         return EmulatedBoard(core, limit_s=timeout_s(20.0))
 
     if wants_json():
@@ -255,7 +251,7 @@ def tune_firmware_command(given: _Tuned) -> None:
     with LiveObserver(model.name, core.name) as live:
         result = tune_firmware(request, board, live)
     show_result(result, f"adrenoc firmware compile {quote_word(model)} --device {core.name}", log)
-    if given.executor is None:
+    if not executor:
         told = "an instruction under QEMU is a nanosecond here: not cycles, and not of a board"
         console.print_fields([("times", told)])
 

@@ -141,14 +141,14 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         (["--prompt-ids", "3", "--on", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
         (["--prompt-ids", "3", "--bench"], "exclude each other"),
         (["--prompt", "a"], "adrenoc compile puts one into it"),
-        (["--bench", "--temperature", "1"], "are for --prompt and --prompt-ids"),
+        (["--bench", "--sample", "temperature=1"], "are for --prompt and --prompt-ids"),
         (["--prompt-ids", ",".join(["1"] * 301)], "no room for 1 more"),
-        (["--prompt-ids", "3", "--sample", "top_k=4"], "--temperature above 0"),
+        (["--prompt-ids", "3", "--sample", "top_k=4"], "temperature=T above 0"),
         (["--prompt-ids", "3", "--sample", "topk=4"], 'did you mean "top_k"?'),
         (["--prompt-ids", "3", "--sample", "top_k=1.5"], "top_k is '1.5', expected 0 to"),
         (["--prompt-ids", "3", "--sample", "bias.x=1"], "is no way to pick tokens"),
         (["--prompt-ids", "3", "--sample", "bias.5000=1"], "expected 0 to 96"),
-        (["--prompt-ids", "3", "--temperature", "1", "--check", str(model)], "--temperature"),
+        (["--prompt-ids", "3", "--sample", "temperature=1", "--check", str(model)], "--sample"),
     ):
         refused = invoke("run", bundle.path, *words, catch=True)
         assert refused.exit_code != 0
@@ -212,7 +212,7 @@ def test_tokens_ahead_are_forgotten(decoder: Decoder) -> None:
 
 def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
     run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "20", "--json"]
-    drawn = [*run, "--temperature", "1.5", "--sample", "top_k=30", "--sample", "top-p=0.95"]
+    drawn = [*run, "--sample", "temperature=1.5", "--sample", "top_k=30", "--sample", "top-p=0.95"]
     said = []
     large = str((1 << 64) - 1)
     for words in ((*drawn, "--seed", "1"), (*drawn, "--seed", "1"), (*drawn, "--seed", large), run):

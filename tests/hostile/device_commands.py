@@ -298,7 +298,6 @@ def _words() -> Iterator[Case]:
         "verify-device --only": ("device", "verify", *_NOWHERE, "--only"),
         "verify-device --precision": ("device", "verify", *_NOWHERE, "--precision"),
         "verify-device --device": ("device", "verify", *_NOWHERE, "--device"),
-        "fleet --jobs": ("device", "fleet", "model.onnx", *_NOWHERE, "--jobs"),
         "fleet --do": ("device", "fleet", "model.onnx", *_NOWHERE, "--do"),
         "run --prompt-ids": ("run", "b", "--prompt-ids"),
         "run --max-tokens": ("run", "b", "--prompt-ids", "1", "--max-tokens"),

@@ -91,11 +91,14 @@ def test_all_schedules_of_a_layer_compute_the_same(core: str) -> None:
 
 
 @needs_compiler
-def test_a_board_behind_a_command_tunes(tmp_path: Path, adrenoc: Adrenoc) -> None:
+def test_a_board_behind_a_command_tunes(
+    tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADRENOC_EXECUTOR", _executor())
     model, log = tmp_path / "m.tflite", tmp_path / "m.tune.json"
     model.write_bytes(_layers())
     words = ("firmware", "tune", str(model), "--device", "cortex-m4", "-o", str(log), "--json")
-    done = adrenoc(*words, "--trials", "12", "--executor", _executor())
+    done = adrenoc(*words, "--trials", "12")
     assert done.exit_code == 0, done.errors
     trials = read_log(log)
     assert len(trials) == 12
@@ -103,7 +106,7 @@ def test_a_board_behind_a_command_tunes(tmp_path: Path, adrenoc: Adrenoc) -> Non
     assert {t.device.name for t in trials} == {"stand-in"}
     # 1000 ticks at 100 MHz are 10 microseconds for all repetitions.
     assert all(t.median_us == pytest.approx(10.0 / t.runs) for t in trials)
-    again = adrenoc(*words, "--trials", "15", "--executor", _executor())
+    again = adrenoc(*words, "--trials", "15")
     assert again.exit_code == 0, again.errors
     assert len(read_log(log)) == 15
     made = adrenoc(
@@ -121,24 +124,30 @@ def test_a_board_behind_a_command_tunes(tmp_path: Path, adrenoc: Adrenoc) -> Non
     assert json.loads(checked.output)["decisions"] == decisions
 
 
-def _tune(folder: Path, adrenoc: Adrenoc, trials: int, executor: str) -> tuple[Done, Path]:
+def _tune(folder: Path, adrenoc: Adrenoc, trials: int) -> tuple[Done, Path]:
     """Tune the layers by a board's program; how that ended, and where the log is to be."""
     model, log = folder / "m.tflite", folder / "m.tune.json"
     model.write_bytes(_layers())
-    words = ("--device", "cortex-m4", "--trials", str(trials), "--executor", executor)
+    words = ("--device", "cortex-m4", "--trials", str(trials))
     return adrenoc("firmware", "tune", str(model), "-o", str(log), *words), log
 
 
 @needs_compiler
-def test_a_program_that_fails_is_halved(tmp_path: Path, adrenoc: Adrenoc) -> None:
-    done, log = _tune(tmp_path, adrenoc, 4, _executor("fail", "2"))
+def test_a_program_that_fails_is_halved(
+    tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADRENOC_EXECUTOR", _executor("fail", "2"))
+    done, log = _tune(tmp_path, adrenoc, 4)
     assert done.exit_code == 0, done.errors
     assert [t.status for t in read_log(log)] == [Status.OK] * 4
 
 
 @pytest.mark.parametrize("how", ["garbage", "crash"])
-def test_a_board_that_fails_is_told(how: str, tmp_path: Path, adrenoc: Adrenoc) -> None:
-    done, log = _tune(tmp_path, adrenoc, 2, _executor(how))
+def test_a_board_that_fails_is_told(
+    how: str, tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADRENOC_EXECUTOR", _executor(how))
+    done, log = _tune(tmp_path, adrenoc, 2)
     if how == "garbage":
         assert done.exit_code == 19
         assert "expected a line BOARD" in done.errors
@@ -148,16 +157,19 @@ def test_a_board_that_fails_is_told(how: str, tmp_path: Path, adrenoc: Adrenoc) 
     assert [t.status for t in read_log(log)] == [Status.CRASH] * 2
 
 
-def test_what_cannot_be_tuned_is_refused(tmp_path: Path, adrenoc: Adrenoc) -> None:
+def test_what_cannot_be_tuned_is_refused(
+    tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tmp_path / "m.tflite"
     model.write_bytes(_layers())
-    for words, code, said in (
-        (("--device", "cortex-m0plus"), 17, "one schedule each"),
-        (("--device", "cpu:arm64"), 17, "one schedule each"),
-        (("--device", "cortex-m4", "--executor", "/no/such"), 19, "does not start"),
-        (("--device", "cortex-m4", "--executor", ""), 17, "it is empty"),
+    for core, executor, code, said in (
+        ("cortex-m0plus", "", 17, "one schedule each"),
+        ("cpu:arm64", "", 17, "one schedule each"),
+        ("cortex-m4", "/no/such", 19, "does not start"),
+        ("cortex-m4", " ", 17, "it is empty"),
     ):
-        done = adrenoc("firmware", "tune", str(model), *words)
+        monkeypatch.setenv("ADRENOC_EXECUTOR", executor)
+        done = adrenoc("firmware", "tune", str(model), "--device", core)
         assert done.exit_code == code, done.errors
         assert said in " ".join(done.errors.split()), done.errors
 

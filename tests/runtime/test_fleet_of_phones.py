@@ -40,7 +40,7 @@ def test_a_phone_leaves_and_comes_back(
         monkeypatch.setenv("ADRENOC_FLEET_PATIENCE", "40")
         words: list[Any] = [*models]
         words += [word for serial in (STAYS, LEAVES, ABSENT) for word in ("--on", f"adb:{serial}")]
-        fleet = start_fleet(*words, "--repeat", "2", "--jobs", "3", folder=tmp_path / "fleet")
+        fleet = start_fleet(*words, "--repeat", "2", folder=tmp_path / "fleet")
         wait_until(lambda: _has_begun(port, LEAVES))
         pull_cable(port, LEAVES)
         # Until it was asked for in vain.

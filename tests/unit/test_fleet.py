@@ -198,10 +198,9 @@ def test_a_bundle_that_cannot_be_made_fails_its_rows(tmp_path: Path) -> None:
     lines = lines_of(fleet.run("x"), None)
     assert [line.status for line in lines] == ["failed", "right", "failed"]
     assert lines[0].note == "its bundle was not made: no kernel for Foo"
-    # With --again it is tried once more.
-    assert [row.state for row in PlantedFleet(tmp_path).run("x")] == [FAILED, DONE, FAILED]
+    # The next fleet tries it once more.
     again = PlantedFleet(tmp_path)
-    assert [row.state for row in again.run("x", again=True)] == [DONE, DONE]
+    assert [row.state for row in again.run("x")] == [DONE, DONE]
     assert (again.count(COMPILE), again.count(RUN)) == (1, 1)
 
 
@@ -262,4 +261,4 @@ def test_a_result_that_is_none(tmp_path: Path, text: str) -> None:
     store, job = ResultStore(tmp_path / "fleet"), Job(action=IDENTIFY, words=())
     store.path(job).write_text(text)
     with pytest.raises(InputError, match="is no result of a fleet"):
-        store.find(job, again=False)
+        store.find(job)

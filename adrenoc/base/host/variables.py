@@ -22,6 +22,8 @@ VARIABLES = {
     "stage, kernel and file, for ui.perfetto.dev",
     "ADRENOC_EFFORT": "how much work `check-accuracy` may do to find a policy, counted and not "
     "timed; 1, as usual, is some ten minutes of one core",
+    "ADRENOC_EXECUTOR": "a command by which `firmware tune` builds and runs programs on a board of "
+    "yours, in place of QEMU",
     "ADRENOC_SANITIZE": "`address,undefined` or `thread`: `runtime build` builds with sanitizers",
     "ADRENOC_TOKEN": "what clients of `serve --openai` have to know, their API key",
     "ADRENOC_SESSION": "seconds until `runtime serve` stops a session (600; 0 for never)",

@@ -139,7 +139,7 @@ class ExecutorBoard:
         self.flash_bytes = int(told.flash_kib * 1024 * _SHARE)
         self.ram_bytes = int(told.ram_kib * 1024 * _SHARE)
         self.device = TunedDevice(
-            name=told.name, platform=f"--executor {command}", clock_mhz=round(told.clock_mhz)
+            name=told.name, platform=f"ADRENOC_EXECUTOR={command}", clock_mhz=round(told.clock_mhz)
         )
 
     def run(self, source: str) -> str:
@@ -268,5 +268,6 @@ def _parse_greeting(line: str | None) -> _Told:
 
 def _no_command(command: str, why: str) -> OptionError:
     return OptionError(
-        f"--executor {command!r} is no command: {why}", hint="--executor 'CMD --its-options'"
+        f"ADRENOC_EXECUTOR is {command!r}, no command: {why}",
+        hint="ADRENOC_EXECUTOR='CMD --its-options'",
     )

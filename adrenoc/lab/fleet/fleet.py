@@ -113,12 +113,11 @@ def run_fleet(
     tracked: Sequence[TrackedKind],
     store: ResultStore,
     *,
-    again: bool = False,
     on_end: Callable[[Job, Result], None] = lambda job, result: None,
 ) -> tuple[JobRow, ...]:
     """Do all jobs on all devices, going on where an earlier fleet has stopped; a row for each.
 
-    `again` repeats what failed before.  `on_end` hears of each job that ends.
+    What failed before is done again.  `on_end` hears of each job that ends.
 
     Raises:
         RemoteError: there is no tracker.
@@ -127,7 +126,7 @@ def run_fleet(
     """
     runner = CommandRunner(options.limit_s)
     with store.hold():
-        fleet = Fleet(Plan(options, store.folder), store, runner.run, again=again, on_end=on_end)
+        fleet = Fleet(Plan(options, store.folder), store, runner.run, on_end=on_end)
         try:
             return fleet.run(members, tracked)
         finally:
@@ -145,11 +144,10 @@ class Fleet:
         store: ResultStore,
         do: Callable[[Sequence[str]], Result],
         *,
-        again: bool = False,
         on_end: Callable[[Job, Result], None] = lambda job, result: None,
     ) -> None:
         self.over = threading.Event()
-        self._plan, self._store, self._do, self._again = plan, store, do, again
+        self._plan, self._store, self._do = plan, store, do
         self._on_end = on_end
         self._lock = threading.RLock()
         self._devices: dict[str, _Standing] = {}
@@ -252,7 +250,7 @@ class Fleet:
 
     def _make(self, job: Job) -> Result:
         """Make a bundle, where it is not there; one whose command dies is tried again."""
-        found = self._store.find(job, again=self._again)
+        found = self._store.find(job)
         path = self._plan.bundle_path(job.target, Path(job.model))
         if found is not None and (found.exit_code or path.exists()):
             return found
@@ -283,7 +281,7 @@ class Fleet:
     def _recall(self, device: _Standing, *jobs: Job) -> None:
         """Take in what an earlier fleet has done of these jobs."""
         for job in jobs:
-            found = self._store.find(job, again=self._again)
+            found = self._store.find(job)
             if found is not None:
                 device.results[job.key] = found
 

@@ -252,8 +252,8 @@ class ResultStore:
         """
         write_atomically(self.path(job), json.dumps(asdict(result), indent=1) + "\n")
 
-    def find(self, job: Job, *, again: bool) -> Result | None:
-        """Return what a job gave, None where it has not been done, or failed and is done `again`.
+    def find(self, job: Job) -> Result | None:
+        """Return what a job gave, None where it has not been done, or failed.
 
         Raises:
             InputError: what is there is no result.
@@ -273,7 +273,7 @@ class ResultStore:
         except (OSError, ValueError) as error:
             raise wrong("it", f"cannot be read: {error}") from error
         found: Result = RecordReader(wrong).read(Result, plain, path.name)
-        return None if found.exit_code and again else found
+        return None if found.exit_code else found
 
 
 def _is_ours(folder: Path) -> bool:
