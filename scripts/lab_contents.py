@@ -4,14 +4,17 @@
 
     suite    NAME BUNDLE NUMBERS KERNELS LAUNCHES    NUMBERS: inputs, then outputs of the reference
     case     TITLE ERROR                             of the suite's next output: the most it may err
+    probe    NAME FEW MANY LAUNCHES LAUNCHES BYTES   two bundles, and what a launch more moves
     network  NAME BUNDLE                             with its proof in the bundle
-    beside   NETWORK GPU WHOSE MS
+    beside   NAME GPU WHOSE FIGURE                   of a network (ms) or a probe
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,8 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from fitting.board import MEASURED_GPU, TABLE
+import onnx
+from fitting.board import FOLDER
 from model_zoo import onnx_models
+from onnx import helper
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import sha256_bytes
@@ -31,7 +36,7 @@ from adrenoc.lab.prove.case import Case
 from adrenoc.lab.prove.proof import put_proof
 from adrenoc.lab.prove.suite import CASES, TOLERANCES, BuiltSuite, all_suites, make_suite
 from adrenoc.pages.lab_report import page_template
-from adrenoc.target.target import Target
+from adrenoc.target.target import Target, load_target
 
 NETWORKS = {
     "mobilenet_v2": onnx_models.mobilenet_v2,
@@ -39,6 +44,8 @@ NETWORKS = {
     "resnet18": onnx_models.resnet18,
 }
 """Those of which LiteRT's times are published, by the names that they have there."""
+PROBES = {"launch": ((1, 4, 8, 8), (8, 72)), "memory": ((1, 64, 512, 256), (2, 10))}
+"""Chains of copies: of so little that a launch alone counts, and of more than caches hold."""
 PRESET = "fp16"
 """LiteRT's engine computes in halves, too."""
 
@@ -83,19 +90,45 @@ class Contents:
             self.rows.append(("suite", suite.name, asset, numbers, *counts))
             self.rows += [("case", *case) for case in _judged(made)]
 
+    def add_probes(self, device: str) -> None:
+        """Compile the chains for any Adreno, and list what the GPUs of a set are reckoned with."""
+        common = "host" if device == "host" else "adreno"
+        for name, (shape, lengths) in PROBES.items():
+            made = [self._chain(f"{name}_{length}", shape, length, common) for length in lengths]
+            assets = [self.put_bundle(bundle, bundle.manifest.name) for bundle in made]
+            counts = [len(bundle.launches()) for bundle in made]
+            self.rows.append(("probe", name, *assets, *counts, 4 * math.prod(shape)))
+        for gpu in device.split(","):
+            rates = load_target(gpu).performance
+            for name, figure in (("launch", rates.launch_us), ("memory", rates.dram_gb_per_s)):
+                if figure is not None:
+                    self.rows.append(("beside", name, gpu.rpartition(":")[2], "listed", figure))
+
+    def _chain(self, stem: str, shape: tuple[int, ...], length: int, device: str) -> Bundle:
+        """A chain of copies that no pass takes away: maxima of one element each."""
+        names = [f"t{place}" for place in range(length + 1)]
+        pairs = itertools.pairwise(names)
+        nodes = [helper.make_node("MaxPool", [a], [b], kernel_shape=[1, 1]) for a, b in pairs]
+        ends = [helper.make_tensor_value_info(n, 1, shape) for n in (names[0], names[-1])]
+        graph = helper.make_graph(nodes, stem, ends[:1], ends[1:])
+        return self._compile(stem, helper.make_model(graph), ["--device", device])
+
+    def _compile(self, stem: str, model: onnx.ModelProto, words: Sequence[str]) -> Bundle:
+        path, output = self.scratch / f"{stem}.onnx", self.scratch / f"{stem}.adrenoc"
+        path.write_bytes(model.SerializeToString(deterministic=True))
+        told = [*words, "--preset", PRESET, "-o", str(output)]
+        if run_command(["compile", str(path), *told]) != 0:
+            raise SystemExit(1)  # it said why
+        return open_bundle(output)
+
     def add_network(self, name: str, device: str, **size: int) -> None:
         """Compile a network with its proof, and ask what it should take."""
-        model, output = self.scratch / f"{name}.onnx", self.scratch / f"{name}.adrenoc"
-        model.write_bytes(NETWORKS[name](**size).SerializeToString(deterministic=True))
-        words = ["--device", device, "--preset", PRESET]
-        if run_command(["compile", str(model), *words, "-o", str(output)]) != 0:
-            raise SystemExit(1)  # it said why
-        bundle = open_bundle(output)
+        words, model = ["--device", device], self.scratch / f"{name}.onnx"
+        bundle = self._compile(name, NETWORKS[name](**size), words)
         put_proof(bundle, model)
-        self.rows.append(("network", name, self.put_bundle(open_bundle(output), name)))
-        self.rows += [
-            ("beside", name, *row) for row in (*_estimates(model, words), *_published(name))
-        ]
+        self.rows.append(("network", name, self.put_bundle(open_bundle(bundle.path), name)))
+        beside = (*_estimates(model, words), *_published(name))
+        self.rows += [("beside", name, *row) for row in beside]
 
 
 def _judged(made: BuiltSuite) -> Iterator[tuple[str, float]]:
@@ -110,7 +143,17 @@ def _judged(made: BuiltSuite) -> Iterator[tuple[str, float]]:
 
 def _estimates(model: Path, words: Sequence[str]) -> Iterator[tuple[str, str, float]]:
     """Yield what `adrenoc check` reckons on each GPU of a set whose rates are known."""
-    command = [sys.executable, "-m", "adrenoc", "check", str(model), *words, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "adrenoc",
+        "check",
+        str(model),
+        *words,
+        "--preset",
+        PRESET,
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     told = json.loads(done.stdout)
     if "error" in told:
@@ -123,7 +166,7 @@ def _estimates(model: Path, words: Sequence[str]) -> Iterator[tuple[str, str, fl
 
 
 def _published(name: str) -> Iterator[tuple[str, str, str]]:
-    with TABLE.open() as lines:
+    with (FOLDER / "times.tsv").open() as lines:
         for row in csv.DictReader(lines, delimiter="\t"):
             if row["network"] == name:
-                yield MEASURED_GPU, "LiteRT, published", row["ms"]
+                yield row["gpu"], "LiteRT, published", row["ms"]

@@ -226,7 +226,7 @@ def report_command(given: _Reported) -> int:
 class _Imported:
     report: Path = argument(type=InputPath())
     output: Path = output_option(
-        "A folder for device.json and report.html.",
+        "A folder for device.json, phone.toml and report.html.",
         type=OutputPath(),
         default=Path("adrenoc-lab"),
         show_default=True,
@@ -237,10 +237,11 @@ class _Imported:
 @click.command("import", cls=Command)
 @give_options(_Imported)
 def import_command(given: _Imported) -> int:
-    """Read what adrenoc-lab.apk measured on a phone: REPORT becomes device.json and a page.
+    """Read what adrenoc-lab.apk measured: REPORT becomes device.json, phone.toml and a page.
 
     device.json says what of the driver is right, as adrenoc device verify does.  What helps
-    against that which is not, only that command finds: the app has no compiler.
+    against that which is not, only that command finds: the app has no compiler.  phone.toml is
+    for --device: what a launch takes and memory's rate, where these were measured.
     """
     import datetime
 
@@ -250,9 +251,12 @@ def import_command(given: _Imported) -> int:
     from adrenoc.target.device_report import report_json
 
     report = read_lab_report(given.report)
-    verified = report.verified(datetime.datetime.now(datetime.timezone.utc).date())
+    date = datetime.datetime.now(datetime.timezone.utc).date()
+    verified, target = report.verified(date), report.target_toml(date)
     given.output.mkdir(parents=True, exist_ok=True)
     write_atomically(given.output / "device.json", report_json(verified))
+    if target:
+        write_atomically(given.output / "phone.toml", target)
     page = report.page(f"Imported from {given.report.name}.")
     write_atomically(given.output / "report.html", page)
     right = sum(suite.status == "right" for suite in report.suites)
@@ -262,7 +266,10 @@ def import_command(given: _Imported) -> int:
         fields = [("suites", f"{right} of {len(report.suites)} right")]
         fields += [("wrong", finding.text) for finding in verified.findings]
         fields += [("failed", text) for text in verified.failed_once]
+        fields += [(one.probe, str(one)) for one in report.probes]
         fields += [(one.network, str(one)) for one in report.networks]
         console.print_fields([*fields, ("written", quote_word(given.output))])
 
-    return console.tell({"verified": verified, "networks": report.networks}, show)
+    return console.tell(
+        {"verified": verified, "probes": report.probes, "networks": report.networks}, show
+    )

@@ -479,6 +479,7 @@ _LAB = fields(
             text=text,
         )
     ),
+    probes=each(all_below),
     networks=each(all_below),
     beside=each(all_below),
     is_whole=figures,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,20 @@ from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.html_page import read_style
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import printable
+from adrenoc.lab.calibrate.measure import plain
 from adrenoc.target.device_report import (
     FORMAT,
     DeviceReport,
     ReportedDevice,
     ReportedFinding,
     ReportedSuites,
+    load_listed,
 )
 
 FORM = 1
 _MOST_BYTES = 4 << 20
+_MOST_SPREAD = 1.5
+"""How much longer than the shortest the longest round of a figure may be."""
 PAGE = Path(__file__).with_name("lab_report.html")
 """Of the app and of what it shared; holds "DATA" and the place of the style."""
 
@@ -42,6 +47,29 @@ class LabSuite:
     launches: int
     findings: tuple[ReportedFinding, ...] = ()
     text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabProbe:
+    """The microseconds that a launch more takes, in each round, and the bytes that it moves."""
+
+    probe: str
+    status: str
+    text: str = ""
+    us: tuple[float, ...] = ()
+    bytes: int = 0
+
+    @property
+    def middle_us(self) -> float | None:
+        """The median; None where no round says anything, or rounds say too different things."""
+        if not self.us or min(self.us) <= 0 or max(self.us) > _MOST_SPREAD * min(self.us):
+            return None
+        return statistics.median(self.us)
+
+    def __str__(self) -> str:
+        rounds = ", ".join(f"{us:.3g}" for us in self.us)
+        told = f"{self.middle_us:.3g} us" if self.middle_us else "no figure"
+        return f"{told} a launch ({rounds} us in rounds)" if self.us else self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +111,7 @@ class LabReport:
     device: LabDevice
     suites: tuple[LabSuite, ...]
     networks: tuple[LabNetwork, ...]
+    probes: tuple[LabProbe, ...] = ()
     is_whole: bool
     beside: tuple[dict[str, Any], ...] = ()
 
@@ -112,6 +141,23 @@ class LabReport:
             findings=tuple(finding for one in self.suites for finding in one.findings),
             failed_once=tuple(f"{one.suite}: {one.text}" for one in self.suites if one.text),
         )
+
+    def target_toml(self, date: datetime.date) -> str:
+        """Return a target file of the figures that estimates reckon with; empty where none is."""
+        figures = {}
+        for probe in self.probes:
+            us = probe.middle_us
+            if us is not None and probe.probe == "launch":
+                figures["launch_us"] = us
+            elif us is not None and probe.bytes > 0:
+                figures["dram_gb_per_s"] = probe.bytes / us / 1e3
+        device = self.verified(date).device
+        source = f"adrenoc-lab.apk on {plain(device.name)}, driver {plain(device.driver)}, {date}"
+        lines = [f'title = "{plain(device.name)}, as the lab app measured"']
+        lines += [f'base = "{load_listed(device.gpu).name}"', "", "[sources]"]
+        lines += [f'measured = "{source}"', "", "[performance]"]
+        lines += [f'{k} = {{ value = {v:.4g}, source = "@measured" }}' for k, v in figures.items()]
+        return "\n".join(lines) + "\n" if figures else ""
 
 
 def page_template() -> str:

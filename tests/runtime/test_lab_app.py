@@ -71,6 +71,7 @@ def phone(jvm: Jvm, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Ph
     host = load_target("host")
     limits = replace(host.limits, fp16=False)
     contents.add_suites(replace(host, gpu=replace(host.gpu, limits=limits)), pick_cases(CASES))
+    contents.add_probes("host")
     contents.add_network(NETWORK, "host", size=64)
     contents.finish()
     sources = [path for path in (LAB / "src").rglob("*.java") if path.stem != "LabActivity"]
@@ -86,6 +87,7 @@ def test_a_right_driver(phone: Phone, tmp_path: Path) -> None:
     assert network["status"] == "right"
     assert 0 < network["p50_ms"] <= network["p90_ms"] < network["init_ms"] * 100
     assert network["memory_bytes"] > 0 and network["runs"] > 0 and len(network["rounds_ms"]) == 3
+    assert [probe["status"] for probe in report["probes"]] == ["right"] * 2, report["probes"]
     assert report["device"]["facts"]["driver"]
     assert report["is_whole"]
     _import(report, tmp_path)

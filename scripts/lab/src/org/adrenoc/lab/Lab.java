@@ -12,7 +12,7 @@ import org.adrenoc.Options;
 
 /**
  * All that the app does, without its screen: a JVM runs it as a phone does. What it has lies in
- * `lab.tsv`: suites with their cases, networks, and the times to stand beside theirs.
+ * `lab.tsv`: suites with their cases, probes, networks, and the times to stand beside theirs.
  */
 public final class Lab {
   /** What the app holds, by name. */
@@ -41,6 +41,7 @@ public final class Lab {
   private final Journal journal;
   private final String system;
   private final List<Suite> suites = new ArrayList<>();
+  private final List<Probe> probes = new ArrayList<>();
   private final List<Network> networks = new ArrayList<>();
   private final List<String> beside = new ArrayList<>();
 
@@ -59,12 +60,15 @@ public final class Lab {
         case "case":
           suites.get(suites.size() - 1).add(row[1], Double.parseDouble(row[2]));
           break;
+        case "probe":
+          probes.add(new Probe(row));
+          break;
         case "network":
           networks.add(new Network(row));
           break;
         default:
-          Json time = new Json().put("network", row[1]).put("gpu", row[2]);
-          beside.add(time.put("whose", row[3]).raw("ms", row[4]).toString());
+          Json time = new Json().put("name", row[1]).put("gpu", row[2]);
+          beside.add(time.put("whose", row[3]).raw("figure", row[4]).toString());
       }
     }
     this.journal = new Journal(journal, Model.runtimeVersion() + " " + plan.hashCode());
@@ -79,6 +83,9 @@ public final class Lab {
     for (Suite suite : suites) {
       Json failed = suite.about("failed").raw("findings", "[]");
       step(suite.name, listener, failed, () -> suite.run(contents, options));
+    }
+    for (Probe probe : probes) {
+      step(probe.name, listener, probe.about("failed"), () -> probe.run(contents, options));
     }
     for (Network network : networks) {
       step(network.name, listener, network.about("failed"), () -> network.run(contents, options));
@@ -125,7 +132,9 @@ public final class Lab {
   }
 
   private boolean isWhole() {
-    return !suiteResults().contains(null) && !networkResults().contains(null);
+    return !suiteResults().contains(null)
+        && !probeResults().contains(null)
+        && !networkResults().contains(null);
   }
 
   /** The one file: figures, words of device and driver, findings. */
@@ -137,6 +146,7 @@ public final class Lab {
             .put("system", system)
             .raw("device", device == null ? "{}" : device)
             .list("suites", suiteResults())
+            .list("probes", probeResults())
             .list("networks", networkResults())
             .list("beside", beside)
             .raw("is_whole", String.valueOf(isWhole()))
@@ -147,6 +157,12 @@ public final class Lab {
   private List<String> suiteResults() {
     List<String> found = new ArrayList<>();
     suites.forEach(suite -> found.add(journal.resultOf(suite.name)));
+    return found;
+  }
+
+  private List<String> probeResults() {
+    List<String> found = new ArrayList<>();
+    probes.forEach(probe -> found.add(journal.resultOf(probe.name)));
     return found;
   }
 
