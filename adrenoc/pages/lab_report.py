@@ -137,7 +137,9 @@ class LabReport:
                 kernels=sum(one.kernels for one in self.suites),
                 launches=sum(one.launches for one in self.suites),
             ),
-            is_right=self.is_whole and all(one.status == "right" for one in self.suites),
+            is_right=bool(self.suites)
+            and self.is_whole
+            and all(one.status == "right" for one in self.suites),
             findings=tuple(finding for one in self.suites for finding in one.findings),
             failed_once=tuple(f"{one.suite}: {one.text}" for one in self.suites if one.text),
         )
