@@ -12,7 +12,7 @@ from adrenoc.lab.fleet.jobs import (
     IDENTIFY,
     RUN,
     FleetOptions,
-    Plan,
+    JobPlanner,
     Result,
     ResultStore,
 )
@@ -55,7 +55,7 @@ class PlantedFleet:
             models=tuple(self.models),
             **{"patience_s": 0.5, **options},  # type: ignore[arg-type]
         )
-        self.plan = Plan(self.options, self.store.folder)
+        self.plan = JobPlanner(self.options, self.store.folder)
         self.done: list[tuple[str, str, str]] = []
         self.at_work: list[str] = []
         self.kept: list[Path] = []

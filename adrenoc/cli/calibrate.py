@@ -175,9 +175,9 @@ def calibrate_command(asked: _Asked) -> None:
 def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> Calibration:
     """Measure with small kernels, and write the target file."""
     from adrenoc.cli.show_calibration import RowProgress
-    from adrenoc.lab.calibrate.session import Request, run_calibration
+    from adrenoc.lab.calibrate.session import CalibrationRequest, run_calibration
 
-    request = Request(
+    request = CalibrationRequest(
         place=address,
         cl_device=asked.cl_device,
         budget_s=min(asked.budget_s, _BUDGET_S) if asked.validate else asked.budget_s,
@@ -220,12 +220,12 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
         DeviceError: too little was measured to fit to.
         RemoteError: the device went away.
     """
-    from adrenoc.lab.calibrate.session import Reach
+    from adrenoc.lab.calibrate.session import DeviceRequest
     from adrenoc.lab.calibrate.validate.fit import fit_validation, fitted_toml
     from adrenoc.lab.calibrate.validate.session import confirm_choices
     from adrenoc.lab.calibrate.validate.table import wanted_rows
 
-    reach = Reach(
+    reach = DeviceRequest(
         place=address, cl_device=asked.cl_device, budget_s=asked.budget_s, limit_s=asked.limit_s
     )
     fitted = fit_validation(

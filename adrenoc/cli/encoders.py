@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from adrenoc.bundle.chat import Pictures
     from adrenoc.bundle.manifest import TensorSpec
     from adrenoc.check.inputs import InputFile
-    from adrenoc.device.place import Place
+    from adrenoc.device.place import RunPlace
 
     Arrays = dict[str, np.ndarray]
 
@@ -119,7 +119,7 @@ def _names_of(name: str) -> Iterator[str]:
 
 
 def run_encoders(
-    place: Place, paths: Sequence[Path], offer: EncoderInputs, prompt: Sequence[int]
+    place: RunPlace, paths: Sequence[Path], offer: EncoderInputs, prompt: Sequence[int]
 ) -> None:
     """Run encoders, each on what there is by then.
 

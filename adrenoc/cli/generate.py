@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
     from adrenoc.cli.run import RunGiven
     from adrenoc.device.generate import Decoder, DecoderBench, Wish
-    from adrenoc.device.place import Place
+    from adrenoc.device.place import RunPlace
     from adrenoc.device.tokenizer import Tokenizer
 
 
@@ -150,7 +150,7 @@ def _draw_prompt(
 
 
 @contextmanager
-def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
+def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[RunPlace]:
     """Open the device of this machine, of a server or of a phone."""
     from adrenoc.cli.place_options import reach
     from adrenoc.device.remote import remote_place
@@ -359,7 +359,7 @@ def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int)
     console.print_fields(fields)
 
 
-def bench_decoder(bundle: Bundle, decoder: Decoder, place: Place) -> int:
+def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
     """Measure a loaded decoder, and show what was found."""
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.bundle.buckets import open_buckets

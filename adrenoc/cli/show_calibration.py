@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.cli import console
 
 if TYPE_CHECKING:
-    from adrenoc.lab.calibrate.calibrate import Row
+    from adrenoc.lab.calibrate.calibrate import MeasureRow
     from adrenoc.lab.calibrate.session import Calibration
     from adrenoc.lab.calibrate.validate.fit import Fit
     from adrenoc.lab.calibrate.validate.session import Validation
@@ -23,7 +23,7 @@ class RowProgress:
     def __init__(self, *, quiet: bool) -> None:
         self._done, self._quiet = 0, quiet
 
-    def say(self, row: Row, count: int) -> None:
+    def say(self, row: MeasureRow, count: int) -> None:
         """Tell of a row, of so many."""
         self._done += 1
         told = row.figure if row.is_measured else f"{row.status}: {row.reason}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.fit import other_gpu_notes
 from adrenoc.device.opencl import clml_ms, prepare_regions, textures_ms
-from adrenoc.device.place import Place, start_build
+from adrenoc.device.place import RunPlace, start_build
 from adrenoc.device.profile import (
     GpuState,
     TimedLaunch,
@@ -48,7 +48,7 @@ _NO_CLOCK = "the device's events tell of no time, so no kernel could be timed"
 
 
 def execute(
-    place: Place,
+    place: RunPlace,
     bundle: Bundle,
     inputs: Mapping[str, np.ndarray],
     options: RunOptions,
@@ -113,7 +113,7 @@ def execute(
 
 
 def _notes(
-    place: Place, bundle: Bundle, loaded: _Loaded, states: Sequence[GpuState]
+    place: RunPlace, bundle: Bundle, loaded: _Loaded, states: Sequence[GpuState]
 ) -> Iterator[str]:
     """Yield what a user should know of the device, of the kernels' programs, and of clocks."""
     yield from other_gpu_notes(bundle, place.facts)
@@ -139,7 +139,7 @@ class _Loaded:
         )
 
 
-def _load(place: Place, bundle: Bundle, options: RunOptions, tracer: Tracer) -> _Loaded:
+def _load(place: RunPlace, bundle: Bundle, options: RunOptions, tracer: Tracer) -> _Loaded:
     """Load a bundle and build its kernels, the one beside the other."""
     from tvm import relax
 
@@ -170,7 +170,7 @@ def _load(place: Place, bundle: Bundle, options: RunOptions, tracer: Tracer) -> 
 
 
 def _time_warm_runs(
-    runner: _Runner, place: Place, options: RunOptions, progress: Progress
+    runner: _Runner, place: RunPlace, options: RunOptions, progress: Progress
 ) -> GpuState:
     """Time the warm runs; the state of the GPU as they begin."""
     for _ in range(options.warmup):
@@ -182,7 +182,7 @@ def _time_warm_runs(
     return state
 
 
-def _read_state(place: Place, tracer: Tracer) -> GpuState:
+def _read_state(place: RunPlace, tracer: Tracer) -> GpuState:
     """Clock and heat at this moment."""
     state = read_gpu_state(place.function("adrenoc.runtime.gpu_state"))
     tracer.read_gpu(state)
@@ -194,7 +194,7 @@ class _Runner:
 
     def __init__(
         self,
-        place: Place,
+        place: RunPlace,
         bundle: Bundle,
         loaded: _Loaded,
         inputs: Mapping[str, np.ndarray],
@@ -308,7 +308,7 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
     return Sustained.from_runs(run_ms, seconds=options.sustain_s, pause_ms=options.pause_ms)
 
 
-def _profile(runner: _Runner, place: Place) -> tuple[list[TimedLaunch], tuple[str, ...]]:
+def _profile(runner: _Runner, place: RunPlace) -> tuple[list[TimedLaunch], tuple[str, ...]]:
     """Return the launches of one more run, and why there are none where the device's clock
     stands."""
     start = place.function("adrenoc.opencl.profile_start")
@@ -331,7 +331,7 @@ def _profile(runner: _Runner, place: Place) -> tuple[list[TimedLaunch], tuple[st
 
 def _time_regions(
     runner: _Runner,
-    place: Place,
+    place: RunPlace,
     bundle: Bundle,
     regions: tuple[RegionRun, ...],
     launches: list[TimedLaunch],
@@ -369,7 +369,7 @@ def _differences(first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]
 class MemoryMeter:
     """Measures what the runtime holds on a device, from now on."""
 
-    def __init__(self, place: Place, tracer: Tracer) -> None:
+    def __init__(self, place: RunPlace, tracer: Tracer) -> None:
         self._tracer = tracer
         self._number = place.number
         self._stats = place.function("adrenoc.opencl.memory_stats")

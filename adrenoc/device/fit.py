@@ -17,7 +17,7 @@ from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.bundle import TARGET, Bundle
 from adrenoc.bundle.editions import COMMON, open_edition, rank_editions, read_editions
 from adrenoc.bundle.manifest import KernelInfo, Manifest, TensorSpec
-from adrenoc.device.place import Place
+from adrenoc.device.place import RunPlace
 from adrenoc.device.result import Progress, RunResult
 from adrenoc.ir.options import DEFAULT_PRESET, list_entered
 from adrenoc.target.device_report import load_listed
@@ -297,7 +297,7 @@ def _format_type(shape: tuple[int, ...], dtype: str) -> str:
     return f"{dtype} [{', '.join(str(extent) for extent in shape)}]"
 
 
-AnyPlace = TypeVar("AnyPlace", bound=Place)
+AnyPlace = TypeVar("AnyPlace", bound=RunPlace)
 
 _STAGE = "choose_edition"
 
@@ -401,7 +401,7 @@ class DiagnosedError(RuntimeError):
 
 
 @contextmanager
-def diagnose(place: Place) -> Iterator[None]:
+def diagnose(place: RunPlace) -> Iterator[None]:
     """Ask the device why, where what it said of a failure may mean one of several things.
 
     Raises:

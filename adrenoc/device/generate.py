@@ -25,7 +25,7 @@ from adrenoc.bundle.sampling import Sampling
 from adrenoc.bundle.talk import is_decoder
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.fit import choose_edition
-from adrenoc.device.place import LocalPlace, Place, start_build
+from adrenoc.device.place import LocalPlace, RunPlace, start_build
 from adrenoc.device.profile import GpuState, clock_notes, read_gpu_state
 from adrenoc.device.result import LaunchReport, ProgramOptions
 
@@ -62,7 +62,7 @@ class Decoder:
 
     def __init__(
         self,
-        place: Place,
+        place: RunPlace,
         bundle: Bundle,
         programs: ProgramOptions | None = None,
         recording: str = "best",
@@ -410,7 +410,7 @@ class DecoderBench:
 
 
 def measure_decoder(
-    decoder: Decoder, place: Place, lengths: Sequence[int], told: Callable[[str], None]
+    decoder: Decoder, place: RunPlace, lengths: Sequence[int], told: Callable[[str], None]
 ) -> DecoderBench:
     """Time a loaded decoder; `lengths` are the tokens of its entry points, `told` hears how far.
 

@@ -11,7 +11,7 @@ from typing import Any
 from adrenoc.base.errors import DeviceError
 from adrenoc.base.host.extras import pip_install
 from adrenoc.bundle.manifest import RegionInfo
-from adrenoc.device.place import Place
+from adrenoc.device.place import RunPlace
 from adrenoc.device.profile import TimedLaunch
 from adrenoc.device.result import RegionRun
 
@@ -85,7 +85,7 @@ _TEXTURES = "/textures"
 """Ends the name of the entry in a profile that stands before a region's own kernels."""
 
 
-def prepare_regions(place: Place, module: Any) -> tuple[RegionRun, ...]:
+def prepare_regions(place: RunPlace, module: Any) -> tuple[RegionRun, ...]:
     """Make each region of a loaded module ready."""
     function = place.function("adrenoc.clml.regions")
     known = {field.name for field in fields(RegionRun)}

@@ -32,7 +32,7 @@ _LONGEST_BUILD_S = 3600.0
 _FAILURES = (RuntimeError, ValueError, MemoryError)
 
 
-class Place(Protocol):
+class RunPlace(Protocol):
     """A device and what runs there; `number` is its OpenCL device, `facts` tell of it."""
 
     number: int
@@ -75,26 +75,26 @@ class LocalPlace:
         self.facts = facts
 
     def function(self, name: str) -> Callable[..., Any]:
-        """See `Place`."""
+        """See `RunPlace`."""
         import tvm_ffi
 
         found: Callable[..., Any] = tvm_ffi.get_global_func(name)
         return found
 
     def device(self) -> Any:
-        """See `Place`."""
+        """See `RunPlace`."""
         import tvm
 
         return tvm.runtime.device(OPENCL, self.number)
 
     def cpu(self) -> Any:
-        """See `Place`."""
+        """See `RunPlace`."""
         import tvm
 
         return tvm.cpu()
 
     def load(self, bundle: Bundle) -> Any:
-        """See `Place`.
+        """See `RunPlace`.
 
         `tvm.runtime.load_module` would keep it, with its kernels, until the process ends.
         """
@@ -111,22 +111,22 @@ class LocalPlace:
             ) from error
 
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
-        """See `Place`."""
+        """See `RunPlace`."""
         wanted = bundle.manifest.params if specs is None else specs
         device, arrays = self.device(), bundle.walk_params(wanted)
         return [upload(spec, next(arrays), device) for spec in wanted]
 
     def embedded_folder(self, bundle: Bundle) -> str:
-        """See `Place`."""
+        """See `RunPlace`."""
         folder = bundle.file(PROGRAMS)
         return spell_native_path(folder, hint=_OTHER_NAME) if folder.is_dir() else ""
 
     def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-        """See `Place`."""
+        """See `RunPlace`."""
         return [result] if hasattr(result, "numpy") else list(result)
 
     def look_up(self, module: Any, name: str) -> Callable[..., Any]:
-        """See `Place`."""
+        """See `RunPlace`."""
         found: Callable[..., Any] = module[name]
         return found
 
@@ -143,7 +143,7 @@ def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
 
 @contextmanager
 def start_build(
-    place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
+    place: RunPlace, bundle: Bundle, module: Any, programs: ProgramOptions | None
 ) -> Iterator[Callable[[], ProgramReport]]:
     """Begin to build all kernels in the background; gives what waits for the end.
 
@@ -160,7 +160,7 @@ def start_build(
 
 
 def _begin(
-    place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
+    place: RunPlace, bundle: Bundle, module: Any, programs: ProgramOptions | None
 ) -> Callable[[], ProgramReport]:
     start, is_done, finish = (
         place.function(f"adrenoc.opencl.build_{name}") for name in ("start", "is_done", "finish")
@@ -218,19 +218,19 @@ class RemotePlace:
         self._libraries = 0
 
     def function(self, name: str) -> Callable[..., Any]:
-        """See `Place`; what the function answers is held against its form."""
+        """See `RunPlace`; what the function answers is held against its form."""
         return check_answers(name, self._session.get_function(name))
 
     def device(self) -> Any:
-        """See `Place`."""
+        """See `RunPlace`."""
         return self._session.device(OPENCL, self.number)
 
     def cpu(self) -> Any:
-        """See `Place`."""
+        """See `RunPlace`."""
         return self._session.cpu()
 
     def load(self, bundle: Bundle) -> Any:
-        """See `Place`."""
+        """See `RunPlace`."""
         digest = self._keep(bundle, LIBRARY)
         load = remote_function(self._session, "adrenoc.store.load_module")
         if digest and load is not None:
@@ -244,7 +244,7 @@ class RemotePlace:
         return check_answer("tvm.rpc.server.load_module", module)
 
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
-        """See `Place`."""
+        """See `RunPlace`."""
         specs = bundle.manifest.params if specs is None else specs
         digest = self._keep(bundle, PARAMS) if specs else ""
         stored = remote_function(self._session, "adrenoc.store.tensor")
@@ -264,11 +264,11 @@ class RemotePlace:
         return brought
 
     def embedded_folder(self, bundle: Bundle) -> str:
-        """See `Place`; the server has a cache of its own."""
+        """See `RunPlace`; the server has a cache of its own."""
         return ""
 
     def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-        """See `Place`."""
+        """See `RunPlace`."""
         if hasattr(result, "numpy"):
             return [check_output(spec, result) for spec in specs]
         # A tuple stays there, and its fields are asked for.
@@ -276,7 +276,7 @@ class RemotePlace:
         return [check_output(spec, field(result, index)) for index, spec in enumerate(specs)]
 
     def look_up(self, module: Any, name: str) -> Callable[..., Any]:
-        """See `Place`."""
+        """See `RunPlace`."""
         return check_answers(name, module[name])
 
     def _keep(self, bundle: Bundle, path: str) -> str:

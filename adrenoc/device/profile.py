@@ -178,7 +178,7 @@ _MOST_SPANS = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class TraceSpan:
     """What took from `start_ms` to `end_ms`, since the begin of the trace."""
 
     name: str
@@ -203,10 +203,10 @@ class RunTrace:
     that were too many to keep.
     """
 
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TraceSpan, ...] = ()
     readings: tuple[Reading, ...] = ()
     launches: tuple[TimedLaunch, ...] = ()
-    profiled: Span | None = None
+    profiled: TraceSpan | None = None
     left_out: int = 0
 
 
@@ -215,10 +215,10 @@ class Tracer:
 
     def __init__(self) -> None:
         self._zero = time.perf_counter()
-        self._spans: list[Span] = []
+        self._spans: list[TraceSpan] = []
         self._readings: list[Reading] = []
         self._launches: tuple[TimedLaunch, ...] = ()
-        self._profiled: Span | None = None
+        self._profiled: TraceSpan | None = None
         self._left_out = 0
 
     @contextmanager
@@ -229,7 +229,7 @@ class Tracer:
         if len(self._spans) >= _MOST_SPANS:
             self._left_out += 1
             return
-        self._spans.append(Span(name=name, start_ms=start_ms, end_ms=self._now_ms()))
+        self._spans.append(TraceSpan(name=name, start_ms=start_ms, end_ms=self._now_ms()))
 
     def read(self, name: str, value: float | None) -> None:
         """Note a value, where it could be read."""

@@ -71,7 +71,7 @@ class Ending:
     reason: str
 
 
-class Line:
+class RelayedServer:
     """A greeted server behind a relay; TVM finds it at `LOOPBACK`, `port`, and shows `key`.
 
     Raises:
@@ -359,7 +359,7 @@ class OpenSession:
 
     session: Any
     where: HostPort
-    line: Line
+    line: RelayedServer
 
 
 @contextmanager
@@ -377,7 +377,7 @@ def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
         finally:
             tracker.close()
         where, key = offer.address, offer.key
-    line = Line(where, key=key, timeout_s=address.timeout_s, session_s=address.session_s)
+    line = RelayedServer(where, key=key, timeout_s=address.timeout_s, session_s=address.session_s)
     try:
         with _type_errors(where, address, line):
             from tvm import rpc
@@ -389,7 +389,7 @@ def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
 
 
 @contextmanager
-def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterator[None]:
+def _type_errors(where: HostPort, address: RemoteAddress, line: RelayedServer) -> Iterator[None]:
     """Turn what TVM raises into an error that says what to do."""
     started = time.perf_counter()
     try:

@@ -37,7 +37,7 @@ from adrenoc.device.fit import (
     run_with_edition,
 )
 from adrenoc.device.opencl import pick_device
-from adrenoc.device.place import LocalPlace, Place, start_build
+from adrenoc.device.place import LocalPlace, RunPlace, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place
 from adrenoc.device.result import (
     ProgramOptions,
@@ -382,7 +382,7 @@ def warm(
             `add_programs`.
     """
     with ExitStack() as stack:
-        place: Place
+        place: RunPlace
         if address is None:
             place = stack.enter_context(local_place(bundle, device))
         else:
@@ -413,7 +413,7 @@ def warm(
     )
 
 
-def _files(place: Place, module: object) -> dict[str, bytes]:
+def _files(place: RunPlace, module: object) -> dict[str, bytes]:
     """Return the built kernels of a module, as files by name."""
     names = place.function("adrenoc.opencl.program_names")
     content = place.function("adrenoc.opencl.program_file")

@@ -269,7 +269,7 @@ _COMMON = frozenset({"root", "user", "android", "adreno", "localhost", "linux"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ReportPart:
     """A file as it is sent: `name` is its kind, `size` that of what is sent of it, in bytes."""
 
     name: str
@@ -282,7 +282,7 @@ class Part:
         return len(json.dumps(self.content))
 
 
-def collect(paths: Sequence[Path]) -> tuple[Part, ...]:
+def collect(paths: Sequence[Path]) -> tuple[ReportPart, ...]:
     """Return what of these files may be sent.
 
     Raises:
@@ -292,7 +292,7 @@ def collect(paths: Sequence[Path]) -> tuple[Part, ...]:
     return tuple(_part(path, names) for path in paths)
 
 
-def report_text(parts: Sequence[Part]) -> str:
+def report_text(parts: Sequence[ReportPart]) -> str:
     """Return the file that is sent: JSON that a person can read."""
     plain = {
         "adrenoc_report": 1,
@@ -302,7 +302,7 @@ def report_text(parts: Sequence[Part]) -> str:
     return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
 
-def _part(path: Path, names: Names) -> Part:
+def _part(path: Path, names: Names) -> ReportPart:
     makers = ", ".join(kind.made_by for kind in KINDS)
     hint = f"these commands write such files: {makers}"
     try:
@@ -317,7 +317,7 @@ def _part(path: Path, names: Names) -> Part:
     kind = kind_of(plain) if isinstance(plain, dict) else None
     if kind is None:
         raise InputError(f"{path} is nothing that adrenoc writes about a device", hint=hint)
-    return Part(name=kind.name, path=path, content=kind.pick(plain, names))
+    return ReportPart(name=kind.name, path=path, content=kind.pick(plain, names))
 
 
 def _computer() -> dict[str, Any]:
@@ -487,7 +487,7 @@ _LAB = fields(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class FileKind:
     """One kind of file: a JSON or TOML with these keys, and what may be sent of it."""
 
     name: str
@@ -497,46 +497,46 @@ class Kind:
 
 
 KINDS = (
-    Kind(
+    FileKind(
         name="run",
         made_by="adrenoc run --json",
         keys=frozenset({"device", "driver", "times", "launching"}),
         pick=_RUN,
     ),
-    Kind(
+    FileKind(
         name="fleet", made_by="adrenoc device fleet --json", keys=frozenset({"fleet"}), pick=_FLEET
     ),
-    Kind(
+    FileKind(
         name="calibration",
         made_by="adrenoc device calibrate --json",
         keys=frozenset({"device", "driver", "measures"}),
         pick=_CALIBRATION,
     ),
-    Kind(
+    FileKind(
         name="validation",
         made_by="adrenoc device calibrate --validate --json",
         keys=frozenset({"validation"}),
         pick=fields(**_VALIDATION),
     ),
-    Kind(
+    FileKind(
         name="verified device",
         made_by="adrenoc device verify",
         keys=frozenset({"device", "suites", "is_right"}),
         pick=_VERIFIED,
     ),
-    Kind(
+    FileKind(
         name="lab app",
         made_by="adrenoc-lab.apk",
         keys=frozenset({"adrenoc_lab", "suites", "networks"}),
         pick=_LAB,
     ),
-    Kind(
+    FileKind(
         name="target",
         made_by="adrenoc device calibrate -o FILE.toml",
         keys=frozenset({"base", "limits"}),
         pick=_TARGET,
     ),
-    Kind(
+    FileKind(
         name="error",
         made_by="a command with --json that failed",
         keys=frozenset({"error"}),
@@ -546,6 +546,6 @@ KINDS = (
 )
 
 
-def kind_of(plain: Mapping[str, Any]) -> Kind | None:
+def kind_of(plain: Mapping[str, Any]) -> FileKind | None:
     """Return what a file is, by its keys."""
     return next((kind for kind in KINDS if kind.keys <= plain.keys()), None)

@@ -19,7 +19,7 @@ from adrenoc.lab.calibrate.validate import table as small
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer(small.Layer):
+class Layer(small.LayerModel):
     """A layer to measure, with how many multiply-adds it has."""
 
     macs: int

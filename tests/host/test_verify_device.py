@@ -17,7 +17,7 @@ import pytest
 
 from adrenoc.base.errors import CheckFailedError, DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.cli.verify_device import find_wrong
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.prove.examine import GoneError, SuiteRuns, judge
 from adrenoc.lab.prove.session import RemoteBench, VerifyRequest, pick_suites, run_verification
 from adrenoc.lab.prove.suite import CASES, BuiltSuite, Suite, all_suites, make_suite
@@ -192,7 +192,7 @@ def _suites(*titles: str) -> tuple[Suite, ...]:
 
 
 def _verified(bench: PlantedBench, folder: Path, *titles: str) -> Verification:
-    device = Device.from_facts({"name": "a device", "driver": "1.0"})
+    device = DeviceFacts.from_facts({"name": "a device", "driver": "1.0"})
     target = load_target("host")
     return verify_device(
         bench, device, target, _suites(*(titles or PLANTED)), folder, budget_s=600.0

@@ -28,7 +28,7 @@ from adrenoc.kernels.statements import SharedArray, Statements
 from adrenoc.lab.net import Net
 from adrenoc.lab.prove.case import add_to
 from adrenoc.lab.prove.suite import CASES
-from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
 from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
@@ -71,7 +71,7 @@ def _plan(model: Path, name: str, preset: str, said: dict[str, Any]) -> TunePlan
     return plan_model(model, target=target, options=options, reporter=SilentReporter())
 
 
-def _offered(plan: TunePlan, task: Task, most: int) -> list[Any]:
+def _offered(plan: TunePlan, task: TuneTask, most: int) -> list[Any]:
     """What the family offers a device that has so many bytes of local memory."""
     target = plan.target
     context = RuleContext(
@@ -117,7 +117,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], set[str]
     return wrong, files
 
 
-def _find_wrong(plan: TunePlan, task: Task, tile: Any) -> str:
+def _find_wrong(plan: TunePlan, task: TuneTask, tile: Any) -> str:
     builder = plan.call(task, tile)[0].builder
     declared = builder.shared_bytes
     if declared > plan.target.limits.local_mem_bytes:
@@ -131,7 +131,7 @@ def _find_wrong(plan: TunePlan, task: Task, tile: Any) -> str:
     return ""
 
 
-def _find_wrong_estimates(task: Task, draw: random.Random) -> Iterator[str]:
+def _find_wrong_estimates(task: TuneTask, draw: random.Random) -> Iterator[str]:
     """What is estimated of all at once has the bits of what is estimated of each."""
     scored = task.choice.estimate
     if not isinstance(scored, Scored):

@@ -22,7 +22,7 @@ from adrenoc.kernels.families.shared.context import KernelCall
 from adrenoc.lab.tune.farm import MeasureOutcome
 from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.standing import SilentObserver, TuneProgress
-from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder
 from adrenoc.target.target import load_target
@@ -30,7 +30,7 @@ from tests.models import graph
 
 DEVICE = TunedDevice(name="rule", driver="1")
 
-Rule = Callable[[Task, int, MeasureJob], MeasureOutcome | float]
+Rule = Callable[[TuneTask, int, MeasureJob], MeasureOutcome | float]
 """What a device answers: a time in microseconds, or an outcome as it is."""
 
 
@@ -100,10 +100,10 @@ class RuleFarm:
         )
 
 
-TASKS: dict[str, Task] = {}
+TASKS: dict[str, TuneTask] = {}
 
 
-def named_variant(task: Task, number: int) -> Variant:
+def named_variant(task: TuneTask, number: int) -> Variant:
     """A variant that is a name only."""
     TASKS[task.digest] = task
     argument = Argument(shape=(1,), dtype="float32", scope="global", file="")
@@ -159,7 +159,7 @@ class PlantedBuilder(VariantBuilder):
         super().__init__(plan, scratch)
         self._planted = planted
 
-    def builder(self, task: Task, number: int, call: KernelCall) -> KernelBuilder:
+    def builder(self, task: TuneTask, number: int, call: KernelCall) -> KernelBuilder:
         """What holds the planted kernel, where there is one."""
         body = self._planted.get((task.family, number))
         if body is None:

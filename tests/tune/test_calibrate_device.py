@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.lab.calibrate.measure import HostOperation, MicroKernel, ProbeError, Tensor
+from adrenoc.lab.calibrate.measure import HostOperation, KernelArgument, MicroKernel, ProbeError
 from adrenoc.lab.calibrate.session import Bench
 from adrenoc.lab.tune.session import DevicePlace
 from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.target.target import load_target
 from tests.commands import invoke, succeed
 
-OUT = Tensor(shape=(64,), dtype="float32")
+OUT = KernelArgument(shape=(64,), dtype="float32")
 GOOD = MicroKernel(
     source="__kernel void probe(__global float* out) { out[get_global_id(0)] = 2.0f; }",
     arguments=(OUT,),
@@ -26,7 +26,7 @@ NO_C = MicroKernel(
 HUGE = 1 << 20
 WRONG_GROUP = MicroKernel(
     source=GOOD.source,
-    arguments=(Tensor(shape=(HUGE,), dtype="float32"),),
+    arguments=(KernelArgument(shape=(HUGE,), dtype="float32"),),
     threads=(HUGE, 1, 1),
     group=(HUGE, 1, 1),
 )

@@ -16,7 +16,7 @@ from adrenoc.ir.tuning_log import Status, Trial, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import MeasureOutcome
 from adrenoc.lab.tune.session import MeasureJob
-from adrenoc.lab.tune.tasks import Task, TunePlan, seeds
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask, seeds
 from adrenoc.lab.tune.tuner import CONTENDERS
 
 
@@ -25,7 +25,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
     return plan_small(tmp_path_factory.mktemp("plan"))
 
 
-def _time(task: Task, number: int, job: MeasureJob) -> float:
+def _time(task: TuneTask, number: int, job: MeasureJob) -> float:
     """Long for the estimates' favourite, short for wide and flat work-groups."""
     actions = actions_of(task.candidates[number])
     x, y, z = actions["work_group"]
@@ -95,7 +95,7 @@ def test_stopped_anywhere_it_goes_on_and_comes_to_the_same_end(
 def test_failures_are_named_and_never_taken(plan: TunePlan, tmp_path: Path) -> None:
     kinds = (Status.WRONG, Status.CRASH, Status.TIMEOUT, Status.BUILD)
 
-    def rule(task: Task, number: int, job: MeasureJob) -> MeasureOutcome | float:
+    def rule(task: TuneTask, number: int, job: MeasureJob) -> MeasureOutcome | float:
         if number % 2:  # the fastest, and broken
             return _refused(job, kinds[number // 2 % len(kinds)])
         return _time(task, number, job)
@@ -115,7 +115,7 @@ def test_failures_are_named_and_never_taken(plan: TunePlan, tmp_path: Path) -> N
 def test_an_unstable_group_is_tried_no_more(plan: TunePlan, tmp_path: Path) -> None:
     seen: list[object] = []
 
-    def rule(task: Task, number: int, job: MeasureJob) -> MeasureOutcome | float:
+    def rule(task: TuneTask, number: int, job: MeasureJob) -> MeasureOutcome | float:
         if number and not seen:
             seen.append(task.candidates[number].work_group)
             return _refused(job, Status.UNSTABLE)
@@ -130,7 +130,7 @@ def test_an_unstable_group_is_tried_no_more(plan: TunePlan, tmp_path: Path) -> N
 
 
 def test_an_untuned_schedule_that_fails_is_replaced(plan: TunePlan, tmp_path: Path) -> None:
-    def rule(task: Task, number: int, job: MeasureJob) -> MeasureOutcome | float:
+    def rule(task: TuneTask, number: int, job: MeasureJob) -> MeasureOutcome | float:
         return _refused(job, Status.CRASH) if number < 2 else _time(task, number, job)
 
     result, log, _ = tune_by_rule(plan, tmp_path / "log", rule, trials=20)
@@ -144,7 +144,7 @@ def test_an_untuned_schedule_that_fails_is_replaced(plan: TunePlan, tmp_path: Pa
 def test_luck_is_not_taken_for_speed(plan: TunePlan, tmp_path: Path) -> None:
     """A single fast measurement is repeated beside the untuned schedule, and loses."""
 
-    def rule(task: Task, number: int, job: MeasureJob) -> float:
+    def rule(task: TuneTask, number: int, job: MeasureJob) -> float:
         alone = len(job.variants) == 1
         return 100.0 if number == 0 else 10.0 if alone else 200.0
 
@@ -183,7 +183,7 @@ def test_the_end_keeps_to_the_budget_too(
     """What is measured at last, in turn with the untuned schedules, takes its time as well."""
     clock = Clock(monkeypatch)
 
-    def rule(task: Task, number: int, job: MeasureJob) -> float:
+    def rule(task: TuneTask, number: int, job: MeasureJob) -> float:
         clock.now_s += trial_s
         return _time(task, number, job)
 
@@ -259,7 +259,7 @@ def test_near_kernels_give_the_first_candidates(plan: TunePlan, tmp_path: Path) 
     other = plan_small(tmp_path, small_model(channels=12))
     (conv,) = [t for t in other.tasks if t.family == "conv2d"]
 
-    def time_us(task: Task, number: int, job: MeasureJob) -> float:
+    def time_us(task: TuneTask, number: int, job: MeasureJob) -> float:
         """The best are schedules that both kernels have."""
         lacks = conv.position(actions_of(task.candidates[number])) is None
         return _time(task, number, job) + 1000 * lacks

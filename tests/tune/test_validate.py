@@ -15,7 +15,7 @@ from planted_kernels import TASKS, named_variant
 from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.cli.show_calibration import fit_to_json
 from adrenoc.ir.options import resolve_options
-from adrenoc.lab.calibrate.measure import Device, ProbeError
+from adrenoc.lab.calibrate.measure import DeviceFacts, ProbeError
 from adrenoc.lab.calibrate.validate import fit as fit_module
 from adrenoc.lab.calibrate.validate import session
 from adrenoc.lab.calibrate.validate.findings import (
@@ -97,11 +97,11 @@ def validated(
             return named_variant(task, number)  # type: ignore[arg-type]
 
     @contextmanager
-    def opened(request: ValidationRequest) -> Iterator[tuple[PlantedDevice, Device, Path]]:
+    def opened(request: ValidationRequest) -> Iterator[tuple[PlantedDevice, DeviceFacts, Path]]:
         from adrenoc.base.files.temporary import TemporaryFolder
 
         with TemporaryFolder("calibrate") as scratch:
-            yield device, Device.from_facts({"name": "planted"}), scratch
+            yield device, DeviceFacts.from_facts({"name": "planted"}), scratch
 
     monkeypatch.setattr(session, "VariantBuilder", Builder)
     monkeypatch.setattr(session, "opened_bench", opened)

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.lab.calibrate.calibrate import Row, calibrate
+from adrenoc.lab.calibrate.calibrate import MeasureRow, calibrate
 from adrenoc.lab.calibrate.facts import differences
 from adrenoc.lab.calibrate.measure import (
-    Device,
+    DeviceFacts,
     HostOperation,
     Measure,
     MicroKernel,
-    Probe,
     ProbeError,
+    TimedWork,
 )
 from adrenoc.lab.calibrate.session import MEASURES, Calibration, listed_for, measured_of
 from adrenoc.lab.calibrate.target_file import target_toml
@@ -49,7 +49,7 @@ FACTS: dict[str, Any] = {
     },
     "extensions": ["cl_khr_fp16", "cl_khr_integer_dot_product", "cl_khr_subgroups"],
 }
-DEVICE = Device.from_facts(FACTS)
+DEVICE = DeviceFacts.from_facts(FACTS)
 LAUNCH_US = 5.0
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
@@ -73,7 +73,7 @@ class Planted:
         """A measure whose kernels this device knows."""
         real = BY_NAME[name]
 
-        def kernels(device: Device, scale: int) -> tuple[Probe, ...]:
+        def kernels(device: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
             probes = real.kernels(device, scale)
             self.kept += [probe.kernel for probe in probes]  # so that no id comes again
             self.work |= {id(probe.kernel): (name, probe.work) for probe in probes}
@@ -105,8 +105,8 @@ class Planted:
         return LAUNCH_US + work * self.ns(name) * 1e-3
 
     def rows(
-        self, *names: str, budget_s: float = 1e9, device: Device = DEVICE, **more: Any
-    ) -> list[Row]:
+        self, *names: str, budget_s: float = 1e9, device: DeviceFacts = DEVICE, **more: Any
+    ) -> list[MeasureRow]:
         """What is measured of it."""
         measures = [self.measure(name) for name in names]
         return list(calibrate(self, device, measures, budget_s=budget_s, clock=self.clock, **more))
@@ -136,7 +136,7 @@ def calibrate_planted(
     facts: dict[str, Any] = FACTS, device: Planted | None = None, *, others: Sequence[str] = ()
 ) -> Calibration:
     planted = device or Planted(planted_ns, clock_mhz=900.0)
-    described = Device.from_facts(facts)
+    described = DeviceFacts.from_facts(facts)
     names = (*RATES, *NS, "launch.queue", *others)
     rows = planted.rows(*names, device=described)
     listed = listed_for(described)

@@ -11,10 +11,10 @@ import pytest
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.resume import Resume
-from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, Row
-from adrenoc.lab.calibrate.facts import Value, derive
+from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, MeasureRow
+from adrenoc.lab.calibrate.facts import TargetValue, derive
 from adrenoc.lab.calibrate.measure import (
-    Device,
+    DeviceFacts,
     MicroKernel,
     NoisyError,
     ProbeError,
@@ -43,7 +43,7 @@ def kept_again(path: Path) -> Path:
     return copy
 
 
-def as_planted(**more: float) -> tuple[Value, ...]:
+def as_planted(**more: float) -> tuple[TargetValue, ...]:
     device = Planted(planted_ns, clock_mhz=900.0)
     rows = device.rows(*RATES, *NS, "launch.queue")
     listed = load_target("adreno:750")
@@ -156,14 +156,14 @@ def test_times_that_cannot_be(time_us):
 
 
 def test_one_sample_tells_of_no_spread():
-    row = Row(name="x", title="x", unit="", status="measured", value=1.0, samples=1)
+    row = MeasureRow(name="x", title="x", unit="", status="measured", value=1.0, samples=1)
     assert row.doubt == 1.0
-    value = Value(key="performance.launch_us", value=1.0, how="", rows=(row,))
+    value = TargetValue(key="performance.launch_us", value=1.0, how="", rows=(row,))
     assert not value.is_certain
 
 
 def test_a_device_without_something_is_asked_for_none_of_it():
-    bare = Device.from_facts({**FACTS, "extensions": [], "images": {}})
+    bare = DeviceFacts.from_facts({**FACTS, "extensions": [], "images": {}})
     device = Planted(planted_ns)
     names = ("mad.half", "texel.half4.cached", "latency.texel")
     rows = device.rows(*names, device=bare)
@@ -221,7 +221,7 @@ def test_a_calibration_that_was_killed_goes_on(tmp_path):
     first = Planted(planted_ns)
     rows = []
 
-    def kill(row: Row) -> None:
+    def kill(row: MeasureRow) -> None:
         rows.append(row)
         if len(rows) == 6:
             raise KeyboardInterrupt
@@ -240,7 +240,7 @@ def test_a_calibration_that_was_killed_goes_on(tmp_path):
 
 def test_rows_of_another_device_are_not_taken(tmp_path):
     Planted(planted_ns).rows("latency.texel", resume=Resume(tmp_path / "kept"))
-    other = Device.from_facts({**FACTS, "driver": "another"})
+    other = DeviceFacts.from_facts({**FACTS, "driver": "another"})
     device = Planted(planted_ns)
     device.rows("latency.texel", resume=Resume(kept_again(tmp_path / "kept")), device=other)
     assert device.requests

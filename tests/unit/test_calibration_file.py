@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import TargetError
-from adrenoc.lab.calibrate.calibrate import Row
-from adrenoc.lab.calibrate.measure import Device, plain
+from adrenoc.lab.calibrate.calibrate import MeasureRow
+from adrenoc.lab.calibrate.measure import DeviceFacts, plain
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
 from adrenoc.lab.calibrate.session import calibration_sections, listed_for
 from adrenoc.lab.calibrate.target_file import base_of, target_toml
@@ -32,7 +32,7 @@ from tests.unit.planted_device import (
 @pytest.mark.parametrize("size", [0, 3, 4096, 64])
 def test_a_wave_is_one_that_a_target_can_have(tmp_path, size):
     done = calibrate_planted()
-    wave = Row(name="wave", title="", unit="", status="measured", value=float(size))
+    wave = MeasureRow(name="wave", title="", unit="", status="measured", value=float(size))
     measured = dataclasses.replace(done.measured, rows=(*done.measured.rows, wave))
     path = tmp_path / "phone.toml"
     path.write_text(target_toml(measured))
@@ -114,7 +114,7 @@ def test_facts_from_outside_may_be_anything():
         {"limits": 3, "images": None, "extensions": 5},
         {"limits": {"compute_units": "x"}},
     ):
-        device = Device.from_facts(facts)
+        device = DeviceFacts.from_facts(facts)
         assert device.compute_units == 1
         assert device.image_width == 0
     assert plain("a\x00b") == "a?b"
@@ -175,10 +175,10 @@ def test_the_page_holds_all_and_asks_nobody():
 def test_the_listed_gpu_is_what_a_device_calls_itself():
     assert listed_for(DEVICE).name == "adreno:a750"
     assert (
-        listed_for(Device.from_facts({**FACTS, "version": "Adreno(TM) 999", "name": "x"})).name
+        listed_for(DeviceFacts.from_facts({**FACTS, "version": "Adreno(TM) 999", "name": "x"})).name
         == "adreno"
     )
-    assert listed_for(Device.from_facts({"name": "NVIDIA H200"})).name == "adreno"
+    assert listed_for(DeviceFacts.from_facts({"name": "NVIDIA H200"})).name == "adreno"
 
 
 @pytest.mark.parametrize("name", ["device.json", "a b.toml", "-x.toml"])

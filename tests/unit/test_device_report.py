@@ -13,7 +13,7 @@ from adrenoc.base.errors import TargetError
 from adrenoc.bundle.editions import Edition, rank_editions
 from adrenoc.cli.main import main
 from adrenoc.ir.options import resolve_options
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.prove.suite import told_limits
 from adrenoc.lab.prove.verify_device import empty_report
 from adrenoc.target.device_report import (
@@ -202,7 +202,7 @@ def _of_compiler(version: str) -> str:
 def test_drivers_are_told_apart_by_all_that_they_say() -> None:
     drivers = [_of_compiler(version) for version in ("E031.41.03.36", "E031.41.03.37")]
     facts = {"name": "QUALCOMM Adreno(TM)", "version": "OpenCL 3.0 Adreno(TM) 750"}
-    devices = [Device.from_facts({**facts, "driver": driver}) for driver in drivers]
+    devices = [DeviceFacts.from_facts({**facts, "driver": driver}) for driver in drivers]
     assert len({device.identity for device in devices}) == 2
     report = empty_report(devices[0], (replace(QUIRK, banned_work_groups=((4, 4, 4),)),))
     member = SetMember(gpu="750", target=load_target("adreno:750"))

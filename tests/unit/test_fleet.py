@@ -20,7 +20,7 @@ from adrenoc.lab.fleet.jobs import (
     RUN,
     VERIFY,
     Job,
-    Plan,
+    JobPlanner,
     Result,
     ResultStore,
     target_of,
@@ -92,7 +92,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
     other.run("x")
     assert (other.count(IDENTIFY), other.count(COMPILE), other.count(RUN)) == (0, 2, 2)
     (tmp_path / "a.onnx").write_bytes(relu("other"))
-    changed = Plan(fleet.options, fleet.store.folder)
+    changed = JobPlanner(fleet.options, fleet.store.folder)
     assert changed.compile("host", fleet.models[0]) != fleet.plan.compile("host", fleet.models[0])
     # A bundle that somebody removed is made again.
     for path in (tmp_path / "fleet" / "bundles").iterdir():

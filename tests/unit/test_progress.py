@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from adrenoc.cli.main import main
-from adrenoc.lab.calibrate.calibrate import MEASURED, Row
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.calibrate import MEASURED, MeasureRow
+from adrenoc.lab.calibrate.measure import DeviceFacts
 
 
 class Terminal(io.StringIO):
@@ -23,8 +23,8 @@ class Terminal(io.StringIO):
 
 def _plant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A calibration of one row."""
-    row = Row(name="mad.float", title="t", unit="GFLOP/s", status=MEASURED, value=2.0)
-    device = Device.from_facts({"name": "a device", "driver": "1.0"})
+    row = MeasureRow(name="mad.float", title="t", unit="GFLOP/s", status=MEASURED, value=2.0)
+    device = DeviceFacts.from_facts({"name": "a device", "driver": "1.0"})
     measured = SimpleNamespace(device=device, source="s", values=(), facts=(), rows=(row,))
     listed = SimpleNamespace(name="adreno:750")
 

@@ -20,9 +20,9 @@ from adrenoc.device.profile import (
     GpuState,
     Reading,
     RunTrace,
-    Span,
     TimedLaunch,
     Tracer,
+    TraceSpan,
     kernel_times,
     node_times,
 )
@@ -132,10 +132,10 @@ def test_what_is_no_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFi
 
 def traced() -> RunResult:
     spans = (
-        Span(name="open the library", start_ms=0.0, end_ms=1.0),
-        Span(name="launch", start_ms=1.0001, end_ms=1.5004),
-        Span(name="wait", start_ms=1.5004, end_ms=2.0004),
-        Span(name="profiled run", start_ms=1.0001, end_ms=2.0004),
+        TraceSpan(name="open the library", start_ms=0.0, end_ms=1.0),
+        TraceSpan(name="launch", start_ms=1.0001, end_ms=1.5004),
+        TraceSpan(name="wait", start_ms=1.5004, end_ms=2.0004),
+        TraceSpan(name="profiled run", start_ms=1.0001, end_ms=2.0004),
     )
     trace = RunTrace(
         spans=spans,

@@ -14,13 +14,13 @@ from adrenoc.base.files.resume import Resume
 from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.lab.calibrate.measure import (
-    Device,
+    DeviceFacts,
     HostOperation,
     Measure,
     MicroKernel,
     NoisyError,
-    Probe,
     ProbeError,
+    TimedWork,
     doubt_of,
     spread_of,
 )
@@ -49,7 +49,7 @@ MEASURED, SKIPPED, FAILED, LEFT = "measured", "skipped", "failed", "left out"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MeasureRow:
     """What came of one measure; `reason` says why there is no figure.
 
     `spread` is the width of the middle half of the samples over the value.
@@ -97,7 +97,7 @@ class Row:
         return self.status == MEASURED
 
 
-class Runs(Protocol):
+class KernelBench(Protocol):
     """Anything that runs kernels: a bench, or a test's own device."""
 
     def run(
@@ -118,15 +118,15 @@ class _Samples:
 
 
 def calibrate(
-    bench: Runs,
-    device: Device,
+    bench: KernelBench,
+    device: DeviceFacts,
     measures: Sequence[Measure],
     *,
     budget_s: float,
-    say: Callable[[Row], None] = lambda _: None,
+    say: Callable[[MeasureRow], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     resume: Resume | None = None,
-) -> tuple[Row, ...]:
+) -> tuple[MeasureRow, ...]:
     """Measure all that the budget allows, in order; a device that goes away leaves the rest out.
 
     What `resume` has of this device is not measured again; its time was spent.
@@ -136,7 +136,7 @@ def calibrate(
     """
     end = clock() + budget_s
     gone = ""
-    rows: list[Row] = []
+    rows: list[MeasureRow] = []
     kept = KeptRows(resume or Resume(None), device)
     for number, measure in enumerate(measures):
         known = kept.take(measure)
@@ -163,37 +163,37 @@ def calibrate(
 class KeptRows:
     """The rows of a device in the file of a calibration that was interrupted."""
 
-    def __init__(self, resume: Resume, device: Device) -> None:
+    def __init__(self, resume: Resume, device: DeviceFacts) -> None:
         self._resume, self._device = resume, device.identity
 
-    def take(self, measure: Measure) -> Row | None:
+    def take(self, measure: Measure) -> MeasureRow | None:
         """The row of a measure, where it is there."""
         came = self._resume.take(f"{measure.name} on {self._device}")
         if came is None:
             return None
-        row: Row = RecordReader(lambda place, what: ValueError(f"{place} {what}")).read(
-            Row, read_json(came), measure.name
+        row: MeasureRow = RecordReader(lambda place, what: ValueError(f"{place} {what}")).read(
+            MeasureRow, read_json(came), measure.name
         )
         return row
 
-    def put(self, row: Row) -> None:
+    def put(self, row: MeasureRow) -> None:
         """Keep a row, but for one that may be measured yet."""
         if row.status != LEFT:
             self._resume.put(f"{row.name} on {self._device}", json.dumps(asdict(row)))
 
 
 def _row(
-    bench: Runs,
-    device: Device,
+    bench: KernelBench,
+    device: DeviceFacts,
     measure: Measure,
     limit_s: float,
     clock: Callable[[], float],
     gone: str,
-) -> Row:
+) -> MeasureRow:
     started = clock()
 
-    def end_row(status: str, reason: str, **more: object) -> Row:
-        return Row(
+    def end_row(status: str, reason: str, **more: object) -> MeasureRow:
+        return MeasureRow(
             name=measure.name,
             title=measure.title,
             unit=measure.unit,
@@ -235,7 +235,11 @@ def _row(
 
 
 def _take_samples(
-    bench: Runs, device: Device, measure: Measure, end: float, clock: Callable[[], float]
+    bench: KernelBench,
+    device: DeviceFacts,
+    measure: Measure,
+    end: float,
+    clock: Callable[[], float],
 ) -> _Samples:
     samples = _Samples()
     probes = measure.kernels(device, 1)
@@ -260,13 +264,13 @@ def _take_samples(
 
 
 def _scale_work(
-    bench: Runs,
-    device: Device,
+    bench: KernelBench,
+    device: DeviceFacts,
     measure: Measure,
-    probes: tuple[Probe, ...],
+    probes: tuple[TimedWork, ...],
     end: float,
     clock: Callable[[], float],
-) -> tuple[Probe, ...]:
+) -> tuple[TimedWork, ...]:
     """Kernels with enough work that the longest takes a while."""
     scale = 1
     while scale < MOST_SCALE and clock() < end:
@@ -282,7 +286,7 @@ def _scale_work(
 def _add(
     samples: _Samples,
     measure: Measure,
-    probes: tuple[Probe, ...],
+    probes: tuple[TimedWork, ...],
     times_us: tuple[tuple[float, ...], ...],
 ) -> None:
     """Make a figure of each round."""

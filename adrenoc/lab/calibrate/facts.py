@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from adrenoc.lab.calibrate.calibrate import FAILED, Row
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.calibrate import FAILED, MeasureRow
+from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.calibrate.measures.numbers import CALLED, MOST_ERROR
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
 from adrenoc.target.cost.cost import Cost
@@ -30,13 +30,13 @@ MOST_DOUBT = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class TargetValue:
     """A value of a target file; `key` is "performance.launch_us", `rows` are what it is from."""
 
     key: str
     value: float | int | bool
     how: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[MeasureRow, ...] = ()
 
     @property
     def spread(self) -> float:
@@ -58,7 +58,7 @@ class Value:
 class _Asked:
     """What a derivation may look at."""
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, MeasureRow]
     clock_mhz: float
     micro_sps: float
     wave: int
@@ -69,8 +69,8 @@ Derive = Callable[[_Asked], "tuple[float, tuple[str, ...], str] | None"]
 
 
 def derive(
-    rows: Sequence[Row], device: Device, listed: Performance, cost: Cost
-) -> tuple[Value, ...]:
+    rows: Sequence[MeasureRow], device: DeviceFacts, listed: Performance, cost: Cost
+) -> tuple[TargetValue, ...]:
     """The values that these rows give, in the order of a target file."""
     measured = {row.name: row for row in rows if row.is_measured and row.value}
     clock, where = _clock(rows, device, listed)
@@ -83,8 +83,8 @@ def derive(
         wave=cost.pipes.wave_threads,
     )
     values = [
-        Value(key="performance.compute_units", value=units, how="as the driver says"),
-        Value(key="performance.clock_mhz", value=round(clock), how=where),
+        TargetValue(key="performance.compute_units", value=units, how="as the driver says"),
+        TargetValue(key="performance.clock_mhz", value=round(clock), how=where),
     ]
     for key, rule in RULES.items():
         found = rule(asked)
@@ -94,7 +94,7 @@ def derive(
         used = tuple(measured[name] for name in names)
         whole = key in _WHOLE
         values.append(
-            Value(
+            TargetValue(
                 key=key,
                 value=max(1, round(value)) if whole else float(f"{value:.4g}"),
                 how=how,
@@ -104,7 +104,9 @@ def derive(
     return tuple(values)
 
 
-def _clock(rows: Sequence[Row], device: Device, listed: Performance) -> tuple[float, str]:
+def _clock(
+    rows: Sequence[MeasureRow], device: DeviceFacts, listed: Performance
+) -> tuple[float, str]:
     told = [row.clock_mhz for row in rows if row.clock_mhz > 1]
     if told:
         return max(told), f"the highest that it told, from {min(told):.0f} MHz on"
@@ -115,13 +117,13 @@ def _clock(rows: Sequence[Row], device: Device, listed: Performance) -> tuple[fl
     return NOMINAL_MHZ, "it tells none: rates a clock are for this one, so that products are right"
 
 
-def _best(asked: _Asked, *names: str) -> Row | None:
+def _best(asked: _Asked, *names: str) -> MeasureRow | None:
     """The row of the highest figure."""
     known = [asked.rows[name] for name in names if name in asked.rows]
     return max(known, key=lambda row: row.value or 0.0) if known else None
 
 
-def _a_clock(asked: _Asked, row: Row) -> float:
+def _a_clock(asked: _Asked, row: MeasureRow) -> float:
     """A rate in 10^9 a second as one a clock."""
     return (row.value or 0.0) * 1e3 / asked.clock_mhz
 
@@ -193,7 +195,7 @@ def describe_charge(more: float) -> str:
     return "by bytes" if more > 1.5 else "by reads"
 
 
-def _wave_clocks(asked: _Asked, row: Row) -> float:
+def _wave_clocks(asked: _Asked, row: MeasureRow) -> float:
     """Clocks of a micro shader processor for one read by each thread of a wave."""
     return asked.wave * asked.micro_sps / _a_clock(asked, row)
 
@@ -341,13 +343,13 @@ class Fact:
     avoid: str = ""
 
 
-def find_facts(rows: Sequence[Row]) -> tuple[Fact, ...]:
+def find_facts(rows: Sequence[MeasureRow]) -> tuple[Fact, ...]:
     """What these rows say of assumptions."""
     by_name = {row.name: row for row in rows}
     return tuple(fact for a in ASSUMPTIONS for fact in _check_assumption(a, by_name))
 
 
-def _check_assumption(assumption: Assumption, rows: dict[str, Row]) -> Iterator[Fact]:
+def _check_assumption(assumption: Assumption, rows: dict[str, MeasureRow]) -> Iterator[Fact]:
     for name in assumption.rows:
         row = rows.get(name)
         if row is None or not (row.is_measured or row.status == FAILED):
@@ -363,7 +365,7 @@ def _check_assumption(assumption: Assumption, rows: dict[str, Row]) -> Iterator[
         )
 
 
-def _holds(row: Row) -> bool:
+def _holds(row: MeasureRow) -> bool:
     return row.is_measured and (bool(row.unit) or row.value == 1.0)
 
 
@@ -426,12 +428,12 @@ class Difference:
     means: str
 
 
-def differences(values: Sequence[Value], listed: Target) -> tuple[Difference, ...]:
+def differences(values: Sequence[TargetValue], listed: Target) -> tuple[Difference, ...]:
     """Each value beside that of the listed GPU, or what stands in where its file has none."""
     return tuple(_difference(value, listed) for value in values)
 
 
-def _difference(value: Value, listed: Target) -> Difference:
+def _difference(value: TargetValue, listed: Target) -> Difference:
     section, _, name = value.key.rpartition(".")
     if section == "performance":
         known = getattr(listed.performance, name)

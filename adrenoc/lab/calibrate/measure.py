@@ -23,7 +23,7 @@ _MOST = 1 << 48
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class DeviceFacts:
     """Names are in letters that a file and a terminal can hold."""
 
     name: str
@@ -52,12 +52,12 @@ class Device:
     """All that it said, for `adreno_number` and reports."""
 
     @staticmethod
-    def from_facts(facts: Mapping[str, Any]) -> Device:
+    def from_facts(facts: Mapping[str, Any]) -> DeviceFacts:
         """Read what `adrenoc.opencl.devices` says of one."""
         limits, images = _table(facts, "limits"), _table(facts, "images")
         listed = facts.get("extensions", ())
         names = listed if isinstance(listed, list | tuple) else ()
-        return Device(
+        return DeviceFacts(
             name=plain(facts.get("name")) or "an OpenCL device",
             driver=str(facts.get("driver") or "unknown"),
             is_cpu=facts.get("type") == "cpu",
@@ -133,7 +133,7 @@ Times = Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class TimedWork:
     """A kernel, or an operation of the host, and the work of one launch."""
 
     kernel: MicroKernel | HostOperation
@@ -147,13 +147,13 @@ class Measure:
     name: str
     title: str
     unit: str
-    kernels: Callable[[Device, int], tuple[Probe, ...]]
-    figure: Callable[[Sequence[Probe], Times], float]
+    kernels: Callable[[DeviceFacts, int], tuple[TimedWork, ...]]
+    figure: Callable[[Sequence[TimedWork], Times], float]
     word: str = ""
     """What a figure says in words."""
     of_output: Callable[[np.ndarray], tuple[float, str]] | None = None
     """What the output of the one kernel says: a number, and a word for it."""
-    lacks: Callable[[Device], str] = field(default=lambda _: "")
+    lacks: Callable[[DeviceFacts], str] = field(default=lambda _: "")
     scales: bool = True
 
 
@@ -161,7 +161,7 @@ class NoisyError(Exception):
     """Times out of which no figure can be made: more work took less time."""
 
 
-def slope(probes: Sequence[Probe], times: Times) -> float:
+def slope(probes: Sequence[TimedWork], times: Times) -> float:
     """Nanoseconds that one more piece of work takes: what a launch takes anyway is left out.
 
     Raises:
@@ -174,7 +174,7 @@ def slope(probes: Sequence[Probe], times: Times) -> float:
     return more_us / work * 1e3
 
 
-def slope_rate(probes: Sequence[Probe], times: Times) -> float:
+def slope_rate(probes: Sequence[TimedWork], times: Times) -> float:
     """10^9 pieces of work a second, from what more of it takes.
 
     Raises:
@@ -183,12 +183,12 @@ def slope_rate(probes: Sequence[Probe], times: Times) -> float:
     return 1.0 / slope(probes, times)
 
 
-def last_rate(probes: Sequence[Probe], times: Times) -> float:
+def last_rate(probes: Sequence[TimedWork], times: Times) -> float:
     """The work a second of the last kernel, in 10^9 pieces; those before it write what it reads."""
     return probes[-1].work / times[-1] / 1e3
 
 
-def shortest_us(probes: Sequence[Probe], times: Times) -> float:
+def shortest_us(probes: Sequence[TimedWork], times: Times) -> float:
     """The microseconds of one launch."""
     return min(times)
 
@@ -218,7 +218,7 @@ THREADS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class KernelArgument:
     """An argument: a buffer (`global`), or an array of images of four lanes (`global.texture`).
 
     `value` is uploaded.  Without one it holds what kernels of the same request wrote to a tensor of
@@ -231,19 +231,19 @@ class Tensor:
     value: np.ndarray | None = field(default=None, compare=False)
 
     @staticmethod
-    def from_value(value: np.ndarray, scope: str = "global") -> Tensor:
+    def from_value(value: np.ndarray, scope: str = "global") -> KernelArgument:
         """The tensor that holds `value`."""
-        return Tensor(shape=value.shape, dtype=str(value.dtype), scope=scope, value=value)
+        return KernelArgument(shape=value.shape, dtype=str(value.dtype), scope=scope, value=value)
 
 
-def texture(value: np.ndarray) -> Tensor:
+def texture(value: np.ndarray) -> KernelArgument:
     """An array of images of these texels: [layers, height, width, 4]."""
-    return Tensor.from_value(value, "global.texture")
+    return KernelArgument.from_value(value, "global.texture")
 
 
-def count(number: int) -> Tensor:
+def count(number: int) -> KernelArgument:
     """How often a loop runs, which no compiler is to know."""
-    return Tensor.from_value(np.array([number, 0, 0, 0], np.int32))
+    return KernelArgument.from_value(np.array([number, 0, 0, 0], np.int32))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class MicroKernel:
     """One kernel; the last argument is its output, all of which every run writes alike."""
 
     source: str
-    arguments: tuple[Tensor, ...]
+    arguments: tuple[KernelArgument, ...]
     threads: Size = (THREADS, 1, 1)
     group: Size = (THREADS, 1, 1)
 

@@ -27,17 +27,17 @@ from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.html_page import ResultTable, part, safe, show_table
 from adrenoc.device.fit import adreno_number
 from adrenoc.device.remote import RemoteAddress
-from adrenoc.lab.calibrate.calibrate import Row, calibrate
+from adrenoc.lab.calibrate.calibrate import MeasureRow, calibrate
 from adrenoc.lab.calibrate.facts import Difference, Fact, derive, differences, find_facts
 from adrenoc.lab.calibrate.measure import (
     NAME,
     THREADS,
-    Device,
+    DeviceFacts,
     HostOperation,
+    KernelArgument,
     Measure,
     MicroKernel,
     ProbeError,
-    Tensor,
 )
 from adrenoc.lab.calibrate.measures.driver import (
     BORDER_MEASURES,
@@ -50,7 +50,7 @@ from adrenoc.lab.calibrate.measures.rates import (
     LOCAL_SIZE_MEASURES,
     RATE_MEASURES,
 )
-from adrenoc.lab.calibrate.target_file import Measured, base_of, target_toml
+from adrenoc.lab.calibrate.target_file import MeasuredTarget, base_of, target_toml
 from adrenoc.lab.tune.session import ABSENT, DevicePlace, MeasureJob, Session, TrialResult
 from adrenoc.lab.tune.trial_queue import TrialQueue
 from adrenoc.lab.tune.tune_model import local_server
@@ -165,7 +165,7 @@ class Bench:
             arguments=tuple(self._argument(tensor) for tensor in kernel.arguments),
         )
 
-    def _argument(self, tensor: Tensor) -> Argument:
+    def _argument(self, tensor: KernelArgument) -> Argument:
         file = ""
         if tensor.value is not None:
             # By content: the session keeps what it has under this name.
@@ -185,7 +185,7 @@ _HELLO = "__kernel void probe(__global float* out) { out[get_global_id(0)] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class DeviceRequest:
     """Where a device is, and how long all and one request may take; `place` None is here."""
 
     place: RemoteAddress | None
@@ -195,7 +195,7 @@ class Reach:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request(Reach):
+class CalibrationRequest(DeviceRequest):
     """What to measure where; `listed` is the device to stand beside, found where None.
 
     `only` are parts of names of measures, all where there is none.  `resume` has what was measured
@@ -211,14 +211,14 @@ class Request(Reach):
 class Calibration:
     """Measurements, the target file that they make, and where that differs from what is listed."""
 
-    measured: Measured
+    measured: MeasuredTarget
     listed: Target
     toml: str
     differences: tuple[Difference, ...]
 
 
 def run_calibration(
-    request: Request, *, say: Callable[[Row, int], None] = lambda row, count: None
+    request: CalibrationRequest, *, say: Callable[[MeasureRow, int], None] = lambda row, count: None
 ) -> Calibration:
     """Measure a device; `say` hears of each row, and how many there are in all.
 
@@ -246,9 +246,9 @@ def run_calibration(
     )
 
 
-def measured_of(device: Device, listed: Target, rows: Sequence[Row]) -> Measured:
+def measured_of(device: DeviceFacts, listed: Target, rows: Sequence[MeasureRow]) -> MeasuredTarget:
     """What follows from rows that were measured now."""
-    return Measured(
+    return MeasuredTarget(
         device=device,
         base=base_of(listed),
         cost=listed.cost,
@@ -260,7 +260,7 @@ def measured_of(device: Device, listed: Target, rows: Sequence[Row]) -> Measured
 
 
 @contextmanager
-def opened_bench(request: Reach) -> Iterator[tuple[Bench, Device, Path]]:
+def opened_bench(request: DeviceRequest) -> Iterator[tuple[Bench, DeviceFacts, Path]]:
     """A bench at a place, what the device there says of itself, and a folder for its files.
 
     Raises:
@@ -280,21 +280,21 @@ def pick_measures(only: tuple[str, ...]) -> tuple[Measure, ...]:
     return tuple(m for m in MEASURES if not only or any(part in m.name for part in only))
 
 
-def listed_for(device: Device) -> Target:
+def listed_for(device: DeviceFacts) -> Target:
     """The listed GPU that a device calls itself, or what stands for all."""
     return load_listed(adreno_number(device.facts))
 
 
-def _identify_device(bench: Bench) -> Device:
+def _identify_device(bench: Bench) -> DeviceFacts:
     """What the device says of itself, once it ran the smallest of kernels."""
-    output = Tensor(shape=(THREADS,), dtype="float32")
+    output = KernelArgument(shape=(THREADS,), dtype="float32")
     try:
         bench.run([MicroKernel(source=_HELLO, arguments=(output,))])
     except ProbeError as error:
         raise DeviceError(
             f"the device runs not even an empty kernel: {error}", hint="adrenoc doctor"
         ) from error
-    return Device.from_facts(bench.facts)
+    return DeviceFacts.from_facts(bench.facts)
 
 
 MEASURES: tuple[Measure, ...] = (
@@ -336,7 +336,7 @@ def list_facts(found: Sequence[Fact]) -> ResultTable:
     )
 
 
-def list_measures(rows: Sequence[Row]) -> ResultTable:
+def list_measures(rows: Sequence[MeasureRow]) -> ResultTable:
     """List every measure with its state."""
     return ResultTable(
         columns=("measure", "of what", "figure", "spread", "MHz", "°C", ""),

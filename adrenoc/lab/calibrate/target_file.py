@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from adrenoc.lab.calibrate.calibrate import FAILED, Row
-from adrenoc.lab.calibrate.facts import EXTENSION, Fact, Value
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.calibrate import FAILED, MeasureRow
+from adrenoc.lab.calibrate.facts import EXTENSION, Fact, TargetValue
+from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name, share_bytes
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.own_file import OwnFile, clamp_value
@@ -31,16 +31,16 @@ _WAVES = tuple(float(1 << power) for power in range(11))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredTarget:
     """A device, the listed one that stands beside it, what was measured and what follows."""
 
-    device: Device
+    device: DeviceFacts
     base: str
     cost: Cost
     """The table of the listed one."""
     date: datetime.date
-    rows: tuple[Row, ...]
-    values: tuple[Value, ...]
+    rows: tuple[MeasureRow, ...]
+    values: tuple[TargetValue, ...]
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -56,7 +56,7 @@ def base_of(target: Target) -> str:
     return _ANY if target.name == "host" else re.sub("^host:(?=a|sm)", "adreno:", target.name)
 
 
-def target_toml(measured: Measured) -> str:
+def target_toml(measured: MeasuredTarget) -> str:
     """The file: `base` for all that no driver and no measurement tells."""
     device = measured.device
     lines = [
@@ -92,7 +92,7 @@ def target_toml(measured: Measured) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(value: Value, cost: Cost) -> str:
+def _line(value: TargetValue, cost: Cost) -> str:
     key = value.key.rpartition(".")[2]
     text = "@measured" if value.rows else "@driver"
     spread = f", spread {100 * value.spread:.1f} %" if value.rows else ""
@@ -108,7 +108,7 @@ def _number(value: float | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _limits(measured: Measured) -> Iterable[str]:
+def _limits(measured: MeasuredTarget) -> Iterable[str]:
     device, cost = measured.device, measured.cost
     refused = {row.name: row for row in measured.rows if row.status == FAILED}
     told: Sequence[tuple[str, int]] = (
@@ -154,7 +154,7 @@ class _Local:
     told: str
 
 
-def _find_local(measured: Measured) -> _Local | None:
+def _find_local(measured: MeasuredTarget) -> _Local | None:
     """How much it is, where it is not all of it; None where it is, or where nobody asked."""
     device, rows = measured.device, {row.name: row for row in measured.rows}
     tried = {p: rows[row_name(p)] for p in PERCENTS if row_name(p) in rows}
@@ -173,7 +173,7 @@ def _limit_local(local: _Local) -> str:
     return f'local_mem_bytes = {{ value = {local.kept}, source = "@measured: {local.told}" }}'
 
 
-def _quirk_of_no_local(measured: Measured) -> Iterator[str]:
+def _quirk_of_no_local(measured: MeasuredTarget) -> Iterator[str]:
     local = _find_local(measured)
     if local is not None and not local.kept:
         yield from (
@@ -186,7 +186,7 @@ def _quirk_of_no_local(measured: Measured) -> Iterator[str]:
         )
 
 
-def _extensions(rows: Sequence[Row]) -> Iterator[str]:
+def _extensions(rows: Sequence[MeasureRow]) -> Iterator[str]:
     """Those that were tried: what is listed and does not work is not there."""
     tried = sorted(
         (row for row in rows if row.name.startswith(EXTENSION) and _was_tried(row)),
@@ -202,20 +202,20 @@ def _extensions(rows: Sequence[Row]) -> Iterator[str]:
         yield f'{name} = {{ value = {str(works).lower()}, source = "@measured: {told}" }}'
 
 
-def _was_tried(row: Row) -> bool:
+def _was_tried(row: MeasureRow) -> bool:
     return row.is_measured or row.status == FAILED
 
 
-def _works(row: Row) -> bool:
+def _works(row: MeasureRow) -> bool:
     return row.is_measured and row.value == 1.0
 
 
-def _say_extension(row: Row) -> str:
+def _say_extension(row: MeasureRow) -> str:
     name = row.name.removeprefix(EXTENSION)
     return f"{name} works" if _works(row) else f"{name} is listed, but does not work"
 
 
-def _figures(rows: Sequence[Row]) -> Iterator[str]:
+def _figures(rows: Sequence[MeasureRow]) -> Iterator[str]:
     """Each figure that was measured, whether or not a key of another table follows from it."""
     for row in rows:
         if row.value is None or not row.is_measured or row.name.startswith(EXTENSION):

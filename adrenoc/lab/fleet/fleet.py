@@ -22,7 +22,7 @@ from adrenoc.lab.fleet.jobs import (
     CommandRunner,
     FleetOptions,
     Job,
-    Plan,
+    JobPlanner,
     Result,
     ResultStore,
     target_of,
@@ -126,7 +126,7 @@ def run_fleet(
     """
     runner = CommandRunner(options.limit_s)
     with store.hold():
-        fleet = Fleet(Plan(options, store.folder), store, runner.run, on_end=on_end)
+        fleet = Fleet(JobPlanner(options, store.folder), store, runner.run, on_end=on_end)
         try:
             return fleet.run(members, tracked)
         finally:
@@ -140,7 +140,7 @@ class Fleet:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: JobPlanner,
         store: ResultStore,
         do: Callable[[Sequence[str]], Result],
         *,

@@ -111,7 +111,7 @@ class Result:
         return self.exit_code >= 0 and self.exit_code not in LEFT_CODES
 
 
-class Plan:
+class JobPlanner:
     """Makes the jobs of a fleet; models are hashed once, when it is made.
 
     Raises:

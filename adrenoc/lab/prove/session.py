@@ -25,7 +25,7 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_remote
 from adrenoc.device.result import Progress
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.calibrate.session import listed_for
 from adrenoc.lab.prove.case import Case
 from adrenoc.lab.prove.examine import GoneError, SuiteBench, SuiteRuns
@@ -76,7 +76,7 @@ def run_verification(request: VerifyRequest, *, say: Say = lambda what, told: No
         # Its first session may be one that loads libraries and looks for drivers.
         there = describe(replace(address, timeout_s=max(START_S, request.limit_s)))
         _, facts = choose_device(list(there.devices), request.cl_device)
-        device = Device.from_facts(facts)
+        device = DeviceFacts.from_facts(facts)
         target = _target(request.listed or listed_for(device), there, device)
         bench: SuiteBench = RemoteBench(address, request.cl_device)
         if request.resume is not None:
@@ -106,7 +106,7 @@ def pick_suites(request: VerifyRequest, target: Target) -> tuple[Suite, ...]:
     return tuple(s for s in suites if s.precision in precisions and s.memory in request.memories)
 
 
-def _target(listed: Target, there: RemoteDevice, device: Device) -> Target:
+def _target(listed: Target, there: RemoteDevice, device: DeviceFacts) -> Target:
     """The listed device, with a CPU part for the machine that it is in, with halves or not."""
     target = host_twin(listed) if there.machine.startswith(platform.machine()) else listed
     if not device.lacks("cl_khr_fp16"):
@@ -167,7 +167,7 @@ class RemoteBench:
 class KeptBench:
     """A bench that runs what the file of an interrupted verification of the device lacks."""
 
-    def __init__(self, bench: SuiteBench, resume: Resume, device: Device) -> None:
+    def __init__(self, bench: SuiteBench, resume: Resume, device: DeviceFacts) -> None:
         self._bench, self._resume, self._device = bench, resume, device.identity
 
     def run(self, made: BuiltSuite) -> SuiteRuns:

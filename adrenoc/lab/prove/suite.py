@@ -28,7 +28,7 @@ from adrenoc.device.fit import local_bytes
 from adrenoc.ir.options import CompileOptions, resolve_options
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.operator import Kind
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.net import Net
 from adrenoc.lab.prove.case import Case, add_to
 from adrenoc.lab.prove.cases.conv import CONV_CASES, PRODUCT_CASES, QUANTA_CASES
@@ -243,7 +243,7 @@ def _exact_functions(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None
     return exact if any("native_" in kernel.source for kernel in kernels) else None
 
 
-def told_limits(device: Device, target: Target) -> list[Quirk]:
+def told_limits(device: DeviceFacts, target: Target) -> list[Quirk]:
     """Return what the device says that it takes, where that is less than the target has."""
     limits, said = target.limits, "by what it says"
     threads, local = device.max_work_group_size, device.local_memory_bytes

@@ -15,7 +15,7 @@ from pathlib import Path
 from adrenoc.base.errors import TargetError
 from adrenoc.bundle.manifest import KernelInfo
 from adrenoc.device.fit import adreno_number
-from adrenoc.lab.calibrate.measure import Device
+from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.prove.case import Case
 from adrenoc.lab.prove.examine import (
     ExaminedSuite,
@@ -60,7 +60,7 @@ class QuirkSearch:
     """What was found so far.  `end` is when to stop, by `time.monotonic`."""
 
     bench: SuiteBench
-    device: Device
+    device: DeviceFacts
     base: Target
     folder: Path
     say: Say
@@ -157,7 +157,7 @@ def _kernels_of(case: Case, examined: ExaminedSuite) -> list[KernelInfo]:
     return [kernel for kernel in made.bundle.kernels() if kernel.name in names]
 
 
-def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tuple[Quirk, ...]:
+def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: DeviceFacts) -> tuple[Quirk, ...]:
     """Quirks with names and their source."""
     source = f"adrenoc device verify on {device.with_driver}"
     return tuple(
@@ -166,7 +166,7 @@ def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tupl
     )
 
 
-def empty_report(device: Device, quirks: tuple[Quirk, ...]) -> DeviceReport:
+def empty_report(device: DeviceFacts, quirks: tuple[Quirk, ...]) -> DeviceReport:
     """Return a report of nothing but quirks."""
     return DeviceReport(
         format=FORMAT,
@@ -187,7 +187,7 @@ MOST_ROUNDS = 8
 class Verification:
     """What was found; `report` is what a compilation honours."""
 
-    device: Device
+    device: DeviceFacts
     target: Target
     report: DeviceReport
     findings: tuple[Finding, ...]
@@ -200,7 +200,7 @@ class Verification:
 
 def verify_device(
     bench: SuiteBench,
-    device: Device,
+    device: DeviceFacts,
     target: Target,
     suites: tuple[Suite, ...],
     folder: Path,

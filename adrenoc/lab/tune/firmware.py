@@ -39,17 +39,17 @@ class FirmwareTuneRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TrialLine:
     """What a program says of one schedule."""
 
     ticks: int
     hash: int
 
 
-def read_lines(said: str) -> dict[int, Line]:
+def read_lines(said: str) -> dict[int, TrialLine]:
     """Return what a program says of its schedules, by their numbers."""
     found = _LINE.findall(said)
-    return {int(n, 16): Line(ticks=int(t, 16), hash=int(h, 16)) for n, t, h in found}
+    return {int(n, 16): TrialLine(ticks=int(t, 16), hash=int(h, 16)) for n, t, h in found}
 
 
 def tune_firmware(

@@ -32,7 +32,7 @@ from adrenoc.ir.tuning_log import kernel_digest
 from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.kernels.families.shared.machine import Scored
 from adrenoc.kernels.families.shared.schedule import TunedSchedules
-from adrenoc.lab.tune.tasks import Task, TunePlan
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask
 from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.target.cost.cost import NO_COSTS, Cost, families
 
@@ -45,7 +45,7 @@ class FittedKernel:
     """One kernel of a planned layer: schedules of it, and their times."""
 
     plan: TunePlan
-    task: Task
+    task: TuneTask
     layer: str
     tiles: tuple[Any, ...]
     times_ms: tuple[float, ...]

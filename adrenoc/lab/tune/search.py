@@ -15,7 +15,7 @@ import numpy as np
 
 from adrenoc.base.errors import DependencyError
 from adrenoc.base.host.extras import pip_install
-from adrenoc.lab.tune.tasks import Task
+from adrenoc.lab.tune.tasks import TuneTask
 
 WARM_UP = 24
 """The measured candidates after which XGBoost's word counts more than the estimates."""
@@ -54,7 +54,7 @@ class LearnedCostModel:
     more exact the nearer that is to 1.
     """
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[TuneTask]) -> None:
         self._xgboost = _xgboost()
         self._tasks = {task.digest: task for task in tasks}
         self._features: dict[str, np.ndarray] = {}
@@ -105,7 +105,7 @@ class Search:
 
     def __init__(
         self,
-        task: Task,
+        task: TuneTask,
         model: LearnedCostModel,
         *,
         known: Sequence[TrialTime] = (),
@@ -115,7 +115,7 @@ class Search:
         self.task = task
         self._model = model
         self._random = np.random.default_rng(seed)
-        self._near = Neighbours(model.features(task.digest))
+        self._near = NearestCandidates(model.features(task.digest))
         self._seeds = list(dict.fromkeys(seeds))
         self._times_us: dict[int, float] = {}
         self._tried: set[int] = set()
@@ -167,7 +167,7 @@ class Search:
         return self._model.scores(self.task.digest, numbers) if numbers else np.zeros(0)
 
 
-def features(task: Task) -> np.ndarray:
+def features(task: TuneTask) -> np.ndarray:
     """`[candidates, features]`: actions and products of them as logarithms, and the estimate.
 
     Words (routes) are numbered.  The features of one family line up over its kernels, so that
@@ -186,7 +186,7 @@ def features(task: Task) -> np.ndarray:
     return table
 
 
-def _ratios(task: Task) -> np.ndarray:
+def _ratios(task: TuneTask) -> np.ndarray:
     """Estimates over the least one; finite, also where a family tells of a hopeless candidate."""
     estimates = np.array(task.estimates)
     least = max(estimates.min(), 1e-9)
@@ -206,7 +206,7 @@ def _numbers(value: Any) -> list[float]:
     return [float(value or 0)]
 
 
-class Neighbours:
+class NearestCandidates:
     """The candidates that differ least from each candidate in their actions, found when asked
     for."""
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from adrenoc.ir.tuning_log import Status, Trial, actions_key, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.search import LearnedCostModel, Search, TrialTime
-from adrenoc.lab.tune.tasks import Task
+from adrenoc.lab.tune.tasks import TuneTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class TaskStanding:
     estimate that does not.
     """
 
-    def __init__(self, task: Task, known: Iterable[Trial], scratch: Path) -> None:
+    def __init__(self, task: TuneTask, known: Iterable[Trial], scratch: Path) -> None:
         self.task = task
         self.trials = [t for t in known if t.kernel == task.digest]
         self.reference = scratch / f"{task.digest}_reference.npy"

@@ -25,7 +25,7 @@ from adrenoc.target.target import Target
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Task:
+class TuneTask:
     """One kernel with a choice of schedules; `calls` is how often a run launches it.
 
     `candidates` are in the order of the family's estimate: the first is the untuned schedule.
@@ -97,10 +97,10 @@ class TunePlan:
     target: Target
     options: CompileOptions
     graph: Graph
-    tasks: tuple[Task, ...]
+    tasks: tuple[TuneTask, ...]
     packed: dict[str, Param] = field(default_factory=dict)
 
-    def call(self, task: Task, tile: Any) -> tuple[KernelCall, RuleContext]:
+    def call(self, task: TuneTask, tile: Any) -> tuple[KernelCall, RuleContext]:
         """Write the kernel of a task with one of its candidates.
 
         What the context has of constants is this candidate's until the next call.
@@ -146,7 +146,7 @@ def plan_model(
     calls = Counter(choice.digest for choice in state.program.choices.values())
     distinct = {choice.digest: choice for choice in state.program.choices.values()}
     tasks = tuple(
-        Task(
+        TuneTask(
             digest=digest,
             family=choice.family,
             calls=calls[digest],
@@ -169,7 +169,7 @@ def plan_model(
 MOST_SEEDS = 4
 
 
-def seeds(task: Task, trials: Iterable[Trial]) -> tuple[int, ...]:
+def seeds(task: TuneTask, trials: Iterable[Trial]) -> tuple[int, ...]:
     """Numbers of candidates, the most promising first.
 
     Of the same kernel on other GPUs first, then of kernels of the family by how far their shapes
@@ -189,7 +189,7 @@ def seeds(task: Task, trials: Iterable[Trial]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(number for _, number in sorted(found)))[:MOST_SEEDS]
 
 
-def distance(work: Mapping[str, Any], task: Task) -> float:
+def distance(work: Mapping[str, Any], task: TuneTask) -> float:
     """Return how many doublings lie between two kernels; infinite where they are of different
     kinds."""
     own = task.choice.work

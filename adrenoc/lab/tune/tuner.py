@@ -24,7 +24,7 @@ from adrenoc.lab.tune.farm import Farm, MeasureOutcome
 from adrenoc.lab.tune.search import LearnedCostModel
 from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
-from adrenoc.lab.tune.tasks import Task, TunePlan, seeds
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask, seeds
 from adrenoc.lab.tune.variant import BuildVariant
 
 SLOW = 2.0
@@ -317,7 +317,7 @@ class Tuner:
         self._drivers.add(seen)
 
     def _log(self, standing: TaskStanding, number: int, **facts: Any) -> None:
-        task: Task = standing.task
+        task: TuneTask = standing.task
         trial = Trial(
             kernel=task.digest,
             family=task.family,

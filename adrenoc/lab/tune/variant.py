@@ -18,7 +18,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.codegen.build import device_kernel
 from adrenoc.kernels.families.shared.context import KernelCall
 from adrenoc.kernels.weights import pack_blocked
-from adrenoc.lab.tune.tasks import Task, TunePlan
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask
 
 KERNEL = "kernel"
 """What a candidate's kernel is called before TVM splits it from what launches it."""
@@ -60,7 +60,7 @@ class Variant:
     bytes: bool = False
 
 
-BuildVariant = Callable[[Task, int], Variant]
+BuildVariant = Callable[[TuneTask, int], Variant]
 """From a task and the number of a candidate to what runs it."""
 
 
@@ -70,7 +70,7 @@ class VariantBuilder:
     def __init__(self, plan: TunePlan, scratch: Path) -> None:
         self._plan, self._scratch = plan, scratch
 
-    def __call__(self, task: Task, number: int) -> Variant:
+    def __call__(self, task: TuneTask, number: int) -> Variant:
         """Build one candidate.
 
         Raises:
@@ -110,11 +110,11 @@ class VariantBuilder:
             bytes=spec.memory is Memory.BYTES,
         )
 
-    def builder(self, task: Task, number: int, call: KernelCall) -> KernelBuilder:
+    def builder(self, task: TuneTask, number: int, call: KernelCall) -> KernelBuilder:
         """Return the kernel builder of a candidate."""
         return call.builder
 
-    def _rows_there(self, task: Task) -> int:
+    def _rows_there(self, task: TuneTask) -> int:
         """Half of the rows of the cache that a kernel goes over: what its number of rows says."""
         graph = self._plan.graph
         pasts = {past for past, _ in self._plan.options.caches}
@@ -124,7 +124,7 @@ class VariantBuilder:
         return next(rows, 0) // 2
 
     def _save(
-        self, task: Task, place: int, name: str, spec: OperandSpec, value: np.ndarray | None
+        self, task: TuneTask, place: int, name: str, spec: OperandSpec, value: np.ndarray | None
     ) -> Path:
         safe = "".join(c if c.isalnum() else "_" for c in name)[-80:]
         path = self._scratch / f"{task.digest}_{place}_{safe}.npy"

@@ -15,12 +15,12 @@ import numpy as np
 
 from adrenoc.lab.calibrate.measure import (
     THREADS,
-    Device,
+    DeviceFacts,
     HostOperation,
+    KernelArgument,
     Measure,
     MicroKernel,
-    Probe,
-    Tensor,
+    TimedWork,
     shortest_us,
     texture,
 )
@@ -37,14 +37,14 @@ Says = Callable[[np.ndarray], tuple[float, str]]
 
 
 def ask_kernel(
-    name: str, title: str, kernel: MicroKernel, says: Says, lacks: Callable[[Device], str]
+    name: str, title: str, kernel: MicroKernel, says: Says, lacks: Callable[[DeviceFacts], str]
 ) -> Measure:
     """The measure that is what `says` reads in the output of a kernel."""
     return Measure(
         name=name,
         title=title,
         unit="",
-        kernels=lambda *_: (Probe(kernel=kernel),),
+        kernels=lambda *_: (TimedWork(kernel=kernel),),
         figure=shortest_us,
         of_output=says,
         lacks=lacks,
@@ -56,21 +56,21 @@ def ask_thread(
     name: str,
     title: str,
     source: str,
-    tensors: tuple[Tensor, ...],
+    tensors: tuple[KernelArgument, ...],
     says: Says,
-    lacks: Callable[[Device], str] = lambda _: "",
+    lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
     """The same of a kernel that is one thread."""
     kernel = MicroKernel(source=source, arguments=tensors, threads=_ONE, group=_ONE)
     return ask_kernel(name, title, kernel, says, lacks)
 
 
-def lacks_images(device: Device) -> str:
+def lacks_images(device: DeviceFacts) -> str:
     """Why nothing about images can be asked."""
     return device.lacks_images
 
 
-def lacks_half_images(device: Device) -> str:
+def lacks_half_images(device: DeviceFacts) -> str:
     """Why nothing about images that are read as halves can be asked."""
     return device.lacks_images or device.lacks("cl_khr_fp16")
 
@@ -128,8 +128,8 @@ def _measure(case: _Case) -> Measure:
     kernel = MicroKernel(
         source=source,
         arguments=(
-            Tensor.from_value(np.array([5, 0, 0, 0], np.uint32)),
-            Tensor(shape=(len(case.values) * THREADS,), dtype="uint32"),
+            KernelArgument.from_value(np.array([5, 0, 0, 0], np.uint32)),
+            KernelArgument(shape=(len(case.values) * THREADS,), dtype="uint32"),
         ),
     )
 
@@ -160,7 +160,7 @@ _WAVE = MicroKernel(
     source=f"#pragma OPENCL EXTENSION {_SUBGROUPS} : enable\n"
     "__kernel void probe(__global uint* out) {\n"
     "  out[get_global_id(0)] = get_max_sub_group_size();\n}\n",
-    arguments=(Tensor(shape=(THREADS,), dtype="uint32"),),
+    arguments=(KernelArgument(shape=(THREADS,), dtype="uint32"),),
 )
 
 
@@ -169,21 +169,21 @@ def _read_size(output: np.ndarray) -> tuple[float, str]:
     return float(size), f"{size} threads"
 
 
-def _lacks_subgroups(device: Device) -> str:
+def _lacks_subgroups(device: DeviceFacts) -> str:
     """OpenCL 3.0 has sub-groups without the extension's name, and lists what builds on them."""
     is_there = any(name.startswith(_SUBGROUPS.rstrip("s")) for name in device.extensions)
     return "" if is_there else device.lacks(_SUBGROUPS)
 
 
 def _try_extension(
-    extension: str, lacks: Callable[[Device], str] = lambda _: "", **words: str | int
+    extension: str, lacks: Callable[[DeviceFacts], str] = lambda _: "", **words: str | int
 ) -> Measure:
     """Whether an operation of the host works, which itself refuses what it brings wrongly."""
     return Measure(
         name=f"extension.{extension}",
         title=f"whether {extension} works",
         unit="",
-        kernels=lambda *_: (Probe(kernel=HostOperation(words=words)),),
+        kernels=lambda *_: (TimedWork(kernel=HostOperation(words=words)),),
         figure=lambda *_: 1.0,
         word="works",
         lacks=lambda device: device.lacks(extension) or lacks(device),
@@ -191,12 +191,12 @@ def _try_extension(
     )
 
 
-def _has_qcom_priority(device: Device) -> str:
+def _has_qcom_priority(device: DeviceFacts) -> str:
     used = "cl_qcom_priority_hint"
     return f"where {used} is listed the runtime takes that" if used in device.extensions else ""
 
 
-def _largest_bytes(device: Device) -> int:
+def _largest_bytes(device: DeviceFacts) -> int:
     return max(1, min(device.max_allocation_bytes, _MOST_BYTES) // 4096) * 4096
 
 
@@ -216,7 +216,7 @@ FEATURE_MEASURES = (
         title="the largest buffer that the driver promises, 1 GiB at most, used at both ends",
         unit="MiB",
         kernels=lambda device, _: (
-            Probe(
+            TimedWork(
                 kernel=HostOperation(words={"operation": "large", "bytes": _largest_bytes(device)}),
                 work=_largest_bytes(device) / 2**20,
             ),
@@ -276,11 +276,11 @@ def _ask(
     name: str,
     title: str,
     source: str,
-    texels: Tensor,
-    lacks: Callable[[Device], str] = lacks_images,
+    texels: KernelArgument,
+    lacks: Callable[[DeviceFacts], str] = lacks_images,
 ) -> Measure:
-    zero = Tensor.from_value(np.zeros(4, np.int32))
-    output = Tensor(shape=(4 * (len(_BEYOND) + 1),), dtype="float32")
+    zero = KernelArgument.from_value(np.zeros(4, np.int32))
+    output = KernelArgument(shape=(4 * (len(_BEYOND) + 1),), dtype="float32")
     asked = f"what reads beyond {title} give"
     return ask_thread(name, asked, source, (texels, zero, output), describe_border, lacks)
 

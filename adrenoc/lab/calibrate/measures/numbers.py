@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.lab.calibrate.measure import THREADS, Device, Measure, MicroKernel, Tensor, texture
+from adrenoc.lab.calibrate.measure import (
+    THREADS,
+    DeviceFacts,
+    KernelArgument,
+    Measure,
+    MicroKernel,
+    texture,
+)
 from adrenoc.lab.calibrate.measures.driver import (
     FP16,
     SAMPLER,
@@ -73,8 +80,8 @@ def _ask_denormal(
     header: str,
     arguments: str,
     body: str,
-    tensors: tuple[Tensor, ...],
-    lacks: Callable[[Device], str] = lambda _: "",
+    tensors: tuple[KernelArgument, ...],
+    lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
     """A question about numbers in a buffer and those that a kernel makes of them."""
     source = f"{header}__kernel void probe(__global {arguments}) {{\n{body}}}\n"
@@ -92,8 +99,8 @@ NUMBER_MEASURES = (
         "  write_imageh(out, (int4)(0), (half4)(convert_half(x[0]), convert_half(x[1]), "
         "convert_half(x[2]), convert_half(x[3])));\n}\n",
         (
-            Tensor.from_value(TIES),
-            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+            KernelArgument.from_value(TIES),
+            KernelArgument(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
         ),
         rounding,
         lacks_half_images,
@@ -104,8 +111,8 @@ NUMBER_MEASURES = (
         "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
         "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
         (
-            Tensor.from_value(TIES),
-            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+            KernelArgument.from_value(TIES),
+            KernelArgument(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
         ),
         rounding,
         lacks_images,
@@ -115,7 +122,7 @@ NUMBER_MEASURES = (
         "how vstore_half stores them in a buffer",
         "__kernel void probe(__global const float* x, __global half* out) {\n"
         "  vstore_half4(vload4(0, x), 0, out);\n}\n",
-        (Tensor.from_value(TIES), Tensor(shape=(4,), dtype="float16")),
+        (KernelArgument.from_value(TIES), KernelArgument(shape=(4,), dtype="float16")),
         rounding,
     ),
     ask_thread(
@@ -124,7 +131,7 @@ NUMBER_MEASURES = (
         f"{FP16}__kernel void probe(__read_only image2d_array_t x, "
         f"__global float* out) {{\n{SAMPLER}"
         "  vstore4(convert_float4(read_imageh(x, s, (int4)(0))), 0, out);\n}\n",
-        (texture(_HALVES), Tensor(shape=(4,), dtype="float32")),
+        (texture(_HALVES), KernelArgument(shape=(4,), dtype="float32")),
         same,
         lacks_half_images,
     ),
@@ -134,7 +141,7 @@ NUMBER_MEASURES = (
         FP16,
         "const half* x, __global half* out",
         "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n",
-        (Tensor.from_value(_SMALL_HALF), Tensor(shape=(2,), dtype="float16")),
+        (KernelArgument.from_value(_SMALL_HALF), KernelArgument(shape=(2,), dtype="float16")),
         lambda device: device.lacks("cl_khr_fp16"),
     ),
     _ask_denormal(
@@ -143,7 +150,7 @@ NUMBER_MEASURES = (
         "",
         "const half* x, __global float* out",
         "  vstore4(vload_half4(0, x), 0, out);\n",
-        (Tensor.from_value(TINY_HALVES), Tensor(shape=(4,), dtype="float32")),
+        (KernelArgument.from_value(TINY_HALVES), KernelArgument(shape=(4,), dtype="float32")),
     ),
     _ask_denormal(
         "denormal.vstore_half",
@@ -151,7 +158,10 @@ NUMBER_MEASURES = (
         "",
         "const float* x, __global half* out",
         "  vstore_half4(vload4(0, x), 0, out);\n",
-        (Tensor.from_value(TINY_HALVES.astype(np.float32)), Tensor(shape=(4,), dtype="float16")),
+        (
+            KernelArgument.from_value(TINY_HALVES.astype(np.float32)),
+            KernelArgument(shape=(4,), dtype="float16"),
+        ),
     ),
     ask_thread(
         "denormal.read_imagef",
@@ -159,7 +169,7 @@ NUMBER_MEASURES = (
         "__kernel void probe(__read_only image2d_array_t x, "
         f"__global float* out) {{\n{SAMPLER}"
         "  vstore4(read_imagef(x, s, (int4)(0)), 0, out);\n}\n",
-        (texture(TINY_HALVES.reshape(1, 1, 1, 4)), Tensor(shape=(4,), dtype="float32")),
+        (texture(TINY_HALVES.reshape(1, 1, 1, 4)), KernelArgument(shape=(4,), dtype="float32")),
         find_denormal,
         lacks_images,
     ),
@@ -169,8 +179,8 @@ NUMBER_MEASURES = (
         "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
         "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
         (
-            Tensor.from_value(TINY_HALVES.astype(np.float32)),
-            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+            KernelArgument.from_value(TINY_HALVES.astype(np.float32)),
+            KernelArgument(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
         ),
         find_denormal,
         lacks_images,
@@ -272,7 +282,10 @@ def _ask(function: Function) -> Measure:
     )
     kernel = MicroKernel(
         source=source,
-        arguments=(Tensor.from_value(function.points), Tensor(shape=(POINTS,), dtype="float32")),
+        arguments=(
+            KernelArgument.from_value(function.points),
+            KernelArgument(shape=(POINTS,), dtype="float32"),
+        ),
         threads=(POINTS, 1, 1),
         group=(THREADS, 1, 1),
     )

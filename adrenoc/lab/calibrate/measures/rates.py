@@ -15,12 +15,12 @@ import numpy as np
 
 from adrenoc.lab.calibrate.measure import (
     THREADS,
-    Device,
+    DeviceFacts,
+    KernelArgument,
     Measure,
     MicroKernel,
-    Probe,
     Size,
-    Tensor,
+    TimedWork,
     count,
     last_rate,
     shortest_us,
@@ -42,7 +42,7 @@ def _rate(
     work: float,
     *,
     image_grid: tuple[Size, Size] | None = None,
-    lacks: Callable[[Device], str] = lambda _: "",
+    lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
     """How fast `source` does its work, of which a thread does `work` in each pass of its loop.
 
@@ -50,13 +50,13 @@ def _rate(
     walk over it in which work-groups, then the number of passes, and writes a float a thread.
     """
 
-    def make(device: Device, scale: int) -> tuple[Probe, ...]:
+    def make(device: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
         line = (THREADS * _GROUPS_A_UNIT * device.compute_units, 1, 1)
         threads, group = image_grid or (line, (THREADS, 1, 1))
-        tensor = texture(data()) if image_grid else Tensor.from_value(data())
-        output = Tensor(shape=(math.prod(threads),), dtype="float32")
+        tensor = texture(data()) if image_grid else KernelArgument.from_value(data())
+        output = KernelArgument(shape=(math.prod(threads),), dtype="float32")
         return tuple(
-            Probe(
+            TimedWork(
                 kernel=MicroKernel(
                     source=source,
                     arguments=(tensor, count(passes), output),
@@ -216,12 +216,12 @@ _READ = f"""__kernel void probe(__global const uint4* data, __global uint* out) 
 """
 
 
-def _memory_kernels(_device: Device, _scale: int) -> tuple[Probe, ...]:
-    whole = Tensor(shape=(_BYTES // 4,), dtype="uint32")
-    sums = Tensor(shape=(_MEMORY_THREADS,), dtype="uint32")
+def _memory_kernels(_device: DeviceFacts, _scale: int) -> tuple[TimedWork, ...]:
+    whole = KernelArgument(shape=(_BYTES // 4,), dtype="uint32")
+    sums = KernelArgument(shape=(_MEMORY_THREADS,), dtype="uint32")
     kernels = ((_WRITE, (whole,)), (_READ, (whole, sums)))
     return tuple(
-        Probe(
+        TimedWork(
             kernel=MicroKernel(source=text, arguments=arguments, threads=(_MEMORY_THREADS, 1, 1)),
             work=_BYTES,
         )
@@ -231,7 +231,7 @@ def _memory_kernels(_device: Device, _scale: int) -> tuple[Probe, ...]:
 
 _NOTHING = MicroKernel(
     source="__kernel void probe(__global int* out) { out[get_global_id(0)] = 1; }\n",
-    arguments=(Tensor(shape=(THREADS,), dtype="int32"),),
+    arguments=(KernelArgument(shape=(THREADS,), dtype="int32"),),
 )
 
 RATE_MEASURES = (
@@ -247,7 +247,7 @@ RATE_MEASURES = (
         name="launch.queue",
         title="one more launch of a kernel that does nothing, in a queue",
         unit="us",
-        kernels=lambda *_: (Probe(kernel=_NOTHING),),
+        kernels=lambda *_: (TimedWork(kernel=_NOTHING),),
         figure=shortest_us,
         scales=False,
     ),
@@ -314,14 +314,16 @@ def _chain_of_texels() -> np.ndarray:
     return image
 
 
-def _probes(source: str, data: Tensor, dtype: str, lines: int, scale: int) -> tuple[Probe, ...]:
+def _probes(
+    source: str, data: KernelArgument, dtype: str, lines: int, scale: int
+) -> tuple[TimedWork, ...]:
     """A chain of so many lines, walked through once at least: less of it would stay in a cache."""
     return tuple(
-        Probe(
+        TimedWork(
             kernel=MicroKernel(
                 source=source,
                 # The whole of the output is to be alike in every run: one place is enough.
-                arguments=(data, count(iterations), Tensor(shape=(1,), dtype=dtype)),
+                arguments=(data, count(iterations), KernelArgument(shape=(1,), dtype=dtype)),
                 threads=(1, 1, 1),
                 group=(1, 1, 1),
             ),
@@ -331,8 +333,8 @@ def _probes(source: str, data: Tensor, dtype: str, lines: int, scale: int) -> tu
     )
 
 
-def _buffer_probes(_: Device, scale: int) -> tuple[Probe, ...]:
-    data = Tensor.from_value(_chain_of_buffer())
+def _buffer_probes(_: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
+    data = KernelArgument.from_value(_chain_of_buffer())
     return _probes(_CHASE, data, "int32", _LINES, scale)
 
 
@@ -380,22 +382,22 @@ def row_name(percent: int) -> str:
     return f"local.part.{percent}"
 
 
-def share_bytes(device: Device, percent: int) -> int:
+def share_bytes(device: DeviceFacts, percent: int) -> int:
     """So much of the local memory, in whole rows of a work-group."""
     told = min(device.local_memory_bytes, _MOST_BYTES)
     return told * percent // 100 // (4 * THREADS) * (4 * THREADS)
 
 
 def _measure(percent: int) -> Measure:
-    def make(device: Device, _scale: int) -> tuple[Probe, ...]:
+    def make(device: DeviceFacts, _scale: int) -> tuple[TimedWork, ...]:
         kernel = MicroKernel(
             source=_SOURCE.format(entries=share_bytes(device, percent) // 4, threads=THREADS),
             arguments=(
-                Tensor.from_value(np.array([0x5A5A5A5A, 0, 0, 0], np.uint32)),
-                Tensor(shape=(THREADS,), dtype="uint32"),
+                KernelArgument.from_value(np.array([0x5A5A5A5A, 0, 0, 0], np.uint32)),
+                KernelArgument(shape=(THREADS,), dtype="uint32"),
             ),
         )
-        return (Probe(kernel=kernel),)
+        return (TimedWork(kernel=kernel),)
 
     return Measure(
         name=row_name(percent),

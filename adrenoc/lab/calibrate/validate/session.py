@@ -19,8 +19,8 @@ from adrenoc.base.text.html_page import ResultTable, part, show_table
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.families.shared.schedule import WorkGroup
 from adrenoc.lab.calibrate.calibrate import SHARE
-from adrenoc.lab.calibrate.measure import Device, ProbeError, spread_of
-from adrenoc.lab.calibrate.session import Bench, Reach, opened_bench
+from adrenoc.lab.calibrate.measure import DeviceFacts, ProbeError, spread_of
+from adrenoc.lab.calibrate.session import Bench, DeviceRequest, opened_bench
 from adrenoc.lab.calibrate.validate.findings import (
     CONTESTS,
     Confirmed,
@@ -36,7 +36,7 @@ from adrenoc.lab.calibrate.validate.findings import (
 )
 from adrenoc.lab.calibrate.validate.table import LayerRow, families_in_turn
 from adrenoc.lab.tune.refit import FittedKernel, replace_values
-from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
 from adrenoc.lab.tune.tuner import tolerance_of
 from adrenoc.lab.tune.variant import Variant, VariantBuilder
 from adrenoc.target.cost.cost import Cost
@@ -72,7 +72,7 @@ class Forms:
         return self.joined is not None and digests_of(self.chosen) == digests_of(self.joined)
 
     @property
-    def validated(self) -> tuple[tuple[TunePlan, Task], ...]:
+    def validated(self) -> tuple[tuple[TunePlan, TuneTask], ...]:
         """The kernels whose schedules are measured: the joined one where there is one."""
         plan = self.joined or self.chosen
         elsewhere = digests_of(self.apart) if self.apart is not None else frozenset()
@@ -83,7 +83,7 @@ class Forms:
         )
 
     @property
-    def compared(self) -> tuple[tuple[TunePlan, tuple[Task, ...]], ...]:
+    def compared(self) -> tuple[tuple[TunePlan, tuple[TuneTask, ...]], ...]:
         """The kernels that one form has and the other lacks: of the joined one, of the other."""
         if self.joined is None or self.apart is None:
             return ()
@@ -93,7 +93,7 @@ class Forms:
             (self.apart, tuple(t for t in self.apart.tasks if t.digest not in joined)),
         )
 
-    def _counts(self, task: Task) -> bool:
+    def _counts(self, task: TuneTask) -> bool:
         if self.row.kernels:
             return task.family in self.row.kernels
         return task.family != BORDER and not isinstance(task.candidates[0], WorkGroup)
@@ -154,7 +154,7 @@ US_A_MS = 1e3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationRequest(Reach):
+class ValidationRequest(DeviceRequest):
     """Which layers to measure where, as compiled for which target with which options."""
 
     target: Target
@@ -167,7 +167,7 @@ class ValidationRequest(Reach):
 class Validation:
     """What was measured, and what the target's constants make of it."""
 
-    device: Device
+    device: DeviceFacts
     target: Target
     options: CompileOptions
     date: datetime.date
@@ -209,7 +209,7 @@ def run_validation(request: ValidationRequest, *, say: Say = lambda *_: None) ->
     )
 
 
-def confirm_choices(reach: Reach, validation: Validation, cost: Cost) -> Confirmed:
+def confirm_choices(reach: DeviceRequest, validation: Validation, cost: Cost) -> Confirmed:
     """Run what other constants choose on the device that was validated.
 
     Raises:
@@ -288,7 +288,7 @@ class _Run:
         self._say(row.layer.name, "; ".join(said))
 
     def _kernel(
-        self, row: LayerRow, plan: TunePlan, task: Task, folder: Path, end: float
+        self, row: LayerRow, plan: TunePlan, task: TuneTask, folder: Path, end: float
     ) -> Timed | None:
         build = VariantBuilder(plan, folder)
         clock = KernelClock(
@@ -325,7 +325,7 @@ class _Run:
         return join_of(forms, times_us, joined_count)
 
 
-def timed_of(row: LayerRow, plan: TunePlan, task: Task, times: KernelTimes) -> Timed:
+def timed_of(row: LayerRow, plan: TunePlan, task: TuneTask, times: KernelTimes) -> Timed:
     """The times of a kernel as what constants are fitted to."""
     measured = FittedKernel(
         plan=plan,

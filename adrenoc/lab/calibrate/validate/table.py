@@ -23,7 +23,7 @@ class LayerRow:
     `kernels` are the families whose schedules count; all that have schedules where it is empty.
     """
 
-    layer: Layer
+    layer: LayerModel
     family: str
     join: str = ""
     kept_out: bool = False
@@ -39,7 +39,7 @@ def layer_rows() -> tuple[LayerRow, ...]:
 
 def _row(fields: Mapping[str, Any]) -> LayerRow:
     known = dict(fields)
-    layer = Layer(
+    layer = LayerModel(
         name=known.pop("name"),
         op=known.pop("op"),
         shape=tuple(known.pop("shape")),
@@ -70,7 +70,7 @@ def wanted_rows(only: tuple[str, ...]) -> tuple[LayerRow, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class LayerModel:
     """Operators between two others, which keep them away from the graph's borders.
 
     `op` is one of `BUILDERS`, or an operator of ONNX that reads the input, `weights` and a bias.
@@ -93,7 +93,7 @@ class Layer:
         return onnx.load_model_from_string(net.model())
 
 
-def _one_operator(net: Net, layer: Layer) -> tuple[str, ...]:
+def _one_operator(net: Net, layer: LayerModel) -> tuple[str, ...]:
     """ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
     x = net.input(*layer.shape)
     x = x if layer.given else net("Relu", x)
@@ -118,7 +118,7 @@ def _relu6(net: Net, x: str) -> str:
     return net("Clip", x, net.const(0.0), net.const(6.0))
 
 
-def _attention(net: Net, layer: Layer) -> tuple[str, ...]:
+def _attention(net: Net, layer: LayerModel) -> tuple[str, ...]:
     """Queries, keys and values split off a joint projection, as vision transformers do."""
     heads, tokens, width = layer.shape
     dim = heads * width
@@ -133,7 +133,7 @@ def _attention(net: Net, layer: Layer) -> tuple[str, ...]:
     return (net("Softmax", joined, axis=-1),)
 
 
-def _product(net: Net, layer: Layer) -> tuple[str, ...]:
+def _product(net: Net, layer: LayerModel) -> tuple[str, ...]:
     """A batched product of two activations."""
     heads, rows, depth, columns = layer.shape
     operands = (
@@ -142,14 +142,14 @@ def _product(net: Net, layer: Layer) -> tuple[str, ...]:
     return (net("Softmax", net("MatMul", *operands), axis=-1),)
 
 
-def _depthwise(net: Net, x: str, layer: Layer, bias: str, channels: int) -> str:
+def _depthwise(net: Net, x: str, layer: LayerModel, bias: str, channels: int) -> str:
     kernel, stride = layer.attrs["kernel"], layer.attrs["stride"]
     where: dict[str, Any] = {"pads": [kernel // 2] * 4, "strides": [stride] * 2}
     taps = net.weight(channels, 1, kernel, kernel)
     return _relu6(net, net("Conv", x, taps, bias, group=channels, **where))
 
 
-def _separable(net: Net, layer: Layer) -> tuple[str, ...]:
+def _separable(net: Net, layer: LayerModel) -> tuple[str, ...]:
     """A depthwise convolution, ReLU6 and a 1x1 convolution; `apart` with another reader between."""
     x, channels = net("Relu", net.input(*layer.shape)), layer.shape[1]
     between = _depthwise(net, x, layer, _zeros(net, channels), channels)
@@ -157,7 +157,7 @@ def _separable(net: Net, layer: Layer) -> tuple[str, ...]:
     return _read_both(net, last, between, layer)
 
 
-def _expansion(net: Net, layer: Layer) -> tuple[str, ...]:
+def _expansion(net: Net, layer: LayerModel) -> tuple[str, ...]:
     """A 1x1 convolution, ReLU6, a depthwise one, ReLU6; `apart` with another reader between."""
     x = net("Relu", net.input(*layer.shape))
     channels = layer.weights[0]
@@ -166,12 +166,12 @@ def _expansion(net: Net, layer: Layer) -> tuple[str, ...]:
     return _read_both(net, last, between, layer)
 
 
-def _read_both(net: Net, last: str, between: str, layer: Layer) -> tuple[str, ...]:
+def _read_both(net: Net, last: str, between: str, layer: LayerModel) -> tuple[str, ...]:
     ends = (last, between) if layer.attrs.get("apart") else (last,)
     return tuple(net("Softmax", end) for end in ends)
 
 
-def _prologue(net: Net, layer: Layer) -> tuple[str, ...]:
+def _prologue(net: Net, layer: LayerModel) -> tuple[str, ...]:
     """Batch norm and ReLU of a tensor that others read too, and the convolution that reads them."""
     x, channels = net("Relu", net.input(*layer.shape)), layer.shape[1]
     scaled = net("Mul", x, net.weight(channels, 1, 1))
@@ -179,7 +179,7 @@ def _prologue(net: Net, layer: Layer) -> tuple[str, ...]:
     return _convolve(net, moved, x, layer)
 
 
-def _enlarged(net: Net, layer: Layer) -> tuple[str, ...]:
+def _enlarged(net: Net, layer: LayerModel) -> tuple[str, ...]:
     """An image enlarged by its nearest pixels, which others read too, and a convolution of that."""
     x = net("Relu", net.input(*layer.shape))
     how = {"mode": "nearest", "nearest_mode": "floor"}
@@ -188,13 +188,13 @@ def _enlarged(net: Net, layer: Layer) -> tuple[str, ...]:
     return _convolve(net, enlarged, x, layer)
 
 
-def _convolve(net: Net, x: str, beside: str, layer: Layer) -> tuple[str, ...]:
+def _convolve(net: Net, x: str, beside: str, layer: LayerModel) -> tuple[str, ...]:
     weight, bias = net.weight(*layer.weights), _zeros(net, layer.weights[0])
     made = net("Conv", x, weight, bias, **layer.attrs)
     return net("Softmax", made), net("Softmax", beside)
 
 
-BUILDERS: Mapping[str, Callable[[Net, Layer], tuple[str, ...]]] = {
+BUILDERS: Mapping[str, Callable[[Net, LayerModel], tuple[str, ...]]] = {
     "Attention": _attention,
     "Product": _product,
     "Separable": _separable,
