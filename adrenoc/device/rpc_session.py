@@ -1,10 +1,10 @@
-"""One RPC session in a process of its own: `python -m adrenoc.device.rpc_session FD FOLDER ...`.
+"""One RPC session in a process of its own: `python -m adrenoc.device.rpc_session CHANNEL SERVER`.
 
-The handshake is done; FD is the connected socket, FOLDER takes what the peer uploads, STORE keeps
-it for later sessions (empty for nowhere), BYTES is the length of the longest message, SERVER the
-process of the server.  With `--wait CHANNEL SERVER` everything is loaded first, and the rest comes
-through that socket: imports and drivers take seconds, so that a server has such a process waiting
-(`Standby`).
+SERVER is the process of the server, and the session comes through the socket CHANNEL once all is
+loaded: the socket of a peer with which hands were shaken, the folder that takes what it uploads,
+the one that keeps it for later sessions (empty for nowhere), and the length of the longest message.
+Imports and drivers take seconds, so that a server that has had a peer twice starts the next one's
+process ahead (`Standby`).
 
 A peer that cannot be served is told the reason, in TVM's own protocol: a connection that is only
 closed says nothing but "Connection reset by peer".
@@ -60,17 +60,15 @@ _READY_BYTES = 1 << 12
 
 
 class Standby:
-    """A process that has loaded what a session needs, and waits for a connection to serve."""
+    """A process that loads what a session needs, and waits for a connection to serve."""
 
     def __init__(self, *, quiet: bool) -> None:
         """`quiet`: what drivers print of it goes nowhere."""
         self._channel, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            words = ("--wait", str(number), str(os.getpid()))
-            command = own_module("adrenoc.device.rpc_session", *words)
             self._process = subprocess.Popen(
-                command,
+                own_module("adrenoc.device.rpc_session", str(number), str(os.getpid())),
                 pass_fds=(number,),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if quiet else None,
@@ -98,17 +96,6 @@ class Standby:
         self._process.wait()
 
 
-def wait_for_connection(channel: int) -> tuple[int, str, str, int] | None:
-    """Wait in the standby process for a connection: its socket, folder, store and limit, or None
-    where the server has left."""
-    with socket.socket(fileno=channel) as server:
-        words, descriptors, _, _ = socket.recv_fds(server, _READY_BYTES, 2)
-    if not words:
-        return None
-    folder, store, max_message_bytes = json.loads(words)
-    return descriptors[0], folder, store, max_message_bytes
-
-
 _PR_SET_PDEATHSIG = 1
 
 
@@ -127,33 +114,27 @@ def load() -> str:
     return ""
 
 
-def wait(channel: int) -> int:
-    """Load, then wait for a connection and serve it."""
+def main(channel: int) -> int:
+    """Load, wait for a connection, and serve it until the peer leaves; returns the exit code.
+
+    The peer is told of a failure to load.
+    """
     failure = load()
     if not failure:
         import tvm_ffi
 
         with suppress(RuntimeError):  # the peer will hear of it
             tvm_ffi.get_global_func("adrenoc.opencl.devices")()  # drivers take their time
-    found = wait_for_connection(channel)
-    return 0 if found is None else serve(*found, failure=failure)
-
-
-def main(descriptor: int, folder: str, store: str, max_message_bytes: int) -> int:
-    """Load, then serve until the peer leaves; returns the exit code of the process."""
-    return serve(descriptor, folder, store, max_message_bytes, failure=load())
-
-
-def serve(descriptor: int, folder: str, store: str, max_message_bytes: int, *, failure: str) -> int:
-    """Serve until the peer leaves, or tell it of a `failure` to load; returns the exit code."""
+    with socket.socket(fileno=channel) as server:
+        words, descriptors, _, _ = socket.recv_fds(server, _READY_BYTES, 2)
+    if not words:
+        return 0  # the server has left
     if failure:
-        with socket.socket(fileno=descriptor) as connection:
+        with socket.socket(fileno=descriptors[0]) as connection:
             refuse(connection, failure)
         return 1
-    import tvm_ffi
-
     try:
-        tvm_ffi.get_global_func("adrenoc.rpc.serve")(descriptor, folder, store, max_message_bytes)
+        tvm_ffi.get_global_func("adrenoc.rpc.serve")(descriptors[0], *json.loads(words))
     except (RuntimeError, ValueError) as error:  # the peer vanished in the middle of a message
         print(f"adrenoc runtime serve: {printable(str(error).splitlines()[0])}", file=sys.stderr)
         return 1
@@ -168,8 +149,5 @@ def _end_with(server: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--wait":
-        _end_with(int(sys.argv[3]))
-        sys.exit(wait(int(sys.argv[2])))
-    _end_with(int(sys.argv[5]))
-    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    _end_with(int(sys.argv[2]))
+    sys.exit(main(int(sys.argv[1])))

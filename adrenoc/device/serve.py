@@ -7,7 +7,6 @@ a crash or a time-out ends that session and not the server, and what it left beh
 from __future__ import annotations
 
 import ipaddress
-import os
 import select
 import socket
 import subprocess
@@ -22,7 +21,6 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.aside import lock_new, remove_if_left, remove_locked
 from adrenoc.base.files.read import private_folder
 from adrenoc.base.files.temporary import temporary_name
-from adrenoc.base.host.proc import own_module
 from adrenoc.base.reporter import Reporter
 from adrenoc.device.greeting import Greetings, Peer
 from adrenoc.device.rpc_session import Standby, refuse
@@ -34,6 +32,8 @@ _SESSION_TICK_S = 0.1
 # A session whose peer has left has so long to clean up; then it is ended, and has so long to go.
 _LEFT_S = 5.0
 _KILLED_S = 5.0
+# Processes that are started for a session: one that waited may have been killed meanwhile.
+_STARTS = 2
 # The file in a session's folder that tells what it does.
 _TRACE = "doing"
 
@@ -173,25 +173,17 @@ class RpcServer:
 
         Who has come twice comes again: from then on the next one's process is started ahead.
         """
-        longest = self._options.max_message_bytes
-        session = None
-        if self._standby is not None:
-            session = self._standby.serve(number, lock, folder, store, longest)
+        for _ in range(_STARTS):
+            waiting = self._standby or Standby(quiet=self._options.quiet)
             self._standby = None
-        if session is None:
-            words = (str(number), folder, store, str(longest), str(os.getpid()))
-            command = own_module("adrenoc.device.rpc_session", *words)
-            session = subprocess.Popen(
-                command,
-                pass_fds=(number, lock),
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if self._options.quiet else None,
-                start_new_session=True,  # Ctrl-C is for the server
-            )
-        self._served += 1
-        if self._served > 1:
-            self.prepare()
-        return session
+            longest = self._options.max_message_bytes
+            session = waiting.serve(number, lock, folder, store, longest)
+            if session is not None:
+                self._served += 1
+                if self._served > 1:
+                    self.prepare()
+                return session
+        raise OSError("its process died")
 
 
 class _StoppedError(Exception):

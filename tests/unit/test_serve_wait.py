@@ -54,3 +54,19 @@ def test_a_peer_that_stays_gets_all_the_time_that_there_is(monkeypatch: pytest.M
             with pytest.raises(serve._StoppedError, match="after 1 s"):
                 serve._wait(session, mine, 1)
             session.kill()
+
+
+def test_a_process_that_died_while_it_waited_is_replaced(tmp_path: Path) -> None:
+    server = serve.RpcServer(serve.ServeOptions(quiet=True))
+    mine, peers = socket.socketpair()
+    with mine, peers, (tmp_path / "lock").open("w") as lock:
+        server.prepare()
+        assert server._standby is not None
+        dead = server._standby._process
+        dead.kill()
+        dead.wait()
+        session = server._session(mine.fileno(), lock.fileno(), str(tmp_path), "")
+        assert session.pid != dead.pid
+        session.kill()
+        session.wait()
+    server.close()
