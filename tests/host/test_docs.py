@@ -20,6 +20,7 @@ from adrenoc.cli.main import main
 from tests.mcu.judge import needs_emulator
 from tests.mcu.networks import wake_words
 from tests.models import network, write_stepper
+from tests.opencl.implementation import plain_builds
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
@@ -57,7 +58,7 @@ def _write_inputs(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(optimising_device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     _write_inputs(folder)
     return folder
@@ -85,7 +86,7 @@ def _marked(page: str) -> Any:
     return pytest.param(page, marks=needs_emulator if page in _UNDER_QEMU else ())
 
 
-@pytest.mark.parametrize("page", map(_marked, _PAGES))
+@pytest.mark.parametrize("page", [_marked(page) for page in _PAGES])
 def test_commands_work(
     page: str,
     inputs: Path,
@@ -95,11 +96,20 @@ def test_commands_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # A newcomer's first compilation comes from no cache, whichever page was tried before.
-    kept = tmp_path.parent / f"{tmp_path.name}-cache"
+    is_first = page.startswith("docs/tutorials/") or page == "README.md"
+    kept = (tmp_path if is_first else inputs).parent / f"{page.replace('/', '-') * is_first}cache"
     monkeypatch.setattr("adrenoc.compile.make.cache_folder", lambda: kept)
-    if not page.startswith("docs/tutorials/") and page != "README.md":
-        for path in inputs.iterdir():
-            (tmp_path / path.name).symlink_to(path)
+    if is_first:
+        _type_all(page, capfd)
+        return
+    for path in inputs.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    with plain_builds():
+        _type_all(page, capfd)
+
+
+def _type_all(page: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Type a page's commands in this folder; what it shows is in what they print."""
     printed = ""
     for language, title, text in _read_blocks(ROOT / page):
         if re.fullmatch(r'title="[\w.]+\.toml"', title):
