@@ -109,6 +109,12 @@ def asks_for_halves(error: BaseException) -> bool:
     return names_it and not opencl.devices()[0]["fp16"]
 
 
+def plain_environment(folder: Path) -> dict[str, str]:
+    """Variables for processes that do not optimise kernels; the layer is made in `folder`."""
+    library = compile_layer(_LAYER, folder)
+    return {} if library is None else {LAYERS: str(library), "PLAIN_BUILDS": "1"}
+
+
 @contextmanager
 def plain_builds() -> Iterator[None]:
     """Kernels are not optimised: they run once, and the driver's compiler takes long."""

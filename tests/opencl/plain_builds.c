@@ -1,5 +1,6 @@
 /* A layer of the ICD loader (OPENCL_LAYERS): drivers build kernels without optimising them while
- * `plain_builds(1)` holds.  To optimise a kernel takes longer than to run it once.
+ * `plain_builds(1)` holds, or in a process that has PLAIN_BUILDS.  To optimise a kernel takes longer
+ * than to run it once.
  *
  * The places of functions in the loader's table never change (Khronos, cl_icd.h). */
 #include <stddef.h>
@@ -48,6 +49,7 @@ __attribute__((visibility("default"))) int32_t clGetLayerInfo(uint32_t what, siz
 __attribute__((visibility("default"))) int32_t clInitLayer(uint32_t count, void** target,
                                                            uint32_t* told, void*** made) {
   if (count <= kBuildProgram || count > kMostFunctions) return kBadValue;
+  if (getenv("PLAIN_BUILDS") != NULL) is_plain = 1;
   memcpy(table, target, count * sizeof(*table));
   next_build = (Build*)target[kBuildProgram];
   table[kBuildProgram] = (void*)build;

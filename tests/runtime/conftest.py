@@ -21,10 +21,12 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime, build_runtime
 from tests.models import graph, parse_nodes, write, write_conv_chain
+from tests.opencl.implementation import plain_environment
 from tests.patience import WAIT_S
 from tests.runtime.jvm import Jvm, make_jvm
 from tests.runtime.phones import phone_runtime
 from tests.runtime.programs import HERE, Case, Finished
+from tests.runtime.servers import SOFTWARE_ENVIRONMENT
 
 _SHAPE = (1, 3, 12, 12)
 
@@ -66,15 +68,15 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _plain_processes(work: Path) -> None:
+    """Have processes that tests start leave kernels as they are: each runs a few times."""
+    SOFTWARE_ENVIRONMENT.update(plain_environment(work))
+
+
 @pytest.fixture(scope="session")
 def execute() -> Callable[..., Finished]:
     """Run a program with the software device's libraries in reach."""
-    folder = Path(sys.prefix) / "lib"
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(folder),
-        "OCL_ICD_FILENAMES": str(folder / "libintelocl.so"),
-    }
 
     def run(*command: object, expect: int | None = 0, **extra: str) -> Finished:
         done = subprocess.run(
@@ -83,7 +85,7 @@ def execute() -> Callable[..., Finished]:
             text=True,
             timeout=WAIT_S,
             check=False,
-            env={**environment, **extra},
+            env={**os.environ, **SOFTWARE_ENVIRONMENT, **extra},
         )
         assert expect is None or done.returncode == expect, done.stderr + done.stdout
         return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
@@ -163,7 +165,7 @@ def shapes(work: Path) -> Bundle:
 @pytest.fixture(scope="session")
 def long_chain(work: Path) -> Bundle:
     """Convolutions that take a while, a kernel each."""
-    model = write_conv_chain(work, 24, channels=32, side=32, shrink=17)
+    model = write_conv_chain(work, 24, channels=32, side=20, shrink=17)
     output = work / "long.adrenoc"
     command = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
     assert main(command) == 0

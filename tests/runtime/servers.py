@@ -64,7 +64,7 @@ Served = AbstractContextManager[tuple["subprocess.Popen[str]", int]]
 
 def python_server(*options: str, **environment: str) -> Served:
     command = (sys.executable, "-m", "adrenoc", "runtime", "serve", "--port", "0", "--json")
-    return server_process(*command, *options, **environment)
+    return server_process(*command, *options, **{**SOFTWARE_ENVIRONMENT, **environment})
 
 
 def native_server(runtime: Runtime, opencl: str, *options: str) -> Served:
