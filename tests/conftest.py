@@ -109,6 +109,17 @@ def device(request: pytest.FixtureRequest, optimising_device: Any) -> Iterator[A
         yield optimising_device
 
 
+@pytest.fixture
+def plain_processes(
+    optimising_device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have processes that a test starts not optimise kernels; this one has made its choice."""
+    from tests.opencl.implementation import plain_environment
+
+    for variable, value in plain_environment(tmp_path).items():
+        monkeypatch.setenv(variable, value)
+
+
 @pytest.fixture(scope="session")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The layer of OpenCL's loader that misbehaves on order."""

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def tool_versions() -> dict[str, str]:
     return {**versions, **extension_versions()}
 
 
+@cache
 def sources_digest() -> str:
     """SHA-256 over adrenoc's own sources, so that a change in the compiler is a miss."""
     package = Path(adrenoc.__file__).parent

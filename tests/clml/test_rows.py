@@ -60,7 +60,7 @@ _TOLERANCE = {"fp32": 1e-5, "mixed": 4e-3}
 
 
 @_BY_NAME
-@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+@pytest.mark.parametrize("preset", [pytest.param("fp32", marks=pytest.mark.nightly), "mixed"])
 def test_numbers(case: Case, preset: str, device: Any, emulate: Emulate):
     module = case.module()
     inputs = [random(*shape, seed=i) for i, shape in enumerate(case.inputs)]

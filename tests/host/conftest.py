@@ -24,9 +24,17 @@ _NIGHTLY = ("fp16", "buffer")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark presets as nightly."""
+    """Mark presets as nightly; of single operators fp32, too, where mixed has the same case.
+
+    `test_any_schedule.py` has each family in fp32.
+    """
+    names = {item.nodeid for item in items}
     for item in items:
-        if item.path.parent.name == "host" and _preset(item) in _NIGHTLY:
+        if item.path.parent.name != "host":
+            continue
+        preset = _preset(item)
+        is_twin = item.path.name.startswith("test_ops_") and preset == "fp32"
+        if preset in _NIGHTLY or (is_twin and item.nodeid.replace("fp32", "mixed") in names):
             item.add_marker(pytest.mark.nightly)
 
 

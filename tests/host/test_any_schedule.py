@@ -18,7 +18,7 @@ pytestmark = pytest.mark.operator
 _nightly = pytest.mark.nightly
 PLACES = (
     ("host:750", "fp32", "textures"),
-    ("host:660", "mixed", "buffers"),
+    pytest.param("host:660", "mixed", "buffers", marks=_nightly),
     pytest.param("host:750", "fp16", "textures", marks=_nightly),
     pytest.param("host:830", "mixed", "textures", marks=_nightly),
 )

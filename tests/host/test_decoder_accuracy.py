@@ -92,18 +92,18 @@ def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("halves")
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, top_k=5, seed=1)])
-def test_logits_that_are_no_numbers_are_told(
-    device: Any, tmp_path: Path, sampling: Sampling
-) -> None:
+def test_logits_that_are_no_numbers_are_told(device: Any, tmp_path: Path) -> None:
     model = write_decoder(tmp_path, SHAPE)
     overflow_in_layer_1(model)
     bundle, _ = make_decoder_bundle(model, "mixed")
-    with local_place(bundle, "") as place:
-        decoder = Decoder(place, bundle)
-        decoder.take_in((3, 5, 7, 9))
-        with pytest.raises(AccuracyError, match=r"no logit is a number \(NaN\) after [5-9] tokens"):
-            list(decoder.generate(2, Wish(most=8, sampling=sampling)))
+    for sampling in (Sampling(), Sampling(temperature=0.8, top_k=5, seed=1)):
+        with local_place(bundle, "") as place:
+            decoder = Decoder(place, bundle)
+            decoder.take_in((3, 5, 7, 9))
+            with pytest.raises(
+                AccuracyError, match=r"no logit is a number \(NaN\) after [5-9] tokens"
+            ):
+                list(decoder.generate(2, Wish(most=8, sampling=sampling)))
 
 
 @pytest.mark.nightly
@@ -127,9 +127,26 @@ def test_a_wrong_layer_is_found(
     assert found.score is not None and found.score.divergence > 1e-3
 
 
-def test_agreement_and_perplexity_are_those_of_the_logits(device: Any, tmp_path: Path) -> None:
-    model = write_decoder(tmp_path, SHAPE)
-    report = examine(model)
+@pytest.fixture(scope="module")
+def one_layer(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AccuracyReport]:
+    """A model and what is told of it; memory of the device holds rubbish at first."""
+
+    def fill_with_rubbish(spec: Any, place: Any) -> Any:
+        tensor = make_empty(spec, place)
+        tensor.copyfrom(np.full(spec.physical, 9, spec.dtype))
+        return tensor
+
+    make_empty = program_run.empty
+    model = write_decoder(tmp_path_factory.mktemp("one"), DecoderShape(context=24, layers=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program_run, "empty", fill_with_rubbish)
+        return model, examine(model)
+
+
+def test_agreement_and_perplexity_are_those_of_the_logits(
+    one_layer: tuple[Path, AccuracyReport],
+) -> None:
+    model, report = one_layer
     score = report.presets[0].score
     assert score is not None
     tokens = passage.draw_passage(TOKENS, vocabulary=SHAPE.vocabulary, seed=0).tokens
@@ -243,18 +260,10 @@ class _Warnings(SilentReporter):
 
 
 def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_layer: tuple[Path, AccuracyReport],
 ) -> None:
-    """Memory of the device holds anything at first; rows that nobody wrote there are not read."""
-
-    def fill_with_rubbish(spec: Any, place: Any) -> Any:
-        tensor = make_empty(spec, place)
-        tensor.copyfrom(np.full(spec.physical, 9, spec.dtype))
-        return tensor
-
-    make_empty = program_run.empty
-    monkeypatch.setattr(program_run, "empty", fill_with_rubbish)
-    (found,) = examine(write_decoder(tmp_path, DecoderShape(context=24, layers=1))).presets
+    """Rows of caches that nobody wrote are not read."""
+    (found,) = one_layer[1].presets
     assert found.floor.float32_error < 1e-5
     assert 1e-5 < found.floor.error < 1e-2
 

@@ -18,6 +18,8 @@ from adrenoc.cli.main import main
 from tests.commands import succeed
 from tests.models import graph, write
 
+pytestmark = pytest.mark.usefixtures("device")
+
 DRAW = np.random.default_rng(8)
 
 

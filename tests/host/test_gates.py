@@ -162,9 +162,24 @@ def _sees_plan(model: Path, options: CompileOptions, folder: Path) -> bool:
 GATES = {"run": _sees_run, "check-accuracy": _sees_examination, "--accuracy": _sees_plan}
 
 
+MODELS = (_angles, _mask, _pixels, _spectrum, _roots, _states, _norm)
+
+
 @pytest.mark.parametrize("keep", [False, True], ids=["bad", "right"])
-@pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
-@pytest.mark.parametrize("make", [_angles, _mask, _pixels, _spectrum, _roots, _states, _norm])
+@pytest.mark.parametrize(
+    ("gate", "make"),
+    [
+        # All draw the same inputs and compare alike: one has every model.
+        pytest.param(
+            GATES[name],
+            make,
+            id=f"{name}{make.__name__}",
+            marks=[pytest.mark.nightly] * (name != "run" and make is not _angles),
+        )
+        for name in GATES
+        for make in MODELS
+    ],
+)
 def test_each_gate_sees_what_halves_would_not_do_for(
     device: Any,
     tmp_path: Path,

@@ -18,6 +18,8 @@ from adrenoc.cli.main import main
 from tests.commands import succeed
 from tests.tflite.build import ModelBuilder, T
 
+pytestmark = pytest.mark.usefixtures("device")
+
 DRAW = np.random.default_rng(11)
 SAME, VALID = 1, 2
 Arrays = Sequence[np.ndarray]

@@ -46,7 +46,12 @@ each off by no more than a half is (`adrenoc check-accuracy` finds no other caus
 CONVOLUTIONAL = tuple(name for name in NETWORKS if name != "vit")
 ON_EVERY_OPENCL = (("mobilenet_v2", "fp32"), ("unet", "mixed"), ("vit", "fp32"))
 CASES = [
-    pytest.param(*case, marks=[pytest.mark.every_opencl] * (case in ON_EVERY_OPENCL))
+    pytest.param(
+        *case,
+        marks=pytest.mark.every_opencl
+        if case in ON_EVERY_OPENCL
+        else [pytest.mark.nightly] * (case[1] == "fp32"),
+    )
     for case in (
         *((name, preset) for name in NETWORKS for preset in ("fp32", "mixed")),
         ("unet", "fp16"),

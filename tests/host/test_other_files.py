@@ -26,6 +26,8 @@ from adrenoc.importers.onnx.load import read_ort
 from tests.commands import succeed
 from tests.models import graph, write
 
+pytestmark = pytest.mark.usefixtures("device")
+
 DRAW = np.random.default_rng(2)
 
 

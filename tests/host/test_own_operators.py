@@ -18,6 +18,8 @@ from adrenoc.importers.tflite import untranslated
 from tests.commands import invoke, succeed
 from tests.tflite.build import ModelBuilder, T
 
+pytestmark = pytest.mark.usefixtures("device")
+
 SOURCE = """
 from tvm import relax
 

@@ -36,6 +36,8 @@ from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
 from tests.models import graph, parse_nodes
 
+pytestmark = pytest.mark.usefixtures("device")
+
 SHAPE = (1, 4, 8, 8)
 WEIGHT = np.random.default_rng(5).standard_normal(SHAPE).astype("float32")
 

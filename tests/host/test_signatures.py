@@ -23,6 +23,8 @@ from tests.commands import succeed
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.signature_models import write_shared
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def write_scales(path: Path, scales: dict[str, float], shape: Sequence[int] = (2, 3)) -> Path:
     """A graph for each of the scales, which is also its signature, over a tensor of this shape, in

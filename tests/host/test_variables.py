@@ -16,6 +16,8 @@ from tests.commands import succeed
 from tests.tflite.build import ModelBuilder, T, start
 from tests.tflite.signature_models import handle, write_sharing
 
+pytestmark = pytest.mark.usefixtures("device")
+
 STEPS = 12
 CHANNELS = 4
 

@@ -26,7 +26,9 @@ def test_evaluation_is_the_reference(name: str) -> None:
 
 
 @needs_emulator
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize(
+    "core", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("name", SMALL)
 def test_code_is_the_reference(name: str, core: str, tmp_path: Path) -> None:
     run_and_compare(SMALL[name](), tmp_path / name, core=core)

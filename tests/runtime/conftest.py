@@ -21,7 +21,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime, build_runtime
 from tests.models import graph, parse_nodes, write, write_conv_chain
-from tests.opencl.implementation import plain_environment
+from tests.opencl.implementation import LAYERS, plain_environment
 from tests.patience import WAIT_S
 from tests.runtime.jvm import Jvm, make_jvm
 from tests.runtime.phones import phone_runtime
@@ -77,15 +77,19 @@ def _plain_processes(work: Path) -> None:
 @pytest.fixture(scope="session")
 def execute() -> Callable[..., Finished]:
     """Run a program with the software device's libraries in reach."""
+    plain = SOFTWARE_ENVIRONMENT.get(LAYERS)
 
     def run(*command: object, expect: int | None = 0, **extra: str) -> Finished:
+        given = {**SOFTWARE_ENVIRONMENT, **extra}
+        if LAYERS in extra:  # on top of the one that all have
+            given[LAYERS] = os.pathsep.join(filter(None, [extra[LAYERS], plain]))
         done = subprocess.run(
             [str(part) for part in command],
             capture_output=True,
             text=True,
             timeout=WAIT_S,
             check=False,
-            env={**os.environ, **SOFTWARE_ENVIRONMENT, **extra},
+            env={**os.environ, **given},
         )
         assert expect is None or done.returncode == expect, done.stderr + done.stdout
         return Finished(code=done.returncode, out=done.stdout, err=done.stderr)

@@ -17,6 +17,7 @@ from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import HERE
 
+pytestmark = pytest.mark.nightly  # the compiler takes half a minute
 COROUTINES = "samples/android/app/src/main/kotlin/org/adrenoc/sample/Coroutines.kt"
 PROMPT = (3, 5, 7, 11, 2, 9)
 ROWS = 40
@@ -53,7 +54,6 @@ def kotlin(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
     return replace(jvm, class_path=os.pathsep.join((path, str(classes))))
 
 
-@pytest.mark.nightly
 def test_runs_that_are_cancelled(kotlin: Jvm, long_chain: Bundle, opencl: str) -> None:
     kotlin.run("ComputesKt", opencl, long_chain.path)
 

@@ -22,6 +22,8 @@ from tests.faulty.driver import claim
 from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Finished
 
+pytestmark = pytest.mark.usefixtures("device")
+
 BAD_BUNDLE = 23
 
 

@@ -24,6 +24,8 @@ from tests.faulty.driver import A640
 from tests.models import graph, write
 from tests.runtime.programs import Case, Finished, compile_against
 
+pytestmark = pytest.mark.usefixtures("device")
+
 WRONG, UNSUPPORTED, FAILED, DAMAGED = 30, 29, 25, 23
 """Exit codes of the runner: 20 and the status."""
 Verify = Callable[..., Finished]

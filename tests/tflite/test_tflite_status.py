@@ -12,11 +12,9 @@ pytest.importorskip("ai_edge_litert")
 
 import tflite
 
-from adrenoc import native
-from adrenoc.base.errors import AdrenocError, DeviceError
+from adrenoc.base.errors import AdrenocError
 from adrenoc.cli.main import main
 from adrenoc.importers import import_model
-from adrenoc.native import opencl
 from tests.onnx_backend.execute import Outcome
 from tests.onnx_backend.pool import run_cases
 from tests.onnx_backend.table import read_table
@@ -34,15 +32,6 @@ WITHOUT_KERNEL = "STABLEHLO_"
 @pytest.fixture(scope="module")
 def recipes() -> dict[str, Recipe]:
     return load_recipes()
-
-
-def _need_device() -> None:
-    native.use_software_device()
-    native.load()
-    try:
-        opencl.devices()
-    except DeviceError as error:
-        pytest.skip(f"no OpenCL on this machine: {error}")
 
 
 def test_every_operator_has_a_case(recipes: dict[str, Recipe]) -> None:
@@ -76,8 +65,9 @@ def test_all_that_passes_is_imported(recipes: dict[str, Recipe], tmp_path: Path)
     assert {name for name in refused if table[name] == "passed"} == set()
 
 
-def test_resizes_of_quanta_have_litert_s_own_bits(recipes: dict[str, Recipe]) -> None:
-    _need_device()
+def test_resizes_of_quanta_have_litert_s_own_bits(
+    recipes: dict[str, Recipe], plain_processes: None
+) -> None:
     cases = [
         recipe.case()
         for recipe in recipes.values()
@@ -88,8 +78,7 @@ def test_resizes_of_quanta_have_litert_s_own_bits(recipes: dict[str, Recipe]) ->
     assert len(seen) == 9 and set(seen.values()) == {"passed"}, seen
 
 
-def test_sample_agrees_with_the_table(recipes: dict[str, Recipe]) -> None:
-    _need_device()
+def test_sample_agrees_with_the_table(recipes: dict[str, Recipe], plain_processes: None) -> None:
     table = read_table(TABLE)
     runnable = [r for r in recipes.values() if not r.excluded]
     sample = sorted(runnable, key=lambda r: hashlib.sha256(r.name.encode()).hexdigest())[:SAMPLE]
