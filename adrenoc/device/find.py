@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adrenoc.base.errors import AdrenocError
@@ -36,17 +36,7 @@ def find_tracked(tracker: HostPort, *, timeout_s: float) -> tuple[TrackedDevice,
     finally:
         connection.close()
     told = {key: _ask(tracker, key, timeout_s) for key in {server.key for server in servers}}
-    return tuple(
-        TrackedDevice(
-            key=server.key,
-            address=server.address,
-            version=told[server.key].version,
-            machine=told[server.key].machine,
-            devices=told[server.key].devices,
-            trouble=told[server.key].trouble,
-        )
-        for server in servers
-    )
+    return tuple(replace(told[server.key], address=server.address) for server in servers)
 
 
 def _ask(tracker: HostPort, key: str, timeout_s: float) -> TrackedDevice:

@@ -1,8 +1,7 @@
 """The tuner: proposes candidates, has them measured, writes the log, stops in time.
 
 Every result is in the log before anything is built on it.  Begun again with the same log, it
-starts where it ended.  Contests of the best come at the end; what devices did so far says how much
-of the budget they need.
+starts where it ended.  Contests of the best come at the end, in the last share of the budget.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,6 +29,10 @@ from adrenoc.lab.tune.variant import BuildVariant
 SLOW = 2.0
 """The factor over the best known time from which on a candidate is measured only once."""
 TELL_S = 0.2
+CONTENDERS = 2
+"""Schedules of a kernel that are measured once more, in turn with the untuned one."""
+CONTEST_SHARE = 0.15
+"""The share of the budget that is left to these contests."""
 BATCH = 8
 """The candidates that a search proposes at a time."""
 TOLERANCE = {"float16": 2e-2, "mixed": 5e-3, "float32": 1e-4}
@@ -88,7 +91,7 @@ class Tuner:
         self._started = time.monotonic()
         budget = options.budget_s or math.inf
         self._deadline = (self._started if options.began_s is None else options.began_s) + budget
-        self._reserve = ContestReserve(options.budget_s)
+        self._reserve_s = CONTEST_SHARE * options.budget_s
         self._answered = False
         self._told = 0.0
         self._in_flight = 0
@@ -132,7 +135,6 @@ class Tuner:
             if outcome is not None:
                 self._in_flight -= 1
                 self._answered = True
-                self._reserve.came_back(len(outcome.job.variants))
                 if outcome.job.tag.kind == "trial":
                     self._trials_in_flight -= 1
                     outcome.job.tag.standing.trials_out -= 1
@@ -162,7 +164,7 @@ class Tuner:
     @property
     def _spent(self) -> bool:
         # What is left goes to the contests.
-        over = time.monotonic() > self._deadline - self._reserve.seconds(self._standings)
+        over = time.monotonic() > self._deadline - self._reserve_s
         return over or self._measured_count + self._trials_in_flight >= self._options.trials
 
     # Jobs
@@ -376,37 +378,3 @@ def _spread(times_us: tuple[float, ...]) -> float:
         return 0.0
     low, _, high = statistics.quantiles(times_us, n=4)
     return high - low
-
-
-LEAST, MOST = 0.05, 0.25
-"""Of the budget."""
-CONTENDERS = 2
-"""Schedules of a kernel that are measured once more, in turn with the untuned one."""
-_LOOK_S = 1.0
-
-
-class ContestReserve:
-    """Counts measured kernels, and says what the contests of some tasks may take."""
-
-    def __init__(self, budget_s: float) -> None:
-        self._budget_s = budget_s
-        self._first_s = 0.0
-        self._kernels = 0
-        self._looked_s = 0.0
-        self._seconds = LEAST * budget_s
-
-    def came_back(self, kernels: int) -> None:
-        """Note that so many kernels were built and measured."""
-        self._first_s = self._first_s or time.monotonic()
-        self._kernels += kernels
-
-    def seconds(self, standings: Sequence[TaskStanding]) -> float:
-        """Expected time of all contests that are due; looked at now and then."""
-        now = time.monotonic()
-        if self._budget_s and self._kernels > 1 and now - self._looked_s > _LOOK_S:
-            self._looked_s = now
-            due = sum(bool(standing.contenders(CONTENDERS)) for standing in standings)
-            kernel_s = (now - self._first_s) / (self._kernels - 1)
-            expected_s = due * (1 + CONTENDERS) * kernel_s
-            self._seconds = max(LEAST * self._budget_s, min(MOST * self._budget_s, expected_s))
-        return self._seconds
