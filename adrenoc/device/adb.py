@@ -102,7 +102,7 @@ class AdbDevice:
 
 
 def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
-    """Each device that adb knows, with what it tells of itself.
+    """Return each device that adb knows, with what it tells of itself.
 
     Raises:
         DependencyError: the package adbutils is missing.
@@ -123,7 +123,7 @@ def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
 
 
 def pick_device(serial: str, *, timeout_s: float) -> AdbDevice:
-    """The device of that serial number; without one the only device that is there.
+    """Return the device of that serial number; without one the only device that is there.
 
     Raises:
         DependencyError: the package adbutils is missing.
@@ -234,7 +234,7 @@ def _port(told: Any) -> int:
 
 
 def _shell(phone: Any, command: str, timeout_s: float) -> str:
-    """What a command says on the phone.
+    """Return what a command says on the phone.
 
     Raises:
         ValueError: it says more than any of ours, or does not stop.
@@ -280,7 +280,8 @@ def _client(timeout_s: float) -> tuple[Any, Any]:
 
 
 def _address() -> HostPort:
-    """Where adb's own variables say that its server is; one that is empty counts as unset."""
+    """Return where adb's own variables say that its server is; one that is empty counts as
+    unset."""
     host, port = adb_server_place()
     port = port or str(_ADB_PORT)
     if not _NUMBER.fullmatch(port) or not 0 < int(port) <= _LAST_PORT:

@@ -97,7 +97,8 @@ class Uncertainty:
         return bool(0 < signal <= noise)
 
     def _all(self, expected: np.ndarray) -> list[np.ndarray]:
-        """All results, the expected one first; where one is no number, the expected stands in."""
+        """Return all results, the expected one first; where one is no number, the expected stands
+        in."""
         import numpy as np
 
         wide = expected.astype(np.float64)
@@ -180,7 +181,7 @@ def step_of(expected: np.ndarray, quantum: float) -> tuple[float, str]:
 
 
 def _steps(array: np.ndarray, count: int) -> float:
-    """So many steps from its largest number to the next ones."""
+    """Return so many steps from its largest number to the next ones."""
     import numpy as np
 
     zero = array.dtype.type(0)
@@ -433,7 +434,7 @@ def _compare_tensor(
 
 
 def _name_side(seen: np.ndarray, expected: np.ndarray) -> str:
-    """On which side the values are that are no numbers, where they are on one alone."""
+    """Return on which side the values are that are no numbers, where they are on one alone."""
     import numpy as np
 
     ours, theirs = np.isfinite(seen).all(), np.isfinite(expected).all()

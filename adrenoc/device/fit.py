@@ -185,7 +185,7 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
 
 
 def list_missing(bundle: Bundle, facts: Mapping[str, Any]) -> list[str]:
-    """What a device lacks of what the kernels of a bundle ask for, a sentence each."""
+    """Return what a device lacks of what the kernels of a bundle ask for, a sentence each."""
     kernels = bundle.kernels()
     return [
         *_missing_threads(bundle.manifest, facts),
@@ -213,7 +213,7 @@ def _missing_features(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]
 def _missing_halves(
     manifest: Manifest, kernels: Sequence[KernelInfo], facts: Mapping[str, Any]
 ) -> list[str]:
-    """Kernels with the half type, where that is not already said of all of them."""
+    """Return kernels with the half type, where that is not already said of all of them."""
     if facts["fp16"] or manifest.options.values.get("compute_dtype") == "float16":
         return []
     names = [kernel.name for kernel in kernels if needs_half_type(kernel.source)]
@@ -224,7 +224,7 @@ def _missing_halves(
 
 
 def needs_half_type(source: str) -> bool:
-    """Whether OpenCL C computes with halves, as TVM's printer says above it."""
+    """Return whether OpenCL C computes with halves, as TVM's printer says above it."""
     return _HALVES in source
 
 
@@ -278,7 +278,7 @@ def _missing_local_memory(kernels: Sequence[KernelInfo], facts: Mapping[str, Any
 
 
 def local_bytes(source: str) -> int:
-    """What the work-group of a kernel shares, by the arrays that its OpenCL C declares."""
+    """Return what the work-group of a kernel shares, by the arrays that its OpenCL C declares."""
     return sum(
         _ELEMENT_BYTES.get(kind, 1) * {"": 1, "3": 4}.get(lanes, int(lanes or 1)) * int(count or 1)
         for kind, lanes, count in _SHARED.findall(source)
@@ -423,7 +423,7 @@ def diagnose(place: RunPlace) -> Iterator[None]:
 def device_failure(
     said: str, *, where: str, diagnosis: dict[str, Any] | None = None
 ) -> DeviceError:
-    """The error for what the OpenCL runtime raised; `where` names device and bundle.
+    """Return the error for what the OpenCL runtime raised; `where` names device and bundle.
 
     `diagnosis` is what `adrenoc.opencl.diagnose` answered afterwards.
     """
@@ -463,6 +463,7 @@ def _resources_failure(sentence: str, where: str, diagnosis: dict[str, Any]) -> 
 
 
 def first_sentence(said: str) -> str:
-    """The first line that says something: what a server sends begins with where it was raised."""
+    """Return the first line that says something: what a server sends begins with where it was
+    raised."""
     lines = said.strip().splitlines()
     return next((line.strip() for line in lines if not _NOISE.match(line)), "no message")

@@ -118,7 +118,7 @@ class Decoder:
             self.length += len(part)
 
     def generate(self, token: int, wish: Wish, allow: Allow | None = None) -> Iterator[list[int]]:
-        """Tokens after `token`, which is taken in, as they come; `ended` says why no more do.
+        """Yield tokens after `token`, which is taken in, as they come; `ended` says why no more do.
 
         `allow` says before each which may come, given those that came since it was asked.
 
@@ -455,7 +455,8 @@ def measure_decoder(
 
 
 def time_prompt_ms(decoder: Decoder, device: Any, length: int) -> float:
-    """Milliseconds of a prompt of `length` tokens in an empty context: the median, the first apart.
+    """Return milliseconds of a prompt of `length` tokens in an empty context: the median, the first
+    apart.
 
     Raises:
         RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
@@ -480,7 +481,7 @@ def _time_first(decoder: Decoder, length: int) -> float:
 
 
 def time_token_ms(decoder: Decoder, context: int, count: int) -> float:
-    """Milliseconds of one of `count` tokens after `context` others.
+    """Return milliseconds of one of `count` tokens after `context` others.
 
     The `WARM_STEPS` before them, which note and try the ways to launch, are not counted.
 

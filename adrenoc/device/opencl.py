@@ -17,7 +17,7 @@ from adrenoc.device.result import RegionRun
 
 
 def list_devices() -> list[dict[str, Any]]:
-    """Each OpenCL device as plain data (`adrenoc.native.opencl.devices`), by device number.
+    """Return each OpenCL device as plain data (`adrenoc.native.opencl.devices`), by device number.
 
     Raises:
         DependencyError: the native runtime cannot be built or loaded.
@@ -98,7 +98,7 @@ def prepare_regions(place: RunPlace, module: Any) -> tuple[RegionRun, ...]:
 
 
 def clml_ms(launches: Sequence[TimedLaunch], symbol: str) -> float:
-    """Time of a region's own commands in a profile."""
+    """Return time of a region's own commands in a profile."""
     return sum(
         launch.time_ms
         for launch in launches
@@ -107,7 +107,7 @@ def clml_ms(launches: Sequence[TimedLaunch], symbol: str) -> float:
 
 
 def textures_ms(launches: Sequence[TimedLaunch], region: RegionInfo) -> float | None:
-    """Time of the kernels that run in place of a region; None where they did not."""
+    """Return time of the kernels that run in place of a region; None where they did not."""
     names = [launch.kernel for launch in launches]
     if region.symbol + _TEXTURES not in names:
         return None

@@ -55,7 +55,8 @@ class RunPlace(Protocol):
         """Return the module of `model.so`."""
 
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
-        """Constants on the device; without `specs` all, in the order in which `main` takes them."""
+        """Return constants on the device; without `specs` all, in the order in which `main` takes
+        them."""
 
     def embedded_folder(self, bundle: Bundle) -> str:
         """Return the folder there with the built kernels that came with the bundle, or nothing."""

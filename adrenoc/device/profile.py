@@ -62,7 +62,7 @@ def tells_time(launches: Sequence[TimedLaunch]) -> bool:
 
 
 def kernel_times(launches: Sequence[TimedLaunch]) -> tuple[KernelTime, ...]:
-    """Time in each kernel over its launches, the longest first."""
+    """Return time in each kernel over its launches, the longest first."""
     calls = Counter(launch.kernel for launch in launches)
     total_ms: Counter[str] = Counter()
     for launch in launches:
@@ -76,7 +76,7 @@ def kernel_times(launches: Sequence[TimedLaunch]) -> tuple[KernelTime, ...]:
 def node_times(
     launches: Sequence[TimedLaunch], infos: Sequence[LaunchInfo]
 ) -> tuple[NodeTime, ...]:
-    """Each launch with the node that it computes, in order.
+    """Return each launch with the node that it computes, in order.
 
     Nothing where the kernels that ran are not those that the bundle lists (branches that were not
     taken, or a bundle without a list): a wrong name is worse than none.
@@ -249,7 +249,7 @@ class Tracer:
         self._profiled = self._spans[-1] if self._spans and not self._left_out else None
 
     def finish(self) -> RunTrace:
-        """All that was noted."""
+        """Return all that was noted."""
         return RunTrace(
             spans=tuple(self._spans),
             readings=tuple(self._readings),

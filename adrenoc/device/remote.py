@@ -111,7 +111,7 @@ class RelayedServer:
             self._channel.sendall(json.dumps(order).encode() + b"\n")
 
     def ending(self) -> Ending | None:
-        """How it ended, if the server ended it; to be asked once TVM failed."""
+        """Return how it ended, if the server ended it; to be asked once TVM failed."""
         if self._ending is None and self._channel.fileno() >= 0:
             waiting = select.poll()
             waiting.register(self._channel, select.POLLIN)
@@ -137,7 +137,7 @@ class RelayedServer:
 
 
 def start_relay(ends: tuple[int, int, int]) -> subprocess.Popen[bytes]:
-    """A relay for these sockets: the server's, TVM's, and ours."""
+    """Return a relay for these sockets: the server's, TVM's, and ours."""
     return subprocess.Popen(
         own_module("adrenoc.device.rpc_relay", *map(str, ends)),
         pass_fds=ends,
@@ -148,7 +148,7 @@ def start_relay(ends: tuple[int, int, int]) -> subprocess.Popen[bytes]:
 
 
 def _connect(where: HostPort, key: str, timeout_s: float, session_s: float) -> socket.socket:
-    """A connection to a server that took the key."""
+    """Return a connection to a server that took the key."""
     try:
         server = socket.create_connection((where.host, where.port), timeout_s)
     except (OSError, UnicodeError) as error:
@@ -233,7 +233,7 @@ class RemoteAddress:
 
     @staticmethod
     def server(text: str, *, key: str = "", timeout_s: float = 60.0) -> RemoteAddress:
-        """A server by `HOST:PORT`.
+        """Return a server by `HOST:PORT`.
 
         Raises:
             OptionError: it is of another form.
@@ -245,7 +245,7 @@ class RemoteAddress:
 
     @staticmethod
     def tracker(text: str, *, key: str, timeout_s: float = 60.0) -> RemoteAddress:
-        """Any server of the kind `key` that the tracker at `HOST:PORT` knows.
+        """Return any server of the kind `key` that the tracker at `HOST:PORT` knows.
 
         Raises:
             OptionError: it is of another form.
@@ -257,7 +257,8 @@ class RemoteAddress:
 
 
 def is_like_here(address: RemoteAddress) -> bool:
-    """Whether a server's machine is of this computer's kind, which `host:DEVICE` compiles for.
+    """Return whether a server's machine is of this computer's kind, which `host:DEVICE` compiles
+    for.
 
     It is not known to be where the server no longer answers.
     """
@@ -320,7 +321,7 @@ def run_remote(
 
 @contextmanager
 def remote_place(bundle: Bundle, address: RemoteAddress, device: str) -> Iterator[RemotePlace]:
-    """A device of the server at `address` that can run `bundle`.
+    """Open a device of the server at `address` that can run `bundle`.
 
     Raises:
         RemoteError: the server is not there, refuses, is cut off or takes too long.
@@ -364,7 +365,7 @@ class OpenSession:
 
 @contextmanager
 def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
-    """A session with a server.
+    """Open a session with a server.
 
     Raises:
         RemoteError: the tracker or the server is not there, refuses, or takes too long.
@@ -444,7 +445,7 @@ def _type_errors(where: HostPort, address: RemoteAddress, line: RelayedServer) -
 
 
 def no_runtime(where: HostPort) -> RemoteError:
-    """The error for a server of another kind than ours."""
+    """Return the error for a server of another kind than ours."""
     return RemoteError(
         f"the server at {where} runs without adrenoc's OpenCL runtime",
         hint="start `adrenoc runtime serve` or `adrenoc_rpc` there",
@@ -452,7 +453,7 @@ def no_runtime(where: HostPort) -> RemoteError:
 
 
 def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) -> RemotePlace:
-    """Whether the bundle can run there, before anything is sent."""
+    """Return whether the bundle can run there, before anything is sent."""
     server = f"the server at {where}"
     wanted = bundle.manifest.library.machine
     machine = remote_function(session, "adrenoc.runtime.machine")

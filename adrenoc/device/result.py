@@ -277,5 +277,5 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def ms_since(started: float) -> float:
-    """Milliseconds since `started`, a value of `time.perf_counter`."""
+    """Return milliseconds since `started`, a value of `time.perf_counter`."""
     return (time.perf_counter() - started) * 1000

@@ -339,7 +339,7 @@ class Relay:
     # Each side
 
     def _receive_from_client(self, most: int, *, least: int = 0) -> bytes:
-        """So many bytes, at least `least` where that is given."""
+        """Return so many bytes, at least `least` where that is given."""
         return self._receive(self._client, most, least or most)
 
     def _receive_from_server(self, most: int, *, least: int = 0) -> bytes:

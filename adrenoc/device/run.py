@@ -103,7 +103,7 @@ def run_bundle(
 
 @contextmanager
 def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
-    """A device of this machine that can run `bundle`, by number or a part of its name.
+    """Open a device of this machine that can run `bundle`, by number or a part of its name.
 
     Raises:
         BundleError: the bundle's CPU part is for another machine.
@@ -318,7 +318,7 @@ def _is_of(border: _Border, spec: TensorSpec) -> bool:
 
 
 def _encode(numbers: np.ndarray, border: _Border) -> np.ndarray:
-    """Numbers of the model as the code has them; what is not a number becomes zero."""
+    """Return numbers of the model as the code has them; what is not a number becomes zero."""
     if border.dtype == _INT8:
         return numbers
     if border.dtype == _UINT8:

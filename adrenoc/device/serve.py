@@ -237,7 +237,7 @@ class SessionFolder:
 
 @contextmanager
 def session_folder() -> Iterator[SessionFolder]:
-    """A new folder for a session, removed at the end.
+    """Make a folder for a session, which is removed at the end.
 
     Raises:
         OSError: there is no room for one.

@@ -79,7 +79,7 @@ class Tokenizer:
         self._ask("load", text, "is no tokenizer.json")
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, with those that the tokeniser puts around it.
+        """Return the tokens of a text, with those that the tokeniser puts around it.
 
         Raises:
             InputError: there are none, or the tokeniser fails.
@@ -107,7 +107,8 @@ class Tokenizer:
         self._ask("template", given, "comes with a template that is none")
 
     def render(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> list[int]:
-        """The tokens of messages (`role` and `content` each), up to where the model is to speak.
+        """Return the tokens of messages (`role` and `content` each), up to where the model is to
+        speak.
 
         `more` are other names that the template may read, such as `tools`.
 
@@ -133,7 +134,7 @@ class Tokenizer:
         return self._ask(deed, of, "does not go with the grammar", _GRAMMAR_HINT)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without those that are no text.
+        """Return the text of tokens, without those that are no text.
 
         Raises:
             InputError: the tokeniser fails.
@@ -142,7 +143,7 @@ class Tokenizer:
         return said
 
     def _ask(self, deed: str, of: Any, failure: str, hint: str = _HINT) -> Any:
-        """What the library says; `failure` is the verb of the sentence where it does not."""
+        """Return what the library says; `failure` is the verb of the sentence where it does not."""
         asked, told = self._process.stdin, self._process.stdout
         assert asked is not None and told is not None
         line = b""
@@ -161,7 +162,7 @@ class Tokenizer:
 
 
 def _explain(code: int, deed: str) -> str:
-    """Why the process of the library ended."""
+    """Return why the process of the library ended."""
     if code == -signal.SIGXCPU:
         return f"to {deed} takes more than {MOST_CPU_S} s of processor time"
     return f"to {deed} ends the library, which may take {MOST_BYTES >> 20} MiB of memory"
@@ -192,7 +193,7 @@ class TextStream:
         self._base = 0
 
     def feed(self, tokens: Sequence[int]) -> str:
-        """The text that these add; of a letter that they begin, nothing yet."""
+        """Return the text that these add; of a letter that they begin, nothing yet."""
         self._tokens += tokens
         # Decoded with some tokens before it: tokenisers may drop the blank that begins a text.
         before = self._tokenizer.decode(self._tokens[self._base : self._shown])
@@ -204,7 +205,7 @@ class TextStream:
         return whole[len(before) :]
 
     def finish(self) -> str:
-        """What is left when no more tokens come."""
+        """Return what is left when no more tokens come."""
         before = self._tokenizer.decode(self._tokens[self._base : self._shown])
         whole = self._tokenizer.decode(self._tokens[self._base :])
         self._base = self._shown = len(self._tokens)

@@ -54,7 +54,7 @@ class HostPort:
 
 
 def _is_host(host: str) -> bool:
-    """Whether names are looked up for such a text: they have parts of up to 63 letters."""
+    """Return whether names are looked up for such a text: they have parts of up to 63 letters."""
     try:
         return bool(host.encode("idna")) and len(host) <= _LONGEST_HOST and "\0" not in host
     except UnicodeError:
@@ -121,7 +121,7 @@ class Tracker:
         raise self._strange()
 
     def servers(self) -> tuple[TrackedServer, ...]:
-        """All servers that are connected to the tracker."""
+        """Return all servers that are connected to the tracker."""
         match self._ask([_SUMMARY]):
             case [0, {"server_info": list(entries)}]:
                 return tuple(_server(entry) for entry in entries if isinstance(entry, dict))
@@ -138,7 +138,7 @@ class Tracker:
             raise self._strange()
 
     def pending_keys(self) -> set[str]:
-        """The session keys that we offered and no client has got."""
+        """Return the session keys that we offered and no client has got."""
         answer = self._ask([_PENDING_KEYS])
         if not isinstance(answer, list):
             raise self._strange()
@@ -221,7 +221,7 @@ class TrackerEntry:
             self.offer()
 
     def _is_pending(self) -> bool:
-        """Whether no client has been given the key that was offered last."""
+        """Return whether no client has been given the key that was offered last."""
         try:
             return self._tracker is not None and self.session_key in self._tracker.pending_keys()
         except (RemoteError, OSError):

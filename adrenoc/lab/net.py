@@ -36,7 +36,7 @@ class Net:
         """Output -> the case that gives it."""
 
     def begin(self, case: str) -> None:
-        """What is added from now on is of this case."""
+        """Begin a case: what is added from now on is of it."""
         self._prefix, self._count, self._case = _identifier(case), 0, case
         self._random = np.random.default_rng(zlib.crc32(case.encode()))
 
@@ -51,7 +51,7 @@ class Net:
         return name
 
     def values(self, *shape: int) -> np.ndarray:
-        """Random data."""
+        """Draw numbers of this shape that a half holds exactly."""
         return self._random.integers(-STEPS, STEPS + 1, shape).astype(np.float32) / STEPS
 
     def weight(self, *shape: int, around: float = 0.0, terms: int = 1) -> str:

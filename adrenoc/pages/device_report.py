@@ -133,7 +133,7 @@ def all_but(**picks: Pick) -> Pick:
 
 
 def nothing(plain: Any, names: Names) -> None:
-    """What stays here."""
+    """Leave out what stays here."""
 
 
 def text(plain: Any, names: Names) -> str | None:

@@ -167,7 +167,7 @@ class KeptRows:
         self._resume, self._device = resume, device.identity
 
     def take(self, measure: Measure) -> MeasureRow | None:
-        """The row of a measure, where it is there."""
+        """Return the row of a measure, where it is there."""
         came = self._resume.take(f"{measure.name} on {self._device}")
         if came is None:
             return None
@@ -271,7 +271,7 @@ def _scale_work(
     end: float,
     clock: Callable[[], float],
 ) -> tuple[TimedWork, ...]:
-    """Kernels with enough work that the longest takes a while."""
+    """Return kernels with enough work that the longest takes a while."""
     scale = 1
     while scale < MOST_SCALE and clock() < end:
         longest_us = max(min(times) for times in bench.run([p.kernel for p in probes]).times_us)

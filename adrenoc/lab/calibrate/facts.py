@@ -71,7 +71,7 @@ Derive = Callable[[_Asked], "tuple[float, tuple[str, ...], str] | None"]
 def derive(
     rows: Sequence[MeasureRow], device: DeviceFacts, listed: Performance, cost: Cost
 ) -> tuple[TargetValue, ...]:
-    """The values that these rows give, in the order of a target file."""
+    """Return the values that these rows give, in the order of a target file."""
     measured = {row.name: row for row in rows if row.is_measured and row.value}
     clock, where = _clock(rows, device, listed)
     units = device.compute_units
@@ -118,13 +118,13 @@ def _clock(
 
 
 def _best(asked: _Asked, *names: str) -> MeasureRow | None:
-    """The row of the highest figure."""
+    """Return the row of the highest figure."""
     known = [asked.rows[name] for name in names if name in asked.rows]
     return max(known, key=lambda row: row.value or 0.0) if known else None
 
 
 def _a_clock(asked: _Asked, row: MeasureRow) -> float:
-    """A rate in 10^9 a second as one a clock."""
+    """Return a rate in 10^9 a second as one a clock."""
     return (row.value or 0.0) * 1e3 / asked.clock_mhz
 
 
@@ -162,7 +162,7 @@ def _launch(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
 
 
 def _local_bytes(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-    """What makes vectors of four floats take as long as they did."""
+    """Return what makes vectors of four floats take as long as they did."""
     wide = asked.rows.get("local.float4")
     if wide is None:
         return None
@@ -191,7 +191,8 @@ def _local_clocks(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
 
 
 def describe_charge(more: float) -> str:
-    """What local memory charges, where reads of twice the bytes take so many times as long."""
+    """Return what local memory charges, where reads of twice the bytes take so many times as
+    long."""
     return "by bytes" if more > 1.5 else "by reads"
 
 
@@ -344,7 +345,7 @@ class Fact:
 
 
 def find_facts(rows: Sequence[MeasureRow]) -> tuple[Fact, ...]:
-    """What these rows say of assumptions."""
+    """Return what these rows say of assumptions."""
     by_name = {row.name: row for row in rows}
     return tuple(fact for a in ASSUMPTIONS for fact in _check_assumption(a, by_name))
 
@@ -429,7 +430,8 @@ class Difference:
 
 
 def differences(values: Sequence[TargetValue], listed: Target) -> tuple[Difference, ...]:
-    """Each value beside that of the listed GPU, or what stands in where its file has none."""
+    """Return each value beside that of the listed GPU, or what stands in where its file has
+    none."""
     return tuple(_difference(value, listed) for value in values)
 
 

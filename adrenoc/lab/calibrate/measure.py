@@ -95,7 +95,7 @@ class DeviceFacts:
         return f"{self.name}, driver {self.driver}"
 
     def lacks(self, extension: str) -> str:
-        """Why an extension cannot be used; empty where it is listed."""
+        """Return why an extension cannot be used; empty where it is listed."""
         return "" if extension in self.extensions else f"the driver lists no {extension}"
 
     @property
@@ -105,7 +105,8 @@ class DeviceFacts:
 
 
 def plain(text: object) -> str:
-    """A name in letters that every file, terminal and page holds; what is no such letter is `?`."""
+    """Return a name in letters that every file, terminal and page holds; what is no such letter is
+    `?`."""
     letters = " ".join(str(text if text is not None else "").split())[:_MOST_LETTERS]
     return "".join(
         c if c.isascii() and c.isprintable() and c not in '"\\@' else "?" for c in letters
@@ -184,17 +185,18 @@ def slope_rate(probes: Sequence[TimedWork], times: Times) -> float:
 
 
 def last_rate(probes: Sequence[TimedWork], times: Times) -> float:
-    """The work a second of the last kernel, in 10^9 pieces; those before it write what it reads."""
+    """Return the work a second of the last kernel, in 10^9 pieces; those before it write what it
+    reads."""
     return probes[-1].work / times[-1] / 1e3
 
 
 def shortest_us(probes: Sequence[TimedWork], times: Times) -> float:
-    """The microseconds of one launch."""
+    """Return the microseconds of one launch."""
     return min(times)
 
 
 def spread_of(samples: Sequence[float]) -> float:
-    """The width of the middle half of samples, over their middle."""
+    """Return the width of the middle half of samples, over their middle."""
     if len(samples) < 2:
         return 0.0
     low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
@@ -203,7 +205,7 @@ def spread_of(samples: Sequence[float]) -> float:
 
 
 def doubt_of(spread: float, samples: int) -> float:
-    """How far off the middle of so many samples may be, relative: its standard error.
+    """Return how far off the middle of so many samples may be, relative: its standard error.
 
     That of a median is 1.25 times that of a mean, and the middle half is 1.35 deviations wide.
     """
@@ -232,17 +234,17 @@ class KernelArgument:
 
     @staticmethod
     def from_value(value: np.ndarray, scope: str = "global") -> KernelArgument:
-        """The tensor that holds `value`."""
+        """Return the tensor that holds `value`."""
         return KernelArgument(shape=value.shape, dtype=str(value.dtype), scope=scope, value=value)
 
 
 def texture(value: np.ndarray) -> KernelArgument:
-    """An array of images of these texels: [layers, height, width, 4]."""
+    """Return an array of images of these texels: [layers, height, width, 4]."""
     return KernelArgument.from_value(value, "global.texture")
 
 
 def count(number: int) -> KernelArgument:
-    """How often a loop runs, which no compiler is to know."""
+    """Return the argument that says how often a loop runs, which no compiler is to know."""
     return KernelArgument.from_value(np.array([number, 0, 0, 0], np.int32))
 
 

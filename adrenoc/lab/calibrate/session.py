@@ -247,7 +247,7 @@ def run_calibration(
 
 
 def measured_of(device: DeviceFacts, listed: Target, rows: Sequence[MeasureRow]) -> MeasuredTarget:
-    """What follows from rows that were measured now."""
+    """Return what follows from rows that were measured now."""
     return MeasuredTarget(
         device=device,
         base=base_of(listed),
@@ -261,7 +261,7 @@ def measured_of(device: DeviceFacts, listed: Target, rows: Sequence[MeasureRow])
 
 @contextmanager
 def opened_bench(request: DeviceRequest) -> Iterator[tuple[Bench, DeviceFacts, Path]]:
-    """A bench at a place, what the device there says of itself, and a folder for its files.
+    """Open a bench at a place; gives what the device there says of itself and a folder, too.
 
     Raises:
         RemoteError: the device cannot be reached.
@@ -276,17 +276,17 @@ def opened_bench(request: DeviceRequest) -> Iterator[tuple[Bench, DeviceFacts, P
 
 
 def pick_measures(only: tuple[str, ...]) -> tuple[Measure, ...]:
-    """The measures whose names hold one of these parts."""
+    """Return the measures whose names hold one of these parts."""
     return tuple(m for m in MEASURES if not only or any(part in m.name for part in only))
 
 
 def listed_for(device: DeviceFacts) -> Target:
-    """The listed GPU that a device calls itself, or what stands for all."""
+    """Return the listed GPU that a device calls itself, or what stands for all."""
     return load_listed(adreno_number(device.facts))
 
 
 def _identify_device(bench: Bench) -> DeviceFacts:
-    """What the device says of itself, once it ran the smallest of kernels."""
+    """Return what the device says of itself, once it ran the smallest of kernels."""
     output = KernelArgument(shape=(THREADS,), dtype="float32")
     try:
         bench.run([MicroKernel(source=_HELLO, arguments=(output,))])
@@ -357,7 +357,7 @@ def list_measures(rows: Sequence[MeasureRow]) -> ResultTable:
 
 
 def calibration_sections(calibration: Calibration) -> str:
-    """What the page shows."""
+    """Return what the page shows."""
     measured = calibration.measured
     return (
         part(

@@ -50,14 +50,14 @@ class MeasuredTarget:
 
 
 def base_of(target: Target) -> str:
-    """The listed device that a file has to build on to be like a target."""
+    """Return the listed device that a file has to build on to be like a target."""
     if target.own is not None:
         return OwnFile.base(target.own.parse()) or _ANY
     return _ANY if target.name == "host" else re.sub("^host:(?=a|sm)", "adreno:", target.name)
 
 
 def target_toml(measured: MeasuredTarget) -> str:
-    """The file: `base` for all that no driver and no measurement tells."""
+    """Return the file: `base` for all that no driver and no measurement tells."""
     device = measured.device
     lines = [
         "# Written by adrenoc device calibrate; for --device FILE.toml, or host:FILE.toml here.",
@@ -155,7 +155,7 @@ class _Local:
 
 
 def _find_local(measured: MeasuredTarget) -> _Local | None:
-    """How much it is, where it is not all of it; None where it is, or where nobody asked."""
+    """Return what of the local memory can be shared; None where all can, or nobody asked."""
     device, rows = measured.device, {row.name: row for row in measured.rows}
     tried = {p: rows[row_name(p)] for p in PERCENTS if row_name(p) in rows}
     best = max((percent for percent, row in tried.items() if _works(row)), default=0)
@@ -187,7 +187,7 @@ def _quirk_of_no_local(measured: MeasuredTarget) -> Iterator[str]:
 
 
 def _extensions(rows: Sequence[MeasureRow]) -> Iterator[str]:
-    """Those that were tried: what is listed and does not work is not there."""
+    """Yield the extensions that were tried: what is listed and does not work is not there."""
     tried = sorted(
         (row for row in rows if row.name.startswith(EXTENSION) and _was_tried(row)),
         key=lambda row: row.name,
@@ -216,7 +216,8 @@ def _say_extension(row: MeasureRow) -> str:
 
 
 def _figures(rows: Sequence[MeasureRow]) -> Iterator[str]:
-    """Each figure that was measured, whether or not a key of another table follows from it."""
+    """Yield each figure that was measured, whether or not a key of another table follows from
+    it."""
     for row in rows:
         if row.value is None or not row.is_measured or row.name.startswith(EXTENSION):
             continue
@@ -232,7 +233,7 @@ def _figures(rows: Sequence[MeasureRow]) -> Iterator[str]:
 
 
 def _quirks(facts: Sequence[Fact]) -> Iterator[str]:
-    """What compilations are to do without, once for each word with all that says so."""
+    """Yield what compilations are to do without, once for each word with all that says so."""
     words = dict.fromkeys(fact.avoid for fact in facts if fact.avoid)
     for word in words:
         saying = [fact for fact in facts if fact.avoid == word]
@@ -248,5 +249,5 @@ def _quirks(facts: Sequence[Fact]) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """A TOML text of one line; JSON's are TOML's too."""
+    """Return a TOML text of one line; JSON's are TOML's too."""
     return json.dumps(" ".join(text.split())[:_MOST_LETTERS])

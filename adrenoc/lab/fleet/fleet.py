@@ -315,7 +315,7 @@ class Fleet:
         return [job for job in jobs if job.key not in device.results and not self._has_failed(job)]
 
     def _has_failed(self, job: Job) -> bool:
-        """Whether the bundle of a job could not be made."""
+        """Return whether the bundle of a job could not be made."""
         made = self._made(job)
         return made is not None and made.exit_code != 0
 

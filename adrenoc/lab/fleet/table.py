@@ -72,7 +72,7 @@ class FleetLine:
         return self.p90_ms / self.p50_ms - 1
 
     def cells(self) -> tuple[str, ...]:
-        """The line as texts, for COLUMNS."""
+        """Return the line as texts, for COLUMNS."""
         memory = None if self.memory_bytes is None else self.memory_bytes / 2**20
         return (
             self.device,
@@ -98,7 +98,7 @@ class FleetLine:
 def lines_of(
     rows: Sequence[JobRow], before: FleetBaseline | None, *, slower_percent: float = 10.0
 ) -> tuple[FleetLine, ...]:
-    """A line for each row; held against a baseline where there is one."""
+    """Return a line for each row; held against a baseline where there is one."""
     lines = tuple(_line(row) for row in rows)
     if before is None:
         return lines
@@ -112,7 +112,7 @@ class FleetBaseline:
     lines: tuple[FleetLine, ...]
 
     def find(self, line: FleetLine) -> FleetLine | None:
-        """The earlier line of the same job.
+        """Return the earlier line of the same job.
 
         Models may lie in another folder now: then the name tells, where only one has it.
         """
@@ -126,7 +126,7 @@ class FleetBaseline:
 
 
 def read_fleet_baseline(path: Path) -> FleetBaseline:
-    """The lines of an earlier fleet, from its `--json` output.
+    """Return the lines of an earlier fleet, from its `--json` output.
 
     Raises:
         InputError: the file is missing, or holds something else.
@@ -174,7 +174,7 @@ def _line(row: JobRow) -> FleetLine:
 
 
 def _read_run(output: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
-    """The figures of `adrenoc run --json`."""
+    """Return the figures of `adrenoc run --json`."""
     check, times = output.get("check"), output.get("times", {})
     status = "done" if check is None else "right" if check["passed"] else "wrong"
     states = output.get("gpu") or [{}]
@@ -200,7 +200,7 @@ def _read_run(output: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
 
 
 def _plain_notes(notes: list[str]) -> list[str]:
-    """Without what was sent, which says something of the way and nothing of the device."""
+    """Leave out what was sent, which says something of the way and nothing of the device."""
     return [note for note in notes if " MB were sent, " not in note]
 
 
@@ -212,7 +212,7 @@ def _describe_action(action: str, output: Mapping[str, Any]) -> str:
 
 
 def _compare_line(line: FleetLine, before: FleetLine | None, slower_percent: float) -> FleetLine:
-    """A line with the baseline's time; "slower" where that can be told and is so.
+    """Return a line with the baseline's time; "slower" where that can be told and is so.
 
     It cannot where the runs of either fleet were further from each other than the two fleets are.
     """
@@ -234,7 +234,7 @@ def _compare_line(line: FleetLine, before: FleetLine | None, slower_percent: flo
 
 
 def _difference(before: FleetLine, line: FleetLine) -> str:
-    """Why two times say nothing against each other; empty where they do."""
+    """Return why two times say nothing against each other; empty where they do."""
     if before.gpu != line.gpu:
         return f"that was on {before.gpu}"
     if before.driver != line.driver:

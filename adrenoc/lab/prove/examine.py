@@ -317,7 +317,7 @@ def right_titles(bench: SuiteBench, suite: Suite, target: Target, folder: Path) 
 
 
 def spread_sample(findings: Sequence[Finding], most: int) -> tuple[str, ...]:
-    """Titles of some cases, of as many families as may be."""
+    """Return titles of some cases, of as many families as may be."""
     by_family: dict[str, list[str]] = {}
     for finding in findings:
         by_family.setdefault(finding.family, []).append(finding.title)

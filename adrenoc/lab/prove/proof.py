@@ -172,7 +172,7 @@ def _try_bucket(
 
 
 def _choose_numbers(spec: TensorSpec, seed: int) -> DrawnInput:
-    """As `random_input` draws: floats of deviation one, whole numbers that fit what they index."""
+    """Choose as `random_input` draws: floats of deviation one, whole numbers that index."""
     own = zlib.crc32(spec.name.encode()) << 16 | seed
     kind, dtype = np.dtype(spec.dtype).kind, np.dtype(spec.dtype)
     low, count, step = FLOATS
@@ -195,7 +195,8 @@ def _choose_numbers(spec: TensorSpec, seed: int) -> DrawnInput:
 def _sample_output(
     name: str, expected: np.ndarray, known: Uncertainty, tolerance: float
 ) -> ProvenOutput:
-    """Some numbers; any will do for those that the reference itself does not know as well."""
+    """Return some numbers; any will do for those that the reference itself does not know as
+    well."""
     stride = _coprime_stride(expected.size)
     widths = known.widths(expected).ravel()
     allowed, may_differ = 0.0, 0.0
@@ -217,7 +218,7 @@ def _sample_output(
 
 
 def _shorten(value: np.generic) -> float | None:
-    """In as few digits as tell it from its neighbours; None for what is no number."""
+    """Round to as few digits as tell it from its neighbours; None for what is no number."""
     if value.dtype.kind in "biu":
         return int(value)
     return float(f"{value:.9g}") if np.isfinite(value) else None

@@ -95,19 +95,20 @@ def run_verification(request: VerifyRequest, *, say: Say = lambda what, told: No
 
 
 def pick_cases(only: tuple[str, ...]) -> tuple[Case, ...]:
-    """The cases whose titles hold one of these parts."""
+    """Return the cases whose titles hold one of these parts."""
     return tuple(c for c in CASES if not only or any(part in c.title for part in only))
 
 
 def pick_suites(request: VerifyRequest, target: Target) -> tuple[Suite, ...]:
-    """The suites that were asked for."""
+    """Return the suites that were asked for."""
     suites = all_suites(pick_cases(request.only), half_type=target.limits.fp16)
     precisions = request.precisions or PRECISIONS
     return tuple(s for s in suites if s.precision in precisions and s.memory in request.memories)
 
 
 def _target(listed: Target, there: RemoteDevice, device: DeviceFacts) -> Target:
-    """The listed device, with a CPU part for the machine that it is in, with halves or not."""
+    """Return the listed device, with a CPU part for the machine that it is in, with halves or
+    not."""
     target = host_twin(listed) if there.machine.startswith(platform.machine()) else listed
     if not device.lacks("cl_khr_fp16"):
         return target
@@ -196,7 +197,8 @@ def _read_came(came: str) -> SuiteRuns:
 
 
 def _write_runs(runs: SuiteRuns) -> dict[str, Any]:
-    """All outputs; where a run gave the bits of the first of its kind, these stand for it."""
+    """Return all outputs; where a run gave the bits of the first of its kind, these stand for
+    it."""
     arrays: dict[str, np.ndarray] = {}
     kinds = {"same": (runs.first, runs.last, *runs.among), "other": runs.others}
     for kind, every in kinds.items():

@@ -81,7 +81,8 @@ class BuiltSuite:
 
 
 def all_suites(cases: Sequence[Case], *, half_type: bool) -> tuple[Suite, ...]:
-    """Each precision that the device has, in each memory: buffers of halves need the half type."""
+    """Return each precision that the device has, in each memory: buffers of halves need the half
+    type."""
     return tuple(
         Suite(precision=precision, memory=memory, cases=tuple(cases))
         for precision in PRECISIONS

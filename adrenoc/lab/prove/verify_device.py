@@ -158,7 +158,7 @@ def _kernels_of(case: Case, examined: ExaminedSuite) -> list[KernelInfo]:
 
 
 def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: DeviceFacts) -> tuple[Quirk, ...]:
-    """Quirks with names and their source."""
+    """Return quirks with names and their source."""
     source = f"adrenoc device verify on {device.with_driver}"
     return tuple(
         replace(quirk, name=f"verified-{number}", source=source)

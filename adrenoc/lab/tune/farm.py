@@ -242,7 +242,7 @@ class _Lane(threading.Thread):
         self._farm.note_seen()
 
     def _end_of(self, job: MeasureJob, result: TrialResult) -> None:
-        """One trial came to its end, or back."""
+        """Hand on the result of a trial, or have it repeated."""
         if result.refused == ABSENT or self._ending:
             self._farm.submit(job, first=True)
             if not (self._trials.held or self._ending):  # the last of them

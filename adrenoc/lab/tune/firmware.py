@@ -139,7 +139,7 @@ class _Run:
         return candidate.flash_bytes <= self._board.flash_bytes
 
     def _batches(self, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-        """As many at a time as the board's flash holds."""
+        """Yield as many at a time as the board's flash holds."""
         batch: list[Candidate] = []
         bytes_ = 0
         for candidate in candidates:
@@ -153,7 +153,7 @@ class _Run:
             yield batch
 
     def _measure(self, batch: Sequence[Candidate]) -> None:
-        """A trial in the log for each; halves alone where all together fail."""
+        """Write a trial into the log for each; try halves where all together fail."""
         try:
             said = self._board.run(trial_program(batch))
         except TrialError as failure:

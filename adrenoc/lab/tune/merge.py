@@ -42,7 +42,7 @@ class LogSummary:
 
 
 def merge(logs: Iterable[Sequence[Trial]]) -> tuple[Trial, ...]:
-    """All trials of the logs in their order, equal ones once."""
+    """Return all trials of the logs in their order, equal ones once."""
     return tuple({trial.encode_line(): trial for log in logs for trial in log}.values())
 
 
@@ -66,7 +66,7 @@ def prune(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 
 def differences(first: Sequence[Trial], second: Sequence[Trial]) -> tuple[KernelDifference, ...]:
-    """Kernels whose best schedule differs, or that one log lacks."""
+    """Return kernels whose best schedule differs, or that one log lacks."""
     ours, theirs = best_trials(first), best_trials(second)
     found = []
     for kernel in sorted({*ours, *theirs}):
@@ -122,7 +122,7 @@ def format_csv(trials: Sequence[Trial]) -> str:
 
 
 def format_bans(trials: Sequence[Trial]) -> str:
-    """Unstable work-groups as quirks of a target's file (`targets/gpu/NAME.toml`)."""
+    """Return unstable work-groups as quirks of a target's file (`targets/gpu/NAME.toml`)."""
     parts = []
     for gpu, own in sorted(_group_by_gpu(trials).items()):
         seen: dict[tuple[int, ...], list[Trial]] = {}
@@ -144,7 +144,7 @@ def format_bans(trials: Sequence[Trial]) -> str:
 
 
 def write_log(path: Path, trials: Iterable[Trial]) -> None:
-    """A whole log at once; what was there before is kept if that fails.
+    """Write a whole log at once; what was there before is kept if that fails.
 
     Raises:
         OutputError: it cannot be written.

@@ -57,7 +57,7 @@ class FittedKernel:
         return tuple(estimate(tile) / (clock * CLOCKS_A_MS) for tile in self.tiles)
 
     def _estimate(self, cost: Cost) -> Callable[[Any], float]:
-        """The rule is asked itself: it runs up to its choice."""
+        """Return the rule is asked itself: it runs up to its choice."""
         plan, target = self.plan, self.plan.target
         context = RuleContext(
             graph=plan.graph,
@@ -160,7 +160,7 @@ def regret_of(estimates: Sequence[float], times: Sequence[float]) -> float:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's rank correlation; 1 where one of the two has nothing to order."""
+    """Return Spearman's rank correlation; 1 where one of the two has nothing to order."""
     a, b = _ranks(first), _ranks(second)
     mean = (len(a) - 1) / 2
     spread = math.sqrt(sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b))
@@ -169,7 +169,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Places in the order, those of equal values shared."""
+    """Return places in the order, those of equal values shared."""
     order = sorted(values)
     return [(2 * order.index(v) + order.count(v) - 1) / 2 for v in values]
 
@@ -345,7 +345,7 @@ def _differ(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _round(value: float) -> float:
-    """Three digits: what people read, and no table tells more."""
+    """Round to three digits: what people read, and no table tells more."""
     return float(f"{value:.3g}")
 
 

@@ -127,7 +127,7 @@ class Search:
         return len(self._tried) >= len(self.task.candidates)
 
     def propose(self, count: int) -> list[int]:
-        """Candidates to measure next, none twice; fewer than `count` only at the end."""
+        """Return candidates to measure next, none twice; fewer than `count` only at the end."""
         picked = [n for n in self._seeds if n not in self._tried][:count]
         self._tried.update(picked)
         rest = [n for n in range(len(self.task.candidates)) if n not in self._tried]
@@ -151,7 +151,7 @@ class Search:
             self._model.learn(self.task.digest, measured)
 
     def _evolve(self, rest: Sequence[int]) -> list[int]:
-        """All that a population meets in some generations, each once."""
+        """Return all that a population meets in some generations, each once."""
         best = sorted(self._times_us, key=self._times_us.__getitem__)[:SURVIVORS]
         fresh = self._random.permutation(rest)[: POPULATION - len(best)]
         population = [*best, *map(int, fresh)]
@@ -168,7 +168,7 @@ class Search:
 
 
 def features(task: TuneTask) -> np.ndarray:
-    """`[candidates, features]`: actions and products of them as logarithms, and the estimate.
+    """Return `[candidates, features]`: actions and products of them as logarithms, and the estimate.
 
     Words (routes) are numbered.  The features of one family line up over its kernels, so that
     one model learns from all.
@@ -187,7 +187,8 @@ def features(task: TuneTask) -> np.ndarray:
 
 
 def _ratios(task: TuneTask) -> np.ndarray:
-    """Estimates over the least one; finite, also where a family tells of a hopeless candidate."""
+    """Return estimates over the least one; finite, also where a family tells of a hopeless
+    candidate."""
     estimates = np.array(task.estimates)
     least = max(estimates.min(), 1e-9)
     if not np.isfinite(least):

@@ -275,7 +275,7 @@ class Session:
         return tensor
 
     def _copy_to_host(self, value: np.ndarray) -> Any:
-        """In the memory of the server."""
+        """Copy an array into the memory of the server."""
         import tvm
 
         tensor = tvm.runtime.empty(value.shape, str(value.dtype), self._session.cpu())

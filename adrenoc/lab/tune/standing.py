@@ -187,7 +187,8 @@ class TaskStanding:
         return min(times, default=math.inf)
 
     def contenders(self, count: int) -> list[int]:
-        """Candidates that look faster than the untuned one and were not measured beside it."""
+        """Return candidates that look faster than the untuned one and were not measured beside
+        it."""
         done = {actions_key(t.actions) for t in self.trials if t.confirmed}
         failed = self._find_failed()
         times = {actions_key(t.actions): t for t in self.trials if t.status is Status.OK}

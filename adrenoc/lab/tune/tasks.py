@@ -49,7 +49,8 @@ class TuneTask:
         return f"{'+'.join(self.node.operators)} {self.node.name}"
 
     def spread(self, count: int) -> tuple[int, ...]:
-        """Numbers of so many candidates at equal factors of their place: 1st, 2nd, 3rd, 5th ... .
+        """Return numbers of so many candidates at equal factors of their place: 1st, 2nd, 3rd, 5th
+        ... .
 
         More of those that the estimate puts first, among which a choice is made; none of those that
         it rules out.
@@ -170,7 +171,7 @@ MOST_SEEDS = 4
 
 
 def seeds(task: TuneTask, trials: Iterable[Trial]) -> tuple[int, ...]:
-    """Numbers of candidates, the most promising first.
+    """Return numbers of candidates, the most promising first.
 
     Of the same kernel on other GPUs first, then of kernels of the family by how far their shapes
     are from this one's.

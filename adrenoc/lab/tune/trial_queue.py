@@ -198,7 +198,7 @@ class TrialQueue:
         self._measure(session, trial)
 
     def _break_outside(self, trial: _Trial | None, error: Exception) -> None:
-        """The session failed while nothing was measured."""
+        """Leave a session that failed while nothing was measured."""
         kind, detail = read_failure(error)
         alone = trial is not None and trial.careful and not self._started
         self._break(after=trial)

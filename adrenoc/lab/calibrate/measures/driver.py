@@ -39,7 +39,7 @@ Says = Callable[[np.ndarray], tuple[float, str]]
 def ask_kernel(
     name: str, title: str, kernel: MicroKernel, says: Says, lacks: Callable[[DeviceFacts], str]
 ) -> Measure:
-    """The measure that is what `says` reads in the output of a kernel."""
+    """Return the measure that is what `says` reads in the output of a kernel."""
     return Measure(
         name=name,
         title=title,
@@ -60,18 +60,18 @@ def ask_thread(
     says: Says,
     lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
-    """The same of a kernel that is one thread."""
+    """Return the measure that is what `says` reads in the output of one thread."""
     kernel = MicroKernel(source=source, arguments=tensors, threads=_ONE, group=_ONE)
     return ask_kernel(name, title, kernel, says, lacks)
 
 
 def lacks_images(device: DeviceFacts) -> str:
-    """Why nothing about images can be asked."""
+    """Return why nothing about images can be asked."""
     return device.lacks_images
 
 
 def lacks_half_images(device: DeviceFacts) -> str:
-    """Why nothing about images that are read as halves can be asked."""
+    """Return why nothing about images that are read as halves can be asked."""
     return device.lacks_images or device.lacks("cl_khr_fp16")
 
 
@@ -178,7 +178,8 @@ def _lacks_subgroups(device: DeviceFacts) -> str:
 def _try_extension(
     extension: str, lacks: Callable[[DeviceFacts], str] = lambda _: "", **words: str | int
 ) -> Measure:
-    """Whether an operation of the host works, which itself refuses what it brings wrongly."""
+    """Return whether an operation of the host works, which itself refuses what it brings
+    wrongly."""
     return Measure(
         name=f"extension.{extension}",
         title=f"whether {extension} works",
@@ -245,7 +246,7 @@ _BEYOND = (
 
 
 def describe_border(output: np.ndarray) -> tuple[float, str]:
-    """Whether all reads beyond an image gave zeros, and the last texel what it holds."""
+    """Return whether all reads beyond an image gave zeros, and the last texel what it holds."""
     seen = output.reshape(-1, 4).astype(np.float32)
     if not (seen[-1] == 1.0).all():
         return 0.0, f"within the image it reads {_show(seen[-1])} for 1, 1, 1, 1"

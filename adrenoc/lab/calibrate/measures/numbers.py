@@ -51,7 +51,8 @@ TINY_HALVES = np.array([2.0**-15, -(2.0**-20), 2.0**-24, 3e-5], np.float16)
 
 
 def rounding(output: np.ndarray) -> tuple[float, str]:
-    """How the ties were rounded: 1 for the nearest even number, which reports reckon with."""
+    """Return how the ties were rounded: 1 for the nearest even number, which reports reckon
+    with."""
     seen = tuple(float(v) for v in output.reshape(-1)[:4])
     for number, (word, wanted) in enumerate(_ROUNDED.items()):
         if seen == wanted:
@@ -60,7 +61,7 @@ def rounding(output: np.ndarray) -> tuple[float, str]:
 
 
 def find_denormal(output: np.ndarray) -> tuple[float, str]:
-    """Whether denormal numbers came through, each of them."""
+    """Return whether denormal numbers came through, each of them."""
     lost = int((output.reshape(-1) == 0.0).sum())
     if not lost:
         return 1.0, "kept"
@@ -68,7 +69,7 @@ def find_denormal(output: np.ndarray) -> tuple[float, str]:
 
 
 def same(output: np.ndarray) -> tuple[float, str]:
-    """Whether halves came out of an image as they went in."""
+    """Return whether halves came out of an image as they went in."""
     wanted = np.array([1.0 + 2 * _STEP, -0.0625, 65504.0, 2.0**-14], np.float32)
     is_same = np.array_equal(output.reshape(-1)[:4], wanted)
     return float(is_same), "exact" if is_same else "others: " + str(output.reshape(-1)[:4])
@@ -83,7 +84,7 @@ def _ask_denormal(
     tensors: tuple[KernelArgument, ...],
     lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
-    """A question about numbers in a buffer and those that a kernel makes of them."""
+    """Return the measure that asks whether small numbers come through a kernel."""
     source = f"{header}__kernel void probe(__global {arguments}) {{\n{body}}}\n"
     return ask_thread(name, f"whether {title}", source, tensors, find_denormal, lacks)
 
@@ -213,7 +214,7 @@ class Function:
 
 
 def _space_evenly(first: float, last: float) -> np.ndarray:
-    """Numbers at equal distances, by no step that a short table of a driver's has."""
+    """Return numbers at equal distances, by no step that a short table of a driver's has."""
     return np.linspace(first, last, POINTS).astype(np.float32)
 
 
@@ -258,7 +259,7 @@ CALLED = (
 
 
 def find_error(function: Function, output: np.ndarray) -> tuple[float, str]:
-    """The largest error over the result: 1 where a half does not tell it."""
+    """Return the largest error over the result: 1 where a half does not tell it."""
     x = function.points.astype(np.float64)
     right = function.exact(x)
     with np.errstate(invalid="ignore", over="ignore"):

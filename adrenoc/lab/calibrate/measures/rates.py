@@ -44,7 +44,8 @@ def _rate(
     image_grid: tuple[Size, Size] | None = None,
     lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
-    """How fast `source` does its work, of which a thread does `work` in each pass of its loop.
+    """Return how fast `source` does its work, of which a thread does `work` in each pass of its
+    loop.
 
     The kernel gets `data`, which is an image where it is `image_grid` that says how many threads
     walk over it in which work-groups, then the number of passes, and writes a float a thread.
@@ -293,7 +294,7 @@ __kernel void probe(__read_only image2d_array_t next, __global const int* n,
 
 
 def chain(lines: int, seed: int = 1) -> np.ndarray:
-    """Where each of so many lines leads: one round through all, in no order."""
+    """Return where each of so many lines leads: one round through all, in no order."""
     order = np.random.default_rng(seed).permutation(lines)
     following = np.empty(lines, np.int32)
     following[order] = np.roll(order, -1)
@@ -317,7 +318,8 @@ def _chain_of_texels() -> np.ndarray:
 def _probes(
     source: str, data: KernelArgument, dtype: str, lines: int, scale: int
 ) -> tuple[TimedWork, ...]:
-    """A chain of so many lines, walked through once at least: less of it would stay in a cache."""
+    """Return a chain of so many lines, walked through once at least: less of it would stay in a
+    cache."""
     return tuple(
         TimedWork(
             kernel=MicroKernel(
@@ -378,12 +380,12 @@ _SOURCE = """__kernel void probe(__global const uint* x, __global uint* out) {{
 
 
 def row_name(percent: int) -> str:
-    """The name of the row of a share."""
+    """Return the name of the row of a share."""
     return f"local.part.{percent}"
 
 
 def share_bytes(device: DeviceFacts, percent: int) -> int:
-    """So much of the local memory, in whole rows of a work-group."""
+    """Return so much of the local memory, in whole rows of a work-group."""
     told = min(device.local_memory_bytes, _MOST_BYTES)
     return told * percent // 100 // (4 * THREADS) * (4 * THREADS)
 

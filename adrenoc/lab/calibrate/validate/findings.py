@@ -118,7 +118,7 @@ class Timed:
 
 
 def kernel_finding(timed: Timed, cost: Cost) -> KernelFinding:
-    """What constants choose for one kernel."""
+    """Return what constants choose for one kernel."""
     kernel = timed.measured
     estimates, times_ms = kernel.estimates_ms(cost), kernel.times_ms
     chosen = min(range(len(times_ms)), key=estimates.__getitem__)
@@ -149,7 +149,7 @@ def kernel_finding(timed: Timed, cost: Cost) -> KernelFinding:
 
 
 def family_findings(timed: Sequence[Timed], cost: Cost) -> tuple[FamilyFinding, ...]:
-    """The families in the order of their first kernels."""
+    """Return the families in the order of their first kernels."""
     by_family: dict[str, list[FittedKernel]] = {}
     for one in timed:
         by_family.setdefault(one.family, []).append(one.measured)
@@ -168,19 +168,19 @@ def _family(family: str, kernels: Sequence[FittedKernel], cost: Cost) -> FamilyF
 
 
 def overall(timed: Sequence[Timed], cost: Cost, *, kept_out: bool | None = None) -> Quality:
-    """All kernels, or those that a fit may or may not see."""
+    """Return all kernels, or those that a fit may or may not see."""
     wanted = [t.measured for t in timed if kept_out is None or t.kept_out is kept_out]
     return quality_of(wanted, cost)
 
 
 def share_right(joins: Sequence[JoinFinding]) -> tuple[int, int]:
-    """How many decisions are right, of those that count."""
+    """Return how many decisions are right, of those that count."""
     clear = [join for join in joins if join.is_clear]
     return sum(join.is_right for join in clear), len(clear)
 
 
 def noise_of(kernels: Sequence[KernelFinding]) -> float:
-    """The median factor by which two measurements of the same schedule differ."""
+    """Return the median factor by which two measurements of the same schedule differ."""
     known = [finding.noise for finding in kernels]
     return math.exp(statistics.median(known)) if known else 1.0
 
@@ -273,7 +273,7 @@ class KernelClock:
         )
 
     def _first_that_runs(self, numbers: Sequence[int]) -> int | None:
-        """The first candidate that runs, whose output others are compared with."""
+        """Return the first candidate that runs, whose output others are compared with."""
         for number in numbers:
             if not self._is_built(number):
                 continue
@@ -360,7 +360,7 @@ class Confirmed:
         return not self.failed and min(both) < 1.0 and max(both) <= 1.0
 
     def decision(self, subject: str) -> Decision:
-        """Why what was fitted is not taken."""
+        """Return why what was fitted is not taken."""
         reason = self.failed or (
             f"of all schedules they choose others for {self.others} kernels, which take "
             f"{self.seen:.3f} of the time on the layers fitted to and {self.kept:.3f} on those "
@@ -398,14 +398,14 @@ def confirm(
 
 
 def choice_of(kernel: FittedKernel, cost: Cost) -> int:
-    """The number of the candidate that constants choose, of all that there are."""
+    """Return the number of the candidate that constants choose, of all that there are."""
     every = replace(kernel, tiles=tuple(kernel.task.candidates), times_ms=())
     estimates = every.estimates_ms(cost)
     return min(range(len(estimates)), key=estimates.__getitem__)
 
 
 def _ratio(variants: Sequence[Variant], bench: Launches, reference: Path) -> float:
-    """The time of the second over that of the first, of the rounds that they ran in turn."""
+    """Return the time of the second over that of the first, of the rounds that they ran in turn."""
     ratios: list[float] = []
     for _ in range(CONTESTS):
         before, after = bench.launch(variants, reference).times_us

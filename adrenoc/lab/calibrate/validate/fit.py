@@ -115,7 +115,7 @@ def _unseen(tables: str) -> Decision:
 def _fit_joins(
     validation: Validation, rows: Sequence[LayerRow], target: Target
 ) -> tuple[dict[str, float], tuple[JoinFinding, ...], tuple[Decision, ...]]:
-    """The thresholds that are others now, the joins that follow, and what is not taken."""
+    """Return the thresholds that are others now, the joins that follow, and what is not taken."""
     by_name = {row.layer.name: row for row in rows}
     ends = {
         found.layer: _end_of_joining(by_name[found.layer], target, validation.options)
@@ -148,7 +148,8 @@ def _fit_joins(
 
 
 def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
-    """The threshold that loses least time on decisions that count; of several the nearest to `now`.
+    """Return the threshold that loses least time on decisions that count; of several the nearest to
+    `now`.
 
     Each decision comes with the largest threshold by which its kernels join.
     """
@@ -159,7 +160,8 @@ def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> fl
 
 
 def regret_of_joins(found: Sequence[tuple[JoinFinding, float]], threshold: float) -> float:
-    """What wrong decisions that count lose: the logarithms of the times that they cost, added."""
+    """Return what wrong decisions that count lose: the logarithms of the times that they cost,
+    added."""
     return sum(
         abs(math.log(join.ratio))
         for join, end in found
@@ -168,7 +170,7 @@ def regret_of_joins(found: Sequence[tuple[JoinFinding, float]], threshold: float
 
 
 def _end_of_joining(row: LayerRow, target: Target, options: CompileOptions) -> float:
-    """The largest threshold of `THRESHOLDS` by which kernels join, 0 where they never do."""
+    """Return the largest threshold of `THRESHOLDS` by which kernels join, 0 where they never do."""
     with TemporaryFolder("calibrate") as folder:
         forms = forms_of(row, target, options, folder)
         if forms is None or forms.joined is None:
@@ -185,7 +187,7 @@ def _end_of_joining(row: LayerRow, target: Target, options: CompileOptions) -> f
 
 
 def _first(holds: Callable[[int], bool], count: int) -> int:
-    """The first number below `count` for which it holds, as it does for all after that."""
+    """Return the first number below `count` for which it holds, as it does for all after that."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -202,7 +204,8 @@ _HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?$")
 
 
 def fitted_toml(validation: Validation, fit: Fit) -> str:
-    """The file of the validated target, or one that builds on it where it is a listed one."""
+    """Return the file of the validated target, or one that builds on it where it is a listed
+    one."""
     target, device = validation.target, validation.device
     if target.own is not None:
         text = target.own.text
@@ -222,7 +225,8 @@ def fitted_toml(validation: Validation, fit: Fit) -> str:
 
 
 def set_key(text: str, section: str, key: str, value: str) -> str:
-    """A TOML file with `key = value` in a section, in the place of what it said of that key."""
+    """Return a TOML file with `key = value` in a section, in the place of what it said of that
+    key."""
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if _section_of(line) == section), None)
     if start is None:

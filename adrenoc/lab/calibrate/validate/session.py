@@ -145,7 +145,7 @@ def replace_joins(target: Target, values: Mapping[str, float]) -> Target:
 
 
 def digests_of(plan: TunePlan) -> frozenset[str]:
-    """The digests of a plan's kernels."""
+    """Return the digests of a plan's kernels."""
     return frozenset(task.digest for task in plan.tasks)
 
 
@@ -326,7 +326,7 @@ class _Run:
 
 
 def timed_of(row: LayerRow, plan: TunePlan, task: TuneTask, times: KernelTimes) -> Timed:
-    """The times of a kernel as what constants are fitted to."""
+    """Return the times of a kernel as what constants are fitted to."""
     measured = FittedKernel(
         plan=plan,
         task=task,
@@ -425,7 +425,7 @@ def list_kernels(found: Sequence[KernelFinding]) -> ResultTable:
 
 
 def validation_sections(validation: Validation) -> str:
-    """What the page shows."""
+    """Return what the page shows."""
     return (
         part(
             "Families",

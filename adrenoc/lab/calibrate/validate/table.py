@@ -32,7 +32,7 @@ class LayerRow:
 
 
 def layer_rows() -> tuple[LayerRow, ...]:
-    """All rows, in the order of the file."""
+    """Return all rows, in the order of the file."""
     table = read_toml(data_folder("targets") / "validation.toml")
     return tuple(_row(fields) for fields in table["layers"])
 
@@ -52,7 +52,8 @@ def _row(fields: Mapping[str, Any]) -> LayerRow:
 
 
 def families_in_turn(rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
-    """The first layer of each family, then the second ones, so that little time reaches all."""
+    """Return the first layer of each family, then the second ones, so that little time reaches
+    all."""
     seen: Counter[str] = Counter()
     places = []
     for row in rows:
@@ -62,7 +63,7 @@ def families_in_turn(rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
 
 
 def wanted_rows(only: tuple[str, ...]) -> tuple[LayerRow, ...]:
-    """The rows whose names or families hold one of these parts; all where there is none."""
+    """Return the rows whose names or families hold one of these parts; all where there is none."""
     rows = layer_rows()
     if not only:
         return rows
@@ -94,7 +95,7 @@ class LayerModel:
 
 
 def _one_operator(net: Net, layer: LayerModel) -> tuple[str, ...]:
-    """ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
+    """Add ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
     x = net.input(*layer.shape)
     x = x if layer.given else net("Relu", x)
     operands: tuple[str, ...] = ()
@@ -119,7 +120,7 @@ def _relu6(net: Net, x: str) -> str:
 
 
 def _attention(net: Net, layer: LayerModel) -> tuple[str, ...]:
-    """Queries, keys and values split off a joint projection, as vision transformers do."""
+    """Split queries, keys and values off a joint projection, as vision transformers do."""
     heads, tokens, width = layer.shape
     dim = heads * width
     x = net("MatMul", net("Relu", net.input(1, tokens, dim)), net.weight(dim, 3 * dim))
@@ -134,7 +135,7 @@ def _attention(net: Net, layer: LayerModel) -> tuple[str, ...]:
 
 
 def _product(net: Net, layer: LayerModel) -> tuple[str, ...]:
-    """A batched product of two activations."""
+    """Add a batched product of two activations."""
     heads, rows, depth, columns = layer.shape
     operands = (
         net("Relu", net.input(1, heads, *sides)) for sides in ((rows, depth), (depth, columns))
@@ -150,7 +151,7 @@ def _depthwise(net: Net, x: str, layer: LayerModel, bias: str, channels: int) ->
 
 
 def _separable(net: Net, layer: LayerModel) -> tuple[str, ...]:
-    """A depthwise convolution, ReLU6 and a 1x1 convolution; `apart` with another reader between."""
+    """Add a depthwise convolution, ReLU6, a 1x1 convolution; `apart`: another reader between."""
     x, channels = net("Relu", net.input(*layer.shape)), layer.shape[1]
     between = _depthwise(net, x, layer, _zeros(net, channels), channels)
     last = net("Conv", between, net.weight(*layer.weights), _zeros(net, layer.weights[0]))
@@ -158,7 +159,7 @@ def _separable(net: Net, layer: LayerModel) -> tuple[str, ...]:
 
 
 def _expansion(net: Net, layer: LayerModel) -> tuple[str, ...]:
-    """A 1x1 convolution, ReLU6, a depthwise one, ReLU6; `apart` with another reader between."""
+    """Add a 1x1 convolution, ReLU6, a depthwise one, ReLU6; `apart`: another reader between."""
     x = net("Relu", net.input(*layer.shape))
     channels = layer.weights[0]
     between = _relu6(net, net("Conv", x, net.weight(*layer.weights), net.weight(channels)))
@@ -172,7 +173,7 @@ def _read_both(net: Net, last: str, between: str, layer: LayerModel) -> tuple[st
 
 
 def _prologue(net: Net, layer: LayerModel) -> tuple[str, ...]:
-    """Batch norm and ReLU of a tensor that others read too, and the convolution that reads them."""
+    """Add batch norm and ReLU of a tensor that others read too, and a convolution of them."""
     x, channels = net("Relu", net.input(*layer.shape)), layer.shape[1]
     scaled = net("Mul", x, net.weight(channels, 1, 1))
     moved = net("Relu", net("Add", scaled, net.weight(channels, 1, 1)))
@@ -180,7 +181,7 @@ def _prologue(net: Net, layer: LayerModel) -> tuple[str, ...]:
 
 
 def _enlarged(net: Net, layer: LayerModel) -> tuple[str, ...]:
-    """An image enlarged by its nearest pixels, which others read too, and a convolution of that."""
+    """Enlarge an image by its nearest pixels, which others read too; a convolution reads that."""
     x = net("Relu", net.input(*layer.shape))
     how = {"mode": "nearest", "nearest_mode": "floor"}
     how["coordinate_transformation_mode"] = "asymmetric"

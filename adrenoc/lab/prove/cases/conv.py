@@ -161,7 +161,7 @@ _HALF_RANGE = 127
 
 
 def _round(net: Net, x: str, step: float, zero: int) -> str:
-    """As converters write it: to bytes and back."""
+    """Round to bytes and back, as converters write it."""
     scale, offset = net.const(step), net.const(zero, np.uint8)
     return net("DequantizeLinear", net("QuantizeLinear", x, scale, offset), scale, offset)
 
