@@ -381,7 +381,10 @@ final class Dex {
     } else if (op == ATHROW) {
       add("throw " + s(top - 1));
     } else if (op == MONITORENTER || op == MONITOREXIT) {
-      add((op == MONITORENTER ? "monitor-enter " : "monitor-exit ") + s(top - 1));
+      // By the local that both have, so that Android's verifier sees that they belong together.
+      boolean isHeld = at.getPrevious() instanceof VarInsnNode;
+      String by = isHeld ? v(SCRATCH + ((VarInsnNode) at.getPrevious()).var) : s(top - 1);
+      add((op == MONITORENTER ? "monitor-enter " : "monitor-exit ") + by);
     } else if (op != POP && op != POP2 && op != NOP) {
       throw new IllegalArgumentException(owner.name + "." + method.name + ": instruction " + op);
     }

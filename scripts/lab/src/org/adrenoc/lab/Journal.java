@@ -1,10 +1,12 @@
 package org.adrenoc.lab;
 
+import java.io.BufferedReader;
 import java.io.File;
+import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -18,17 +20,24 @@ final class Journal {
   Journal(File file, String version) throws IOException {
     this.file = file;
     this.version = version;
-    String[] lines = {};
-    if (file.exists()) {
-      lines = new String(Files.readAllBytes(file.toPath()), StandardCharsets.UTF_8).split("\n");
-    }
-    if (lines.length == 0 || !lines[0].equals(version)) {
+    if (!read()) {
       clear();
-      return;
     }
-    for (int i = 1; i < lines.length; i++) {
-      String[] parts = lines[i].split("\t", 2);
-      ended.put(parts[0], parts.length > 1 ? parts[1] : null);
+  }
+
+  private boolean read() throws IOException {
+    if (!file.exists()) {
+      return false;
+    }
+    // java.nio.file is newer than the oldest Android that the app is for.
+    try (BufferedReader from =
+        new BufferedReader(new InputStreamReader(new FileInputStream(file), StandardCharsets.UTF_8))) {
+      boolean isOurs = version.equals(from.readLine());
+      for (String line = from.readLine(); isOurs && line != null; line = from.readLine()) {
+        String[] parts = line.split("\t", 2);
+        ended.put(parts[0], parts.length > 1 ? parts[1] : null);
+      }
+      return isOurs;
     }
   }
 
@@ -43,22 +52,22 @@ final class Journal {
   }
 
   void begin(String step) throws IOException {
-    append(step);
+    write(step, true);
   }
 
   void end(String step, String result) throws IOException {
-    append(step + "\t" + result);
+    write(step + "\t" + result, true);
     ended.put(step, result);
   }
 
   /** Forgets all, for another time. */
   void clear() throws IOException {
     ended.clear();
-    Files.write(file.toPath(), (version + "\n").getBytes(StandardCharsets.UTF_8));
+    write(version, false);
   }
 
-  private void append(String line) throws IOException {
-    try (FileOutputStream to = new FileOutputStream(file, true)) {
+  private void write(String line, boolean isMore) throws IOException {
+    try (FileOutputStream to = new FileOutputStream(file, isMore)) {
       to.write((line + "\n").getBytes(StandardCharsets.UTF_8));
       to.getFD().sync();
     }

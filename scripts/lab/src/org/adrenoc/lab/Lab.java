@@ -5,7 +5,9 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.adrenoc.AdrenocException;
 import org.adrenoc.Model;
 import org.adrenoc.Options;
@@ -21,6 +23,15 @@ public final class Lab {
 
     /** In memory that the device can read: a direct buffer. */
     ByteBuffer read(String name) throws IOException;
+  }
+
+  /** One thing to do; what fails throws, and `about` says of what. */
+  interface Step {
+    String name();
+
+    Json about(String status);
+
+    Json run(Contents contents, Options options) throws IOException;
   }
 
   /** Is told of each step before it begins. */
@@ -40,9 +51,8 @@ public final class Lab {
   private final Options options;
   private final Journal journal;
   private final String system;
-  private final List<Suite> suites = new ArrayList<>();
-  private final List<Probe> probes = new ArrayList<>();
-  private final List<Network> networks = new ArrayList<>();
+  // By what the report calls them.
+  private final Map<String, List<Step>> steps = new LinkedHashMap<>();
   private final List<String> beside = new ArrayList<>();
 
   /** `system` is what the report says of the phone: no word of its owner's. */
@@ -51,20 +61,22 @@ public final class Lab {
     this.options = options;
     this.system = system;
     String plan = text("lab.tsv");
+    Suite suite = null;
     for (String line : plan.split("\n")) {
       String[] row = line.split("\t");
       switch (row[0]) {
         case "suite":
-          suites.add(new Suite(row));
+          suite = new Suite(row);
+          add("suites", suite);
           break;
         case "case":
-          suites.get(suites.size() - 1).add(row[1], Double.parseDouble(row[2]));
+          suite.add(row[1], Double.parseDouble(row[2]));
           break;
         case "probe":
-          probes.add(new Probe(row));
+          add("probes", new Probe(row));
           break;
         case "network":
-          networks.add(new Network(row));
+          add("networks", new Network(row));
           break;
         default:
           Json time = new Json().put("name", row[1]).put("gpu", row[2]);
@@ -74,21 +86,20 @@ public final class Lab {
     this.journal = new Journal(journal, Model.runtimeVersion() + " " + plan.hashCode());
   }
 
+  private void add(String kind, Step step) {
+    steps.computeIfAbsent(kind, key -> new ArrayList<>()).add(step);
+  }
+
   /** Does what is not done yet. */
   public void run(Listener listener) throws IOException {
-    step(DEVICE, listener, new Json(), () -> new Json().raw("facts", Model.describeDevice(options)));
+    take(DEVICE, listener, new Json(), () -> new Json().raw("facts", Model.describeDevice(options)));
     if (!hasDevice()) {
       return;
     }
-    for (Suite suite : suites) {
-      Json failed = suite.about("failed").raw("findings", "[]");
-      step(suite.name, listener, failed, () -> suite.run(contents, options));
-    }
-    for (Probe probe : probes) {
-      step(probe.name, listener, probe.about("failed"), () -> probe.run(contents, options));
-    }
-    for (Network network : networks) {
-      step(network.name, listener, network.about("failed"), () -> network.run(contents, options));
+    for (List<Step> some : steps.values()) {
+      for (Step one : some) {
+        take(one.name(), listener, one.about("failed"), () -> one.run(contents, options));
+      }
     }
   }
 
@@ -96,7 +107,7 @@ public final class Lab {
     Json run() throws IOException;
   }
 
-  private void step(String name, Listener listener, Json failed, Work work) throws IOException {
+  private void take(String name, Listener listener, Json failed, Work work) throws IOException {
     if (journal.resultOf(name) != null) {
       return;
     }
@@ -132,43 +143,26 @@ public final class Lab {
   }
 
   private boolean isWhole() {
-    return !suiteResults().contains(null)
-        && !probeResults().contains(null)
-        && !networkResults().contains(null);
+    return steps.keySet().stream().noneMatch(kind -> results(kind).contains(null));
   }
 
   /** The one file: figures, words of device and driver, findings. */
   public String report() {
     String device = journal.resultOf(DEVICE);
-    return new Json()
+    Json report =
+        new Json()
             .put("adrenoc_lab", 1)
             .put("runtime", Model.runtimeVersion())
             .put("system", system)
-            .raw("device", device == null ? "{}" : device)
-            .list("suites", suiteResults())
-            .list("probes", probeResults())
-            .list("networks", networkResults())
-            .list("beside", beside)
-            .raw("is_whole", String.valueOf(isWhole()))
-        + "\n";
+            .raw("device", device == null ? "{}" : device);
+    steps.keySet().forEach(kind -> report.list(kind, results(kind)));
+    return report.list("beside", beside).raw("is_whole", String.valueOf(isWhole())) + "\n";
   }
 
   /** Null for what has not come yet. */
-  private List<String> suiteResults() {
+  private List<String> results(String kind) {
     List<String> found = new ArrayList<>();
-    suites.forEach(suite -> found.add(journal.resultOf(suite.name)));
-    return found;
-  }
-
-  private List<String> probeResults() {
-    List<String> found = new ArrayList<>();
-    probes.forEach(probe -> found.add(journal.resultOf(probe.name)));
-    return found;
-  }
-
-  private List<String> networkResults() {
-    List<String> found = new ArrayList<>();
-    networks.forEach(network -> found.add(journal.resultOf(network.name)));
+    steps.get(kind).forEach(one -> found.add(journal.resultOf(one.name())));
     return found;
   }
 

@@ -5,11 +5,11 @@ import org.adrenoc.Model;
 import org.adrenoc.Options;
 
 /** What one more launch takes: of two chains of the same small kernel, unlike in length, by turns. */
-final class Probe {
+final class Probe implements Lab.Step {
   private static final int ROUNDS = 7;
   private static final int RUNS = 20;
 
-  final String name;
+  private final String name;
   private final String[] row;
 
   Probe(String[] row) {
@@ -17,11 +17,18 @@ final class Probe {
     name = row[1];
   }
 
-  Json about(String status) {
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public Json about(String status) {
     return new Json().put("probe", name).put("status", status);
   }
 
-  Json run(Lab.Contents contents, Options options) {
+  @Override
+  public Json run(Lab.Contents contents, Options options) {
     double[] us = new double[ROUNDS];
     int more = Integer.parseInt(row[5]) - Integer.parseInt(row[4]);
     try (Model few = open(contents, row[2], options); Model many = open(contents, row[3], options)) {

@@ -16,10 +16,10 @@ import org.adrenoc.Tensor;
  * Cases in one bundle, as `adrenoc device verify` runs them: numbers beside those of the reference,
  * bits beside bits over repeats, and other inputs between, so that what nobody computed is seen.
  */
-final class Suite {
+final class Suite implements Lab.Step {
   private static final int REPEATS = 3;
 
-  final String name;
+  private final String name;
   private final String bundle;
   private final String numbers;
   private final String kernels;
@@ -42,7 +42,13 @@ final class Suite {
     allowed.add(error);
   }
 
-  Json about(String status) {
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public Json about(String status) {
     return new Json()
         .put("suite", name)
         .put("status", status)
@@ -51,7 +57,8 @@ final class Suite {
         .raw("launches", launches);
   }
 
-  Json run(Lab.Contents contents, Options options) throws IOException {
+  @Override
+  public Json run(Lab.Contents contents, Options options) throws IOException {
     findings.clear();
     ByteBuffer all = contents.read(numbers).order(ByteOrder.LITTLE_ENDIAN);
     try (Model model = contents.load(bundle, options)) {
