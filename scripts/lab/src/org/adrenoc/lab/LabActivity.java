@@ -50,11 +50,12 @@ public final class LabActivity extends Activity implements Lab.Contents {
     all.setOrientation(LinearLayout.VERTICAL);
     all.setFitsSystemWindows(true);
     all.addView(buttons);
-    all.addView(page);
+    int whole = LinearLayout.LayoutParams.MATCH_PARENT;
+    all.addView(page, new LinearLayout.LayoutParams(whole, 0, 1)); // what the buttons leave
     setContentView(all);
     try {
       File journal = new File(getFilesDir(), "journal");
-      lab = new Lab(this, new Options(), journal, "Android " + Build.VERSION.SDK_INT);
+      lab = new Lab(this, new Options(), journal, "Android, API " + Build.VERSION.SDK_INT);
       show(lab.isDone() ? DONE : WELCOME);
     } catch (IOException | RuntimeException | LinkageError error) {
       showText("The app cannot work on this phone: " + error);
