@@ -25,7 +25,7 @@ from adrenoc.bundle.sampling import Sampling
 from adrenoc.bundle.talk import is_decoder
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.fit import choose_edition
-from adrenoc.device.place import LocalPlace, RunPlace, start_build
+from adrenoc.device.place import RemotePlace, RunPlace, start_build
 from adrenoc.device.profile import GpuState, clock_notes, read_gpu_state
 from adrenoc.device.result import LaunchReport, ProgramOptions
 
@@ -80,7 +80,7 @@ class Decoder:
         self.notes = chosen.notes
         """What a user should know of the kernels that run."""
         self._place, self._device = place, place.device()
-        self._budget_ms = 0 if isinstance(place, LocalPlace) else _BUDGET_MS
+        self._budget_ms = _BUDGET_MS if isinstance(place, RemotePlace) else 0
         self._constants: dict[str, Any] = {}
         specs = {spec.name: spec for spec in bundle.manifest.inputs}
         self._bounds = specs[TOKENS].bounds

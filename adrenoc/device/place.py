@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import AdrenocError, BundleError
 from adrenoc.base.files.read import spell_native_path
@@ -32,11 +32,15 @@ _LONGEST_BUILD_S = 3600.0
 _FAILURES = (RuntimeError, ValueError, MemoryError)
 
 
-class RunPlace(Protocol):
-    """A device and what runs there; `number` is its OpenCL device, `facts` tell of it."""
+class RunPlace:
+    """A device and what runs there; `number` is its OpenCL device, `facts` tell of it.
 
-    number: int
-    facts: dict[str, Any]
+    This one is of this process.
+    """
+
+    def __init__(self, number: int, facts: dict[str, Any]) -> None:
+        self.number = number
+        self.facts = facts
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a global function of the runtime there.
@@ -44,58 +48,25 @@ class RunPlace(Protocol):
         Raises:
             AttributeError: it has none of that name.
         """
-
-    def device(self) -> Any:
-        """TVM's handle of the OpenCL device."""
-
-    def cpu(self) -> Any:
-        """TVM's handle of the CPU beside it."""
-
-    def load(self, bundle: Bundle) -> Any:
-        """Return the module of `model.so`."""
-
-    def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
-        """Return constants on the device; without `specs` all, in the order in which `main` takes
-        them."""
-
-    def embedded_folder(self, bundle: Bundle) -> str:
-        """Return the folder there with the built kernels that came with the bundle, or nothing."""
-
-    def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-        """Return the tensors of what `main` returned, which are to be these."""
-
-    def look_up(self, module: Any, name: str) -> Callable[..., Any]:
-        """Return a function of what `adrenoc.opencl.bind_run` made: "run" or "report"."""
-
-
-class LocalPlace:
-    """A device of this process."""
-
-    def __init__(self, number: int, facts: dict[str, Any]) -> None:
-        self.number = number
-        self.facts = facts
-
-    def function(self, name: str) -> Callable[..., Any]:
-        """See `RunPlace`."""
         import tvm_ffi
 
         found: Callable[..., Any] = tvm_ffi.get_global_func(name)
         return found
 
     def device(self) -> Any:
-        """See `RunPlace`."""
+        """TVM's handle of the OpenCL device."""
         import tvm
 
         return tvm.runtime.device(OPENCL, self.number)
 
     def cpu(self) -> Any:
-        """See `RunPlace`."""
+        """TVM's handle of the CPU beside it."""
         import tvm
 
         return tvm.cpu()
 
     def load(self, bundle: Bundle) -> Any:
-        """See `RunPlace`.
+        """Return the module of `model.so`.
 
         `tvm.runtime.load_module` would keep it, with its kernels, until the process ends.
         """
@@ -112,22 +83,23 @@ class LocalPlace:
             ) from error
 
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
-        """See `RunPlace`."""
+        """Return constants on the device; without `specs` all, in the order in which `main` takes
+        them."""
         wanted = bundle.manifest.params if specs is None else specs
         device, arrays = self.device(), bundle.walk_params(wanted)
         return [upload(spec, next(arrays), device) for spec in wanted]
 
     def embedded_folder(self, bundle: Bundle) -> str:
-        """See `RunPlace`."""
+        """Return the folder there with the built kernels that came with the bundle, or nothing."""
         folder = bundle.file(PROGRAMS)
         return spell_native_path(folder, hint=_OTHER_NAME) if folder.is_dir() else ""
 
     def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-        """See `RunPlace`."""
+        """Return the tensors of what `main` returned, which are to be these."""
         return [result] if hasattr(result, "numpy") else list(result)
 
     def look_up(self, module: Any, name: str) -> Callable[..., Any]:
-        """See `RunPlace`."""
+        """Return a function of what `adrenoc.opencl.bind_run` made: "run" or "report"."""
         found: Callable[..., Any] = module[name]
         return found
 
@@ -204,16 +176,15 @@ def absent_devices(session: Any) -> str:
     return "" if told is None else str(told())
 
 
-class RemotePlace:
+class RemotePlace(RunPlace):
     """A device of the server at `where`; what that has by digest is not sent again."""
 
     def __init__(
         self, session: Any, number: int, facts: dict[str, Any], *, where: str = ""
     ) -> None:
+        super().__init__(number, facts)
         self._session = session
         self.where = where
-        self.number = number
-        self.facts = facts
         self.sent_bytes = 0
         self.kept_bytes = 0
         self._libraries = 0

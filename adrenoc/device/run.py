@@ -37,7 +37,7 @@ from adrenoc.device.fit import (
     run_with_edition,
 )
 from adrenoc.device.opencl import pick_device
-from adrenoc.device.place import LocalPlace, RunPlace, start_build
+from adrenoc.device.place import RunPlace, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place
 from adrenoc.device.result import (
     ProgramOptions,
@@ -85,7 +85,7 @@ def run_bundle(
     check_inputs(fitted.bundle.manifest.inputs, fitted.inputs)
     told = progress or Progress()
 
-    def run_edition(place: LocalPlace, chosen: Chosen) -> RunResult:
+    def run_edition(place: RunPlace, chosen: Chosen) -> RunResult:
         part = fit(chosen.bundle, inputs)
         return execute(place, part.bundle, part.inputs, wanted, told, steps=steps)
 
@@ -102,7 +102,7 @@ def run_bundle(
 
 
 @contextmanager
-def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
+def local_place(bundle: Bundle, device: str) -> Iterator[RunPlace]:
     """Open a device of this machine that can run `bundle`, by number or a part of its name.
 
     Raises:
@@ -112,7 +112,7 @@ def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
     _check_machine(bundle)
     number, facts = pick_device(device)
     check_device(choose_edition(bundle, facts).bundle, facts, where="the OpenCL device")
-    place = LocalPlace(number, facts)
+    place = RunPlace(number, facts)
     try:
         with diagnose(place):
             yield place

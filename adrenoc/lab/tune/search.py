@@ -168,7 +168,7 @@ class Search:
 
 
 def features(task: TuneTask) -> np.ndarray:
-    """Return `[candidates, features]`: actions and products of them as logarithms, and the estimate.
+    """Return `[candidates, features]`: actions and products of them as logarithms, the estimate.
 
     Words (routes) are numbered.  The features of one family line up over its kernels, so that
     one model learns from all.
