@@ -1,6 +1,7 @@
 import static org.objectweb.asm.Opcodes.*;
 
 import java.io.IOException;
+import java.lang.reflect.Modifier;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -42,21 +43,6 @@ final class Dex {
   private static final String[] KINDS = {"int", "long", "float", "double"};
   private static final String[] ARRAYS = {"", "-wide", "", "-wide", "-object", "-byte", "-char", "-short"};
   private static final String[] PRIMITIVES = {"Z", "C", "F", "D", "B", "S", "I", "J"};
-  private static final Map<Integer, String> FLAGS = new java.util.LinkedHashMap<>();
-
-  static {
-    FLAGS.put(ACC_PUBLIC, "public ");
-    FLAGS.put(ACC_PRIVATE, "private ");
-    FLAGS.put(ACC_PROTECTED, "protected ");
-    FLAGS.put(ACC_STATIC, "static ");
-    FLAGS.put(ACC_FINAL, "final ");
-    FLAGS.put(ACC_INTERFACE, "interface ");
-    FLAGS.put(ACC_ABSTRACT, "abstract ");
-    FLAGS.put(ACC_NATIVE, "native ");
-    FLAGS.put(ACC_SYNTHETIC, "synthetic ");
-    FLAGS.put(ACC_ENUM, "enum ");
-  }
-
   private static final Deque<ClassNode> waiting = new ArrayDeque<>();
   private static final Set<String> opened = new HashSet<>();
 
@@ -238,9 +224,7 @@ final class Dex {
     text.append(";\n.super L").append(node.superName).append(";\n");
     node.interfaces.forEach(name -> text.append(".implements L").append(name).append(";\n"));
     for (FieldNode field : node.fields) {
-      text.append(".field ").append(words(field.access & ~(ACC_VOLATILE | ACC_TRANSIENT)));
-      text.append((field.access & ACC_VOLATILE) != 0 ? "volatile " : "");
-      text.append(field.name).append(':').append(field.desc).append('\n');
+      text.append(".field ").append(words(field.access)).append(field.name).append(":" + field.desc + "\n");
     }
     for (MethodNode method : node.methods) {
       boolean isBuilder = method.name.startsWith("<");
@@ -257,10 +241,10 @@ final class Dex {
     return text.toString();
   }
 
+  /** The words of flags, which smali has as Java has them. */
   private static String words(int access) {
-    StringBuilder text = new StringBuilder();
-    FLAGS.forEach((flag, word) -> text.append((access & flag) != 0 ? word : ""));
-    return text.toString();
+    String more = ((access & ACC_SYNTHETIC) != 0 ? "synthetic " : "") + ((access & ACC_ENUM) != 0 ? "enum " : "");
+    return Modifier.toString(access) + " " + more;
   }
 
   // The code of one method
