@@ -10,6 +10,7 @@ takes, names stand for the extents that only its user knows.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,10 @@ from typing import Any
 import onnx
 
 from adrenoc.base.decision import ASSUMED, Decision
-from adrenoc.base.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
-from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.errors import AdrenocError, ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.model_folders import folders_beside
+from adrenoc.importers.model_folders import read_beside, table_of
 from adrenoc.importers.onnx.find_batches import find_batches
 from adrenoc.importers.signature import Extent, extent_of
 from adrenoc.importers.states import is_state_name
@@ -240,14 +239,14 @@ _CHANNELS = (1, 3, 4)
 Shapes = dict[str, tuple[int, ...]]
 
 
-def suggest_shapes(found: OpenInputs, model: Path, fits: Callable[[Shapes], bool]) -> str:
-    """Return the hint for open inputs of `model`; `fits` tells whether it can be read with such
-    shapes."""
+def suggest_shapes(found: OpenInputs, model: Path, read: Callable[[Shapes], object]) -> str:
+    """Return the hint for open inputs of `model`; `read` imports it with such shapes."""
     said = read_known_sizes(model)
     for other, image in _USUAL:
         guess = _Guess(said=said, other=other, image=image)
         shapes = guess.shapes(found)
-        if fits(shapes):
+        with contextlib.suppress(AdrenocError):
+            read(shapes)
             words = list_options(found, shapes)
             told = "".join(f"; {one}" for one in guess.sources(found))
             return f"add {words} (with the extents that you feed{told})"
@@ -341,7 +340,6 @@ _CONFIG, _PREPROCESSOR, _TOKENIZER = (
     "preprocessor_config.json",
     "tokenizer_config.json",
 )
-_MOST_BYTES = 8 << 20
 _MOST_TOKENS = 1 << 24
 """Tokenizers without a limit state a vast number."""
 
@@ -367,20 +365,20 @@ class KnownSizes:
 
 def read_known_sizes(model: Path) -> KnownSizes:
     """Read what lies beside a model; what is damaged or missing says nothing."""
-    found = {name: _read(model, name) for name in (_PREPROCESSOR, _CONFIG, _TOKENIZER)}
+    found = {name: read_beside(model, name) for name in (_PREPROCESSOR, _CONFIG, _TOKENIZER)}
     prepared, config, words = found[_PREPROCESSOR], found[_CONFIG], found[_TOKENIZER]
     return KnownSizes(
         image=_first(
             (_images_of(prepared), _PREPROCESSOR),
             (_square(config.get("image_size")), _CONFIG),
-            (_square(_table(config, "vision_config").get("image_size")), _CONFIG),
+            (_square(table_of(config, "vision_config").get("image_size")), _CONFIG),
         ),
         tokens=_first(
             *(
                 (_count(config.get(key)), _CONFIG)
                 for key in ("max_position_embeddings", "n_positions")
             ),
-            (_count(_table(config, "text_config").get("max_position_embeddings")), _CONFIG),
+            (_count(table_of(config, "text_config").get("max_position_embeddings")), _CONFIG),
             (_count(words.get("model_max_length")), _TOKENIZER),
         ),
         frames=_first(
@@ -421,19 +419,3 @@ def _pair(table: Mapping[str, Any], one: str, other: str) -> tuple[int, ...]:
 
 def _count(value: object) -> tuple[int, ...]:
     return (value,) if type(value) is int and 0 < value < _MOST_TOKENS else ()
-
-
-def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = table.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _read(model: Path, name: str) -> dict[str, Any]:
-    for folder in folders_beside(model):
-        try:
-            found = read_json(read_plain(folder / name, _MOST_BYTES))
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict):
-            return found
-    return {}

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from run_op import Ops
 
+from adrenoc.base.errors import UnsupportedOperatorError
+
 pytestmark = pytest.mark.operator
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+NAMES = {"RNN": ["y", "last"], "GRU": ["y", "last"], "LSTM": ["y", "last", "cell"]}
 
 
 def _layer(
@@ -76,25 +79,54 @@ def test_a_sequence_is_one_kernel(device: Any, case: dict[str, Any], preset: str
     assert ops.kernels.count("recurrent") == ways
 
 
-def test_what_is_no_constant_is_written_out(device: Any) -> None:
-    """Weights that are computed, and a cell that bounded gates cannot hold."""
-    ops = Ops()
-    x, weights = ops.input(3, 2, 4), ops.weight(1, 5, 4)
-    lengths = ops.const(np.array([3, 1]), np.int32)
-    gates = [ops.weight(1, 20, 4), ops.weight(1, 20, 5), ops.weight(1, 40), lengths]
-    states = [ops.weight(1, 2, 5), ops.weight(1, 2, 5)]
-    made = ["clipped", "state", "cell"]
-    for one in ops.several("LSTM", [x, *gates, *states], made, hidden_size=5, clip=0.2):
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("kind", GATES)
+def test_computed_weights_run_on_the_cpu(device: Any, kind: str, after: int, steps: int) -> None:
+    ops, units = Ops(), 5
+    rows = GATES[kind] * units
+    shapes = ((1, rows, 4), (1, rows, units), (1, 2 * rows))
+    weights = [ops("Tanh", ops.input(*shape)) for shape in shapes]
+    attrs = {"linear_before_reset": after} if kind == "GRU" else {}
+    given = [ops.input(steps, 2, 4), *weights]
+    for one in ops.several(kind, given, NAMES[kind], hidden_size=units, **attrs):
         ops.output(one)
-    computed = ops("Tanh", ops.input(1, 5, 5))
-    ops.output(ops.several("RNN", [x, weights, computed], ["made"], hidden_size=5)[0])
     ops.check(device, "fp32")
     assert "recurrent" not in ops.kernels
-    said = [d.reason for d in ops.decisions if "for each step" in d.taken]
-    assert said == [
-        "its sequences end early, and its gates can hold no cell behind their ends",
-        "its weights are computed, expected constants",
-    ]
+    assert len(ops.fallbacks) == 1
+    assert "is computed, expected constant weights" in ops.fallbacks[0]
+
+
+def test_layers_of_more_units_than_a_kernel_holds_run_on_the_cpu(device: Any) -> None:
+    ops = Ops()
+    for name in _layer(ops, "RNN", units=1025, steps=2, given="b"):
+        ops.output(name)
+    ops.check(device, "fp32")
+    assert len(ops.fallbacks) == 1
+    assert "one kernel takes up to 1024" in ops.fallbacks[0]
+
+
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_the_last_cell_where_nobody_reads_the_states(device: Any, is_computed: bool) -> None:
+    ops = Ops()
+    gates = [ops.weight(1, 20, 4), ops.weight(1, 20, 5)]
+    gates = [ops("Tanh", ops.input(1, 20, 4)), gates[1]] if is_computed else gates
+    _, last, cell = ops.several(
+        "LSTM", [ops.input(1, 2, 4), *gates], ["", "last", "cell"], hidden_size=5
+    )
+    for one in (last, cell):
+        ops.output(one)
+    ops.check(device, "fp32")
+
+
+def test_cells_that_bounded_gates_cannot_hold_are_refused() -> None:
+    ops = Ops()
+    lengths = ops.const(np.array([3, 1]), np.int32)
+    given = [ops.input(3, 2, 4), ops.weight(1, 20, 4), ops.weight(1, 20, 5), "", lengths]
+    for one in ops.several("LSTM", given, ["y", "state", "cell"], hidden_size=5, clip=0.2):
+        ops.output(one)
+    with pytest.raises(UnsupportedOperatorError, match="can hold no cell behind their ends"):
+        ops.check(None, "fp32")
 
 
 @pytest.mark.parametrize("is_input", [False, True])

@@ -190,7 +190,7 @@ class _Importer(ONNXGraphImporter):
                 return inputs[0]  # TVM takes the tuple of one part for the part
             opset = max(opset, FIRST_OPSETS.get(op_name, 0))
             return super()._convert_operator(op_name, inputs, attrs, opset)
-        outputs = sum(1 for name in self._current.output if name)
+        outputs = max(at for at, name in enumerate(self._current.output, 1) if name)
         node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)
         return self.bb.normalize(own(node))
 

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.base.errors import AdrenocError, ModelFormatError, ShapeError, UnsupportedOperatorError
+from adrenoc.base.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS
 from adrenoc.bundle.manifest import TensorSpec
@@ -35,13 +35,7 @@ from adrenoc.importers.onnx.prepare import (
     take_rows,
 )
 from adrenoc.importers.onnx.qdq import fuse_qdq
-from adrenoc.importers.onnx.refusals import (
-    find_dependents,
-    foreign_nodes,
-    leave_out_untold,
-    missing_nodes,
-    raise_refusals,
-)
+from adrenoc.importers.onnx.refusals import find_refused, raise_refusals
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
 from adrenoc.importers.onnx.unroll import settings_of, write_switches
 from adrenoc.importers.onnx.validate_model import validate_model
@@ -74,7 +68,6 @@ def import_onnx(
         OptionError: `states`, `caches`, `recurrent` or `fixed` are not what the model has.
     """
     from adrenoc.importers.onnx.convert import convert, supported_operators
-    from adrenoc.importers.onnx.rnn import note_steps
 
     said = {"states": states, "caches": caches, "recurrent": recurrent, "fixed": fixed}
     graph, sha256 = _open(files, shapes, said)
@@ -90,18 +83,15 @@ def import_onnx(
     _expand_functions(graph)
     mask_outputs(graph)
     note_differences(graph)
-    note_steps(graph)
     check_text(graph)
-    missing = missing_nodes(graph, supported_operators())
-    foreign = leave_out_untold(graph, foreign_nodes(graph), missing)
+    refused, unknown = find_refused(graph, supported_operators())
     if graph.vast:
-        raise_refusals(graph, foreign, missing, [])  # before the constants take memory
-    unknown = find_dependents(graph, [*foreign, *missing])
+        raise_refusals(graph, refused)  # before the constants take memory
     if not unknown:
         check_extents(graph)
         check_dtypes(graph)
     module, tensors, failed = convert(graph, unknown)
-    raise_refusals(graph, foreign, missing, failed)
+    raise_refusals(graph, refused, failed)
     check_kept(graph, caches)
     outputs = _outputs_of(graph, graph.outputs)
     check_states((*recurrent, *states), graph.inputs, outputs)
@@ -147,14 +137,10 @@ def _suggest(
     switches = {name: value for name, value in settings.items() if name not in known}
     fixed = [*said["fixed"], *((name, value) for name, value in switches.items() if value)]
 
-    def fits(others: Mapping[str, tuple[int, ...]]) -> bool:
-        try:
-            import_onnx(files, shapes={**shapes, **others}, **{**said, "fixed": fixed})
-        except AdrenocError:
-            return False
-        return True
+    def read(others: Mapping[str, tuple[int, ...]]) -> object:
+        return import_onnx(files, shapes={**shapes, **others}, **{**said, "fixed": fixed})
 
-    hint = suggest_shapes(found, files.paths[0], fits)
+    hint = suggest_shapes(found, files.paths[0], read)
     if not switches:
         return hint
     which = list_first((f"'{name}'" for name in switches), between=", ")

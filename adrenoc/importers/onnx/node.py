@@ -17,7 +17,7 @@ class Node:
     """One ONNX node with translated inputs.
 
     `inputs` holds None for an optional input that is left out; strings in `attrs` are bytes;
-    `outputs` counts the outputs that the graph names.
+    `outputs` counts the outputs up to the last one that the graph names.
     """
 
     bb: relax.BlockBuilder

@@ -17,10 +17,10 @@ from adrenoc.base.errors import CustomDomainError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.onnx.graph import (
-    STANDARD_DOMAINS,
     OnnxGraph,
     all_nodes,
     first_output,
+    is_standard,
     node_label,
 )
 
@@ -33,56 +33,30 @@ class Refused:
     reason: str
 
 
-def foreign_nodes(graph: OnnxGraph) -> list[Refused]:
-    """Return the nodes outside of the standard, those of nested graphs included."""
-    return [
-        Refused(node=node, reason=graph.refusals.get(first_output(node), ""))
-        for node in all_nodes(graph.nodes)
-        if node.domain not in STANDARD_DOMAINS
-    ]
+def find_refused(graph: OnnxGraph, known: Set[str]) -> tuple[list[Refused], frozenset[str]]:
+    """Return the nodes that are refused, and the tensors that these make with all that is computed
+    of them.
 
-
-def missing_nodes(graph: OnnxGraph, known: Set[str]) -> list[Refused]:
-    """Return the nodes of the standard's domain that are refused: for their operator, not one of
-    `known`, or for how it is used.
-
-    How an operator is used cannot be told where it reads what refused nodes make, so that those
-    that do are not named.
+    They are refused for their operator, which is neither the standard's nor one of `known`, or for
+    how it is used.  That cannot be told of nodes that read what refused ones make: those are not
+    named.
     """
     refused: list[Refused] = []
     unknown: set[str] = set()
     for node in graph.nodes:
-        is_missing = node.domain in STANDARD_DOMAINS and node.op_type not in known
-        reason = graph.refusals.get(first_output(node), "")
-        reads_unknown = any(not unknown.isdisjoint(n.input) for n in all_nodes([node]))
-        is_misused = node.domain in STANDARD_DOMAINS and bool(reason) and not reads_unknown
-        if is_missing or is_misused:
-            reason = reason or REMEDIES.get(node.op_type, "")
-            refused.append(Refused(node=node, reason=reason))
-        if is_missing or is_misused or reads_unknown:
+        every, first = list(all_nodes([node])), first_output(node)
+        reason = graph.refusals.get(first, "")
+        reads_unknown = any(not unknown.isdisjoint(inner.input) for inner in every)
+        found = [Refused(node=inner, reason=reason) for inner in every if not is_standard(inner)]
+        is_missing = is_standard(node) and node.op_type not in known
+        if is_missing or (is_standard(node) and reason and not reads_unknown):
+            found.append(Refused(node=node, reason=reason or REMEDIES.get(node.op_type, "")))
+        if reads_unknown and first in graph.untold:
+            found = []  # supported as far as anybody knows, and would bury those that are not
+        refused += found
+        if found or reads_unknown:
             unknown.update(name for name in node.output if name)
-    return refused
-
-
-def leave_out_untold(
-    graph: OnnxGraph, foreign: Sequence[Refused], missing: Sequence[Refused]
-) -> list[Refused]:
-    """`foreign` without the nodes that lack nothing but the types of what others make.
-
-    They are supported as far as anybody knows, and would bury the ones that are not.
-    """
-    told = [one for one in foreign if first_output(one.node) not in graph.untold]
-    unknown = find_dependents(graph, [*told, *missing])
-    return [one for one in foreign if one in told or unknown.isdisjoint(one.node.input)]
-
-
-def find_dependents(graph: OnnxGraph, refused: Sequence[Refused]) -> frozenset[str]:
-    """Return the tensors that refused nodes make, and all that is computed from these."""
-    unknown = {name for one in refused for name in one.node.output if name}
-    for node in graph.nodes:
-        if unknown.intersection(n for inner in all_nodes([node]) for n in inner.input):
-            unknown.update(name for name in node.output if name)
-    return frozenset(unknown)
+    return refused, frozenset(unknown)
 
 
 _OF_ONE_CPU = "com.microsoft.nchwc"
@@ -90,10 +64,7 @@ _OF_ONE_CPU = "com.microsoft.nchwc"
 
 
 def raise_refusals(
-    graph: OnnxGraph,
-    foreign: Sequence[Refused],
-    missing: Sequence[Refused],
-    failed: Sequence[Refused],
+    graph: OnnxGraph, refused: Sequence[Refused], failed: Sequence[Refused] = ()
 ) -> None:
     """Raise one error that counts all refused nodes and names the first; nothing where none are.
 
@@ -103,6 +74,8 @@ def raise_refusals(
         CustomDomainError: some are outside of the standard.
         UnsupportedOperatorError: all are of the standard.
     """
+    foreign = [one for one in refused if not is_standard(one.node)]
+    missing = [one for one in refused if is_standard(one.node)]
     parts = [
         ("operators outside of the ONNX standard", foreign, _full_name),
         ("operators not supported", missing, _op_type),

@@ -13,7 +13,14 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers import imported
-from adrenoc.importers.relax.values import constant_value, dtype_of, op_name, static_shape
+from adrenoc.importers.relax.values import (
+    constant_value,
+    dtype_of,
+    emit_named,
+    make_constant,
+    op_name,
+    static_shape,
+)
 
 _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "abs": np.abs,
@@ -187,3 +194,39 @@ def slice_bounds(call: relax.Call) -> tuple[list[int], list[int], list[int], lis
     if len(parts) == 3:
         parts.append([1] * len(parts[0]))
     return parts[0], parts[1], parts[2], parts[3]
+
+
+class Emitter:
+    """Binds expressions; what has only constants is computed at once."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self.builder = builder
+        self._bound: dict[relax.Expr, relax.Expr] = {}
+        self.decisions: dict[tuple[str, str], list[str]] = {}
+        """(taken, reason) -> the tensors concerned."""
+
+    def __call__(self, expr: relax.Expr, name: str = "") -> relax.Expr:
+        """Return a variable or a constant for `expr`, whose operands are bound before it."""
+        if not isinstance(expr, relax.Call | relax.TupleGetItem):
+            return expr
+        if expr in self._bound:
+            return self._bound[expr]
+        call = self.builder.normalize(self._bind_operands(expr))
+        if isinstance(call, relax.Call) and isinstance(call.ty, relax.TensorType):
+            folded = fold_call(call, call)
+            if folded is not None:
+                return make_constant(folded)
+        bound = emit_named(self.builder, call, name) if name else self.builder.emit(call)
+        self._bound[expr] = bound
+        return bound
+
+    def _bind_operands(self, expr: relax.Expr) -> relax.Expr:
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(self(expr.tuple_value), expr.index)
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self._bind_operand(part) for part in expr.fields])
+        args = [self._bind_operand(part) for part in expr.args]
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+
+    def _bind_operand(self, expr: relax.Expr) -> relax.Expr:
+        return self._bind_operands(expr) if isinstance(expr, relax.Tuple) else self(expr)

@@ -29,6 +29,7 @@ from adrenoc.importers.relax.cache_constants import (
     name_constants,
     rows_of,
 )
+from adrenoc.importers.relax.fold import Emitter
 from adrenoc.importers.relax.recurrent import GATES, Cell, recurrent_nest
 from adrenoc.importers.relax.values import make_constant
 
@@ -365,15 +366,11 @@ _register()
 
 
 _LANES = 4
-MOST_UNITS = 1024
-"""More take more local memory than some GPU has."""
-
-Emit = Callable[[relax.Expr], relax.Expr]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One direction of a layer, in ONNX's order of gates.
+    """One direction of a layer, in ONNX's order of gates; what is computed runs on the CPU.
 
     Shapes:
         weights: [gates, units, depth]
@@ -383,10 +380,10 @@ class Layer:
     """
 
     cell: Cell
-    weights: np.ndarray
-    recurrence: np.ndarray
-    bias: np.ndarray | None
-    extra: np.ndarray | None
+    weights: relax.Expr
+    recurrence: relax.Expr
+    bias: relax.Expr | None
+    extra: relax.Expr | None
     reverse: bool
     reset_before: bool
     keeps_cell: bool
@@ -394,11 +391,11 @@ class Layer:
     @property
     def units(self) -> int:
         """Numbers of a state."""
-        return int(self.recurrence.shape[1])
+        return int(self.recurrence.ty.shape[1])
 
 
 def call_recurrent(
-    emit: Emit,
+    emit: Emitter,
     layer: Layer,
     x: relax.Expr,
     states: Sequence[relax.Expr],
@@ -412,16 +409,20 @@ def call_recurrent(
     batch, steps, depth = (int(extent) for extent in x.ty.shape)
     gates, more = GATES[layer.cell.kind], -layer.units % _LANES
     width = gates * (layer.units + more)
-    weights = np.pad(layer.weights, ((0, 0), (0, more), (0, 0))).reshape(width, depth)
-    projected = emit(relax.op.matmul(x, make_constant(np.ascontiguousarray(weights.T))))
+
+    def lay(part: relax.Expr, *rest: int) -> relax.Expr:
+        """[gates, units, ...] as the rows of all gates, filled up with zeros."""
+        filled = [part, make_constant(np.zeros((gates, more, *rest), np.float32))]
+        whole = relax.op.concat(filled, axis=1) if more else part
+        return emit(relax.op.reshape(whole, [width, *rest]))
+
+    weights = relax.op.permute_dims(lay(layer.weights, depth), [1, 0])
+    projected = emit(relax.op.matmul(x, weights))
     if layer.bias is not None:
-        bias = np.pad(layer.bias, ((0, 0), (0, more))).reshape(width)
-        projected = emit(relax.op.add(projected, make_constant(bias)))
+        projected = emit(relax.op.add(projected, lay(layer.bias)))
     if hold is not None:
         projected = emit(relax.op.add(projected, hold(gates, layer.units + more)))
-    inputs = [projected, make_constant(np.ascontiguousarray(layer.recurrence))]
-    if layer.extra is not None:
-        inputs.append(make_constant(np.ascontiguousarray(layer.extra)))
+    inputs = [projected, layer.recurrence, *([] if layer.extra is None else [layer.extra])]
     return emit(
         call_own(
             RECURRENT,

@@ -33,6 +33,8 @@ def _softplus(x: Expr, constant: Constant) -> Expr:
 
 _APPLIED: dict[str, Callable[[Expr, Constant], Expr]] = {
     "relu": lambda x, constant: maximum(x, constant(0.0)),
+    "relu6": lambda x, constant: _clip(maximum(x, constant(0.0)), 6.0, constant),
+    "relu_n1_to_1": lambda x, constant: _clip(x, 1.0, constant),
     "sigmoid": lambda x, constant: constant(1.0) / (constant(1.0) + tirx.exp(constant(0.0) - x)),
     "softplus": _softplus,
     "tanh": lambda x, _: tirx.tanh(x),

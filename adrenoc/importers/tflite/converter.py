@@ -28,6 +28,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import EXPORT_AGAIN
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
+from adrenoc.importers.relax.fold import Emitter
 from adrenoc.importers.relax.values import (
     UniqueNames,
     constant_value,
@@ -43,7 +44,7 @@ from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLit
 from adrenoc.importers.tflite.index import INDEX_OPS, SELECT_CUSTOM_OPS
 from adrenoc.importers.tflite.mediapipe import MEDIAPIPE_OPS
 from adrenoc.importers.tflite.move import MOVE_OPS
-from adrenoc.importers.tflite.node import Emitter, Node, Value, finish, store, value_of
+from adrenoc.importers.tflite.node import Node, Value, finish, store, value_of
 from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
 from adrenoc.importers.tflite.reduce import REDUCE_OPS
 from adrenoc.importers.tflite.resize import RESIZE_OPS

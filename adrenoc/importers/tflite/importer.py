@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from adrenoc.base.decision import ASSUMED, Decision
-from adrenoc.base.errors import AdrenocError, ShapeError, UnsupportedOperatorError
+from adrenoc.base.errors import ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
@@ -84,9 +83,17 @@ def import_tflite(
     file = _put_states_last(_fix_inputs(whole, settings), states)
     main = file.main
     _check_graphs(file, signature)
-    said = {"states": states, "fixed": fixed, "signature": signature}
+    said: dict[str, Any] = {"states": states, "fixed": fixed, "signature": signature}
     infos = [main.tensors[i] for i in main.inputs]
-    inputs, assumed = shape_inputs(infos, shapes, partial(_suggest, files, shapes, said))
+
+    def suggest(found: OpenInputs) -> str:
+        return suggest_shapes(
+            found,
+            files.paths[0],
+            lambda others: import_tflite(files, shapes={**shapes, **others}, **said),
+        )
+
+    inputs, assumed = shape_inputs(infos, shapes, suggest)
     converter = GraphConverter(file, inputs)
     module = converter.convert()
     check_imported(converter)
@@ -105,24 +112,6 @@ def import_tflite(
         tensors=converter.names,
         states=tuple(states),
     )
-
-
-def _suggest(
-    files: ModelFiles,
-    shapes: Mapping[str, tuple[int, ...]],
-    said: Mapping[str, Any],
-    found: OpenInputs,
-) -> str:
-    """Return a hint for open inputs of which is known that the model can be imported by it."""
-
-    def fits(others: Mapping[str, tuple[int, ...]]) -> bool:
-        try:
-            import_tflite(files, shapes={**shapes, **others}, **said)
-        except AdrenocError:
-            return False
-        return True
-
-    return suggest_shapes(found, files.paths[0], fits)
 
 
 def _fix_inputs(file: TFLiteFile, settings: Mapping[str, np.ndarray]) -> TFLiteFile:

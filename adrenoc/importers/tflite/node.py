@@ -24,11 +24,10 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.relax.fold import fold_call
+from adrenoc.importers.relax.fold import Emitter
 from adrenoc.importers.relax.values import (
     constant_value,
     dtype_of,
-    emit_named,
     make_constant,
     static_shape,
 )
@@ -90,42 +89,6 @@ def _round_to_even(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -
 
 Result: TypeAlias = "relax.Expr | Quanta"
 """What a translation gives: real numbers or plain integers, or quanta of some scale."""
-
-
-class Emitter:
-    """Binds expressions; what has only constants is computed at once."""
-
-    def __init__(self, builder: relax.BlockBuilder) -> None:
-        self.builder = builder
-        self._bound: dict[relax.Expr, relax.Expr] = {}
-        self.decisions: dict[tuple[str, str], list[str]] = {}
-        """(taken, reason) -> the tensors concerned."""
-
-    def __call__(self, expr: relax.Expr, name: str = "") -> relax.Expr:
-        """Return a variable or a constant for `expr`, whose operands are bound before it."""
-        if not isinstance(expr, relax.Call | relax.TupleGetItem):
-            return expr
-        if expr in self._bound:
-            return self._bound[expr]
-        call = self.builder.normalize(self._bind_operands(expr))
-        if isinstance(call, relax.Call) and isinstance(call.ty, relax.TensorType):
-            folded = fold_call(call, call)
-            if folded is not None:
-                return make_constant(folded)
-        bound = emit_named(self.builder, call, name) if name else self.builder.emit(call)
-        self._bound[expr] = bound
-        return bound
-
-    def _bind_operands(self, expr: relax.Expr) -> relax.Expr:
-        if isinstance(expr, relax.TupleGetItem):
-            return relax.TupleGetItem(self(expr.tuple_value), expr.index)
-        if isinstance(expr, relax.Tuple):
-            return relax.Tuple([self._bind_operand(part) for part in expr.fields])
-        args = [self._bind_operand(part) for part in expr.args]
-        return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
-
-    def _bind_operand(self, expr: relax.Expr) -> relax.Expr:
-        return self._bind_operands(expr) if isinstance(expr, relax.Tuple) else self(expr)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

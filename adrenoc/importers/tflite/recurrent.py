@@ -1,8 +1,8 @@
 """Recurrent operators of TFLite; states are zero when a run begins.
 
-Sequences of an RNN or LSTM with constant weights are one operator for all steps, others are written
-out over their steps.  LiteRT keeps the states of RNN, LSTM and SVDF from run to run.  A compiled
-model does not: each run computes what LiteRT does after a reset, and a Decision says so.
+All steps of an RNN or LSTM are one operator; an LSTM with peepholes, projections or norms is
+written out over its steps.  LiteRT keeps the states of RNN, LSTM and SVDF from run to run.  A
+compiled model does not: each run computes what LiteRT does after a reset, and a Decision says so.
 
 Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
 """
@@ -17,74 +17,58 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.relax.own import MOST_UNITS, Layer, call_recurrent
+from adrenoc.importers.relax.own import Layer, call_recurrent
 from adrenoc.importers.relax.recurrent import Cell
-from adrenoc.importers.relax.values import constant_value, make_constant
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
 
-_NAMES = {0: "linear", 1: "relu", 4: "tanh", 6: "sigmoid"}
-"""Those of TFLite's activations that the operator has."""
+_NAMES = {0: "linear", 1: "relu", 2: "relu_n1_to_1", 3: "relu6", 4: "tanh", 6: "sigmoid"}
+"""TFLite's activations, as the operator calls them."""
 _GATE_ORDER = (0, 3, 1, 2)
 """TFLite's input, forget, cell and output in the order of the operator."""
 
 
-def run_rnn(node: Node, x: relax.Expr, first: int, *, reverse: bool) -> relax.Expr | None:
-    """[batch, step, units] of x [batch, step, depth]; weights begin at input `first`.
-
-    None where the layer has to be written out, step by step.
-    """
-    values = _values(node, range(first, first + 3))
-    if values is None:
-        return None
-    weights, recurrence, bias = (value[np.newaxis] for value in values)
-    return _call(node, x, "RNN", (weights, recurrence, bias), reverse=reverse, times=1)
+def _run_rnn(node: Node, x: relax.Expr, first: int, *, reverse: bool) -> relax.Expr:
+    """[batch, step, units] of x [batch, step, depth]; weights begin at input `first`."""
+    return _call(node, x, "RNN", [[first + number] for number in range(3)], reverse=reverse)
 
 
-def run_lstm(
+def _run_lstm(
     node: Node, x: relax.Expr, gates: tuple[int, int, int], others: Sequence[int], *, reverse: bool
 ) -> relax.Expr | None:
     """Return the same of an LSTM: weights of inputs, of the state and biases begin at inputs
     `gates`.
 
-    Nothing may lie at the inputs `others`: peepholes, projections, norms.
+    None where something lies at the inputs `others` (peepholes, projections, norms), or a gate
+    lacks weights: the layer is written out then, step by step.
     """
-    if any(node.has(number) for number in others):
+    parts = [[first + number for number in _GATE_ORDER] for first in gates]
+    if any(map(node.has, others)) or not all(node.has(i) for part in parts for i in part):
         return None
-    found = [_values(node, [first + number for number in _GATE_ORDER]) for first in gates]
-    if any(values is None for values in found):
-        return None
-    stacked = [np.stack(values) for values in found if values is not None]
-    return _call(node, x, "LSTM", (stacked[0], stacked[1], stacked[2]), reverse=reverse, times=2)
+    return _call(node, x, "LSTM", parts, reverse=reverse)
 
 
 def _call(
-    node: Node,
-    x: relax.Expr,
-    kind: str,
-    weights: tuple[np.ndarray, np.ndarray, np.ndarray],
-    *,
-    reverse: bool,
-    times: int,
-) -> relax.Expr | None:
-    """Return the call, whose activation is the node's own, so many times after an LSTM's
-    sigmoid."""
-    own = _NAMES.get(int(node.option("FusedActivationFunction", 0)))
-    by_input, by_state, bias = weights
-    units = by_state.shape[1]
-    if own is None or by_state.shape[2] != units or units > MOST_UNITS:
-        return None
-    names = ("sigmoid", *[own] * times) if kind == "LSTM" else (own,)
+    node: Node, x: relax.Expr, kind: str, parts: Sequence[Sequence[int]], *, reverse: bool
+) -> relax.Expr:
+    """Return the call; `parts` are the inputs that hold weights, those of the state, and biases, a
+    number for each gate."""
+    own = _NAMES[_activation_number(node)]
+    weights, recurrence, bias = (
+        node.emit(relax.op.stack([node.real(number).astype("float32") for number in part], axis=0))
+        for part in parts
+    )
     cell = Cell(
         kind=kind,
-        activations=names,
+        activations=("sigmoid", own, own) if kind == "LSTM" else (own,),
         clip=0.0,
         clip_cell=float(node.option("CellClip", 0.0)) if kind == "LSTM" else 0.0,
     )
     layer = Layer(
         cell=cell,
-        weights=by_input,
-        recurrence=by_state,
+        weights=weights,
+        recurrence=recurrence,
         bias=bias,
         extra=None,
         reverse=reverse,
@@ -94,18 +78,7 @@ def _call(
     return call_recurrent(node.emit, layer, x, [])
 
 
-def _values(node: Node, numbers: Sequence[int]) -> list[np.ndarray] | None:
-    """Constant inputs in float32; None where one is left out or computed."""
-    if not all(node.has(number) for number in numbers):
-        return None
-    found = [constant_value(node.real(number)) for number in numbers]
-    known = [value.astype(np.float32) for value in found if value is not None]
-    return known if len(known) == len(found) else None
-
-
 Expr: TypeAlias = "relax.Expr"
-Whole: TypeAlias = "Callable[[relax.Expr, bool], relax.Expr | None]"
-Written: TypeAlias = "Callable[[Sequence[relax.Expr]], list[relax.Expr]]"
 
 _ACTIVATIONS: dict[int, Callable[[Expr], Expr]] = {
     0: lambda x: x,
@@ -117,12 +90,16 @@ _ACTIVATIONS: dict[int, Callable[[Expr], Expr]] = {
 }
 
 
-def _activation(node: Node) -> Callable[[Expr], Expr]:
+def _activation_number(node: Node) -> int:
     kind = int(node.option("FusedActivationFunction", 0))
     if kind not in _ACTIVATIONS:
         known = ", ".join(map(str, _ACTIVATIONS))
         raise RefusedError(f"the activation number {kind}, expected one of {known}")
-    return _ACTIVATIONS[kind]
+    return kind
+
+
+def _activation(node: Node) -> Callable[[Expr], Expr]:
+    return _ACTIVATIONS[_activation_number(node)]
 
 
 def _forgets(node: Node) -> None:
@@ -158,21 +135,13 @@ def _stack(parts: Sequence[Expr], *, time_major: bool) -> Expr:
     return relax.op.concat(rows, axis=axis) if len(rows) > 1 else rows[0]
 
 
-def _rnn_steps(node: Node, steps: Sequence[Expr], first: int) -> list[Expr]:
-    """Weights, recurrent weights and bias begin at input `first`."""
-    act = _activation(node)
-    batch = int(steps[0].ty.shape[0])
-    state, results = _zeros(batch, node.shape(first)[0]), []
-    for x in steps:
-        total = _product(node, x, first) + _product(node, state, first + 1)
-        state = node.emit(act(total + node.real(first + 2)))
-        results.append(state)
-    return results
-
-
 def _rnn(node: Node) -> Result:
+    """One step."""
     _forgets(node)
-    return _rnn_steps(node, [node.real()], 1)[0]
+    batch, depth = node.shape()
+    x = node.emit(relax.op.reshape(node.real(), [batch, 1, depth]))
+    made = _run_rnn(node, x, 1, reverse=False)
+    return relax.op.reshape(made, [batch, node.shape(1)[0]])
 
 
 def _rnn_sequence(node: Node) -> Result:
@@ -182,22 +151,9 @@ def _rnn_sequence(node: Node) -> Result:
 
 def _rnn_way(node: Node, first: int, *, reverse: bool = False) -> Expr:
     """One direction of an RNN, whose weights begin at input `first`, over all steps."""
-
-    def whole(x: Expr, back: bool) -> Expr | None:
-        return run_rnn(node, x, first, reverse=back)
-
-    return _way(node, whole, lambda steps: _rnn_steps(node, steps, first), reverse=reverse)
-
-
-def _way(node: Node, whole: Whole, written: Written, *, reverse: bool = False) -> Expr:
-    """One direction over all steps: whole, or written out."""
     major, x = bool(node.option("TimeMajor", False)), node.real()
-    made = whole(_swap(node, x) if major else x, reverse)
-    if made is not None:
-        return _swap(node, made) if major else made
-    steps = _steps(node, x, time_major=major)
-    made_steps = written(steps[::-1])[::-1] if reverse else written(steps)
-    return _stack(made_steps, time_major=major)
+    made = _run_rnn(node, _swap(node, x) if major else x, first, reverse=reverse)
+    return _swap(node, made) if major else made
 
 
 def _swap(node: Node, x: Expr) -> Expr:
@@ -240,10 +196,13 @@ def _lstm_way(node: Node, at: _LstmInputs, *, reverse: bool = False) -> Expr:
     others = [*range(at.peephole, at.peephole + 3), at.projection, at.projection + 1]
     others += [] if at.norm is None else range(at.norm, at.norm + 4)
 
-    def whole(x: Expr, back: bool) -> Expr | None:
-        return run_lstm(node, x, (at.by_input, at.by_state, at.bias), others, reverse=back)
-
-    return _way(node, whole, lambda steps: _lstm_steps(node, steps, at), reverse=reverse)
+    major, x = bool(node.option("TimeMajor", False)), node.real()
+    gates = at.by_input, at.by_state, at.bias
+    made = _run_lstm(node, _swap(node, x) if major else x, gates, others, reverse=reverse)
+    if made is not None:
+        return _swap(node, made) if major else made
+    steps = _steps(node, x, time_major=major)[:: -1 if reverse else 1]
+    return _stack(_lstm_steps(node, steps, at)[:: -1 if reverse else 1], time_major=major)
 
 
 def _lstm_steps(node: Node, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr]:

@@ -39,6 +39,9 @@ from adrenoc.kernels.walk import ACCUMULATOR, Team, plus, widen
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
+_MOST_UNITS = 1024
+"""More take more local memory than some GPU has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentTile:
@@ -391,8 +394,11 @@ def estimate_clocks(work: RecurrentWork, tile: RecurrentTile, machine: Machine) 
 
 
 def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
-    constant = tensors[node.inputs[1]].value is not None
-    return None if constant else f"{node.inputs[1]} is computed, expected constant weights"
+    weights = tensors[node.inputs[1]]
+    if weights.shape[1] > _MOST_UNITS:
+        return f"it has {weights.shape[1]} units, one kernel takes up to {_MOST_UNITS}"
+    is_constant = weights.value is not None
+    return None if is_constant else f"{node.inputs[1]} is computed, expected constant weights"
 
 
 def _follows_batch(batch: Batch, node: Node) -> Along | None:

@@ -194,11 +194,12 @@ def any_layout(_node: Node, _position: int, _tensors: Mapping[str, Tensor]) -> N
 
 
 def same_layout(node: Node, tensors: Mapping[str, Tensor], source: Layout | None) -> Layout | None:
-    """Give the result the layout of the first input; the usual one where their ranks differ."""
+    """Give the result the layout of the first input; the usual one where their ranks differ, or
+    where an axis that has no role there is longer than one."""
     shape = tensors[node.output].shape
-    if source is not None and len(source.roles) == len(shape):
-        return source
-    return default_layout(shape)
+    roles = "" if source is None else source.roles
+    fits = all(r != "1" or extent == 1 for r, extent in zip(roles, shape, strict=False))
+    return source if len(roles) == len(shape) and fits else default_layout(shape)
 
 
 def no_operations(_graph: Graph, _node: Node) -> int:
