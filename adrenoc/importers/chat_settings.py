@@ -21,14 +21,12 @@ from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.chat import ChatSettings, PictureSettings
 from adrenoc.bundle.sampling import RANGES, Sampling
-from adrenoc.importers.model_folders import find_beside, folders_beside
+from adrenoc.importers.model_folders import folders_beside, read_beside
 from adrenoc.importers.states import GENAI_CONFIG
 
 TEMPLATE_FILE = "chat_template.jinja"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 GENERATION_CONFIG = "generation_config.json"
-_MOST_BYTES = 8 << 20
-"""A tokenizer_config.json lists its added tokens, of which some models have thousands."""
 _MOST_TEMPLATE_BYTES = 1 << 20
 CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
@@ -52,7 +50,7 @@ def read_chat_settings(
     """
     decisions: list[Decision] = []
     files = {
-        name: _read(model, name, decisions)
+        name: read_beside(model, name, decisions)
         for name in (TOKENIZER_CONFIG, GENERATION_CONFIG, GENAI_CONFIG, CONFIG, PREPROCESSOR)
     }
     config = files[TOKENIZER_CONFIG]
@@ -151,15 +149,3 @@ def _token(value: object) -> str:
     """Return a special token: its text, or a table with it."""
     held = value.get("content") if isinstance(value, dict) else value
     return held if isinstance(held, str) else ""
-
-
-def _read(model: Path, name: str, decisions: list[Decision]) -> dict[str, Any]:
-    path = find_beside(model, name)
-    if path is None:
-        return {}
-    try:
-        held = read_json(read_plain(path, _MOST_BYTES))
-    except (OSError, ValueError) as error:
-        decisions.append(Decision(subject=name, taken="left out", reason=str(error)))
-        return {}
-    return held if isinstance(held, dict) else {}

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.base.errors import ModelFormatError
-from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.decoder_names import EMBEDDINGS, LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.importers.chat_settings import GENERATION_CONFIG
 from adrenoc.importers.formats import ModelFiles, find_model_files
-from adrenoc.importers.model_folders import find_beside
+from adrenoc.importers.model_folders import read_beside, table_of
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec, names_of_next
 
@@ -162,20 +160,21 @@ def _width_of_head(model: Path, said: Extent, dtype: str) -> int:
     cache of 4 bits has half as many as a head."""
     if isinstance(said, int):
         return said
-    decoder, _ = _said_beside(model, "decoder")
-    size = decoder.get("head_size") if isinstance(decoder, dict) else None
+    size = _decoder_beside(model).get("head_size")
     if type(size) is not int or size <= 0:
         return 0
     return size // 2 if dtype == "uint8" else size
 
 
+def _decoder_beside(model: Path) -> dict[str, Any]:
+    """Return what genai's configuration says of the decoder's layers."""
+    return table_of(table_of(read_beside(model, GENAI_CONFIG), "model"), "decoder")
+
+
 def _sliding_beside(model: Path) -> dict[int, int]:
     """Return the layers whose caches slide by genai's configuration, and how many rows these
     hold."""
-    decoder, _ = _said_beside(model, "decoder")
-    said = decoder.get("sliding_window") if isinstance(decoder, dict) else None
-    if not isinstance(said, dict):
-        return {}
+    said = table_of(_decoder_beside(model), "sliding_window")
     size, layers = said.get("window_size"), said.get("layers")
     if type(size) is not int or not isinstance(layers, list):
         return {}
@@ -236,16 +235,12 @@ def _said_beside(
     Nothing where it is not understood.
     """
     for name in files:
-        path = find_beside(model, name)
-        if path is None:
-            continue
-        try:
-            whole = read_json(read_plain(path))
-            said = (whole["model"] if name == GENAI_CONFIG else whole).get(key)
-            if said is None:  # of a model of pictures and text
-                said = whole.get("text_config", {}).get(key)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None, name
+        whole = read_beside(model, name)
+        if name == GENAI_CONFIG:
+            whole = table_of(whole, "model")
+        said = whole.get(key)
+        if said is None:  # of a model of pictures and text
+            said = table_of(whole, "text_config").get(key)
         if said is not None:
             return said, name
     return None, ""

@@ -9,10 +9,14 @@ or decoder* takes what it gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from adrenoc.base.decision import Decision
 from adrenoc.base.errors import ModelNotFoundError, OptionError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 
 _ENDINGS = {
@@ -32,6 +36,8 @@ _EMBEDDING = "embed_tokens"
 _DECODERS = ("decoder_model_merged", "decoder")
 """What is meant of a folder whose models are parts of one."""
 _SUFFIXES = (".onnx", ".ort", ".tflite")
+_MOST_BYTES = 8 << 20
+"""A tokenizer_config.json lists its added tokens, of which some models have thousands."""
 
 
 def folders_beside(model: Path) -> Iterator[Path]:
@@ -45,6 +51,29 @@ def find_beside(model: Path, name: str) -> Path | None:
     """Return the file of this name beside a model, or one folder up; None where there is none."""
     places = (folder / name for folder in folders_beside(model))
     return next((place for place in places if place.is_file()), None)
+
+
+def read_beside(model: Path, name: str, decisions: list[Decision] | None = None) -> dict[str, Any]:
+    """Return the table in a JSON file beside a model, or one folder up; empty where there is none.
+
+    A damaged file says nothing, with a Decision where these are asked for.
+    """
+    path = find_beside(model, name)
+    if path is None:
+        return {}
+    try:
+        held = read_json(read_plain(path, _MOST_BYTES))
+    except (OSError, ValueError) as error:
+        if decisions is not None:
+            decisions.append(Decision(subject=name, taken="left out", reason=str(error)))
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def table_of(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the table that a table holds; an empty one where it holds something else."""
+    found = table.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def find_embedding(model: Path) -> Path | None:
