@@ -6,7 +6,8 @@ shapes are inferred and constants are folded.
 
 from __future__ import annotations
 
-import heapq
+import graphlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,6 +108,22 @@ class OnnxGraph:
         known = self.types.get(name)
         return None if known is None else known.shape
 
+    def makers(self) -> dict[str, onnx.NodeProto]:
+        """Return the node that makes each tensor."""
+        return {name: node for node in self.nodes for name in node.output if name}
+
+    def readers(self) -> dict[str, list[onnx.NodeProto]]:
+        """Return the nodes that read each tensor, once each."""
+        found: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(name for name in node.input if name):
+                found.setdefault(name, []).append(node)
+        return found
+
+    def count_reads(self) -> Counter[str]:
+        """Return how often each tensor is read, as an output of the model too."""
+        return Counter([*self.outputs, *(name for node in self.nodes for name in node.input)])
+
     def find_maker(self, name: str) -> onnx.NodeProto | None:
         """Return the node that makes a tensor, of those that are there so far."""
         return next((node for node in reversed(self.nodes) if name in node.output), None)
@@ -175,7 +192,7 @@ def sort_nodes(graph: onnx.GraphProto) -> bool:
     there; whether it was not.
 
     The standard asks for such an order, and some exporters do not keep it.  Nodes that no order
-    serves stay behind the others.
+    serves stay as they are.
     """
     nested = [inner for node in graph.node for inner in _nested(node)]
     was_not = any([sort_nodes(inner) for inner in nested])
@@ -186,21 +203,10 @@ def sort_nodes(graph: onnx.GraphProto) -> bool:
     ]
     if all(max(found, default=-1) < i for i, found in enumerate(reads)):
         return was_not
-    readers: dict[int, list[int]] = {}
-    for i, found in enumerate(reads):
-        for maker in found:
-            readers.setdefault(maker, []).append(i)
-    waits = [len(found) for found in reads]
-    ready = [i for i, count in enumerate(waits) if count == 0]
-    order: list[int] = []
-    while ready:
-        first = heapq.heappop(ready)
-        order.append(first)
-        for i in readers.get(first, ()):
-            waits[i] -= 1
-            if waits[i] == 0:
-                heapq.heappush(ready, i)
-    order += sorted(set(range(len(waits))).difference(order))
+    try:
+        order = list(graphlib.TopologicalSorter(dict(enumerate(reads))).static_order())
+    except graphlib.CycleError:  # who reads what nothing before it makes is refused by name
+        return was_not
     nodes = [graph.node[i] for i in order]
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
@@ -249,3 +255,26 @@ def node_label(node: onnx.NodeProto) -> str:
     """Return how a message names a node: by its name, or by its output where it has none."""
     output = first_output(node) or "?"
     return f"'{node.name}'" if node.name else f"the node of '{output}'"
+
+
+def make_model(
+    node: onnx.NodeProto,
+    types: Mapping[str, TensorType],
+    stored: Mapping[str, np.ndarray],
+    opset: int,
+) -> onnx.ModelProto:
+    """Return a model of one node; values that are `stored` are constants of it."""
+    fed = [name for name in dict.fromkeys(node.input) if name and name not in stored]
+    graph = onnx.helper.make_graph(
+        [node],
+        "node",
+        [
+            onnx.ValueInfoProto(name=n, type=types[n].to_proto() if n in types else None)
+            for n in fed
+        ],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    model.ir_version = min(10, onnx.IR_VERSION)  # older releases refuse the newest
+    return model

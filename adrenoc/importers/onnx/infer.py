@@ -27,6 +27,7 @@ from adrenoc.importers.onnx.graph import (
     all_nodes,
     attributes,
     first_output,
+    make_model,
     node_label,
 )
 from adrenoc.importers.onnx.session import open_session, runtime_errors
@@ -81,7 +82,7 @@ def _ask(
     names = [name for name in node.output if name]
     stored = () if run else tuple(known)
     try:
-        model = _make_model(node, types, {n: known[n] for n in stored}, opset)
+        model = make_model(node, types, {n: known[n] for n in stored}, opset)
         session = open_session(model, threads=1)
         if run:
             return Opinion(values=dict(zip(names, session.run(names, dict(known)), strict=True)))
@@ -98,25 +99,6 @@ def _is_installed() -> bool:
     except ImportError:
         return False
     return True
-
-
-def _make_model(
-    node: onnx.NodeProto,
-    types: Mapping[str, TensorType],
-    stored: Mapping[str, np.ndarray],
-    opset: int,
-) -> onnx.ModelProto:
-    fed = [name for name in dict.fromkeys(node.input) if name and name not in stored]
-    graph = onnx.helper.make_graph(
-        [node],
-        "node",
-        [onnx.ValueInfoProto(name=name, type=types[name].to_proto()) for name in fed],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
-        [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    model.ir_version = min(10, onnx.IR_VERSION)  # older releases refuse the newest
-    return model
 
 
 def _type_of(output: Any) -> TensorType | None:
