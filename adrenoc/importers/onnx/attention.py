@@ -29,7 +29,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.writer import Writer
 
-PLAIN_ROTATION = {"is_packed_batching": 0, "scale": 1.0}
+PLAIN_ROTATION = {"is_packed_batching": (0,), "scale": (1.0,)}
 """Attribute -> the one value that is covered, its default."""
 
 
@@ -51,9 +51,7 @@ class _Form:
 
 
 def _rotary_embedding(write: Writer) -> None:
-    odd = [n for n, plain in PLAIN_ROTATION.items() if write.number(n, plain) != plain]
-    if odd:
-        raise RefusedError(f"it has {odd[0]} {write.attrs[odd[0]]}, which is not covered")
+    write.refuse_odd(PLAIN_ROTATION)
     form = _read_form(write)
     x = write.reshape(write.input(0), *form.apart(form.head))
     cos, sin = (_rows_at(write, form, table) for table in (2, 3))

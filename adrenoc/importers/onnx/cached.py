@@ -192,13 +192,11 @@ def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
 def _check_covered(write: Writer) -> None:
     """Refuse what would be another result."""
     given = [name for index, name in _NOT_HERE.items() if write.input(index)]
-    odd = write.odd_attributes(_PLAIN_ATTRIBUTES)
     if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
-        odd.append("sliding_window_cache without a window")
+        given.append("sliding_window_cache without a window")
     if write.output(3):
         given.append("output_qk")
-    if given or odd:
-        raise RefusedError(f"it has {', '.join([*given, *odd])}, which is not covered")
+    write.refuse_odd(_PLAIN_ATTRIBUTES, *given)
 
 
 def _first_row(write: Writer, tokens: int) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable
 
 import numpy as np
 import onnx
@@ -70,7 +69,7 @@ class ConstantBudget:
     def __init__(self, graph: OnnxGraph) -> None:
         self._left = _LEAST_ELEMENTS + _TIMES * sum(v.size for v in graph.constants.values())
         self._weights = min(MOST_WEIGHTS, available_bytes() // _BYTES_A_WEIGHT)
-        self._readers = _readers(graph.nodes)
+        self._readers = graph.readers()
 
     def take(self, count: int) -> None:
         """A constant of so many elements is there now."""
@@ -150,12 +149,3 @@ def _count_elements(graph: OnnxGraph, node: onnx.NodeProto) -> int:
         infer_types(graph, node)
     types = [graph.types.get(name) for name in node.output]
     return max((math.prod(t.shape or ()) for t in types if t is not None), default=0)
-
-
-def _readers(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
-    """Return the nodes that read each tensor, as they stand in the file."""
-    found: dict[str, list[onnx.NodeProto]] = {}
-    for node in nodes:
-        for name in {name for name in node.input if name}:
-            found.setdefault(name, []).append(node)
-    return found

@@ -30,15 +30,16 @@ Source: onnxruntime's ContribOperators reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx.numpy_helper import from_array
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.attention import attend
-from adrenoc.importers.onnx.graph import MICROSOFT
+from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, array_of
 from adrenoc.importers.onnx.writer import Writer
 
 _AXES_AS_INPUT = 13
@@ -263,34 +264,14 @@ def open_layers(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         if node.op_type != OPENED:
             continue
-        floats = [_open(node, held, *places) for places in _WEIGHTS]
-        weights = [array for array in floats if array is not None]
-        if len(weights) == len(_WEIGHTS):
-            model.graph.initializer.extend(_take_floats(node, weights))
-
-
-def _take_floats(node: onnx.NodeProto, weights: list[np.ndarray]) -> Iterator[onnx.TensorProto]:
-    """Make `node` an LSTM over new constants."""
-    names = [f"{node.output[0] or node.output[-1]}/floats{place}" for place in range(len(weights))]
-    rest = list(node.input[3:8])
-    made = helper.make_node("LSTM", [node.input[0], *names, *rest], list(node.output))
-    made.attribute.extend(node.attribute)
-    node.CopyFrom(made)
-    for name, array in zip(names, weights, strict=True):
-        yield numpy_helper.from_array(array, name)
-
-
-def _open(
-    node: onnx.NodeProto, held: dict[str, onnx.TensorProto], values: int, scales: int, zeros: int
-) -> np.ndarray | None:
-    named = [node.input[i] if i < len(node.input) else "" for i in (values, scales, zeros)]
-    if not all(name in held for name in named if name) or not all(named[:2]):
-        return None
-    arrays = [numpy_helper.to_array(held[name]) if name else None for name in named]
-    quanta, steps, offsets = arrays
-    if quanta is None or steps is None:
-        return None
-    return _open_weights(quanta, steps, offsets)
+        given = {name: array_of(held[name]) for name in node.input if name in held}
+        graph = OnnxGraph(nodes=[], inputs=[], outputs=[], opset=1, constants=dict(given))
+        write = Writer(node, graph)
+        with contextlib.suppress(RefusedError):
+            _lstm(write)
+            node.CopyFrom(write.nodes[0])
+            made = ((name, graph.constants[name]) for name in graph.constants.keys() - given)
+            model.graph.initializer.extend(from_array(value, name) for name, value in made)
 
 
 def _lstm(write: Writer) -> None:

@@ -19,8 +19,8 @@ Source: onnxruntime's ContribOperators reference: QMoE, MoE, and versions 1.31 a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,111 +32,35 @@ _LEAST_BLOCK, _MOST_BLOCK = 16, 128
 """Numbers of a block that a row with one scale is taken in."""
 
 
-class Experts(Protocol):
-    """A matrix of `shape[1]` outputs by `shape[2]` inputs for each of `shape[0]` experts."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Experts, outputs, inputs."""
-
-    @property
-    def bias(self) -> np.ndarray | None:
-        """What is added to each expert's outputs [E, N]."""
-
-    def take(self, rows: slice) -> Experts:
-        """Those of some outputs of each."""
-
-    def write_beside(self, write: Writer, x: str, tokens: int) -> str:
-        """[1, tokens, E * N] of `x` [1, tokens, K]: the products by each, beside each other."""
-
-    def write_total(self, write: Writer, x: str, tokens: int) -> str:
-        """[1, tokens, N] of `x` [1, tokens, E * K]: the products by each, added up."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FloatExperts:
-    """Weights [E, N, K]."""
+class _Experts:
+    """The weights of a product by each expert: `held` are floats [E, N, K], or bytes [E, N, blocks,
+    bytes] with scales and perhaps zero points [E, N, blocks], of which `few_bits` says the form.
 
-    weights: np.ndarray
+    `bias` [E, N] is added to the outputs.
+    """
+
+    held: tuple[np.ndarray, ...]
     bias: np.ndarray | None
+    inputs: int
+    few_bits: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Experts, outputs, inputs."""
-        experts, outputs, inputs = self.weights.shape
-        return experts, outputs, inputs
-
-    def take(self, rows: slice) -> FloatExperts:
-        """Those of some outputs of each."""
+    def take(self, rows: slice) -> _Experts:
+        """Return those of some outputs of each."""
         bias = None if self.bias is None else self.bias[:, rows]
-        return FloatExperts(weights=self.weights[:, rows], bias=bias)
+        return replace(self, held=tuple(value[:, rows] for value in self.held), bias=bias)
 
-    def write_beside(self, write: Writer, x: str, tokens: int) -> str:
-        """[1, tokens, E * N] of `x` [1, tokens, K]: the products by each, beside each other."""
-        return self._write(write, x, tokens, self.weights.reshape(-1, self.shape[2]))
-
-    def write_total(self, write: Writer, x: str, tokens: int) -> str:
-        """[1, tokens, N] of `x` [1, tokens, E * K]: the products by each, added up."""
-        return self._write(write, x, tokens, _lay_beside(self.weights))
-
-    def _write(self, write: Writer, x: str, tokens: int, rows: np.ndarray) -> str:
-        product = write("MatMul", x, write.array(np.ascontiguousarray(rows.T)))
-        write.know(product, like=write.input(0), shape=(1, tokens, len(rows)))
+    def write(self, write: Writer, x: str, tokens: int, *, is_summed: bool) -> str:
+        """Write the products by each of `x` [1, tokens, K], beside each other: [1, tokens, E * N];
+        or those of [1, tokens, E * K], added up: [1, tokens, N]."""
+        laid = [_lay_beside(v) if is_summed else v.reshape(-1, *v.shape[2:]) for v in self.held]
+        shape, like = (1, tokens, len(laid[0])), write.input(0)
+        if self.few_bits:
+            held = [write.array(np.ascontiguousarray(value)) for value in laid]
+            return write.own(N_BITS, x, *held, shape=shape, out="", like=like, **self.few_bits)
+        product = write("MatMul", x, write.array(np.ascontiguousarray(laid[0].T)))
+        write.know(product, like=like, shape=shape)
         return product
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FewBitExperts:
-    """Weights [E, N, blocks, bytes], scales and zero points [E, N, blocks]."""
-
-    bits: int
-    block: int
-    packed: np.ndarray
-    scales: np.ndarray
-    zeros: np.ndarray | None
-    bias: np.ndarray | None
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Experts, outputs, inputs."""
-        experts, outputs, blocks = self.packed.shape[:3]
-        return experts, outputs, blocks * self.block
-
-    def take(self, rows: slice) -> FewBitExperts:
-        """Those of some outputs of each."""
-        return FewBitExperts(
-            bits=self.bits,
-            block=self.block,
-            packed=self.packed[:, rows],
-            scales=self.scales[:, rows],
-            zeros=None if self.zeros is None else self.zeros[:, rows],
-            bias=None if self.bias is None else self.bias[:, rows],
-        )
-
-    def write_beside(self, write: Writer, x: str, tokens: int) -> str:
-        """[1, tokens, E * N] of `x` [1, tokens, K]: the products by each, beside each other."""
-        held = [value.reshape(-1, *value.shape[2:]) for value in self._held()]
-        return self._write(write, x, tokens, held)
-
-    def write_total(self, write: Writer, x: str, tokens: int) -> str:
-        """[1, tokens, N] of `x` [1, tokens, E * K]: the products by each, added up."""
-        return self._write(write, x, tokens, [_lay_beside(value) for value in self._held()])
-
-    def _held(self) -> list[np.ndarray]:
-        return [v for v in (self.packed, self.scales, self.zeros) if v is not None]
-
-    def _write(self, write: Writer, x: str, tokens: int, held: Sequence[np.ndarray]) -> str:
-        return write.own(
-            N_BITS,
-            x,
-            *[write.array(np.ascontiguousarray(value)) for value in held],
-            shape=(1, tokens, len(held[0])),
-            out="",
-            like=write.input(0),
-            block=self.block,
-            zero=float(1 << (self.bits - 1)),
-            bits=self.bits,
-        )
 
 
 def _lay_beside(value: np.ndarray) -> np.ndarray:
@@ -145,7 +69,7 @@ def _lay_beside(value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(turned).reshape(turned.shape[0], -1, *turned.shape[3:])
 
 
-def read_floats(write: Writer, weights: str, bias: str) -> FloatExperts:
+def _read_floats(write: Writer, weights: str, bias: str) -> _Experts:
     """Return the weights of one product of MoE.
 
     Raises:
@@ -156,20 +80,19 @@ def read_floats(write: Writer, weights: str, bias: str) -> FloatExperts:
         raise RefusedError(f"its weights '{weights}' are no constants of three axes")
     if bias and added is None:
         raise RefusedError(f"its biases '{bias}' are no constants")
-    return FloatExperts(weights=held, bias=added)
+    return _Experts(held=(held,), bias=added, inputs=held.shape[2])
 
 
-def read_few_bits(
-    write: Writer, names: tuple[str, str, str, str], *, bits: int, block: int
-) -> FewBitExperts:
-    """Return the weights of one product of QMoE; `names` are of weights, scales, biases, zero
-    points.
-
-    A `block` of 0 is one scale a row.
+def _read_few_bits(write: Writer, number: int, at: Sequence[int]) -> _Experts:
+    """Return the weights of a product of QMoE by its number; `at` are the inputs that hold
+    weights, scales, biases, zero points.
 
     Raises:
         RefusedError: they are no constants, or of a form that nothing here reads.
     """
+    said = f"fc{number}_expert_weight_bits"
+    bits = int(write.number(said, write.number("expert_weight_bits", 4)))
+    names = [write.input(index) for index in at]
     packed, scales, bias, zeros = (write.value(name) for name in names)
     if packed is None or scales is None or packed.ndim != 3 or bits not in (2, 4, 8):
         raise RefusedError(f"its weights '{names[0]}' are no constants of 2, 4 or 8 bits")
@@ -178,18 +101,17 @@ def read_few_bits(
     experts, outputs, width = packed.shape
     inputs = width * 8 // bits
     wide = scales.reshape(experts, outputs, -1)
-    if block == 0:
+    block = int(write.number("block_size", 0))
+    if block == 0:  # one scale a row
         block = next((b for b in (_MOST_BLOCK, 64, 32, _LEAST_BLOCK) if inputs % b == 0), inputs)
     blocks = inputs // block
     opened = None if zeros is None else _read_zeros(zeros, (experts, outputs, wide.shape[2]), bits)
-    return FewBitExperts(
-        bits=bits,
-        block=block,
-        packed=packed.reshape(experts, outputs, blocks, block * bits // 8),
-        scales=np.broadcast_to(wide, (experts, outputs, blocks)),
-        zeros=None if opened is None else np.broadcast_to(opened, (experts, outputs, blocks)),
-        bias=bias,
-    )
+    shape = (experts, outputs, blocks)
+    held = [packed.reshape(*shape, block * bits // 8), np.broadcast_to(wide, shape)]
+    if opened is not None:
+        held.append(np.broadcast_to(opened, shape))
+    form = {"block": block, "zero": float(1 << (bits - 1)), "bits": bits}
+    return _Experts(held=tuple(held), bias=bias, inputs=blocks * block, few_bits=form)
 
 
 def _read_zeros(zeros: np.ndarray, shape: tuple[int, int, int], bits: int) -> np.ndarray:
@@ -220,7 +142,7 @@ _PLAIN: dict[str, tuple[object, ...]] = {
 def _few_bits(write: Writer) -> None:
     """QMoE."""
     given = [index for index in range(_ROUTER_WEIGHTS + 1, 20) if write.input(index)]
-    _check_covered(write, ["scales of whole experts"] if given else [])
+    write.refuse_odd(_PLAIN, *(["scales of whole experts"] if given else []))
     shape = write.shape(write.input(0))
     shares = _share_few_bits(write, int(np.prod(shape[:-1])))
     products = [
@@ -232,31 +154,14 @@ def _few_bits(write: Writer) -> None:
 
 def _floats(write: Writer) -> None:
     """MoE."""
-    _check_covered(write, [])
+    write.refuse_odd(_PLAIN)
     products = [
-        read_floats(write, write.input(weights), write.input(bias))
+        _read_floats(write, write.input(weights), write.input(bias))
         if write.input(weights)
         else None
         for weights, bias in _FLOATS
     ]
     _mix(write, _share_floats(write), products)
-
-
-def _check_covered(write: Writer, odd: Sequence[str]) -> None:
-    others = [
-        f"{name} {write.attrs[name]}"
-        for name, good in _PLAIN.items()
-        if write.attrs.get(name, good[0]) not in good
-    ]
-    if what := [*others, *odd]:
-        raise RefusedError(f"it has {', '.join(what)}, which is not covered")
-
-
-def _read_few_bits(write: Writer, number: int, at: tuple[int, int, int, int]) -> Experts:
-    said = f"fc{number}_expert_weight_bits"
-    bits = int(write.number(said, write.number("expert_weight_bits", 4)))
-    names = (write.input(at[0]), write.input(at[1]), write.input(at[2]), write.input(at[3]))
-    return read_few_bits(write, names, bits=bits, block=int(write.number("block_size", 0)))
 
 
 def _share_few_bits(write: Writer, tokens: int) -> str:
@@ -303,7 +208,7 @@ def _norm(write: Writer, shares: str) -> str:
     return write("Div", shares, write.reshape(write.total(shares, 1), tokens, 1))
 
 
-def _mix(write: Writer, shares: str, products: Sequence[Experts | None]) -> None:
+def _mix(write: Writer, shares: str, products: Sequence[_Experts | None]) -> None:
     """What all experts make of `x`, by their shares."""
     first, second, third = products
     if first is None or second is None:
@@ -311,20 +216,20 @@ def _mix(write: Writer, shares: str, products: Sequence[Experts | None]) -> None
     x = write.input(0)
     shape = write.shape(x)
     tokens = int(np.prod(shape[:-1]))
-    count, _, wide = second.shape
+    count, wide = len(second.held[0]), second.inputs
     rows = write.reshape(x, 1, tokens, shape[-1])
     hidden = _activate(write, rows, first, third)
     apart = write.reshape(hidden, tokens, count, wide)
     weighed = write("Mul", apart, write.reshape(shares, tokens, count, 1))
     whole = write.reshape(weighed, 1, tokens, count * wide)
-    mixed = second.write_total(write, whole, tokens)
+    mixed = second.write(write, whole, tokens, is_summed=True)
     if second.bias is not None:
         held = write.array(second.bias.astype(write.dtype(x)))
         mixed = write("Add", mixed, write("MatMul", shares, held))
     write.reshape(mixed, *shape, out=write.result)
 
 
-def _activate(write: Writer, rows: str, first: Experts, third: Experts | None) -> str:
+def _activate(write: Writer, rows: str, first: _Experts, third: _Experts | None) -> str:
     """[1, tokens, experts * width] behind the activation."""
     kind = write.text("activation_type", "relu")
     fusion = int(write.number("swiglu_fusion", 0))
@@ -332,7 +237,7 @@ def _activate(write: Writer, rows: str, first: Experts, third: Experts | None) -
     if kind == "swiglu" and fusion == _INTERLEAVED:
         parts = [first.take(slice(0, None, 2)), first.take(slice(1, None, 2))]
     elif kind == "swiglu" and fusion == _BESIDE:
-        half = first.shape[1] // 2
+        half = first.held[0].shape[1] // 2
         parts = [first.take(slice(0, half)), first.take(slice(half, None))]
     elif third is not None:
         parts = [first, third]
@@ -365,10 +270,10 @@ def _gate(write: Writer, gate: str, passed: str) -> str:
     return write("Mul", active, raised)
 
 
-def _multiply(write: Writer, x: str, part: Experts) -> str:
+def _multiply(write: Writer, x: str, part: _Experts) -> str:
     """[1, tokens, experts * N]: the products by all experts beside each other."""
     tokens = int(np.prod(write.shape(write.input(0))[:-1]))
-    product = part.write_beside(write, x, tokens)
+    product = part.write(write, x, tokens, is_summed=False)
     if part.bias is None:
         return product
     bias = np.ascontiguousarray(part.bias).reshape(-1).astype(write.dtype(write.input(0)))

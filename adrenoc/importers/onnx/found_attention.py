@@ -330,11 +330,7 @@ class AttentionFinder:
     ) -> None:
         self.graph = graph
         self._latents = latents
-        self.makers = {name: node for node in graph.nodes for name in node.output if name}
-        self.readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in graph.nodes:
-            for name in dict.fromkeys(node.input):
-                self.readers.setdefault(name, []).append(node)
+        self.makers, self.readers = graph.makers(), graph.readers()
         self._weights = Weights(graph=graph, makers=self.makers, readers=self.readers)
         self.caches: dict[str, FoundCache] = {}
         for past, present in caches:

@@ -116,7 +116,7 @@ def join_attention(
         UnsupportedOperatorError: attention or a mask is in no form that is known, or something
             else hangs on how long the past is.
     """
-    makers = {name: node for node in graph.nodes for name in node.output}
+    makers = graph.makers()
     kinds = {makers[present].op_type for _, present in caches if present in makers}
     if not kinds & {"Concat", "Attention", "Identity", MULTI_HEAD}:
         return

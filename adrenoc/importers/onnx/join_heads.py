@@ -19,7 +19,6 @@ Models in halves widen x before that and narrow what comes out: so does the oper
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +69,7 @@ class _Norm:
 class _Finder:
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
-        self._makers = {name: node for node in graph.nodes for name in node.output}
+        self._makers = graph.makers()
 
     def find(self, node: onnx.NodeProto) -> _Norm | None:
         """Return the norm whose last product a node is, if it is one."""
@@ -186,10 +185,7 @@ def join_heads(graph: OnnxGraph, attentions: list[onnx.NodeProto]) -> None:
 class _Joiner:
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
-        self._makers = {name: node for node in graph.nodes for name in node.output}
-        self._readers = Counter(
-            [*graph.outputs, *(name for node in graph.nodes for name in node.input)]
-        )
+        self._makers, self._readers = graph.makers(), graph.count_reads()
         self.gone: set[int] = set()
         """Nodes, by identity."""
         self.norms = self.products = 0

@@ -18,7 +18,6 @@ nothing but how far a row lies before the token are a table of that.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,8 +162,7 @@ _ROTATES = ("do_rotary", "rotary_interleaved")
 
 def join_rotations(graph: OnnxGraph, attentions: list[onnx.NodeProto], positions: str) -> None:
     """Change, in place, `attentions` that number their rows as `positions` does."""
-    makers = {name: node for node in graph.nodes for name in node.output}
-    readers = Counter([*graph.outputs, *(name for node in graph.nodes for name in node.input)])
+    makers, readers = graph.makers(), graph.count_reads()
     joined: list[onnx.NodeProto] = []
     for node in attentions:
         if len(node.input) > _POSITIONS_AT and _is_same(makers, node.input[9], positions):
@@ -234,7 +232,7 @@ def _fit(
 
 
 def _rotates_heads(kind: Mapping[str, Any], heads: Any, head: int, rotated: int) -> bool:
-    if any(kind.get(name, plain) != plain for name, plain in PLAIN_ROTATION.items()):
+    if any(kind.get(name, plain) != plain for name, (plain,) in PLAIN_ROTATION.items()):
         return False
     if kind.get("rotary_embedding_dim", 0) not in (0, rotated):
         return False

@@ -19,7 +19,7 @@ Source: onnxruntime's ContribOperators reference: MatMulNBits, GatherBlockQuanti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -214,12 +214,12 @@ _ZERO_OF = {**_TYPED, "int8": 128, "uint8": 0}
 
 def keep_block_weights(graph: OnnxGraph) -> None:
     """Change such products of `graph`, in place."""
-    makers = {name: node for node in graph.nodes for name in node.output if name}
+    makers = graph.makers()
     changed = 0
     for at, node in enumerate(graph.nodes):
-        found = _opened_weights(graph, makers, node)
-        if found is not None:
-            graph.nodes[at] = _write(graph, node, found)
+        product = _keep_codes(graph, makers, node)
+        if product is not None:
+            graph.nodes[at] = product
             changed += 1
     if changed:
         graph.drop_unused()
@@ -227,21 +227,11 @@ def keep_block_weights(graph: OnnxGraph) -> None:
         graph.log.add(f"{changed} products", "keep their weights in few bits", reason)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _OpenedWeights:
-    """Codes [N, K] from zero on, scales [N, blocks], and zero points or None for the middle."""
-
-    bits: int
-    block: int
-    codes: np.ndarray
-    scales: np.ndarray
-    zeros: np.ndarray | None
-
-
-def _opened_weights(
-    graph: OnnxGraph, makers: dict[str, onnx.NodeProto], node: onnx.NodeProto
-) -> _OpenedWeights | None:
-    """Return the weights of a product; None where it has no such ones."""
+def _keep_codes(
+    graph: OnnxGraph, makers: Mapping[str, onnx.NodeProto], node: onnx.NodeProto
+) -> onnx.NodeProto | None:
+    """Return a product whose weights are opened in blocks as the operator of weights in few bits,
+    with zero points as numbers; None for any other node."""
     opened, turned = _opening(makers, node)
     if opened is None:
         return None
@@ -258,22 +248,32 @@ def _opened_weights(
     zero = _ZERO_OF[kind]
     if not turned:
         codes, scales, rest = codes.T, scales.T, [one.T for one in rest]
-    if codes.shape[1] != scales.shape[1] * block:
+    n, k = codes.shape
+    if k != scales.shape[1] * block:
         return None
-    zeros = rest[0].astype(np.int16) + zero if rest else None
-    if zeros is None and not zero:
-        zeros = np.zeros(scales.shape, np.int16)
-    return _OpenedWeights(
+    packed = (codes.astype(np.int16) + zero).astype(np.uint8).reshape(n, k // block, block)
+    held = [_pack_pairs(packed) if kind in _TYPED else packed, scales]
+    if rest or not zero:  # else zero is the middle, which goes without saying
+        points = rest[0].astype(np.int16) + zero if rest else np.zeros(scales.shape)
+        held.append(points.astype(scales.dtype))
+    names = [f"{node.output[0]}/{what}" for what in ("codes", "scales", "zeros")][: len(held)]
+    for name, value in zip(names, held, strict=True):
+        graph.set_constant(name, np.ascontiguousarray(value))
+    return helper.make_node(
+        "MatMulNBits",
+        [node.input[0], *names],
+        list(node.output),
+        name=node.name,
+        domain=MICROSOFT,
+        K=k,
+        N=n,
         bits=_KEPT_BITS if kind in _TYPED else _BYTE,
-        block=block,
-        codes=(codes.astype(np.int16) + zero).astype(np.uint8),
-        scales=np.ascontiguousarray(scales),
-        zeros=None if zeros is None else zeros.astype(scales.dtype),
+        block_size=block,
     )
 
 
 def _opening(
-    makers: dict[str, onnx.NodeProto], node: onnx.NodeProto
+    makers: Mapping[str, onnx.NodeProto], node: onnx.NodeProto
 ) -> tuple[onnx.NodeProto | None, bool]:
     """Return what opens the weights of a product, and whether they are turned then."""
     opened, turned = None, False
@@ -286,7 +286,7 @@ def _opening(
     return (opened if known else None), turned
 
 
-def _value(graph: OnnxGraph, makers: dict[str, onnx.NodeProto], name: str) -> np.ndarray | None:
+def _value(graph: OnnxGraph, makers: Mapping[str, onnx.NodeProto], name: str) -> np.ndarray | None:
     """Return a constant, of an initialiser or of a node."""
     if name in graph.constants:
         return graph.constants[name]
@@ -294,29 +294,3 @@ def _value(graph: OnnxGraph, makers: dict[str, onnx.NodeProto], name: str) -> np
     if node is None or node.op_type != "Constant":
         return None
     return next((array_of(a.t) for a in node.attribute if a.name == "value"), None)
-
-
-def _write(graph: OnnxGraph, node: onnx.NodeProto, weights: _OpenedWeights) -> onnx.NodeProto:
-    """Return the product as the operator of weights in few bits; zero points as numbers."""
-    n, k = weights.codes.shape
-    packed = weights.codes.reshape(n, k // weights.block, weights.block)
-    if weights.bits == _KEPT_BITS:
-        packed = _pack_pairs(packed)
-    names = [f"{node.output[0]}/{what}" for what in ("codes", "scales", "zeros")]
-    graph.set_constant(names[0], np.ascontiguousarray(packed))
-    graph.set_constant(names[1], weights.scales)
-    inputs = [node.input[0], *names[:2]]
-    if weights.zeros is not None:
-        graph.set_constant(names[2], weights.zeros)
-        inputs.append(names[2])
-    return helper.make_node(
-        "MatMulNBits",
-        inputs,
-        list(node.output),
-        name=node.name,
-        domain=MICROSOFT,
-        K=k,
-        N=n,
-        bits=weights.bits,
-        block_size=weights.block,
-    )

@@ -191,7 +191,7 @@ class _Part:
 
 def _collect(graph: OnnxGraph, name: str, sources: Collection[str]) -> _Part | None:
     """Return what makes a tensor of `sources` and constants; None where it is made of more."""
-    makers = {out: node for node in graph.nodes for out in node.output if out}
+    makers = graph.makers()
     wanted, reached = [name], set()
     nodes: dict[int, onnx.NodeProto] = {}
     while wanted:

@@ -34,7 +34,7 @@ Source: onnxruntime's ContribOperators reference, and version 1.32 of it tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,19 +54,9 @@ _PLAIN_CONV = {
 """Attribute -> the values that are covered, the default among them."""
 
 
-def _check_plain(write: Writer, covered: Mapping[str, Sequence[int]]) -> None:
-    """Refuse attributes with values that would be another result.
-
-    Raises:
-        RefusedError: naming them all.
-    """
-    if odd := write.odd_attributes(covered):
-        raise RefusedError(f"it has {', '.join(odd)}, which is not covered")
-
-
 def _causal_conv(write: Writer) -> None:
     """Channels first, as the standard has them; with `channels_last` turned to that."""
-    _check_plain(write, _PLAIN_CONV)
+    write.refuse_odd(_PLAIN_CONV)
     x, weight, bias, past = (write.input(index) for index in range(4))
     is_last = bool(write.number("channels_last", 0))
     if is_last and len(write.shape(x)) != 3:
@@ -176,7 +166,7 @@ class _Operands:
 
 
 def _linear_attention(write: Writer) -> None:
-    _check_plain(write, {"state_window": (0,)})
+    write.refuse_odd({"state_window": (0,)})
     o = _read_operands(write)
     mixed, state = _take_one(write, o) if o.tokens == 1 else _take_several(write, o)
     if o.scale != 1.0:

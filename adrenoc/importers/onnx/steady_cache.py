@@ -147,7 +147,7 @@ def check_kept(graph: OnnxGraph, caches: Caches) -> None:
     Raises:
         UnsupportedOperatorError: naming them, with what makes the first.
     """
-    makers = {name: node for node in graph.nodes for name in node.output}
+    makers = graph.makers()
     grown = [
         (present, makers[present].op_type if present in makers else "nothing")
         for past, present in caches
@@ -182,7 +182,7 @@ def _check_names(graph: OnnxGraph, caches: Caches) -> None:
 
 def _know_first_rows(graph: OnnxGraph) -> list[onnx.NodeProto]:
     """Let operators whose length is the sum of the mask read `past_length`; these operators."""
-    makers = {name: node for node in graph.nodes for name in node.output}
+    makers = graph.makers()
     counted = []
     for node in graph.nodes:
         if node.op_type != "GroupQueryAttention" or len(node.input) < 6:

@@ -146,7 +146,7 @@ def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[
 def tell_switches(graph: OnnxGraph, condition: str) -> str:
     """Return the end of a sentence with the options that decide a condition or a count, where
     inputs alone do."""
-    makers = {name: one for one in graph.nodes for name in one.output}
+    makers = graph.makers()
     inputs = {spec.name for spec in graph.inputs if math.prod(spec.shape) == 1}
     found = find_switches(condition, makers, inputs, graph.constants.get)
     return f"; {write_switches(found)} decides it" if found else ""

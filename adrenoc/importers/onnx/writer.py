@@ -80,13 +80,20 @@ class Writer:
         """Return an attribute of one number."""
         return float(self.attrs.get(name, default))
 
-    def odd_attributes(self, covered: Mapping[str, Sequence[int]]) -> list[str]:
-        """Return the attributes that are given with other values than those that are covered."""
-        return [
+    def refuse_odd(self, covered: Mapping[str, Sequence[object]], *others: str) -> None:
+        """Refuse attributes with other values than those that are covered, and what is told of
+        others.
+
+        Raises:
+            RefusedError: naming them all.
+        """
+        odd = [
             f"{name} {self.attrs[name]}"
             for name, values in covered.items()
             if name in self.attrs and self.attrs[name] not in values
         ]
+        if found := [*others, *odd]:
+            raise RefusedError(f"it has {', '.join(found)}, which is not covered")
 
     def text(self, name: str, default: str = "") -> str:
         """Return an attribute of text."""
