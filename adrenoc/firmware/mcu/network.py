@@ -141,6 +141,40 @@ def multiply_adds(network: Network, result: int) -> int:
     return 0
 
 
+def offsets_of(
+    shape: Sequence[int], indices: Sequence[np.ndarray], axes: Sequence[int] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Four tables of a move: what each index of an axis reads, by the source's index on each axis
+    (-1: outside) and its axes in order."""
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    found = []
+    for axis, index in zip(axes or range(len(shape)), indices, strict=True):
+        offsets = np.where(index < 0, -1, index * steps[axis])
+        if len(offsets) > 1 or offsets[0]:
+            found.append(offsets)
+    if len(found) > 4:
+        raise RefusedError(f"{len(found)} axes of more than one element")
+    found = [np.zeros(1, np.int64)] * (4 - len(found)) + found
+    return found[0], found[1], found[2], found[3]
+
+
+def index_padded(extent: int, before: int, after: int, mode: str = "constant") -> np.ndarray:
+    """Return what each index of a padded axis reads: -1 outside, or by another mode the border's or
+    mirrored elements.
+
+    Raises:
+        RefusedError: the mode is unknown, or mirrors more than there is.
+    """
+    index = np.arange(-before, extent + after)
+    if mode == "constant":
+        return np.where((index < 0) | (index >= extent), -1, index)
+    if mode == "edge":
+        return index.clip(0, extent - 1)
+    if mode == "reflect" and max(before, after) < extent:
+        return (extent - 1) - np.abs((extent - 1) - np.abs(index))
+    raise RefusedError(f"a pad by '{mode}' of {before} and {after} beside {extent}")
+
+
 def spread_axis(have: int, want: int, taps: int, stride: int, pad: int) -> tuple[int, np.ndarray]:
     """Spread one axis for a transposed convolution: what the convolution pads before, and which
     element each index of it reads.

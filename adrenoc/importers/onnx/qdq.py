@@ -17,8 +17,9 @@ Source: onnxruntime's QDQ transformers (which operators, and on which conditions
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -47,7 +48,7 @@ _BEYOND_INT32 = 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Quanta:
+class QuantisedTensor:
     """A tensor of integers, with the names and values of its scale and zero point."""
 
     name: str
@@ -59,17 +60,24 @@ class _Quanta:
 
     @property
     def operands(self) -> list[str]:
+        """Integers, scale and zero point, as operators read them."""
         return [self.name, self.scale, self.zero]
 
     @property
     def is_per_tensor(self) -> bool:
+        """Whether one scale is for all of it."""
         return bool(self.scale_value.size == 1)
+
+
+Rule: TypeAlias = "Callable[[QdqFuser, onnx.NodeProto], onnx.NodeProto | None]"
+"""Returns what takes the place of an operator and of the conversion behind it; None where it
+stays."""
 
 
 def fuse_qdq(graph: OnnxGraph) -> None:
     """Put quantised operators in place of float ones between the two conversions, in `graph`."""
-    fuser = _Fuser(graph)
-    fuser.run()
+    fuser = QdqFuser(graph)
+    fuser.run(_RULES)
     for op, count in sorted(fuser.fused.items()):
         taken = f"{count} {op} between quantised tensors computed on the integers"
         reason = "as onnxruntime does: sums of integers are exact, and need no conversion"
@@ -79,26 +87,25 @@ def fuse_qdq(graph: OnnxGraph) -> None:
         graph.log.add(node.output[0], taken, reason)
 
 
-class _Fuser:
+class QdqFuser:
+    """Looks at what stands around operators between two conversions."""
+
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
         for node in graph.nodes:
             if self._is(node, "Constant") and "value" in attributes(node):
                 held = next(a.t for a in node.attribute if a.name == "value")
                 graph.set_constant(node.output[0], array_of(held))
-        self._makers = {name: node for node in graph.nodes for name in node.output if name}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in graph.nodes:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
+        self._makers, self._readers = graph.makers(), graph.readers()
         self.fused: Counter[str] = Counter()
         self.left: list[tuple[onnx.NodeProto, str]] = []
         """Products that stay ones of floats between quantised tensors, each with the reason."""
 
-    def run(self) -> None:
+    def run(self, rules: Mapping[str, Rule]) -> None:
+        """Put what rules make of operators, by their names, in the place of these."""
         fused: dict[int, onnx.NodeProto] = {}
         for node in self._graph.nodes:
-            rule = _RULES.get(node.op_type)
+            rule = rules.get(node.op_type)
             made = rule(self, node) if rule is not None and is_standard(node) else None
             if made is None:
                 continue
@@ -112,7 +119,7 @@ class _Fuser:
 
     # What stands around a node
 
-    def is_by_column(self, weight: _Quanta) -> bool:
+    def is_by_column(self, weight: QuantisedTensor) -> bool:
         """Return whether a product's factor has a scale for each of its columns, the last axis."""
         rank = len(self._graph.shape_of(weight.name) or ())
         return rank > 1 and weight.axis % rank == rank - 1
@@ -126,7 +133,7 @@ class _Fuser:
         name = node.input[index] if index < len(node.input) else ""
         return self._graph.constants.get(name)
 
-    def _read_quanta(self, node: onnx.NodeProto, name: str) -> _Quanta | None:
+    def _read_quanta(self, node: onnx.NodeProto, name: str) -> QuantisedTensor | None:
         """Return the quanta on the one side of a conversion, whose parameters are inputs 1 and
         2."""
         scale, zero = self._value(node, 1), self._value(node, 2)
@@ -134,7 +141,7 @@ class _Fuser:
             return None
         if attributes(node).get("block_size"):
             return None
-        return _Quanta(
+        return QuantisedTensor(
             name=name,
             scale=node.input[1],
             zero=node.input[2],
@@ -143,7 +150,7 @@ class _Fuser:
             axis=attributes(node).get("axis", 1),
         )
 
-    def quanta(self, node: onnx.NodeProto, index: int) -> _Quanta | None:
+    def quanta(self, node: onnx.NodeProto, index: int) -> QuantisedTensor | None:
         """Return what input `index` is dequantised from, in 8 bits; constants too."""
         maker = self._makers.get(node.input[index]) if index < len(node.input) else None
         if maker is None or not self._is(maker, "DequantizeLinear"):
@@ -151,12 +158,12 @@ class _Fuser:
         found = self._read_quanta(maker, maker.input[0])
         return found if found is not None and str(found.zero_value.dtype) in _BYTES else None
 
-    def activation(self, node: onnx.NodeProto, index: int) -> _Quanta | None:
+    def activation(self, node: onnx.NodeProto, index: int) -> QuantisedTensor | None:
         """Return the same with one scale for the whole tensor."""
         found = self.quanta(node, index)
         return found if found is not None and found.is_per_tensor else None
 
-    def result(self, node: onnx.NodeProto, *, clamps: bool = True) -> _Quanta | None:
+    def result(self, node: onnx.NodeProto, *, clamps: bool = True) -> QuantisedTensor | None:
         """Return what the output of a node is quantised to, if nothing else reads it.
 
         An activation between that does what the range of the integers does anyway is left out.
@@ -180,7 +187,7 @@ class _Fuser:
                 return None
             return after
 
-    def _is_range_of(self, clamp: onnx.NodeProto, quanta: _Quanta) -> bool:
+    def _is_range_of(self, clamp: onnx.NodeProto, quanta: QuantisedTensor) -> bool:
         """Return whether the integers hold no number beyond the bounds of a Relu or Clip."""
         info = np.iinfo(quanta.zero_value.dtype)
         zero, scale = float(quanta.zero_value), float(quanta.scale_value)
@@ -200,7 +207,7 @@ class _Fuser:
         slack = 1e-6 * scale
         return low <= least + slack and most <= high + slack
 
-    def bias(self, node: onnx.NodeProto, x: _Quanta, weight: _Quanta) -> str | None:
+    def bias(self, node: onnx.NodeProto, x: QuantisedTensor, weight: QuantisedTensor) -> str | None:
         """Return the third input in units of the sums: its name, empty if there is none; None: not
         so."""
         if len(node.input) < 3 or not node.input[2]:
@@ -229,14 +236,15 @@ class _Fuser:
         return bool(same and (zero is None or not zero.any()))
 
 
-def _make_node(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> onnx.NodeProto:
+def make_fused(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> onnx.NodeProto:
+    """Return an operator with the attributes and the name of another one."""
     domain = "" if op in ("QLinearConv", "QLinearMatMul") or op in _MOVES else MICROSOFT
     made = helper.make_node(op, inputs, [out], name=node.name, domain=domain)
     made.attribute.extend(node.attribute)
     return made
 
 
-def _conv(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _conv(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
     if x is None or weight is None or y is None:
         return None
@@ -246,10 +254,10 @@ def _conv(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     if bias is None:
         return None
     inputs = [*x.operands, *weight.operands, y.scale, y.zero, *([bias] if bias else [])]
-    return _make_node("QLinearConv", inputs, node, y.name)
+    return make_fused("QLinearConv", inputs, node, y.name)
 
 
-def _gemm(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _gemm(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
     if x is None or weight is None or y is None:
         return None
@@ -261,14 +269,14 @@ def _gemm(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     bias = fuser.bias(node, x, weight)
     if bias is None:
         return None
-    made = _make_node("QGemm", [*x.operands, *weight.operands, bias, y.scale, y.zero], node, y.name)
+    made = make_fused("QGemm", [*x.operands, *weight.operands, bias, y.scale, y.zero], node, y.name)
     del made.attribute[:]
     kept = {name: values[name] for name in ("transA", "transB") if name in values}
     made.attribute.extend(helper.make_attribute(name, value) for name, value in kept.items())
     return made
 
 
-def _matmul(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _matmul(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
     if x is None or weight is None or y is None:
         return None
@@ -276,25 +284,26 @@ def _matmul(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
         fuser.left.append((node, f"the scales of its weight lie along axis {weight.axis}"))
         return None
     inputs = [*x.operands, *weight.operands, y.scale, y.zero]
-    return _make_node("QLinearMatMul", inputs, node, y.name)
+    return make_fused("QLinearMatMul", inputs, node, y.name)
 
 
-def _binary(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _binary(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     a, b, y = fuser.activation(node, 0), fuser.activation(node, 1), fuser.result(node)
     if a is None or b is None or y is None:
         return None
     inputs = [*a.operands, *b.operands, y.scale, y.zero]
-    return _make_node(_BINARY[node.op_type], inputs, node, y.name)
+    return make_fused(_BINARY[node.op_type], inputs, node, y.name)
 
 
-def _unary(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _unary(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, y = fuser.activation(node, 0), fuser.result(node, clamps=False)
     if x is None or y is None:
         return None
-    return _make_node(_UNARY[node.op_type], [*x.operands, y.scale, y.zero], node, y.name)
+    return make_fused(_UNARY[node.op_type], [*x.operands, y.scale, y.zero], node, y.name)
 
 
-def _move(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def fuse_move(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    """Move integers as they are, where scale and zero point stay."""
     x, y = fuser.activation(node, 0), fuser.result(node, clamps=False)
     if x is None or y is None or len(node.output) > 1:
         return None
@@ -303,15 +312,15 @@ def _move(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
         return None
     if x.zero_value.dtype != y.zero_value.dtype:
         return None
-    return _make_node(node.op_type, [x.name, *node.input[1:]], node, y.name)
+    return make_fused(node.op_type, [x.name, *node.input[1:]], node, y.name)
 
 
-_RULES: dict[str, Callable[[_Fuser, onnx.NodeProto], onnx.NodeProto | None]] = {
+_RULES: dict[str, Rule] = {
     "Conv": _conv,
     "Gemm": _gemm,
     "MatMul": _matmul,
     **dict.fromkeys(_BINARY, _binary),
     **dict.fromkeys(_UNARY, _unary),
-    **dict.fromkeys(_MOVES, _move),
+    **dict.fromkeys(_MOVES, fuse_move),
 }
 """Operator -> what puts its quantised form in its place."""

@@ -20,10 +20,11 @@ from onnx import helper
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
-from adrenoc.firmware.mcu.network import Tensor
+from adrenoc.firmware.mcu.network import Tensor, offsets_of
 from adrenoc.firmware.mcu.operators import Move, Requantise, Reshape
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
+from adrenoc.importers.onnx.qdq import QdqFuser, Rule, fuse_move, make_fused
 
 _UNSIGNED = 128
 _BYTES = {onnx.TensorProto.INT8: 0, onnx.TensorProto.UINT8: _UNSIGNED}
@@ -103,14 +104,11 @@ class Importing:
     def spread(self, source: int, places: tuple[np.ndarray, np.ndarray]) -> int:
         """Return an image with other rows and columns: which one each reads, -1 for zeros."""
         tensor = self.tensors[source]
-        n, _, width, depth = tensor.shape
+        n, _, _, depth = tensor.shape
         shape = (n, len(places[0]), len(places[1]), depth)
         result = self.add(shape, f"{tensor.name} spread", tensor.scale, tensor.zero)
-        rows, columns = (
-            np.where(index < 0, -1, index * step)
-            for index, step in zip(places, (width * depth, depth), strict=True)
-        )
-        offsets = (np.zeros(1, np.int64), rows, columns, np.arange(depth))
+        indices = (np.zeros(1, np.int64), *places, np.arange(depth))
+        offsets = offsets_of(tensor.shape, indices)
         self.operators.append(Move(source=source, result=result, offsets=offsets, fill=tensor.zero))
         return result
 
@@ -123,12 +121,9 @@ class Importing:
         if long == sorted(long):
             self.operators.append(Reshape(source=source, result=result))
         else:
-            steps = [int(np.prod(tensor.shape[a + 1 :])) for a in range(len(tensor.shape))]
-            offsets = [np.arange(tensor.shape[a]) * steps[a] for a in order if a in long]
-            offsets = [np.zeros(1, np.int64)] * (4 - len(offsets)) + offsets
-            self.operators.append(
-                Move(source=source, result=result, offsets=tuple(offsets), fill=0)  # type: ignore[arg-type]
-            )
+            indices = [np.arange(tensor.shape[a]) for a in order]
+            offsets = offsets_of(tensor.shape, indices, order)
+            self.operators.append(Move(source=source, result=result, offsets=offsets, fill=0))
         self.labels.append(label)
         return result
 
@@ -207,22 +202,19 @@ WEIGHTS_AXIS = "weights_axis"
 """Attribute: the axis that scales of the weights go along."""
 _MOVES = ("Pad", "Resize", "Slice")
 _SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
-_CLOSED = frozenset((*FUNCTIONS, *_MOVES, "Concat", "ConvTranspose", "ReduceMean", "Softmax"))
-
-
-def _same_quanta(graph: OnnxGraph, first: list[str], second: list[str]) -> bool:
-    """Return whether scale and zero point are the same on both sides."""
-    pairs = [(graph.constants.get(a), graph.constants.get(b)) for a, b in zip(first, second)]  # noqa: B905
-    return len(first) == len(second) and all(
-        a is not None and b is not None and np.array_equal(a, b) for a, b in pairs
-    )
+_CLOSED = {
+    **dict.fromkeys(FUNCTIONS, BETWEEN),
+    "ReduceMean": MEAN,
+    "Resize": LINEAR_RESIZE,
+    "Softmax": "QLinearSoftmax",
+}
+"""Operators of one tensor, and what they are on bytes."""
 
 
 def _quantise_before_shapes(graph: OnnxGraph) -> None:
     """Let what a closed operator makes be quantised before it gets another shape."""
     places = {name: place for place, node in enumerate(graph.nodes) for name in node.output}
-    readers = Counter(name for node in graph.nodes for name in node.input)
-    readers.update(graph.outputs)
+    readers = graph.count_reads()
     for node in list(graph.nodes):
         place = places[node.output[0]]
         while (before := _shape_before(graph, place, places, readers)) is not None:
@@ -250,43 +242,14 @@ def _shape_before(
     if before is None or graph.nodes[before].op_type not in _SHAPES:
         return None
     maker = places.get(graph.nodes[before].input[0])
-    known = maker is not None and graph.nodes[maker].op_type in (*_SHAPES, *_CLOSED)
+    known = maker is not None and graph.nodes[maker].op_type in (*_SHAPES, *_RULES)
     return before if known else None
 
 
 def close_islands(graph: OnnxGraph) -> None:
     """Put operators on bytes in place of what stands between two conversions, in `graph`."""
     _quantise_before_shapes(graph)
-    makers = {name: node for node in graph.nodes for name in node.output}
-    readers = Counter(name for node in graph.nodes for name in node.input)
-    readers.update(graph.outputs)
-    ends = {
-        node.input[0]: node
-        for node in graph.nodes
-        if node.op_type == "QuantizeLinear" and len(node.input) == 3 and readers[node.input[0]] == 1
-    }
-    made, gone = [], set()
-    for node in graph.nodes:
-        begins = [makers.get(name) for name in node.input]
-        end = ends.get(node.output[0]) if len(node.output) == 1 else None
-        if end is None or node.op_type not in _CLOSED:
-            made.append(node)
-            continue
-        if node.op_type in (*_MOVES, "ReduceMean"):
-            begins = begins[:1]
-        operands = [_operand(begin) for begin in begins]
-        if not operands or any(operand is None for operand in operands):
-            made.append(node)
-            continue
-        found = [name for operand in operands for name in operand or ()]
-        moves = node.op_type in _MOVES and not is_linear_resize(node)
-        if moves and not _same_quanta(graph, found[1:], list(end.input[1:])):
-            made.append(node)
-            continue
-        made.append(_join_island(node, end, found, axis=_weights_axis(begins)))
-        gone.add(end.output[0])
-    graph.nodes = [n for n in made if n.op_type != "QuantizeLinear" or n.output[0] not in gone]
-    graph.nodes = _used(graph)
+    QdqFuser(graph).run(_RULES)
 
 
 def is_linear_resize(node: onnx.NodeProto) -> bool:
@@ -294,51 +257,52 @@ def is_linear_resize(node: onnx.NodeProto) -> bool:
     return node.op_type == "Resize" and dict(attributes(node)).get("mode") == b"linear"
 
 
-def _operand(begin: onnx.NodeProto | None) -> list[str] | None:
-    """Return the bytes that a conversion reads, with their scale and zero point."""
-    if begin is None or begin.op_type != "DequantizeLinear" or len(begin.input) != 3:
+def _close_one(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    x, y = fuser.activation(node, 0), fuser.result(node, clamps=False)
+    if x is None or y is None:
         return None
-    return list(begin.input)
-
-
-def _weights_axis(begins: list[onnx.NodeProto | None]) -> int:
-    """Return the axis of the second operand's scales."""
-    given = dict(attributes(begins[1])) if len(begins) > 1 and begins[1] is not None else {}
-    return int(given.get("axis", 1))
-
-
-def _join_island(
-    node: onnx.NodeProto, end: onnx.NodeProto, operands: list[str], *, axis: int
-) -> onnx.NodeProto:
-    quanta = list(end.input[1:])
-    inputs = [*operands, *quanta]
-    kind = BETWEEN
-    if is_linear_resize(node):
-        kind, inputs = LINEAR_RESIZE, [*inputs, *node.input[1:]]
-    elif node.op_type in _MOVES:
-        kind, inputs = node.op_type, [operands[0], *node.input[1:]]
-        if kind == "Pad" and (len(inputs) < 3 or not inputs[2]):
-            # What it fills up with is zero, of which the byte is the zero point.
-            inputs[2:3] = [operands[2]]
-    elif node.op_type == "Softmax":
-        kind = "QLinearSoftmax"
-    elif node.op_type == "ReduceMean":
-        kind, inputs = MEAN, [*inputs, *node.input[1:]]
-    elif node.op_type == "ConvTranspose":
-        # As QLinearConv has them: its bias is int32, in quanta of the sums.
-        kind, inputs = TRANSPOSED, [*operands[:6], *quanta, *operands[6:7]]
-    elif node.op_type == "Concat":
-        kind, inputs = "QLinearConcat", [*quanta, *operands]
-    made = helper.make_node(kind, inputs, list(end.output), name=node.name)
-    made.attribute.extend(node.attribute)
-    if kind == TRANSPOSED:
-        made.attribute.append(helper.make_attribute(WEIGHTS_AXIS, axis))
+    kind = _CLOSED[node.op_type]
+    made = make_fused(kind, [*x.operands, y.scale, y.zero, *node.input[1:]], node, y.name)
     if kind == BETWEEN:
         made.attribute.append(helper.make_attribute("function", node.op_type))
     return made
 
 
-def _used(graph: OnnxGraph) -> list[onnx.NodeProto]:
-    """Return the nodes without conversions that nothing reads any more."""
-    read = {name for node in graph.nodes for name in node.input} | set(graph.outputs)
-    return [n for n in graph.nodes if n.op_type != "DequantizeLinear" or n.output[0] in read]
+def _close_move(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    if is_linear_resize(node):
+        return _close_one(fuser, node)
+    made, x = fuse_move(fuser, node), fuser.activation(node, 0)
+    if made is not None and x is not None and node.op_type == "Pad" and not any(made.input[2:3]):
+        # What it fills up with is zero, of which the byte is the zero point.
+        made.input[:] = [*made.input[:2], x.zero, *made.input[3:]]
+    return made
+
+
+def _close_concat(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    parts = [fuser.activation(node, at) for at in range(len(node.input))]
+    y = fuser.result(node, clamps=False)
+    if y is None or None in parts:
+        return None
+    operands = [name for part in parts if part is not None for name in part.operands]
+    return make_fused("QLinearConcat", [y.scale, y.zero, *operands], node, y.name)
+
+
+def _close_transposed(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    """As QLinearConv has its inputs."""
+    x, weight = fuser.activation(node, 0), fuser.quanta(node, 1)
+    y = fuser.result(node, clamps=False)
+    bias = None if x is None or weight is None else fuser.bias(node, x, weight)
+    if x is None or weight is None or y is None or bias is None:
+        return None
+    inputs = [*x.operands, *weight.operands, y.scale, y.zero, *([bias] if bias else [])]
+    made = make_fused(TRANSPOSED, inputs, node, y.name)
+    made.attribute.append(helper.make_attribute(WEIGHTS_AXIS, weight.axis))
+    return made
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_CLOSED, _close_one),
+    **dict.fromkeys(_MOVES, _close_move),
+    "Concat": _close_concat,
+    "ConvTranspose": _close_transposed,
+}

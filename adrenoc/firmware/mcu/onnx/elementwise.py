@@ -13,6 +13,7 @@ import onnx
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
+from adrenoc.firmware.mcu.network import index_padded, offsets_of
 from adrenoc.firmware.mcu.onnx.context import (
     BETWEEN,
     FUNCTIONS,
@@ -153,8 +154,6 @@ def _transpose(made: Importing, node: onnx.NodeProto) -> None:
     source = made.channels_first(made.data(node, 0))
     rank = len(made.tensors[source].shape)
     order: Sequence[int] = options(node).get("perm") or range(rank)[::-1]
-    if sum(d > 1 for d in made.tensors[source].shape) > 4:
-        raise RefusedError(f"{rank} axes")
     moved = made.transpose(source, tuple(int(a) % rank for a in order), node.op_type)
     made.places[node.output[0]] = made.channels_last(moved)
 
@@ -215,15 +214,9 @@ def _add_move(
     source = made.data(node, 0)
     shape = made.tensors[source].shape
     ordered = [indices[a] for a in _TO_LAST] if len(indices) == 4 else list(indices)
-    if len(ordered) > 4:
-        raise RefusedError(f"{len(ordered)} axes")
-    offsets = [
-        np.where(index < 0, -1, index * math.prod(shape[axis + 1 :]))
-        for axis, index in enumerate(ordered)
-    ]
-    a, b, c, d = [np.zeros(1, np.int64)] * (4 - len(offsets)) + offsets
+    offsets = offsets_of(shape, ordered)
     result = made.like(node.output[0], source)
-    made.operators.append(Move(source=source, result=result, offsets=(a, b, c, d), fill=fill))
+    made.operators.append(Move(source=source, result=result, offsets=offsets, fill=fill))
 
 
 def _pad(made: Importing, node: onnx.NodeProto) -> None:
@@ -238,7 +231,7 @@ def _pad(made: Importing, node: onnx.NodeProto) -> None:
         raise RefusedError("a pad that cuts off")
     indices = [np.arange(d) for d in shape]
     for axis, (before, after) in zip(axes, pads.T, strict=True):
-        indices[axis] = _index_padded(shape[axis], int(before), int(after), mode)
+        indices[axis] = index_padded(shape[axis], int(before), int(after), mode)
     _add_move(made, node, indices, _fill(made, node))
 
 
@@ -251,18 +244,6 @@ def _fill(made: Importing, node: onnx.NodeProto) -> int:
         quanta = np.rint(np.float32(given) / np.float32(tensor.scale)) + tensor.zero
         return int(np.clip(quanta, *INT8))
     return int(given) - made.offset(node.output[0])
-
-
-def _index_padded(extent: int, before: int, after: int, mode: str) -> np.ndarray:
-    """Return what each index of a padded axis reads."""
-    index = np.arange(-before, extent + after)
-    if mode == "constant":
-        return np.where((index < 0) | (index >= extent), -1, index)
-    if mode == "edge":
-        return index.clip(0, extent - 1)
-    if mode == "reflect" and max(before, after) < extent:
-        return (extent - 1) - np.abs((extent - 1) - np.abs(index))
-    raise RefusedError(f"a pad by '{mode}' of {before} and {after} beside {extent}")
 
 
 def _resized_axes(

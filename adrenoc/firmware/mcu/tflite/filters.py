@@ -17,7 +17,7 @@ import tflite
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
-from adrenoc.firmware.mcu.network import Tensor, shape4, split_groups
+from adrenoc.firmware.mcu.network import Tensor, index_padded, offsets_of, shape4, split_groups
 from adrenoc.firmware.mcu.operators import (
     Convolution,
     Depthwise,
@@ -35,7 +35,6 @@ from adrenoc.firmware.mcu.tflite.context import (
     check_one_image,
     check_one_type,
     check_same_quanta,
-    offsets_of,
 )
 from adrenoc.importers.tflite.file import Operator
 
@@ -104,9 +103,7 @@ def _pad(made: Importing, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
     tensor = made.tensors[source]
     indices = [np.arange(d) for d in tensor.shape]
     for axis, (before, after) in enumerate(ends, start=1):
-        extent = tensor.shape[axis]
-        index = np.arange(-before, extent + after)
-        indices[axis] = np.where((index < 0) | (index >= extent), -1, index)
+        indices[axis] = index_padded(tensor.shape[axis], before, after)
     grown = replace(tensor, name=f"{tensor.name} padded", shape=tuple(map(len, indices)))
     made.operators.append(
         Move(

@@ -10,7 +10,7 @@ import numpy as np
 import tflite
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.network import spread_axis
+from adrenoc.firmware.mcu.network import index_padded, offsets_of, spread_axis
 from adrenoc.firmware.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
@@ -18,7 +18,6 @@ from adrenoc.firmware.mcu.tflite.context import (
     Translation,
     check_one_image,
     check_same_quanta,
-    offsets_of,
 )
 from adrenoc.firmware.mcu.tflite.filters import bias_of, filter_rule
 from adrenoc.importers.tflite.file import Operator
@@ -54,10 +53,8 @@ def _pad(made: Importing, operator: Operator) -> NetworkOperator:
     fill = source.zero
     if operator.kind == "PADV2":
         fill = int(made.constant(operator, 2, source.dtype).reshape(()))
-    indices = []
-    for extent, (before, after) in zip(source.shape, pads.reshape(-1, 2), strict=True):
-        index = np.arange(-before, extent + after)
-        indices.append(np.where((index < 0) | (index >= extent), -1, index))
+    ends = zip(source.shape, pads.reshape(-1, 2), strict=True)
+    indices = [index_padded(extent, before, after) for extent, (before, after) in ends]
     return _add_move(made, operator, indices, fill=fill)
 
 
