@@ -177,7 +177,7 @@ class FixedParam(ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
         """Split the name from the value."""
-        from adrenoc.importers.fixed_inputs import parse_fixed
+        from adrenoc.importers.signature import parse_fixed
 
         return value if isinstance(value, tuple) else parse_fixed(value)
 

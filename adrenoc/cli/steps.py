@@ -151,7 +151,7 @@ class Steps:
 def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:
     """Read the model's inputs that are constants of the bundle, for the reference."""
     from adrenoc.compile.bundle_options import options_of
-    from adrenoc.importers.fixed_inputs import read_fixed_inputs
+    from adrenoc.importers.signature import read_fixed_inputs
 
     if model is None or not bundle.manifest.options.values.get("fixed"):
         return {}

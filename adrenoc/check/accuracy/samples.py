@@ -30,8 +30,7 @@ from adrenoc.check.trial_inputs import REFUSED, draw_trials, scale_inputs, tell_
 from adrenoc.compile.bundle_options import options_of
 from adrenoc.device.fit import target_of
 from adrenoc.device.opencl import pick_device
-from adrenoc.importers.fixed_inputs import read_fixed_inputs
-from adrenoc.importers.signature import Entry, read_signature
+from adrenoc.importers.signature import Entry, read_fixed_inputs, read_signature
 from adrenoc.target.target import host_twin
 
 

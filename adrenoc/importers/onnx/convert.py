@@ -29,7 +29,7 @@ from adrenoc.importers.onnx.infer import FIRST_OPSETS
 from adrenoc.importers.onnx.math import MATH_OPS
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.ops import OWN as OWN_OPS
-from adrenoc.importers.onnx.own_ops import OWN_DOMAIN_OPS
+from adrenoc.importers.onnx.ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
 from adrenoc.importers.onnx.refusals import Refused
 from adrenoc.importers.onnx.resize import convert_resize

@@ -34,7 +34,7 @@ from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
-from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, FIRST_ROW
+from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, FIRST_ROW
 from adrenoc.importers.onnx.found_attention import (
     MULTI_HEAD,
     AttentionFinder,

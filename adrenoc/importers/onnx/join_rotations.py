@@ -27,8 +27,7 @@ import onnx
 from onnx import helper
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.onnx.attention import PLAIN_ROTATION
-from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, SINKS
+from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, PLAIN_ROTATION, SINKS
 from adrenoc.importers.onnx.found_attention import FoundMask, Seen, read_masks
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.probe import Prober, choose_pasts

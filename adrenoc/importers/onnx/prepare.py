@@ -31,7 +31,6 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH, TOKENS
-from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
@@ -45,7 +44,7 @@ from adrenoc.importers.onnx.graph import (
 from adrenoc.importers.onnx.unroll import branch_taken, inline_branch, rename
 from adrenoc.importers.onnx_wire import MOST_NODES
 from adrenoc.importers.shapes import OpenInputs, fix_input_shapes, write_options
-from adrenoc.importers.signature import ports_of
+from adrenoc.importers.signature import fill_ports, ports_of, tell_fixed
 
 OPSET_OF_OURS = 17
 """What is written in place of other domains' operators, where the model names no opset."""

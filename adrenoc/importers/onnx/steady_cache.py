@@ -34,7 +34,7 @@ from adrenoc.bundle.decoder_names import (
     TOKENS,
 )
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
+from adrenoc.importers.onnx.attention import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 from adrenoc.importers.onnx.join_attention import join_attention
 from adrenoc.importers.onnx.join_heads import join_heads, join_norms

@@ -138,7 +138,7 @@ class Writer:
     def own(
         self, op: str, *inputs: str, shape: Sequence[int], out: str, like: str, **attrs: Any
     ) -> str:
-        """Add an operator of our own (`own_ops.py`), whose result is of the dtype of `like`."""
+        """Add an operator of our own (`ops.py`), whose result is of the dtype of `like`."""
         output = self(op, *inputs, out=out, **attrs)
         self.know(output, like=like, shape=shape)
         return output

@@ -19,9 +19,8 @@ from tvm import relax
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.inline import BODY, COMPOSITE
 from adrenoc.importers.tflite.node import QUANTISED_RANGES, Node, Result, Value, subtract_zeros
-from adrenoc.importers.tflite.variables import FIRST, FROM_STATE, TO_STATE
+from adrenoc.importers.tflite.variables import BODY, COMPOSITE, FIRST, FROM_STATE, TO_STATE
 
 MOST_ITERATIONS = 1024
 """Longer loops are refused: each iteration becomes kernels of its own."""

@@ -46,8 +46,7 @@ from adrenoc.importers.tflite.mediapipe import MEDIAPIPE_OPS
 from adrenoc.importers.tflite.move import MOVE_OPS
 from adrenoc.importers.tflite.node import Node, Value, finish, store, value_of
 from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
-from adrenoc.importers.tflite.reduce import REDUCE_OPS
-from adrenoc.importers.tflite.resize import RESIZE_OPS
+from adrenoc.importers.tflite.reduce import REDUCE_OPS, RESIZE_OPS
 from adrenoc.importers.tflite.untranslated import (
     extension_names,
     hint_at_custom,

@@ -21,7 +21,6 @@ from adrenoc.base.decision import ASSUMED, Decision
 from adrenoc.base.errors import ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.shapes import (
@@ -31,7 +30,7 @@ from adrenoc.importers.shapes import (
     suggest_shapes,
     write_options,
 )
-from adrenoc.importers.signature import port_of
+from adrenoc.importers.signature import fill_ports, port_of, tell_fixed
 from adrenoc.importers.states import check_states
 from adrenoc.importers.tflite.converter import (
     NUMERIC_DTYPES,

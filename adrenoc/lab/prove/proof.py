@@ -31,8 +31,8 @@ from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import reference_version
 from adrenoc.device.compare import Uncertainty, default_tolerance, holds_choices, scale_of
-from adrenoc.importers.fixed_inputs import read_fixed_inputs
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.signature import read_fixed_inputs
 
 SCHEMA_VERSION = 1
 MOST_VALUES = 4096

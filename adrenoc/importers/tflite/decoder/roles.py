@@ -17,7 +17,7 @@ from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.states import CacheSpec, DecoderForm
 from adrenoc.importers.tflite.file import GraphInfo, Operator, SignatureInfo, TFLiteFile
-from adrenoc.importers.tflite.inline import inline_composites
+from adrenoc.importers.tflite.variables import inline_composites
 
 DECODE, PREFILL, LOGITS = "decode", "prefill", "logits"
 
