@@ -4,8 +4,8 @@
     scores = MatMul(q * a, transposed(repeated(present keys)) * b) * c + mask
     y = MatMul(Softmax(scores), repeated(present values))
 
-or by one node: the standard's Attention, or onnxruntime's MultiHeadAttention.  Graphs are read
-folded (`probe.py`): shapes, masks and scales are constants.
+or by the standard's Attention.  Graphs are read folded (`probe.py`): shapes, masks and scales are
+constants, and onnxruntime's MultiHeadAttention is spelt out.
 
 Scales, caps and masks between the product of queries and keys and its softmax.
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, attributes, is_standard
+from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 from adrenoc.importers.onnx.probe import BATCHED, FoundLatent, LatentFinder, evaluate_chain
 
 FAR = -1e4
@@ -281,15 +281,11 @@ _MOVES = (
     "Identity",
 )
 """What stands between a cache and the product that reads it."""
-MULTI_HEAD = "MultiHeadAttention"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundCache:
-    """The new rows of a cache, and the tensors that hold it with them.
-
-    They are [1, heads, tokens, head], or [1, tokens, heads * head] as MultiHeadAttention has them.
-    """
+    """The new rows of a cache [1, heads, tokens, head], and the tensors that hold it with them."""
 
     past: str
     present: str
@@ -298,13 +294,11 @@ class FoundCache:
 
 @dataclass(kw_only=True)
 class FoundAttention:
-    """One attention: `query`, in one of the two forms of `FoundCache`, gives `out` in the same.
+    """One attention: `query` [1, heads, tokens, head], or that without its batch, gives `out`.
 
-    Where it is not `flat` it may also be [heads, tokens, head].  `sinks` are scores of no row, one
-    a head; `bias` is added to queries, new keys and new values, whose numbers it has one behind the
-    other.  With `causal` it masks by itself: rows after each token, or, where the past is joined
-    `before` it, rows after as many as there are new tokens.  Where it is `latent`, keys and values
-    are made of both caches together.
+    `sinks` are scores of no row, one a head.  With `causal` it masks by itself: rows after each
+    token, or, where the past is joined `before` it, rows after as many as there are new tokens.
+    Where it is `latent`, keys and values are made of both caches together.
     """
 
     query: str
@@ -315,8 +309,6 @@ class FoundAttention:
     cap: float = 0.0
     masks: list[FoundMask] = field(default_factory=list)
     sinks: np.ndarray | None = None
-    flat: bool = False
-    bias: np.ndarray | None = None
     causal: bool = False
     before: bool = False
     latent: FoundLatent | None = None
@@ -344,11 +336,9 @@ class AttentionFinder:
         found = []
         for node in self.graph.nodes:
             one = None
-            if node.domain == MICROSOFT and node.op_type == MULTI_HEAD:
-                one = self._of_fused(node)
-            elif not is_standard(node):
+            if not is_standard(node):
                 continue
-            elif node.op_type == "Softmax":
+            if node.op_type == "Softmax":
                 one = self._of_softmax(node)
             elif node.op_type == "Attention":
                 one = self._of_node(node)
@@ -360,14 +350,7 @@ class AttentionFinder:
         """Return the new rows of a cache, where the tensor `name` has them behind the old; else
         empty."""
         node = self.makers.get(name)
-        if node is None:
-            return ""
-        fused = node.domain == MICROSOFT and node.op_type == MULTI_HEAD
-        if fused and past in node.input[6:8] and name in node.output:
-            at = list(node.output).index(name)
-            if node.input[5 + at] == past:
-                return str(node.input[at])
-        if not is_standard(node):
+        if node is None or not is_standard(node):
             return ""
         if node.op_type == "Concat":
             axis = attributes(node).get("axis")
@@ -476,49 +459,8 @@ class AttentionFinder:
             before=len(node.output) < 2,
         )
 
-    def _of_fused(self, node: onnx.NodeProto) -> FoundAttention | None:
-        """onnxruntime's operator, with the past inside or joined before it."""
-        own, given = attributes(node), [*node.input, *[""] * (10 - len(node.input))]
-        shape = self.graph.shape_of(node.input[0])
-        mask = given[5]
-        if any(given[at] for at in (4, 8, 9)) or not own.get("num_heads"):
-            return None
-        bias = self.graph.constants.get(given[3])
-        if given[3] and bias is None:
-            return None
-        if shape is None or len(shape) != 3:
-            return None
-        if mask and mask not in self.graph.constants:
-            return None
-        heads = own["num_heads"]
-        found = []
-        for at in (1, 2):
-            inside = node.output[at] if len(node.output) > at else ""
-            if inside in self.caches:
-                found.append(self.caches[inside])
-                continue
-            held = self._cache_behind(given[at], turned=False, heads=heads)
-            if held is None or held[1] != 1.0 or bias is not None:
-                return None
-            found.append(held[0])
-        return FoundAttention(
-            query=node.input[0],
-            keys=found[0],
-            values=found[1],
-            out=node.output[0],
-            scale=own.get("scale") or (shape[2] // heads) ** -0.5,
-            masks=[FoundMask(name=mask)] if mask else [],
-            flat=True,
-            bias=bias,
-            causal=bool(own.get("unidirectional", 0)),
-        )
-
-    def _cache_behind(
-        self, name: str, *, turned: bool, heads: int = 0
-    ) -> tuple[FoundCache, float] | None:
+    def _cache_behind(self, name: str, *, turned: bool) -> tuple[FoundCache, float] | None:
         """Return the cache that a product reads, with what it is multiplied by.
-
-        With `heads` all of a token lie in one row.
 
         How its heads are repeated is looked at by numbers: each has to stand for those of a group.
         """
@@ -533,11 +475,11 @@ class AttentionFinder:
             if len(computed) != 1:
                 return None
             source = computed[0]
-        scale = self._scale_of_chain(chain[::-1], source, at, turned=turned, heads=heads)
+        scale = self._scale_of_chain(chain[::-1], source, at, turned=turned)
         return None if scale is None else (self.caches[source], scale)
 
     def _scale_of_chain(
-        self, chain: Sequence[onnx.NodeProto], source: str, result: str, *, turned: bool, heads: int
+        self, chain: Sequence[onnx.NodeProto], source: str, result: str, *, turned: bool
     ) -> float | None:
         """Return what a cache is multiplied by; None where it does not come out by its heads."""
         made = self.graph.shape_of(source)
@@ -548,8 +490,6 @@ class AttentionFinder:
         seen = evaluate_chain(self.graph, chain, {source: held}, result) if chain else held
         if seen is None or seen.ndim not in (3, 4):
             return None
-        if heads and seen.ndim == 3 and seen.shape[2] % heads == 0:
-            seen = seen.reshape(*seen.shape[:2], heads, -1).transpose(0, 2, 1, 3)
         seen = seen[None] if seen.ndim == 3 else seen
         expected = np.repeat(held, max(seen.shape[1] // made[1], 1), axis=1)
         if turned:

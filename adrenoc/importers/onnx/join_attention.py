@@ -36,7 +36,6 @@ from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, FIRST_ROW
 from adrenoc.importers.onnx.found_attention import (
-    MULTI_HEAD,
     AttentionFinder,
     FoundAttention,
     FoundCache,
@@ -99,8 +98,6 @@ def _hand_out_latent(
     nodes.append(reshape(made, one.out, *known))
 
 
-_FLAT_AXES = 3
-"""Batch, token, and the numbers of all heads."""
 _BEHIND_TOTAL = 7
 """Input of GroupQueryAttention behind the count of all tokens."""
 
@@ -118,7 +115,7 @@ def join_attention(
     """
     makers = graph.makers()
     kinds = {makers[present].op_type for _, present in caches if present in makers}
-    if not kinds & {"Concat", "Attention", "Identity", MULTI_HEAD}:
+    if not kinds & {"Concat", "Attention", "Identity", "MultiHeadAttention"}:
         return
     fuse_qdq(graph)
     prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
@@ -256,16 +253,15 @@ class _Joiner:
         else:
             q, k = _read_latent(nodes, self.tables, one)
             v, kept, head = k, 1, one.latent.width
-        heads = self._width(q, flat=one.flat) // head
+        of_query = self._heads(q)
+        heads = of_query[0] * of_query[1] // head
         turned = [find_rotation(self.finder, name) for name in (q, k)]
         tables = [self.tables.of_rotation(rotation) for rotation in turned]
         if tables[0] is not None and tables[0] == tables[1]:
             names = [self._rotate(nodes, rotation, tables[0]) for rotation in turned if rotation]
         else:
-            names = [self._rows(nodes, q, flat=one.flat), self._rows(nodes, k, flat=one.flat)]
-        names.append(self._rows(nodes, v, flat=one.flat))
-        if one.bias is not None:
-            names = self._add_bias(nodes, names, one.bias, [heads * head, kept * head])
+            names = [self._rows(nodes, q), self._rows(nodes, k)]
+        names.append(self._rows(nodes, v))
         mixed = self.tables.name("mixed")
         total = self.tables.write_constant(np.array(self.rows, np.int32))
         node = helper.make_node(
@@ -290,24 +286,11 @@ class _Joiner:
             **{FIRST_ROW: 1, BY_DISTANCE: 1},
         )
         nodes.append(node)
-        if one.flat:
-            node.output[0] = one.out
-        elif one.latent is not None:
+        if one.latent is not None:
             _hand_out_latent(nodes, self.tables, one, mixed, self._reshape)
         else:
             self._hand_out(nodes, one.out, mixed, heads, head)
         self._insert(nodes, one)
-
-    def _add_bias(
-        self, nodes: list[onnx.NodeProto], names: list[str], bias: np.ndarray, widths: list[int]
-    ) -> list[str]:
-        """Queries, keys and values with their parts of a bias; `widths` are of the first two."""
-        biased = []
-        for name, part in zip(names, np.split(bias, np.cumsum(widths)), strict=True):
-            biased.append(self.tables.name("biased"))
-            offset = self.tables.intern(part)
-            nodes.append(helper.make_node("Add", [name, offset], [biased[-1]]))
-        return biased
 
     def _insert(self, nodes: list[onnx.NodeProto], one: FoundAttention) -> None:
         """Put nodes where the attention stood, without those that made what they make."""
@@ -328,18 +311,6 @@ class _Joiner:
         sinks = [] if one.sinks is None else [self.tables.intern(one.sinks)]
         return [bias, *sinks] if bias or sinks else []
 
-    def _is_flat(self, name: str, *, flat: bool) -> bool:
-        """Return whether a tensor of an attention that takes such ones is [1, tokens, heads *
-        head]."""
-        return flat and len(self.graph.shape_of(name) or ()) == _FLAT_AXES
-
-    def _width(self, name: str, *, flat: bool) -> int:
-        """Numbers of all heads of a token."""
-        if self._is_flat(name, flat=flat):
-            return (self.graph.shape_of(name) or (0,))[-1]
-        heads, head = self._heads(name)
-        return heads * head
-
     def _extents_of(self, cache: FoundCache) -> tuple[int, int]:
         """Heads and numbers a head that a cache keeps."""
         shape = self.graph.shape_of(cache.past) or ()
@@ -352,7 +323,7 @@ class _Joiner:
             RefusedError: it is of another form.
         """
         given = self.graph.shape_of(name)
-        shape = (1, *given) if given is not None and len(given) == _FLAT_AXES else given
+        shape = (1, *given) if given is not None and len(given) == BATCHED - 1 else given
         if shape is None or len(shape) != BATCHED or (shape[0], shape[2]) != (1, self.tokens):
             raise RefusedError(
                 f"'{name}', which {{}} reads, has the shape {list(shape or ())}; expected "
@@ -362,10 +333,8 @@ class _Joiner:
 
     # Tensors of one row a token
 
-    def _rows(self, nodes: list[onnx.NodeProto], name: str, *, flat: bool) -> str:
+    def _rows(self, nodes: list[onnx.NodeProto], name: str) -> str:
         """[1, heads, tokens, head], or that without the batch, as [1, tokens, heads * head]."""
-        if self._is_flat(name, flat=flat):
-            return name
         heads, head = self._heads(name)
         turn = self._turn_of(name)
         maker = self.finder.makers.get(name)
@@ -422,7 +391,7 @@ class _Joiner:
         cos, sin, width, interleaved = tables
         partial = {} if width == head else {"rotary_embedding_dim": width}
         turned = self.tables.name("turned")
-        x = self._rows(nodes, rotation.x, flat=False)
+        x = self._rows(nodes, rotation.x)
         nodes.append(
             helper.make_node(
                 "RotaryEmbedding",
