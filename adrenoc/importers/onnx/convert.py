@@ -27,7 +27,7 @@ from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
 from adrenoc.importers.onnx.index import INDEX_OPS
 from adrenoc.importers.onnx.infer import FIRST_OPSETS
 from adrenoc.importers.onnx.math import MATH_OPS
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.onnx.ops import OWN as OWN_OPS
 from adrenoc.importers.onnx.ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
@@ -191,7 +191,7 @@ class _Importer(ONNXGraphImporter):
             opset = max(opset, FIRST_OPSETS.get(op_name, 0))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = max(at for at, name in enumerate(self._current.output, 1) if name)
-        node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)
+        node = OnnxNode(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)
         return self.bb.normalize(own(node))
 
     def _bind(self, name: str) -> None:

@@ -52,7 +52,7 @@ class FoundMask:
 
 
 @dataclass(kw_only=True)
-class Scores:
+class ScoreReader:
     """Scales, caps and masks between a product and its softmax."""
 
     graph: OnnxGraph
@@ -198,7 +198,7 @@ def _spread(value: np.ndarray | None, tokens: int, rows: int) -> np.ndarray | No
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
+class SoftmaxReader:
     """Looks around a softmax of a folded graph."""
 
     graph: OnnxGraph
@@ -323,7 +323,7 @@ class AttentionFinder:
         self.graph = graph
         self._latents = latents
         self.makers, self.readers = graph.makers(), graph.readers()
-        self._weights = Weights(graph=graph, makers=self.makers, readers=self.readers)
+        self._weights = SoftmaxReader(graph=graph, makers=self.makers, readers=self.readers)
         self.caches: dict[str, FoundCache] = {}
         for past, present in caches:
             name = self._through(present, ("Identity",))
@@ -376,7 +376,7 @@ class AttentionFinder:
         name, sinks = self._weights.read_sinks(softmax.input[0])
         mixed = self._weights.find_mix(softmax, sunk=sinks is not None)
         values = None if mixed is None else self._cache_behind(mixed.input[1], turned=False)
-        scores = Scores(graph=self.graph, makers=self.makers)
+        scores = ScoreReader(graph=self.graph, makers=self.makers)
         product = scores.read(name)
         if mixed is None or product is None:
             return None

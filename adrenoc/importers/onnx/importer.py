@@ -24,7 +24,7 @@ from adrenoc.importers.onnx.counted import mask_outputs
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph, TensorType, sort_nodes
 from adrenoc.importers.onnx.infer import note_differences
-from adrenoc.importers.onnx.load import Loaded, load_parts
+from adrenoc.importers.onnx.load import LoadedModel, load_parts
 from adrenoc.importers.onnx.n_bits import keep_block_weights
 from adrenoc.importers.onnx.prepare import (
     convert_opset,
@@ -149,7 +149,7 @@ def _suggest(
     )
 
 
-def _load(files: ModelFiles) -> tuple[Loaded, DecisionLog]:
+def _load(files: ModelFiles) -> tuple[LoadedModel, DecisionLog]:
     """Return the model in an opset that is translated, without functions, and what was decided on
     the way."""
     log = DecisionLog()
@@ -225,7 +225,7 @@ def _check(model: onnx.ModelProto, files: ModelFiles, log: DecisionLog) -> None:
         )
 
 
-def _convert_opset(loaded: Loaded, files: ModelFiles, log: DecisionLog) -> Loaded:
+def _convert_opset(loaded: LoadedModel, files: ModelFiles, log: DecisionLog) -> LoadedModel:
     """`loaded` in the oldest opset that is translated, where it is older than that."""
     opset = opset_of(loaded.model)
     if opset >= OLDEST_OPSET:

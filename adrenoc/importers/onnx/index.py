@@ -24,12 +24,12 @@ from tvm import relax, te, tirx
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.tvmapi import Expr
 from adrenoc.importers.imported import check_grown
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.suppression import Suppression, first_found, selection_by_class
 
 
-def wrap_index(node: Node, index: int, extents: np.ndarray) -> relax.Expr:
+def wrap_index(node: OnnxNode, index: int, extents: np.ndarray) -> relax.Expr:
     """Indices counted from the front: a negative one counts from the end of its axis."""
     expr = node.inputs[index]
     value = constant_value(expr)
@@ -41,14 +41,14 @@ def wrap_index(node: Node, index: int, extents: np.ndarray) -> relax.Expr:
     return relax.op.where(negative, expr + extent, expr)
 
 
-def _gather_elements(node: Node) -> relax.Expr:
+def _gather_elements(node: OnnxNode) -> relax.Expr:
     shape = node.shape()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     index = wrap_index(node, 1, np.array(shape[axis]))
     return relax.op.gather_elements(node.inputs[0], index, axis=axis)
 
 
-def _gather_nd(node: Node) -> relax.Expr:
+def _gather_nd(node: OnnxNode) -> relax.Expr:
     shape, batch = node.shape(), int(node.attrs.get("batch_dims", 0))
     index = wrap_index(node, 1, np.array(shape[batch : batch + node.shape(1)[-1]]))
     # Relax takes int64 alone.
@@ -56,7 +56,7 @@ def _gather_nd(node: Node) -> relax.Expr:
     return relax.op.gather_nd(node.inputs[0], index, batch_dims=batch)
 
 
-def _scatter_elements(node: Node) -> relax.Expr:
+def _scatter_elements(node: OnnxNode) -> relax.Expr:
     """TVM: counts in indices as if they had the extents of the data on all other axes."""
     shape, counts = node.shape(), node.shape(1)
     axis = int(node.attrs.get("axis", 0)) % len(shape)
@@ -78,14 +78,14 @@ def _scatter_elements(node: Node) -> relax.Expr:
     return result
 
 
-def _reduction(node: Node) -> str:
+def _reduction(node: OnnxNode) -> str:
     name = node.text("reduction", "none")
     if name not in ("none", "add", "mul", "max", "min"):
         raise RefusedError(f"unknown reduction {name!r}")
     return "update" if name == "none" else name
 
 
-def _one_hot(node: Node) -> relax.Expr:
+def _one_hot(node: OnnxNode) -> relax.Expr:
     """TVM: off and on must be constants, and indices be plain."""
     depth = node.number(1)
     if depth is None:
@@ -108,7 +108,7 @@ def _one_hot(node: Node) -> relax.Expr:
     return relax.op.where(hit, on, off)
 
 
-def _scan(node: Node, scan: Callable[..., relax.Expr]) -> relax.Expr:
+def _scan(node: OnnxNode, scan: Callable[..., relax.Expr]) -> relax.Expr:
     axis = node.number(1)
     if axis is None:
         raise RefusedError("the axis is missing")
@@ -122,7 +122,7 @@ def _scan(node: Node, scan: Callable[..., relax.Expr]) -> relax.Expr:
     return relax.op.flip(node.emit(result), along) if reverse else result
 
 
-def _trilu(node: Node) -> relax.Expr:
+def _trilu(node: OnnxNode) -> relax.Expr:
     """TVM: a range in a form that has no kernel, where the diagonal is known at run time."""
     x, upper = node.inputs[0], bool(node.attrs.get("upper", 1))
     diagonal = node.input(1)
@@ -146,7 +146,7 @@ _NO_LIMIT = -1e29
 """Less than any score that counts."""
 
 
-def _non_max_suppression(node: Node) -> relax.Expr:
+def _non_max_suppression(node: OnnxNode) -> relax.Expr:
     """TVM: as many rows as are found, at run time."""
     batches, classes, boxes = node.shape(1)
     if node.shape() != (batches, boxes, 4):
@@ -168,7 +168,7 @@ def _non_max_suppression(node: Node) -> relax.Expr:
     return rows.astype("int64")
 
 
-def _non_zero(node: Node) -> relax.Expr:
+def _non_zero(node: OnnxNode) -> relax.Expr:
     """TVM: as many columns as are found, at run time."""
     shape = node.shape()
     count = int(np.prod(shape))
@@ -192,12 +192,12 @@ def _non_zero(node: Node) -> relax.Expr:
     return joined.astype("int64")
 
 
-def _number(node: Node, index: int, missing: float) -> float:
+def _number(node: OnnxNode, index: int, missing: float) -> float:
     value = node.number(index)
     return missing if value is None else float(value)
 
 
-def _corners(node: Node) -> relax.Expr:
+def _corners(node: OnnxNode) -> relax.Expr:
     """Boxes as two corners, which may come in any order."""
     boxes = node.inputs[0]
     if not int(node.attrs.get("center_point_box", 0)):
@@ -212,7 +212,7 @@ _HALF_PIXEL_OPSET = 16
 """The first opset in which regions are shifted by half a pixel unless told otherwise."""
 
 
-def _roi_align(node: Node) -> relax.Expr:
+def _roi_align(node: OnnxNode) -> relax.Expr:
     """TVM: shifts by half a pixel of the image; of the feature map it is in ONNX."""
     if node.text("mode", "avg") == "max":
         return _roi_align_max(node)
@@ -235,7 +235,7 @@ def _roi_align(node: Node) -> relax.Expr:
     )
 
 
-def _has_half_pixel(node: Node) -> bool:
+def _has_half_pixel(node: OnnxNode) -> bool:
     default = "half_pixel" if node.opset >= _HALF_PIXEL_OPSET else "output_half_pixel"
     mode = node.text("coordinate_transformation_mode", default)
     if mode not in ("half_pixel", "output_half_pixel"):
@@ -243,7 +243,7 @@ def _has_half_pixel(node: Node) -> bool:
     return mode == "half_pixel"
 
 
-def _roi_align_max(node: Node) -> relax.Expr:
+def _roi_align_max(node: OnnxNode) -> relax.Expr:
     """TVM: takes the largest sample, ONNX the largest of its four weighted neighbours."""
     shape, regions = node.shape(), node.shape(1)[0]
     height, width = (int(node.attrs.get(f"output_{side}", 1)) for side in ("height", "width"))
@@ -298,7 +298,7 @@ _Sample = tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]
 """Whether a sample lies inside, its two neighbours, and the weight of the second."""
 
 
-def _max_unpool(node: Node) -> relax.Expr:
+def _max_unpool(node: OnnxNode) -> relax.Expr:
     """TVM: fails on a constant output_shape.
 
     The positions count in the shape that kernel, strides and pads give; a larger output_shape
@@ -331,7 +331,7 @@ def _max_unpool(node: Node) -> relax.Expr:
     return relax.op.nn.pad(node.emit(result), width)
 
 
-def _affine_grid(node: Node) -> relax.Expr:
+def _affine_grid(node: OnnxNode) -> relax.Expr:
     """TVM: two dimensions alone, and fails late where an extent is one.  A product is all it is."""
     size = node.ints(1, "size")
     if size is None:
@@ -358,7 +358,7 @@ _METHODS = {"linear": "bilinear", "cubic": "bicubic"}
 _LAYOUTS = {4: "NCHW", 5: "NCDHW"}
 
 
-def _grid_sample(node: Node) -> relax.Expr:
+def _grid_sample(node: OnnxNode) -> relax.Expr:
     """TVM: gives the result the grid's dtype, divides by zero at corners of axes of one element,
     and reflects each of the pixels that are mixed.
 
@@ -403,7 +403,7 @@ def _reflect(grid: relax.Expr) -> relax.Expr:
     return number(1) - relax.op.abs(rest - number(2))
 
 
-INDEX_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+INDEX_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "AffineGrid": _affine_grid,
     "CumProd": lambda node: _scan(node, relax.op.cumprod),
     "CumSum": lambda node: _scan(node, relax.op.cumsum),

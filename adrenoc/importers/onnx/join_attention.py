@@ -43,7 +43,7 @@ from adrenoc.importers.onnx.found_attention import (
 from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, TensorType, attributes, node_label
 from adrenoc.importers.onnx.join_rotations import RowReader, RowsSeen
 from adrenoc.importers.onnx.position_tables import FoundRotation, PositionTables, find_rotation
-from adrenoc.importers.onnx.probe import BATCHED, LatentFinder, Prober, choose_pasts
+from adrenoc.importers.onnx.probe import BATCHED, ExtentProber, LatentFinder, choose_pasts
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import AS_IT_IS, NotCovered
 
@@ -118,7 +118,7 @@ def join_attention(
     if not kinds & {"Concat", "Attention", "Identity", "MultiHeadAttention"}:
         return
     fuse_qdq(graph)
-    prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
+    prober = ExtentProber(graph=graph, caches=frozenset(past for past, _ in caches))
     pasts = choose_pasts(tokens, rows)
     base = prober.fold(tokens, pasts[0])
     finder = AttentionFinder(base, caches, LatentFinder(prober=prober, tokens=tokens))

@@ -30,7 +30,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, PLAIN_ROTATION, SINKS
 from adrenoc.importers.onnx.found_attention import FoundMask, Seen, read_masks
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
-from adrenoc.importers.onnx.probe import Prober, choose_pasts
+from adrenoc.importers.onnx.probe import ExtentProber, choose_pasts
 from adrenoc.importers.onnx.refusals import NotCovered
 
 _OTHER_ROWS = (
@@ -64,7 +64,7 @@ class RowReader:
     `graph` is folded.
     """
 
-    prober: Prober
+    prober: ExtentProber
     graph: OnnxGraph
     tokens: int
     rows: int
@@ -280,7 +280,7 @@ def join_biases(
     ]
     if not biased:
         return
-    prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
+    prober = ExtentProber(graph=graph, caches=frozenset(past for past, _ in caches))
     pasts = choose_pasts(tokens, rows)
     reader = RowReader(prober=prober, graph=graph, tokens=tokens, rows=rows, pasts=pasts)
     refused = NotCovered()

@@ -211,7 +211,7 @@ def _text(stored: bytes | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedModel:
     """A model's message, its large initialisers by name, which the message lacks the data of, and
     the digest of the files that were read."""
 
@@ -238,7 +238,7 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
     return loaded.fill(), loaded.sha256
 
 
-def load_parts(files: ModelFiles) -> Loaded:
+def load_parts(files: ModelFiles) -> LoadedModel:
     """Return the model in `files`; its large initialisers are arrays that protobuf never holds.
 
     A decoder that takes embeddings has the model that looks them up before it.
@@ -253,14 +253,14 @@ def load_parts(files: ModelFiles) -> Loaded:
     embedding = load_parts(files.embedding)
     model = join_embedding(own.model, embedding.model, files.embedding.paths[0])
     weights = {f"{JOINED}{name}": value for name, value in embedding.weights.items()}
-    return Loaded(
+    return LoadedModel(
         model=model,
         weights={**weights, **own.weights},
         sha256=join_digests(own.sha256, embedding.sha256),
     )
 
 
-def _load_own(files: ModelFiles) -> Loaded:
+def _load_own(files: ModelFiles) -> LoadedModel:
     path = files.paths[0]
     model = onnx.ModelProto()
     held: dict[int, np.ndarray] = {}
@@ -304,7 +304,7 @@ def _load_own(files: ModelFiles) -> Loaded:
         ) from error
     found = {tensor.name: held.get(place) for place, tensor in enumerate(model.graph.initializer)}
     weights = {name: value for name, value in found.items() if value is not None}
-    return Loaded(model=model, weights=weights, sha256=sha256)
+    return LoadedModel(model=model, weights=weights, sha256=sha256)
 
 
 def _set_data(tensor: TensorProto, data: bytes) -> None:

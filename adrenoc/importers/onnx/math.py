@@ -29,11 +29,11 @@ from tvm import relax, te, tirx
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.tvmapi import Expr
 from adrenoc.importers.imported import check_grown
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
-def clip(node: Node) -> relax.Expr:
+def clip(node: OnnxNode) -> relax.Expr:
     """TVM: TIR functions and a NaN test on the bounds, even where they are constants."""
     x = node.inputs[0]
     bounds = [node.input(index) for index in (1, 2)]
@@ -62,7 +62,7 @@ def clip(node: Node) -> relax.Expr:
     return relax.op.clip(x, min(low, high), high)
 
 
-def _is_inf(node: Node) -> relax.Expr:
+def _is_inf(node: OnnxNode) -> relax.Expr:
     """TVM: leaves the attributes for the two signs unread."""
     x = node.inputs[0]
     positive = bool(node.attrs.get("detect_positive", 1))
@@ -74,7 +74,7 @@ def _is_inf(node: Node) -> relax.Expr:
     return relax.op.zeros(node.shape(), "bool")
 
 
-def _mod(node: Node) -> relax.Expr:
+def _mod(node: OnnxNode) -> relax.Expr:
     """TVM: divides, floors and multiplies floats, which gives NaN beside infinities."""
     x, y = node.inputs[0], node.inputs[1]
     if not dtype_of(x).startswith("float"):
@@ -94,20 +94,20 @@ def _mod(node: Node) -> relax.Expr:
     return relax.op.where(wrong, rest + y, rest)
 
 
-def _elu(node: Node) -> relax.Expr:
+def _elu(node: OnnxNode) -> relax.Expr:
     """TVM: constants of float32 beside data of another dtype."""
     x, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
     grown = relax.op.exp(relax.op.minimum(x, node.like(0))) - node.like(1)
     return relax.op.nn.relu(x) + grown * node.like(alpha)
 
 
-def _celu(node: Node) -> relax.Expr:
+def _celu(node: OnnxNode) -> relax.Expr:
     x, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
     ratio = relax.op.minimum(x, node.like(0)) / node.like(alpha)
     return relax.op.nn.relu(x) + (relax.op.exp(ratio) - node.like(1)) * node.like(alpha)
 
 
-def _sign(node: Node) -> relax.Expr:
+def _sign(node: OnnxNode) -> relax.Expr:
     """TVM: zero of NaN."""
     x = node.inputs[0]
     one, zero = node.like(1), node.like(0)
@@ -118,14 +118,14 @@ def _sign(node: Node) -> relax.Expr:
     return relax.op.where(above, one, relax.op.where(below, node.like(-1), x))
 
 
-def _thresholded_relu(node: Node) -> relax.Expr:
+def _thresholded_relu(node: OnnxNode) -> relax.Expr:
     """TVM: a product with what is zero, which of -inf and of NaN is NaN."""
     x = node.inputs[0]
     above = x > node.like(float(node.attrs.get("alpha", 1.0)))
     return relax.op.where(above, x, node.like(0))
 
 
-def _lp_normalization(node: Node) -> relax.Expr:
+def _lp_normalization(node: OnnxNode) -> relax.Expr:
     x, axis = node.inputs[0], int(node.attrs.get("axis", -1))
     if int(node.attrs.get("p", 2)) == 1:
         size = relax.op.sum(relax.op.abs(x), [axis], keepdims=True)
@@ -135,7 +135,7 @@ def _lp_normalization(node: Node) -> relax.Expr:
     return x / relax.op.where(relax.op.equal(size, node.like(0)), node.like(1), size)
 
 
-def _bit_cast(node: Node) -> relax.Expr:
+def _bit_cast(node: OnnxNode) -> relax.Expr:
     x = node.inputs[0]
     target = str(onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["to"])))
     if target == dtype_of(x):
@@ -151,7 +151,7 @@ def _bit_cast(node: Node) -> relax.Expr:
     return node.bb.call_te(element, x, primfunc_name_hint="bit_cast")
 
 
-def _bit_shift(node: Node) -> relax.Expr:
+def _bit_shift(node: OnnxNode) -> relax.Expr:
     """TVM: shifts by the width and more, which C leaves undefined and ONNX defines as zero."""
     x, by = node.inputs[0], node.inputs[1]
     left = node.text("direction", "LEFT") == "LEFT"
@@ -169,7 +169,7 @@ def _bit_shift(node: Node) -> relax.Expr:
     return relax.op.where(valid, shift(x, amount), rest)
 
 
-def _eye_like(node: Node) -> relax.Expr:
+def _eye_like(node: OnnxNode) -> relax.Expr:
     """TVM: refuses another dtype than that of its input."""
     rows, columns = node.shape()
     element = node.attrs.get("dtype")
@@ -182,13 +182,13 @@ def _eye_like(node: Node) -> relax.Expr:
     return make_constant(np.eye(rows, columns, int(node.attrs.get("k", 0)), dtype=dtype))
 
 
-def _shape(node: Node) -> relax.Expr:
+def _shape(node: OnnxNode) -> relax.Expr:
     """TVM: asks at run time."""
     window = slice(node.attrs.get("start", 0), node.attrs.get("end"))
     return make_constant(np.array(node.shape(), np.int64)[window])
 
 
-def _reverse_sequence(node: Node) -> relax.Expr:
+def _reverse_sequence(node: OnnxNode) -> relax.Expr:
     x, lengths = node.inputs[0], node.inputs[1]
     batch, time = int(node.attrs.get("batch_axis", 1)), int(node.attrs.get("time_axis", 0))
 
@@ -203,13 +203,13 @@ def _reverse_sequence(node: Node) -> relax.Expr:
     return node.bb.call_te(reverse, x, lengths, primfunc_name_hint="reverse_sequence")
 
 
-def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[Node], relax.Expr]:
+def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[OnnxNode], relax.Expr]:
     """TVM: two reshapes around it below opset 13, which normalised all axes from one on together.
 
     Where only one of these is longer than one, that axis is all there is to normalise.
     """
 
-    def convert(node: Node) -> relax.Expr:
+    def convert(node: OnnxNode) -> relax.Expr:
         x, shape = node.inputs[0], node.shape()
         if node.opset >= 13:
             return operator(x, axis=int(node.attrs.get("axis", -1)))
@@ -223,7 +223,7 @@ def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[Node], relax.Expr
     return convert
 
 
-def _unsqueeze(node: Node) -> relax.Expr:
+def _unsqueeze(node: OnnxNode) -> relax.Expr:
     """TVM: fails on axes that are one number without a dimension."""
     axes = node.ints(1, "axes")
     if axes is None:
@@ -237,7 +237,7 @@ def _unsqueeze(node: Node) -> relax.Expr:
     return relax.op.expand_dims(x, inserted)
 
 
-def _instance_norm(node: Node) -> relax.Expr:
+def _instance_norm(node: OnnxNode) -> relax.Expr:
     x, shape = node.inputs[0], node.shape()
     epsilon = float(node.attrs.get("epsilon", 1e-5))
     grouped = _find_ungrouped(node)
@@ -260,7 +260,7 @@ def _instance_norm(node: Node) -> relax.Expr:
     return relax.op.reshape(node.emit(normed), shape)
 
 
-def _find_ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
+def _find_ungrouped(node: OnnxNode) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
     """Return what was reshaped to one row a group, and scale and offset for each of its
     channels."""
     call = node.bb.lookup_binding(node.inputs[0]) if isinstance(node.inputs[0], relax.Var) else None
@@ -277,7 +277,7 @@ def _find_ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | No
     return call.args[0], np.repeat(affine[0], members), np.repeat(affine[1], members)
 
 
-def _rms_norm(node: Node) -> relax.Expr:
+def _rms_norm(node: OnnxNode) -> relax.Expr:
     """TVM puts conversions around it where data is half: a launch each. Kernels sum in float."""
     axes, epsilon = _normed_axes(node), float(node.attrs.get("epsilon", 1e-5))
     gains = _fitting(node, 1, axes)
@@ -287,7 +287,7 @@ def _rms_norm(node: Node) -> relax.Expr:
     return relax.op.nn.rms_norm(node.inputs[0], ones, axes, epsilon) * node.inputs[1]
 
 
-def _layer_norm(node: Node) -> relax.Expr:
+def _layer_norm(node: OnnxNode) -> relax.Expr:
     """TVM takes the axes from the factor's rank: those of a factor that is spread over what is
     normed are others, whose numbers would be wrong."""
     axes, epsilon = _normed_axes(node), float(node.attrs.get("epsilon", 1e-5))
@@ -302,12 +302,12 @@ def _layer_norm(node: Node) -> relax.Expr:
     return scaled if node.input(2) is None else scaled + node.inputs[2]
 
 
-def _normed_axes(node: Node) -> list[int]:
+def _normed_axes(node: OnnxNode) -> list[int]:
     rank = len(node.shape())
     return list(range(int(node.attrs.get("axis", -1)) % rank, rank))
 
 
-def _fitting(node: Node, index: int, axes: list[int]) -> relax.Expr | None:
+def _fitting(node: OnnxNode, index: int, axes: list[int]) -> relax.Expr | None:
     """Return an input with a number for each of those that are normed together; None where it has
     other ones, which are spread over them."""
     wanted = [node.shape()[axis] for axis in axes]
@@ -319,20 +319,20 @@ def _fitting(node: Node, index: int, axes: list[int]) -> relax.Expr | None:
     return None
 
 
-def _filled(node: Node, axes: list[int], value: float) -> relax.Expr:
+def _filled(node: OnnxNode, axes: list[int], value: float) -> relax.Expr:
     """One number for each of those that are normed together."""
     shape = [node.shape()[axis] for axis in axes]
     return make_constant(np.full(shape, value, dtype_of(node.inputs[0])))
 
 
-Convert = Callable[[Node], relax.Expr]
+Convert = Callable[[OnnxNode], relax.Expr]
 Map = Callable[[relax.Expr], relax.Expr]
 Fold = Callable[..., relax.Expr]
 
 _ENDS = np.iinfo(np.int32)
 
 
-def _axes_of(node: Node) -> list[int]:
+def _axes_of(node: OnnxNode) -> list[int]:
     """Return the axes to fold; none where an attribute says that no axes are none."""
     axes = node.ints(1, "axes")
     if axes or node.attrs.get("noop_with_empty_axes", 0):
@@ -357,7 +357,7 @@ def _end(x: relax.Expr) -> relax.Expr:
 def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
     """Fold; TVM wraps integers, and leaves out what comes before and after where no axis is."""
 
-    def convert(node: Node) -> relax.Expr:
+    def convert(node: OnnxNode) -> relax.Expr:
         x, axes, keepdims = node.inputs[0], _axes_of(node), bool(node.attrs.get("keepdims", 1))
         dtype = dtype_of(x)
         if dtype == "int32":
@@ -381,7 +381,7 @@ def _multiply_within(a: Expr, b: Expr) -> Expr:
 _PRODUCT = te.comm_reducer(_multiply_within, lambda t: tirx.const(1, t), name="product")
 
 
-def _of_int32(node: Node, fold: Fold) -> Fold:
+def _of_int32(node: OnnxNode, fold: Fold) -> Fold:
     """Return the fold of what was int32, in int64: products end on their way."""
     if fold is not relax.op.prod or dtype_of(node.inputs[0]) != "int32":
         return fold
@@ -406,7 +406,7 @@ def _of_int32(node: Node, fold: Fold) -> Fold:
     return product
 
 
-def _log_sum_exp(node: Node) -> relax.Expr:
+def _log_sum_exp(node: OnnxNode) -> relax.Expr:
     """Fold; TVM takes an infinite extreme away from itself, which is NaN."""
     x, axes = node.inputs[0], _axes_of(node)
     if not axes:
@@ -421,7 +421,7 @@ def _log_sum_exp(node: Node) -> relax.Expr:
 def _extreme(fold: Fold) -> Convert:
     """Fold; TVM has no extremes of booleans, and refuses axes from an input."""
 
-    def convert(node: Node) -> relax.Expr:
+    def convert(node: OnnxNode) -> relax.Expr:
         x, axes, dtype = node.inputs[0], _axes_of(node), dtype_of(node.inputs[0])
         if not axes:
             return x
@@ -439,7 +439,7 @@ def _place_of(fold: Fold, loser: float) -> Convert:
     onnxruntime keeps one that is first and passes over others.
     """
 
-    def convert(node: Node) -> relax.Expr:
+    def convert(node: OnnxNode) -> relax.Expr:
         x, shape = node.inputs[0], node.shape()
         axis, keepdims = int(node.attrs.get("axis", 0)) % len(shape), node.attrs.get("keepdims", 1)
         if not node.attrs.get("select_last_index", 0):
@@ -458,7 +458,7 @@ def _place_of(fold: Fold, loser: float) -> Convert:
     return convert
 
 
-MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+MATH_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "ArgMax": _place_of(relax.op.argmax, -np.inf),
     "ArgMin": _place_of(relax.op.argmin, np.inf),
     "BitCast": _bit_cast,

@@ -13,7 +13,7 @@ from adrenoc.importers.relax.values import constant_value, dtype_of, make_consta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class OnnxNode:
     """One ONNX node with translated inputs.
 
     `inputs` holds None for an optional input that is left out; strings in `attrs` are bytes;

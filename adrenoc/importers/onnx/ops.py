@@ -33,7 +33,7 @@ from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.attention import APPEND_ROWS, CACHED_ATTENTION
 from adrenoc.importers.onnx.contrib import INVERSE
 from adrenoc.importers.onnx.n_bits import N_BITS
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.onnx.signal import max_pool_indices
 from adrenoc.importers.relax import own
 from adrenoc.importers.relax.cache_constants import head_of
@@ -44,7 +44,7 @@ from adrenoc.importers.window import ceil_pads, check_window, same_pads
 def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:
     """TVM: stacks all inputs in a new axis and reduces over it."""
 
-    def convert(node: Node) -> relax.Expr:
+    def convert(node: OnnxNode) -> relax.Expr:
         total = reduce(lambda a, b: node.emit(combine(a, b)), node.inputs)
         if not mean or len(node.inputs) == 1:
             return total
@@ -53,7 +53,7 @@ def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callabl
     return convert
 
 
-def _lrn(node: Node) -> relax.Expr:
+def _lrn(node: OnnxNode) -> relax.Expr:
     """TVM: a 3-D pool over a five-dimensional view, for which no texture layout exists.
 
     The sum over a window of channels is a 1x1 convolution with a band of ones.  The data is
@@ -78,7 +78,7 @@ def _lrn(node: Node) -> relax.Expr:
     return x * (summed + node.like(bias)) ** node.like(-beta)
 
 
-def _conv(node: Node) -> relax.Expr:
+def _conv(node: OnnxNode) -> relax.Expr:
     """TVM: a pad kernel for SAME padding; the bias reshaped at run time."""
     rank, weight = len(node.shape()), node.shape(1)
     axes = rank - 2
@@ -105,7 +105,7 @@ def _conv(node: Node) -> relax.Expr:
     return _add_bias(node, result, rank)
 
 
-def _conv_transpose(node: Node) -> relax.Expr:
+def _conv_transpose(node: OnnxNode) -> relax.Expr:
     """TVM: ignores output_shape, and pads that auto_pad derives from it; dilation is wrong."""
     rank, weight = len(node.shape()), node.shape(1)
     axes, attrs = rank - 2, node.attrs
@@ -151,7 +151,7 @@ def _conv_transpose(node: Node) -> relax.Expr:
     return _add_bias(node, result, rank)
 
 
-def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
+def _add_bias(node: OnnxNode, result: relax.Expr, rank: int) -> relax.Expr:
     if node.input(2) is None:
         return result
     bias = constant_value(node.inputs[2])
@@ -161,7 +161,7 @@ def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
     return result + node.like(bias.reshape(shape))
 
 
-def _windows(node: Node) -> tuple[dict[str, list[int]], list[int]]:
+def _windows(node: OnnxNode) -> tuple[dict[str, list[int]], list[int]]:
     """Return the windows of a pool with explicit pads, and the pads grown to what ceil_mode asks
     for."""
     attrs, extents = node.attrs, node.shape()[2:]
@@ -177,10 +177,10 @@ def _windows(node: Node) -> tuple[dict[str, list[int]], list[int]]:
     return {**window, "pads": pads}, grown
 
 
-def _pool(kind: str) -> Callable[[Node], relax.Expr]:
+def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
     """TVM: rounds up (ceil_mode) and derives SAME pads by rules of its own; loops over integers."""
 
-    def convert(node: Node) -> relax.Expr:
+    def convert(node: OnnxNode) -> relax.Expr:
         axes = len(node.shape()) - 2
         window, grown = _windows(node)
         kernel, strides, dilations = (window[k] for k in ("kernel", "strides", "dilations"))
@@ -219,7 +219,7 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
     return convert
 
 
-def _lp_pool(node: Node) -> relax.Expr:
+def _lp_pool(node: OnnxNode) -> relax.Expr:
     """TVM: a power function for every p, and windows by rules of its own."""
     window, pads = _windows(node)
     p, taps = int(node.attrs.get("p", 2)), prod(window["kernel"])
@@ -234,7 +234,7 @@ def _lp_pool(node: Node) -> relax.Expr:
     return _lp_root(node, node.emit(node.emit(mean) * node.like(taps)), p)
 
 
-def _global_lp_pool(node: Node) -> relax.Expr:
+def _global_lp_pool(node: OnnxNode) -> relax.Expr:
     """TVM: a pool with a window of the whole image."""
     axes = list(range(2, len(node.shape())))
     p = int(node.attrs.get("p", 2))
@@ -242,7 +242,7 @@ def _global_lp_pool(node: Node) -> relax.Expr:
     return _lp_root(node, node.emit(total), p)
 
 
-def _lp_power(node: Node, p: int) -> relax.Expr:
+def _lp_power(node: OnnxNode, p: int) -> relax.Expr:
     x = node.inputs[0]
     if p == 2:
         return x * x
@@ -250,7 +250,7 @@ def _lp_power(node: Node, p: int) -> relax.Expr:
     return size if p == 1 else node.emit(size) ** node.like(p)
 
 
-def _lp_root(node: Node, total: relax.Expr, p: int) -> relax.Expr:
+def _lp_root(node: OnnxNode, total: relax.Expr, p: int) -> relax.Expr:
     if p == 2:
         return relax.op.sqrt(total)
     return total if p == 1 else total ** node.like(1.0 / p)
@@ -262,7 +262,7 @@ def _pad_width(pads: list[int], axes: int) -> list[int]:
     return [0, 0, 0, 0, *spatial]
 
 
-def _gemm(node: Node) -> relax.Expr:
+def _gemm(node: OnnxNode) -> relax.Expr:
     """TVM: scales and transposes constant weights at run time, and scales the large operand."""
     a, b = node.inputs[0], node.inputs[1]
     alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
@@ -290,7 +290,7 @@ def _gemm(node: Node) -> relax.Expr:
     return result + bias
 
 
-def _slice(node: Node) -> relax.Expr:
+def _slice(node: OnnxNode) -> relax.Expr:
     """TVM: leaves attributes of opset 1 unread."""
     shape = node.shape()
     starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
@@ -308,7 +308,7 @@ def _slice(node: Node) -> relax.Expr:
     return relax.op.strided_slice(node.inputs[0], axes, begins, stops, steps)
 
 
-def _gather(node: Node) -> relax.Expr:
+def _gather(node: OnnxNode) -> relax.Expr:
     """TVM: a test for negative indices at run time, and a gather where a slice does.
 
     Places outside, which ONNX forbids, read the nearest: no read leaves the memory.
@@ -330,7 +330,7 @@ def _gather(node: Node) -> relax.Expr:
     return relax.op.squeeze(one, [axis])
 
 
-def _pad(node: Node) -> relax.Expr:
+def _pad(node: OnnxNode) -> relax.Expr:
     """TVM: a TIR function where Relax has an operator, which hides the pad from folding."""
     rank = len(node.shape())
     pads = node.ints(1, "pads")
@@ -356,7 +356,7 @@ def _pad(node: Node) -> relax.Expr:
     return relax.op.nn.pad(x, width, pad_mode=modes[mode], pad_value=fill)
 
 
-def _pow(node: Node) -> relax.Expr:
+def _pow(node: OnnxNode) -> relax.Expr:
     """TVM: refuses exponents of another dtype than the base, and integers altogether."""
     base, exponent, dtype = node.inputs[0], node.inputs[1], dtype_of(node.inputs[0])
     inner = dtype if dtype.startswith("float") else "float32"
@@ -368,7 +368,7 @@ def _pow(node: Node) -> relax.Expr:
     return result if dtype == inner else node.emit(result).astype(dtype)
 
 
-def _space_to_depth(node: Node) -> relax.Expr:
+def _space_to_depth(node: OnnxNode) -> relax.Expr:
     """TVM: knows one of the two orders of channels."""
     n, c, h, w = node.shape()
     block = int(node.attrs["blocksize"])
@@ -378,7 +378,7 @@ def _space_to_depth(node: Node) -> relax.Expr:
     return relax.op.reshape(moved, (n, c * block * block, h // block, w // block))
 
 
-def _dropout(node: Node) -> relax.Expr:
+def _dropout(node: OnnxNode) -> relax.Expr:
     """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
     if node.number(2) and node.number(1) != 0:
         raise RefusedError("it trains: export the model for inference")
@@ -386,7 +386,7 @@ def _dropout(node: Node) -> relax.Expr:
     return relax.Tuple([node.inputs[0], mask])
 
 
-OWN: dict[str, Callable[[Node], relax.Expr]] = {
+OWN: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "AveragePool": _pool("avg"),
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -408,7 +408,7 @@ OWN: dict[str, Callable[[Node], relax.Expr]] = {
 }
 
 
-def _n_bits(node: Node) -> relax.Expr:
+def _n_bits(node: OnnxNode) -> relax.Expr:
     x, *constants = (operand for operand in node.inputs if operand is not None)
     return own.call_own(
         own.N_BITS,
@@ -422,7 +422,7 @@ def _n_bits(node: Node) -> relax.Expr:
     )
 
 
-def _append_rows(node: Node) -> relax.Expr:
+def _append_rows(node: OnnxNode) -> relax.Expr:
     operands = [operand for operand in node.inputs if operand is not None]
     return own.call_own(
         own.APPEND_ROWS,
@@ -434,7 +434,7 @@ def _append_rows(node: Node) -> relax.Expr:
     )
 
 
-def _cached_attention(node: Node) -> relax.Expr:
+def _cached_attention(node: OnnxNode) -> relax.Expr:
     operands = [operand for operand in node.inputs if operand is not None]
     heads, width = int(node.attrs["heads"]), node.shape(2)[-1]
     head = head_of(width, int(node.attrs["bits"]))
@@ -462,12 +462,12 @@ def _cached_attention(node: Node) -> relax.Expr:
     )
 
 
-def _inverse(node: Node) -> relax.Expr:
+def _inverse(node: OnnxNode) -> relax.Expr:
     x = node.inputs[0]
     return own.call_own(own.INVERSE, [x], shape=node.shape(), dtype=dtype_of(x))
 
 
-def _whole_attrs(node: Node, *names: str) -> dict[str, int]:
+def _whole_attrs(node: OnnxNode, *names: str) -> dict[str, int]:
     return {name: int(node.attrs[name]) for name in names}
 
 
@@ -475,7 +475,7 @@ _ROWS = 2
 """The axis of rows in [1, heads, rows, head]."""
 
 
-def _tensor_scatter(node: Node) -> relax.Expr:
+def _tensor_scatter(node: OnnxNode) -> relax.Expr:
     shape, given = node.shape(), node.shape(1)
     axis = int(node.attrs.get("axis", -2)) % len(shape)
     circular = node.text("mode", "linear") == "circular"
@@ -487,7 +487,7 @@ def _tensor_scatter(node: Node) -> relax.Expr:
 
 
 def _add_rows(
-    node: Node, shape: tuple[int, ...], given: tuple[int, ...], *, circular: bool
+    node: OnnxNode, shape: tuple[int, ...], given: tuple[int, ...], *, circular: bool
 ) -> relax.Expr:
     """Return the operator that adds rows to a cache, which reads them token by token."""
     _, heads, tokens, head = given
@@ -506,7 +506,7 @@ def _add_rows(
 
 
 def _choose(
-    node: Node, shape: tuple[int, ...], given: tuple[int, ...], axis: int, *, circular: bool
+    node: OnnxNode, shape: tuple[int, ...], given: tuple[int, ...], axis: int, *, circular: bool
 ) -> relax.Expr:
     def scatter(past: te.Tensor, update: te.Tensor, *starts: te.Tensor) -> te.Tensor:
         def element(*index: Expr) -> Expr:
@@ -523,7 +523,7 @@ def _choose(
     return node.bb.call_te(scatter, *operands, primfunc_name_hint="tensor_scatter")
 
 
-OWN_DOMAIN_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+OWN_DOMAIN_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "TensorScatter": _tensor_scatter,
     APPEND_ROWS: _append_rows,
     CACHED_ATTENTION: _cached_attention,

@@ -26,7 +26,7 @@ from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import POSITIONS
 from adrenoc.importers.onnx.found_attention import AttentionFinder
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
-from adrenoc.importers.onnx.probe import Prober
+from adrenoc.importers.onnx.probe import ExtentProber
 from adrenoc.importers.onnx.refusals import AS_IT_IS
 
 
@@ -180,7 +180,7 @@ class PositionTables:
     """Finds such constants in the folded graph, and writes tables of `rows` rows in their place."""
 
     graph: OnnxGraph
-    prober: Prober
+    prober: ExtentProber
     tokens: int
     rows: int
     pasts: tuple[int, int]

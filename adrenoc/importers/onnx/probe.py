@@ -35,7 +35,7 @@ def choose_pasts(tokens: int, rows: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prober:
+class ExtentProber:
     """A graph whose inputs get other extents: `caches` are its pasts."""
 
     graph: OnnxGraph
@@ -145,7 +145,7 @@ class FoundLatent:
 class LatentFinder:
     """Looks at what is between caches and products, in a graph for as many rows as that takes."""
 
-    prober: Prober
+    prober: ExtentProber
     tokens: int
     _folded: dict[int, OnnxGraph] = field(default_factory=dict)
 

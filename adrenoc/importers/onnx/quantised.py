@@ -17,19 +17,21 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.onnx.ops import OWN
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
-def _cast_to_float(node: Node, expr: relax.Expr) -> relax.Expr:
+def _cast_to_float(node: OnnxNode, expr: relax.Expr) -> relax.Expr:
     value = constant_value(expr)
     if value is not None:
         return make_constant(value.astype(np.float32))
     return expr if dtype_of(expr) == "float32" else node.emit(expr.astype("float32"))
 
 
-def _subtract_zero(node: Node, index: int, zero_index: int, axis: int | None = None) -> relax.Expr:
+def _subtract_zero(
+    node: OnnxNode, index: int, zero_index: int, axis: int | None = None
+) -> relax.Expr:
     """Return an input minus its zero point, in float; `axis` is that of a zero point a channel."""
     x, zero = node.inputs[index], node.input(zero_index)
     if zero is None:
@@ -60,7 +62,7 @@ def _spread(expr: relax.Expr, axis: int | None, rank: int) -> relax.Expr:
 
 
 def _requantise(
-    node: Node, total: relax.Expr, factor: relax.Expr, scale: int, zero: int
+    node: OnnxNode, total: relax.Expr, factor: relax.Expr, scale: int, zero: int
 ) -> relax.Expr:
     """round(total * factor / scale) + zero, kept within the zero point's dtype."""
     dtype = dtype_of(node.inputs[zero])
@@ -71,12 +73,12 @@ def _requantise(
     return kept.astype(dtype)
 
 
-def _conv(node: Node, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+def _conv(node: OnnxNode, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
     inputs = [x, weight] if bias is None else [x, weight, bias]
     return OWN["Conv"](replace(node, inputs=inputs))
 
 
-def _qlinear_conv(node: Node) -> relax.Expr:
+def _qlinear_conv(node: OnnxNode) -> relax.Expr:
     rank = len(node.shape())
     bias = node.input(8)
     total = _conv(
@@ -90,17 +92,17 @@ def _qlinear_conv(node: Node) -> relax.Expr:
     return _requantise(node, total, factor, 6, 7)
 
 
-def _conv_integer(node: Node) -> relax.Expr:
+def _conv_integer(node: OnnxNode) -> relax.Expr:
     total = _conv(node, _subtract_zero(node, 0, 2), _subtract_zero(node, 1, 3, axis=0), None)
     return total.astype("int32")
 
 
-def _matmul_integer(node: Node) -> relax.Expr:
+def _matmul_integer(node: OnnxNode) -> relax.Expr:
     a, b = _subtract_zero(node, 0, 2, axis=-2), _subtract_zero(node, 1, 3, axis=-1)
     return node.emit(relax.op.matmul(a, b)).astype("int32")
 
 
-def _qlinear_matmul(node: Node) -> relax.Expr:
+def _qlinear_matmul(node: OnnxNode) -> relax.Expr:
     a, b = _subtract_zero(node, 0, 2, axis=-2), _subtract_zero(node, 3, 5, axis=-1)
     total = node.emit(relax.op.matmul(a, b))
     rank = len(static_shape(total) or ())
@@ -109,7 +111,7 @@ def _qlinear_matmul(node: Node) -> relax.Expr:
     return _requantise(node, total, factor, 6, 7)
 
 
-def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
+def _blocks(node: OnnxNode, expr: relax.Expr) -> relax.Expr:
     """Scales or zero points, one for each element of the first input."""
     shape, block = node.shape(), int(node.attrs.get("block_size", 0))
     axis = int(node.attrs.get("axis", 1))
@@ -120,7 +122,7 @@ def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
     return _spread(expr, axis if len(own) == 1 else None, len(shape))
 
 
-def dequantize(node: Node) -> relax.Expr:
+def dequantize(node: OnnxNode) -> relax.Expr:
     """(x - zero) * scale, with a scale for all, a channel or a block."""
     x = _cast_to_float(node, node.inputs[0])
     if node.input(2) is not None:
@@ -131,7 +133,7 @@ def dequantize(node: Node) -> relax.Expr:
     return result if dtype == "float32" else node.emit(result).astype(dtype)
 
 
-def quantize(node: Node) -> relax.Expr:
+def quantize(node: OnnxNode) -> relax.Expr:
     """round(x / scale) + zero, kept within the dtype of the zero point."""
     scale = _blocks(node, _cast_to_float(node, node.inputs[1]))
     quotient = _cast_to_float(node, node.inputs[0])
@@ -152,7 +154,7 @@ def quantize(node: Node) -> relax.Expr:
     return kept.astype(dtype)
 
 
-def _dynamic_quantize(node: Node) -> relax.Expr:
+def _dynamic_quantize(node: OnnxNode) -> relax.Expr:
     """Bytes, scale and zero point by the largest and the smallest number.
 
     Numbers that are all zero have a scale of one, as onnxruntime says: TVM divides by their range.
@@ -171,7 +173,7 @@ def _dynamic_quantize(node: Node) -> relax.Expr:
     return relax.Tuple([byte[0], scale, byte[1]])
 
 
-QUANTISED_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+QUANTISED_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "ConvInteger": _conv_integer,
     "DequantizeLinear": dequantize,
     "DynamicQuantizeLinear": _dynamic_quantize,

@@ -21,9 +21,9 @@ from tvm import relax
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.tvmapi import tirx
 from adrenoc.importers.onnx.infer import scaled_extent
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.mix_neighbours import (
-    Neighbours,
+    ResizeNeighbours,
     mix_neighbours,
     neighbours_in_fixed_point,
 )
@@ -44,12 +44,12 @@ _LOWEST = float(np.finfo(np.float32).min)
 _SHARE_BITS = 10
 
 
-def is_whole(node: Node) -> bool:
+def is_whole(node: OnnxNode) -> bool:
     """Return whether the numbers that a node resizes are integers."""
     return "int" in dtype_of(node.inputs[0])
 
 
-def _is_dequantised(node: Node) -> bool:
+def _is_dequantised(node: OnnxNode) -> bool:
     """Return whether they are integers times one scale: (x - zero) * scale, as floats."""
     product = _look_up(node, node.inputs[0])
     if op_name(product) != "relax.multiply" or constant_value(product.args[1]) is None:
@@ -60,7 +60,7 @@ def _is_dequantised(node: Node) -> bool:
     return op_name(centred) == "relax.astype" and "int" in dtype_of(centred.args[0])
 
 
-def _look_up(node: Node, expr: relax.Expr | None) -> Any:
+def _look_up(node: OnnxNode, expr: relax.Expr | None) -> Any:
     return node.bb.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 
 
@@ -115,7 +115,7 @@ _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _resize_whole(
-    node: Node, places: tuple[np.ndarray, np.ndarray], *, first_axis: int
+    node: OnnxNode, places: tuple[np.ndarray, np.ndarray], *, first_axis: int
 ) -> relax.Expr:
     """Two axes of the input, the first of which is given, at these places, between two elements."""
     x = node.inputs[0]
@@ -149,14 +149,14 @@ def _resize_whole(
     )
 
 
-def _neighbours(places: np.ndarray, extent: int) -> Neighbours:
+def _neighbours(places: np.ndarray, extent: int) -> ResizeNeighbours:
     """Return the two elements about each place, and the shares of both as bits."""
     places = np.clip(places, np.float32(0), np.float32(extent - 1))
     first, second = _elements(places, extent)
     of_first = np.abs(places - second.astype(np.float32))
     of_second = np.abs(places - first.astype(np.float32))
     of_first, of_second = (np.where(first == second, _HALF, s) for s in (of_first, of_second))
-    return Neighbours(
+    return ResizeNeighbours(
         first=first,
         second=second,
         of_first=of_first.view(np.int32),
@@ -164,7 +164,7 @@ def _neighbours(places: np.ndarray, extent: int) -> Neighbours:
     )
 
 
-def _neighbours_in_fixed_point(places: np.ndarray, extent: int) -> Neighbours:
+def _neighbours_in_fixed_point(places: np.ndarray, extent: int) -> ResizeNeighbours:
     """Return the same with shares of ten bits behind the point, cut off."""
     places = np.clip(places, np.float32(0), np.float32(extent - 1))
     first, second = _elements(places, extent)
@@ -194,7 +194,7 @@ _EXACT_MODES = {
 }
 
 
-def convert_resize(node: Node) -> relax.Expr:
+def convert_resize(node: OnnxNode) -> relax.Expr:
     """TVM: takes the ratio of extents for the scale, and has no antialias and no aspect policy.
 
     `resize2d` serves where it computes what ONNX says.  Elsewhere the resize, which is linear and
@@ -238,7 +238,7 @@ def convert_resize(node: Node) -> relax.Expr:
     return exact if exact is not None else _multiply_matrices(node, matrices, shape, attrs)
 
 
-def _attributes(node: Node) -> dict[str, Any]:
+def _attributes(node: OnnxNode) -> dict[str, Any]:
     known = {
         "mode": b"nearest",
         "coordinate_transformation_mode": b"asymmetric" if node.opset < 11 else b"half_pixel",
@@ -277,7 +277,7 @@ def _extent(extent: int, scale: float | None, size: int | None) -> int:
 
 
 def _emit_resize2d(
-    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
+    node: OnnxNode, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr | None:
     mode, coordinates = attrs["mode"].decode(), attrs["coordinate_transformation_mode"].decode()
     if len(shape) != 4 or not set(wanted) <= {2, 3} or attrs["antialias"]:
@@ -316,7 +316,7 @@ def _emit_resize2d(
 
 
 def _mix_neighbours(
-    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
+    node: OnnxNode, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr | None:
     """Between two rows and two columns, in the order that decides what is cut off or rounded."""
     rank, mode = len(shape), attrs["coordinate_transformation_mode"].decode()
@@ -335,7 +335,7 @@ def _mix_neighbours(
 
 
 def _resize_integers(
-    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
+    node: OnnxNode, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr:
     """Integers by other ways: the shares are fractions, which no integer holds."""
     dtype = dtype_of(node.inputs[0])
@@ -349,7 +349,7 @@ def _resize_integers(
 
 
 def _multiply_matrices(
-    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
+    node: OnnxNode, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr:
     value = node.inputs[0]
     rank = len(shape)
@@ -373,7 +373,7 @@ def _multiply_matrices(
 
 
 def _product(
-    node: Node, value: relax.Expr, matrix: np.ndarray, *, axis: int, rank: int
+    node: OnnxNode, value: relax.Expr, matrix: np.ndarray, *, axis: int, rank: int
 ) -> relax.Expr:
     if axis == rank - 2:
         return node.emit(relax.op.matmul(node.like(matrix), value))

@@ -22,9 +22,9 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.fold import Emitter
-from adrenoc.importers.relax.own import Layer, call_recurrent
+from adrenoc.importers.relax.own import RecurrentLayer, call_recurrent
 from adrenoc.importers.relax.recurrent import GATES, Cell
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 
@@ -35,7 +35,7 @@ _Ran = tuple[relax.Expr, tuple[relax.Expr, ...]]
 """The states of all steps [steps, batch, units], and the last ones [batch, units]."""
 
 
-def _run(node: Node, kind: str, number: int, *, reverse: bool, batch_first: bool) -> _Ran:
+def _run(node: OnnxNode, kind: str, number: int, *, reverse: bool, batch_first: bool) -> _Ran:
     """Run direction `number` of a layer over x [steps, batch, depth], or [batch, steps, depth]
     where that is said."""
     ends = node.input(_LENGTHS) is not None
@@ -85,14 +85,14 @@ def _check_firsts(states: list[relax.Expr | None], batch: int, units: int) -> No
             raise RefusedError(f"a first state is {shape}, expected {[batch, units]}")
 
 
-def _lengths_of(node: Node, x: relax.Expr) -> Lengths | None:
+def _lengths_of(node: OnnxNode, x: relax.Expr) -> Lengths | None:
     given = node.input(_LENGTHS)
     if given is None:
         return None
     return Lengths.of(node, given, *[int(extent) for extent in x.ty.shape][:2])
 
 
-def _layer(node: Node, kind: str, number: int, *, reverse: bool) -> Layer:
+def _layer(node: OnnxNode, kind: str, number: int, *, reverse: bool) -> RecurrentLayer:
     gates, units, fold = GATES[kind], node.shape(2)[-1], Emitter(node.bb)
 
     def value(index: int, *shape: int) -> relax.Expr | None:
@@ -124,7 +124,7 @@ def _layer(node: Node, kind: str, number: int, *, reverse: bool) -> Layer:
             "its sequences end early, and its gates can hold no cell behind their ends: leave out "
             "the lengths, or the last cell"
         )
-    return Layer(
+    return RecurrentLayer(
         cell=Cell(
             kind=kind,
             activations=tuple(names),
@@ -141,11 +141,11 @@ def _layer(node: Node, kind: str, number: int, *, reverse: bool) -> Layer:
     )
 
 
-def _cast(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
+def _cast(node: OnnxNode, x: relax.Expr, dtype: str) -> relax.Expr:
     return x if dtype_of(x) == dtype else node.emit(relax.op.astype(x, dtype))
 
 
-def _swap(node: Node, x: relax.Expr) -> relax.Expr:
+def _swap(node: OnnxNode, x: relax.Expr) -> relax.Expr:
     """[a, b, c] as [b, a, c]; where one of them is one, nothing moves."""
     first, second, depth = (int(extent) for extent in x.ty.shape)
     if 1 in (first, second):
@@ -153,7 +153,9 @@ def _swap(node: Node, x: relax.Expr) -> relax.Expr:
     return node.emit(relax.op.permute_dims(x, [1, 0, 2]))
 
 
-def _first_state(node: Node, index: int, number: int, *, batch_first: bool) -> relax.Expr | None:
+def _first_state(
+    node: OnnxNode, index: int, number: int, *, batch_first: bool
+) -> relax.Expr | None:
     expr = node.input(index)
     if expr is None:
         return None
@@ -173,13 +175,13 @@ _SHUT = 1e4
 class Lengths:
     """How many steps each sequence of a batch has, as int32 [batch, 1]."""
 
-    node: Node
+    node: OnnxNode
     expr: relax.Expr
     batch: int
     steps: int
 
     @classmethod
-    def of(cls, node: Node, given: relax.Expr, batch: int, steps: int) -> Lengths:
+    def of(cls, node: OnnxNode, given: relax.Expr, batch: int, steps: int) -> Lengths:
         """Those that a layer is given."""
         whole = node.emit(relax.op.astype(given, "int32"))
         shaped = node.emit(relax.op.reshape(whole, [batch, 1]))
@@ -238,7 +240,7 @@ _ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid"
 _KNOWN = ("relu", "sigmoid", "softplus", "tanh")
 
 
-def _activation_names(node: Node, kind: str, number: int) -> list[str]:
+def _activation_names(node: OnnxNode, kind: str, number: int) -> list[str]:
     """Return the activations of one direction, in lower case."""
     named = [n.decode() if isinstance(n, bytes) else n for n in node.attrs.get("activations", [])]
     count = len(_ACTIVATIONS[kind])
@@ -252,8 +254,8 @@ def _activation_names(node: Node, kind: str, number: int) -> list[str]:
 _BACKWARD = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
 
 
-def _converter(kind: str) -> Callable[[Node], relax.Expr]:
-    def convert(node: Node) -> relax.Expr:
+def _converter(kind: str) -> Callable[[OnnxNode], relax.Expr]:
+    def convert(node: OnnxNode) -> relax.Expr:
         if node.attrs.get("input_forget", 0):
             raise RefusedError("input_forget is not supported")
         batch_first = bool(node.attrs.get("layout", 0))
@@ -273,4 +275,4 @@ def _converter(kind: str) -> Callable[[Node], relax.Expr]:
     return convert
 
 
-RNN_OPS: dict[str, Callable[[Node], relax.Expr]] = {kind: _converter(kind) for kind in GATES}
+RNN_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {kind: _converter(kind) for kind in GATES}

@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.imported import check_grown
-from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.values import dtype_of, make_constant
 
 Expr = Any
@@ -24,7 +24,7 @@ _LARGEST_MATRIX = 1 << 26
 """Elements of a transform's matrix, which has both parts of each."""
 
 
-def _dft(node: Node) -> relax.Expr:
+def _dft(node: OnnxNode) -> relax.Expr:
     shape = node.shape()
     axis = node.ints(2, "axis") if node.opset >= 20 else [int(node.attrs.get("axis", 1))]
     along = (axis[0] if axis else -2) % len(shape)
@@ -41,7 +41,7 @@ def _dft(node: Node) -> relax.Expr:
 
 
 def _transform(
-    node: Node,
+    node: OnnxNode,
     x: relax.Expr,
     shape: Sequence[int],
     axis: int,
@@ -89,7 +89,7 @@ def _dft_matrix(
     return np.moveaxis(by_part, 0, 1)[:, :parts, :, : 1 if to_real else 2]
 
 
-def _stft(node: Node) -> relax.Expr:
+def _stft(node: OnnxNode) -> relax.Expr:
     """Exporters leave out the last axis of a real signal, and onnxruntime takes that."""
     signal, shape = node.inputs[0], node.shape()
     if len(shape) == 2:
@@ -118,7 +118,7 @@ def _stft(node: Node) -> relax.Expr:
     )
 
 
-def _col2im(node: Node) -> relax.Expr:
+def _col2im(node: OnnxNode) -> relax.Expr:
     """TVM lacks it: each pixel is the sum of the blocks' elements that fall on it."""
     image, block = node.ints(1, "image_shape"), node.ints(2, "block_shape")
     if image is None or block is None:
@@ -158,7 +158,7 @@ def _col2im(node: Node) -> relax.Expr:
 
 
 def max_pool_indices(
-    node: Node,
+    node: OnnxNode,
     values: relax.Expr,
     *,
     kernel: Sequence[int],
@@ -197,7 +197,7 @@ def max_pool_indices(
     return node.bb.call_te(indices, node.inputs[0], values, primfunc_name_hint="max_pool_indices")
 
 
-def _deform_conv(node: Node) -> relax.Expr:
+def _deform_conv(node: OnnxNode) -> relax.Expr:
     """TVM lacks offset groups of the mask: sample first, then sum over channels and taps."""
     (batch, channels, height, width), weight = node.shape(), node.shape(1)
     rows, columns = node.shape(2)[2:]
@@ -253,7 +253,7 @@ def _deform_conv(node: Node) -> relax.Expr:
     return node.bb.call_te(convolve, *operands, primfunc_name_hint="deform_conv")
 
 
-def _det(node: Node) -> relax.Expr:
+def _det(node: OnnxNode) -> relax.Expr:
     shape = node.shape()
     size = shape[-1]
     if size > 3:
@@ -278,7 +278,7 @@ def _det(node: Node) -> relax.Expr:
     return node.bb.call_te(determinant, node.inputs[0], primfunc_name_hint="det")
 
 
-SIGNAL_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+SIGNAL_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "Col2Im": _col2im,
     "DFT": _dft,
     "DeformConv": _deform_conv,

@@ -17,7 +17,7 @@ from adrenoc.importers.relax.values import make_constant, static_shape
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Neighbours:
+class ResizeNeighbours:
     """Two elements for each result along an axis, and their shares, as int32 or as the bits of
     floats."""
 
@@ -34,10 +34,10 @@ class Neighbours:
 
 def neighbours_in_fixed_point(
     first: np.ndarray, second: np.ndarray, of_second: np.ndarray, bits: int
-) -> Neighbours:
+) -> ResizeNeighbours:
     """Shares as integers with so many bits behind the point; they add up to one."""
     whole = np.asarray(of_second, np.int32)
-    return Neighbours(
+    return ResizeNeighbours(
         first=np.asarray(first, np.int32),
         second=np.asarray(second, np.int32),
         of_first=np.asarray((1 << bits) - whole, np.int32),
@@ -48,8 +48,8 @@ def neighbours_in_fixed_point(
 def mix_neighbours(
     builder: relax.BlockBuilder,
     x: relax.Expr,
-    rows: Neighbours,
-    columns: Neighbours,
+    rows: ResizeNeighbours,
+    columns: ResizeNeighbours,
     *,
     first_axis: int,
     term: Callable[[Any, Any, Any], Any],

@@ -369,7 +369,7 @@ _LANES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class RecurrentLayer:
     """One direction of a layer, in ONNX's order of gates; what is computed runs on the CPU.
 
     Shapes:
@@ -396,7 +396,7 @@ class Layer:
 
 def call_recurrent(
     emit: Emitter,
-    layer: Layer,
+    layer: RecurrentLayer,
     x: relax.Expr,
     states: Sequence[relax.Expr],
     hold: Callable[[int, int], relax.Expr] | None = None,

@@ -19,7 +19,13 @@ from tvm import relax
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import QUANTISED_RANGES, Node, Result, Value, subtract_zeros
+from adrenoc.importers.tflite.node import (
+    QUANTISED_RANGES,
+    Result,
+    TensorValue,
+    TfliteNode,
+    subtract_zeros,
+)
 from adrenoc.importers.tflite.variables import BODY, COMPOSITE, FIRST, FROM_STATE, TO_STATE
 
 MOST_ITERATIONS = 1024
@@ -40,7 +46,7 @@ class LoopOfDataError(RefusedError):
     """How often a loop runs is known at run time alone."""
 
 
-def _if(node: Node) -> list[Result]:
+def _if(node: TfliteNode) -> list[Result]:
     numbers = [int(node.option(f"{name}SubgraphIndex")) for name in ("Then", "Else")]
     values = [node.value(i) for i in range(1, len(node.inputs))]
     condition = constant_value(node.data(0))
@@ -51,12 +57,12 @@ def _if(node: Node) -> list[Result]:
     return [_choose(node, choice, a, b) for a, b in zip(*branches, strict=True)]
 
 
-def _choose(node: Node, choice: relax.Expr, a: Value, b: Value) -> Value:
+def _choose(node: TfliteNode, choice: relax.Expr, a: TensorValue, b: TensorValue) -> TensorValue:
     """Both branches are computed: they have no effects, and kernels cannot be skipped."""
-    return Value(info=a.info, made=node.emit(relax.op.where(choice, a.expr, b.expr)))
+    return TensorValue(info=a.info, made=node.emit(relax.op.where(choice, a.expr, b.expr)))
 
 
-def _while(node: Node) -> list[Result]:
+def _while(node: TfliteNode) -> list[Result]:
     condition, body = (int(node.option(f"{name}SubgraphIndex")) for name in ("Cond", "Body"))
     values = [node.value(i) for i in range(len(node.inputs))]
     for _ in range(MOST_ITERATIONS):
@@ -70,14 +76,14 @@ def _while(node: Node) -> list[Result]:
     raise RefusedError(f"more iterations than {MOST_ITERATIONS}, expected at most as many")
 
 
-def _composite(node: Node) -> list[Result]:
+def _composite(node: TfliteNode) -> list[Result]:
     """Return what its name means to a runtime that knows it, the graph beside it says to all
     others."""
     values = [node.value(i) for i in range(len(node.inputs))]
     return list(node.call(int(node.option(BODY)), values))
 
 
-def _from_state(node: Node) -> Value:
+def _from_state(node: TfliteNode) -> TensorValue:
     """Return what a variable holds: its first value, and how far the state says that it is from
     that."""
     info, held = node.results[0], node.data(0)
@@ -87,10 +93,10 @@ def _from_state(node: Node) -> Value:
     if info.is_quantised:
         low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])
         value = node.emit(relax.op.clip(relax.op.round(value), low, high))
-    return Value(info=info, made=value)
+    return TensorValue(info=info, made=value)
 
 
-def _to_state(node: Node) -> Result:
+def _to_state(node: TfliteNode) -> Result:
     """Return how far a value is from the first one of its variable."""
     value = _shift(node, node.value(0).expr, relax.op.subtract)
     wanted = node.results[0].dtype
@@ -98,7 +104,7 @@ def _to_state(node: Node) -> Result:
 
 
 def _shift(
-    node: Node, x: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax.Expr]
+    node: TfliteNode, x: relax.Expr, change: Callable[[relax.Expr, relax.Expr], relax.Expr]
 ) -> relax.Expr:
     info = node.results[0] if node.operator.kind == FROM_STATE else node.info(0)
     stored = node.option(FIRST)

@@ -19,14 +19,14 @@ from tvm import relax
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import Node, Quanta, Result
+from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 from adrenoc.importers.window import same_pads
 
 _SAME = 0
 
 
 def pads_of(
-    node: Node,
+    node: TfliteNode,
     extents: Sequence[int],
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -39,7 +39,7 @@ def pads_of(
     )
 
 
-def _operands(node: Node, x: int, weight: int) -> tuple[relax.Expr, relax.Expr, Any]:
+def _operands(node: TfliteNode, x: int, weight: int) -> tuple[relax.Expr, relax.Expr, Any]:
     """Data and weights in one form, and the scale of their product (None: real numbers)."""
     data, weights = node.value(x), node.value(weight)
     if data.info.is_quantised and weights.info.is_quantised:
@@ -58,7 +58,7 @@ def _operands(node: Node, x: int, weight: int) -> tuple[relax.Expr, relax.Expr, 
     return node.real(x), node.real(weight), None
 
 
-def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Result:
+def _finish(node: TfliteNode, total: relax.Expr, scale: Any, bias_index: int) -> Result:
     """Bias and activation; `scale` is that of the product, for all or by channel."""
     total = node.emit(total)
     if node.has(bias_index):
@@ -78,17 +78,17 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
     return node.activate(_quanta(node, total, scale, bias_index))
 
 
-def _quanta(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Quanta:
+def _quanta(node: TfliteNode, total: relax.Expr, scale: Any, bias_index: int) -> QuantisedResult:
     """Sums of products; LiteRT adds up those of words in 64 bits, but where a bias has 32.
 
     Its fully connected layers scale such sums by all 31 bits of a multiplier.
     """
     words = node.results[0].dtype == "int16" and node.operator.kind != "FULLY_CONNECTED"
     short = node.has(bias_index) and node.info(bias_index).dtype == "int32"
-    return Quanta(expr=total, scale=scale, by_fifteen_bits=words and not short)
+    return QuantisedResult(expr=total, scale=scale, by_fifteen_bits=words and not short)
 
 
-def _convolution(node: Node, axes: list[int], groups: int) -> Result:
+def _convolution(node: TfliteNode, axes: list[int], groups: int) -> Result:
     """Return a convolution whose filter's `axes` are those of HWIO.
 
     That of a depthwise one is [1, h, w, c * m]: m results in a row for each of c channels.
@@ -110,7 +110,7 @@ def _convolution(node: Node, axes: list[int], groups: int) -> Result:
 
 
 def compute_transposed_pads(
-    node: Node,
+    node: TfliteNode,
     result: Sequence[int],
     source: Sequence[int],
     kernel: Sequence[int],
@@ -134,7 +134,7 @@ def compute_transposed_pads(
     return begin, end, extra
 
 
-def _transpose_conv(node: Node) -> Result:
+def _transpose_conv(node: TfliteNode) -> Result:
     x, weight, scale = _operands(node, 2, 1)
     _out, *kernel, _ = node.shape(1)
     strides = node.steps("Stride{}")
@@ -157,7 +157,7 @@ def _transpose_conv(node: Node) -> Result:
     return _finish(node, total, scale, 3)
 
 
-def _conv3d(node: Node) -> Result:
+def _conv3d(node: TfliteNode) -> Result:
     x, weight, scale = _operands(node, 0, 1)
     strides, dilations = node.steps("Stride{}", "DHW"), node.steps("Dilation{}Factor", "DHW")
     *kernel, per_group, _ = node.shape(1)
@@ -175,7 +175,7 @@ def _conv3d(node: Node) -> Result:
     return _finish(node, total, scale, 2)
 
 
-def _conv3d_transpose(node: Node) -> Result:
+def _conv3d_transpose(node: TfliteNode) -> Result:
     x, weight, scale = _operands(node, 2, 1)
     strides, dilations = node.steps("Stride{}", "DHW"), node.steps("Dilation{}Factor", "DHW")
     *kernel, _, _ = node.shape(1)
@@ -196,7 +196,7 @@ def _conv3d_transpose(node: Node) -> Result:
     return _finish(node, total, scale, 3)
 
 
-def _fully_connected(node: Node) -> Result:
+def _fully_connected(node: TfliteNode) -> Result:
     """Rows of the data, however they are arranged, times the weights [units, depth]."""
     x, weight, scale = _operands(node, 0, 1)
     units, depth = node.shape(1)
@@ -213,14 +213,14 @@ def _fully_connected(node: Node) -> Result:
     return _reshape(node, result, wanted)
 
 
-def _reshape(node: Node, result: Result, shape: Sequence[int]) -> Result:
-    if isinstance(result, Quanta):
+def _reshape(node: TfliteNode, result: Result, shape: Sequence[int]) -> Result:
+    if isinstance(result, QuantisedResult):
         expr = relax.op.reshape(node.emit(result.expr), list(shape))
         return replace(result, expr=expr)
     return relax.op.reshape(node.emit(result), list(shape))
 
 
-def _batch_matmul(node: Node) -> Result:
+def _batch_matmul(node: TfliteNode) -> Result:
     a, b, scale = _operands(node, 0, 1)
     for index, option in ((0, "AdjX"), (1, "AdjY")):
         if node.option(option, False):

@@ -40,11 +40,11 @@ from adrenoc.importers.relax.values import (
 from adrenoc.importers.tflite.control import BY_DATA, CONTROL_OPS, STATE_OPS, LoopOfDataError
 from adrenoc.importers.tflite.conv import CONV_OPS
 from adrenoc.importers.tflite.elementwise import ELEMENTWISE_OPS, Convert
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo, TFLiteFile
 from adrenoc.importers.tflite.index import INDEX_OPS, SELECT_CUSTOM_OPS
 from adrenoc.importers.tflite.mediapipe import MEDIAPIPE_OPS
 from adrenoc.importers.tflite.move import MOVE_OPS
-from adrenoc.importers.tflite.node import Node, Value, finish, store, value_of
+from adrenoc.importers.tflite.node import TensorValue, TfliteNode, finish, store, value_of
 from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
 from adrenoc.importers.tflite.reduce import REDUCE_OPS, RESIZE_OPS
 from adrenoc.importers.tflite.untranslated import (
@@ -61,7 +61,7 @@ NUMERIC_DTYPES = (
 )
 """Those that a tensor of the bundle may have."""
 
-Failure = tuple[Operator, str, str]
+Failure = tuple[OperatorInfo, str, str]
 """An operator, where it is, and why it cannot be translated."""
 
 
@@ -89,7 +89,7 @@ class GraphConverter:
         self.builder = relax.BlockBuilder()
         self.emit = Emitter(self.builder)
         self.failures: list[Failure] = []
-        self._guessed: set[Value] = set()
+        self._guessed: set[TensorValue] = set()
         """What is computed of stand-ins for tensors that could not be translated."""
         self.names: dict[str, str] = {}
         """Variable -> the tensor that it holds, as the file stores it."""
@@ -124,7 +124,7 @@ class GraphConverter:
         """Return what tensors of a graph hold where `given` ones hold that; those that are not
         known then are left out: all, where something on the way cannot be translated."""
         env = {
-            index: Value(info=graph.tensors[index], made=make_constant(value))
+            index: TensorValue(info=graph.tensors[index], made=make_constant(value))
             for index, value in given.items()
         }
         with self.builder.function("probe", []):
@@ -138,14 +138,16 @@ class GraphConverter:
         found = {i: constant_value(self._read(graph, env, i).expr) for i in wanted}
         return {index: value for index, value in found.items() if value is not None}
 
-    def _output(self, value: Value, info: TensorInfo) -> relax.Expr:
+    def _output(self, value: TensorValue, info: TensorInfo) -> relax.Expr:
         expr = store(self.emit, value)
         var = emit_named(self.builder, expr, self._unique.take(info.name), output=True)
         self.names[var.name] = info.name
         self.shapes.append(static_shape(var) or info.shape)
         return var
 
-    def _graph(self, graph: GraphInfo, inputs: Sequence[Value], prefix: str) -> list[Value]:
+    def _graph(
+        self, graph: GraphInfo, inputs: Sequence[TensorValue], prefix: str
+    ) -> list[TensorValue]:
         """Return the results of a graph applied to `inputs`."""
         env = dict(zip(graph.inputs, inputs, strict=True))
         for operator in graph.operators:
@@ -159,7 +161,7 @@ class GraphConverter:
         return [self._read(graph, env, index) for index in graph.outputs]
 
     def _try(
-        self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
+        self, graph: GraphInfo, operator: OperatorInfo, env: dict[int, TensorValue], prefix: str
     ) -> None:
         """Translate an operator, or note why not and go on with stand-ins for what it makes.
 
@@ -183,10 +185,10 @@ class GraphConverter:
         if guessed:
             self._guessed.update(env[index] for index in operator.outputs if index in env)
 
-    def _converter_of(self, operator: Operator) -> Convert | None:
+    def _converter_of(self, operator: OperatorInfo) -> Convert | None:
         return (self._custom if operator.custom else OPS).get(operator.kind)
 
-    def _call(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
+    def _call(self, number: int, inputs: Sequence[TensorValue], prefix: str) -> list[TensorValue]:
         """Return the results of another graph of the file, of those that are not being
         translated."""
         if number in self._active:
@@ -201,13 +203,13 @@ class GraphConverter:
         finally:
             self._active.pop()
 
-    def _read(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value:
+    def _read(self, graph: GraphInfo, env: dict[int, TensorValue], index: int) -> TensorValue:
         if index not in env:
-            env[index] = Value(info=graph.tensors[index])
+            env[index] = TensorValue(info=graph.tensors[index])
         return env[index]
 
     def _translate(
-        self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
+        self, graph: GraphInfo, operator: OperatorInfo, env: dict[int, TensorValue], prefix: str
     ) -> None:
         convert = self._converter_of(operator)
         if convert is None:
@@ -215,7 +217,7 @@ class GraphConverter:
             raise RefusedError(why_not(operator.kind, others))
         inputs = [self._input(graph, env, i) for i in operator.inputs]
         check_bools(operator.kind, [v.info if v is not None else None for v in inputs])
-        node = Node(
+        node = TfliteNode(
             emit=self.emit,
             operator=operator,
             inputs=inputs,
@@ -230,7 +232,9 @@ class GraphConverter:
         for index, one in zip(operator.outputs, results, strict=False):
             env[index] = self._set(graph.tensors[index], one, is_main=not prefix)
 
-    def _input(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value | None:
+    def _input(
+        self, graph: GraphInfo, env: dict[int, TensorValue], index: int
+    ) -> TensorValue | None:
         if index < 0:
             return None
         info = graph.tensors[index]
@@ -239,10 +243,10 @@ class GraphConverter:
             return None if not info.is_variable else _zeros(info)
         return self._read(graph, env, index)
 
-    def _set(self, info: TensorInfo, result: object, *, is_main: bool) -> Value:
+    def _set(self, info: TensorInfo, result: object, *, is_main: bool) -> TensorValue:
         value = (
             result
-            if isinstance(result, Value)
+            if isinstance(result, TensorValue)
             else finish(self.emit, info, result, self._unique.take(info.name))
         )
         found = static_shape(value.expr)
@@ -255,7 +259,7 @@ class GraphConverter:
             raise RefusedError(f"'{info.name}' comes out as {dtype_of(value.expr)}, not as {dtype}")
         if isinstance(value.expr, relax.Var) and not info.is_quantised and is_main:
             self.names.setdefault(value.expr.name, info.name)
-        return Value(info=info, made=value.expr)
+        return TensorValue(info=info, made=value.expr)
 
     def decisions(self) -> tuple[Decision, ...]:
         """Return what was chosen, each with all the tensors concerned."""
@@ -271,15 +275,15 @@ def _causes_of(failures: list[Failure]) -> list[Failure]:
     return loops or failures
 
 
-def _stand_in(emit: Emitter, info: TensorInfo) -> Value:
+def _stand_in(emit: Emitter, info: TensorInfo) -> TensorValue:
     """Return what takes the place of a tensor that could not be translated, to find further
     failures."""
-    return Value(info=info, made=emit(relax.op.zeros(*_numbers_of(info))))
+    return TensorValue(info=info, made=emit(relax.op.zeros(*_numbers_of(info))))
 
 
-def _zeros(info: TensorInfo) -> Value:
+def _zeros(info: TensorInfo) -> TensorValue:
     """Return the first value of a state."""
-    return Value(info=info, made=make_constant(np.zeros(*_numbers_of(info))))
+    return TensorValue(info=info, made=make_constant(np.zeros(*_numbers_of(info))))
 
 
 def _numbers_of(info: TensorInfo) -> tuple[tuple[int, ...], str]:
@@ -366,6 +370,6 @@ def check_imported(converter: GraphConverter) -> None:
         )
 
 
-def _counts(operators: Sequence[Operator]) -> str:
+def _counts(operators: Sequence[OperatorInfo]) -> str:
     kinds = Counter(o.kind for o in operators)
     return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))

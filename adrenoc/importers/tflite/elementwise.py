@@ -15,9 +15,9 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
-from adrenoc.importers.tflite.node import Node, Quanta, Result
+from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 
-Convert = Callable[[Node], "Result | list[Result]"]
+Convert = Callable[[TfliteNode], "Result | list[Result]"]
 
 
 def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Convert:
@@ -31,7 +31,7 @@ def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
     """In quanta of the result: one rounding after the sum."""
 
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         if not node.info(0).is_quantised:
             return node.activate(op(node.real(0), node.real(1)))
         unit = node.results[0].scale
@@ -39,19 +39,19 @@ def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
         for index in (0, 1):
             factor = make_constant(np.float32(node.info(index).scale / unit))
             parts.append(node.emit(node.data(index) * factor))
-        return node.activate(Quanta(expr=op(*parts), scale=np.float32(unit)))
+        return node.activate(QuantisedResult(expr=op(*parts), scale=np.float32(unit)))
 
     return convert
 
 
-def _multiply(node: Node) -> Result:
+def _multiply(node: TfliteNode) -> Result:
     if not node.info(0).is_quantised:
         return node.activate(node.real(0) * node.real(1))
     scale = np.float32(node.info(0).scale * node.info(1).scale)
-    return node.activate(Quanta(expr=node.data(0) * node.data(1), scale=scale))
+    return node.activate(QuantisedResult(expr=node.data(0) * node.data(1), scale=scale))
 
 
-def _divide(node: Node) -> Result:
+def _divide(node: TfliteNode) -> Result:
     a, b = node.real(0), node.real(1)
     if dtype_of(a).startswith("float"):
         return node.activate(a / b)
@@ -68,7 +68,7 @@ def divide_towards_zero(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     return floor + up.astype(dtype_of(a))
 
 
-def _power(node: Node) -> Result:
+def _power(node: TfliteNode) -> Result:
     base, exponent = node.real(0), node.real(1)
     if dtype_of(base).startswith("float"):
         return base**exponent
@@ -89,7 +89,7 @@ def _power(node: Node) -> Result:
     return relax.op.round(signed).astype(dtype_of(base))
 
 
-def _floor_mod(node: Node) -> Result:
+def _floor_mod(node: TfliteNode) -> Result:
     """a - floor(a / b) * b, which has the sign of b."""
     a, b = node.real(0), node.real(1)
     if not dtype_of(a).startswith("float"):
@@ -97,20 +97,20 @@ def _floor_mod(node: Node) -> Result:
     return a - relax.op.floor(a / b) * b
 
 
-def _floor_div(node: Node) -> Result:
+def _floor_div(node: TfliteNode) -> Result:
     a, b = node.real(0), node.real(1)
     if not dtype_of(a).startswith("float"):
         return relax.op.floor_divide(a, b)
     return relax.op.floor(a / b)
 
 
-def _squared_difference(node: Node) -> Result:
+def _squared_difference(node: TfliteNode) -> Result:
     difference = node.real(0) - node.real(1)
     return difference * difference
 
 
 def _extreme(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         if node.info(0).is_quantised:
             return node.move(op(node.data(0), node.data_like(1, 0)))
         return op(node.real(0), node.real(1))
@@ -119,7 +119,7 @@ def _extreme(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 
 
 def _compare(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         a, b = node.info(0), node.info(1)
         if a.is_quantised and b.is_quantised and a.scale == b.scale and a.zero == b.zero:
             return op(node.data(0), node.data(1))
@@ -128,7 +128,7 @@ def _compare(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
     return convert
 
 
-def _add_n(node: Node) -> Result:
+def _add_n(node: TfliteNode) -> Result:
     total = node.real(0)
     for index in range(1, len(node.inputs)):
         total = node.emit(total + node.real(index))
@@ -136,10 +136,10 @@ def _add_n(node: Node) -> Result:
 
 
 def _clip(low: float, high: float) -> Convert:
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         if node.info().is_quantised:
             bounds = (low, high)
-            return Quanta(
+            return QuantisedResult(
                 expr=node.data(), scale=node.info().scales, is_integer=True, bounds=bounds
             )
         if math.isinf(high):
@@ -149,7 +149,7 @@ def _clip(low: float, high: float) -> Convert:
     return convert
 
 
-def _leaky_relu(node: Node) -> Result:
+def _leaky_relu(node: TfliteNode) -> Result:
     x = node.real()
     slope = make_constant(np.float32(node.option("Alpha", 0.0)))
     negative = x * slope
@@ -157,30 +157,30 @@ def _leaky_relu(node: Node) -> Result:
     return relax.op.where(x > zero, x, negative)
 
 
-def _prelu(node: Node) -> Result:
+def _prelu(node: TfliteNode) -> Result:
     x, zero = node.real(0), make_constant(np.float32(0))
     return relax.op.where(x >= zero, x, x * node.real(1))
 
 
-def _elu(node: Node) -> Result:
+def _elu(node: TfliteNode) -> Result:
     x, one = node.real(), make_constant(np.float32(1))
     negative = relax.op.exp(relax.op.minimum(x, make_constant(np.float32(0)))) - one
     positive = x >= make_constant(np.float32(0))
     return relax.op.where(positive, x, negative)
 
 
-def _hard_swish(node: Node) -> Result:
+def _hard_swish(node: TfliteNode) -> Result:
     x = node.real()
     kept = relax.op.clip(x + make_constant(np.float32(3)), 0.0, 6.0)
     return x * (kept * make_constant(np.float32(1 / 6)))
 
 
-def _gelu(node: Node) -> Result:
+def _gelu(node: TfliteNode) -> Result:
     op = relax.op.nn.gelu_tanh if node.option("Approximate", False) else relax.op.nn.gelu
     return op(node.real())
 
 
-def _cast(node: Node) -> Result:
+def _cast(node: TfliteNode) -> Result:
     """From integers as they are stored: a cast does not look at scales."""
     wanted = node.results[0].dtype
     expr = node.store()
@@ -190,7 +190,7 @@ def _cast(node: Node) -> Result:
     return expr.astype(wanted)
 
 
-def _select(node: Node) -> Result:
+def _select(node: TfliteNode) -> Result:
     """SELECT lets one condition choose whole rows; SELECT_V2 broadcasts."""
     condition = node.data(0)
     rank, own = len(node.shape(1)), node.shape(0)
@@ -201,7 +201,7 @@ def _select(node: Node) -> Result:
     return relax.op.where(condition, node.real(1), node.real(2))
 
 
-def _fake_quant(node: Node) -> Result:
+def _fake_quant(node: TfliteNode) -> Result:
     bits = int(node.option("NumBits", 8))
     low, high = float(node.option("Min", 0.0)), float(node.option("Max", 0.0))
     least = 1 if node.option("NarrowRange", False) else 0
@@ -215,18 +215,18 @@ def _fake_quant(node: Node) -> Result:
     return grown + make_constant(np.float32(low))
 
 
-def _requantise(node: Node) -> Result:
+def _requantise(node: TfliteNode) -> Result:
     """QUANTIZE takes floats, or integers of another scale."""
     info = node.info()
     if not info.is_quantised:
         return node.real()
-    return Quanta(expr=node.data(), scale=info.scales, is_integer=True)
+    return QuantisedResult(expr=node.data(), scale=info.scales, is_integer=True)
 
 
 def _real_part(number: int) -> Convert:
     """Complex numbers are at hand as pairs along a further axis."""
 
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         axis = len(node.shape()) - 1
         part = relax.op.strided_slice(node.data(), [axis], [number], [number + 1])
         return relax.op.squeeze(part, [axis])

@@ -26,7 +26,7 @@ import tflite
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.tflite.stored import (
-    Blocks,
+    BlockQuantisation,
     builtin_code,
     decode_stored,
     dense_of,
@@ -131,7 +131,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Operator:
+class OperatorInfo:
     """A node: its kind (a custom operator's own name), and tensors by index, -1 for none."""
 
     kind: str
@@ -152,11 +152,11 @@ class GraphInfo:
 
     name: str
     tensors: tuple[TensorInfo, ...]
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorInfo, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
-    def label(self, operator: Operator) -> str:
+    def label(self, operator: OperatorInfo) -> str:
         """Return how a message names an operator: by the tensor that it makes."""
         return f"'{self.tensors[operator.outputs[0]].name}'" if operator.outputs else "?"
 
@@ -231,7 +231,7 @@ def _refuse_scales(path: Path, info: TensorInfo) -> None:
 class _Reader:
     def __init__(self, model: Any, content: bytes) -> None:
         self.model, self.content, self.size = model, content, len(content)
-        self.budget = Budget(self.size)
+        self.budget = ReadLimits(self.size)
 
     def read(self) -> TFLiteFile:
         count = self.budget.tables(self.model.SubgraphsLength())
@@ -276,7 +276,7 @@ class _Reader:
 
     def _graph(self, graph: Any) -> GraphInfo:
         tensors: list[TensorInfo] = []
-        blocks: dict[int, Blocks] = {}
+        blocks: dict[int, BlockQuantisation] = {}
         listed = [graph.Tensors(at) for at in range(graph.TensorsLength())]
         names = number_names((tensor.Name() or b"").decode("utf-8") for tensor in listed)
         for index, (tensor, name) in enumerate(zip(listed, names, strict=True)):
@@ -341,14 +341,14 @@ class _Reader:
             ),
         )
 
-    def _operator(self, node: Any, tensor_count: int) -> Operator:
+    def _operator(self, node: Any, tensor_count: int) -> OperatorInfo:
         self.budget.memory(_POINTER_BYTES * (node.InputsLength() + node.OutputsLength()))
         code = self.model.OperatorCodes(node.OpcodeIndex())
         number = max(code.DeprecatedBuiltinCode(), builtin_code(code))
         custom = number == tflite.BuiltinOperator.CUSTOM
         kind = code.CustomCode().decode() if custom else _KINDS.get(number, f"operator {number}")
         options, stored = _read_custom_options(node) if custom else (self._options(node), b"")
-        return Operator(
+        return OperatorInfo(
             kind=kind,
             custom=custom,
             inputs=_indices(node.InputsAsNumpy(), tensor_count),
@@ -435,7 +435,7 @@ _MOST_DEPTH = 16
 """Of the options of a custom operator."""
 
 
-class Budget:
+class ReadLimits:
     """What reading a file of `size` bytes may still take."""
 
     def __init__(self, size: int) -> None:

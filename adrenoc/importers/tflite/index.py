@@ -19,15 +19,15 @@ from adrenoc.importers.relax.values import constant_value, dtype_of, make_consta
 from adrenoc.importers.suppression import Suppression, selection
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.file import TensorInfo
-from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.node import Result, TfliteNode
 from adrenoc.importers.tflite.untranslated import COUNT_OF_DATA
 
 
-def _index(node: Node, number: int, dtype: str = "int32") -> relax.Expr:
+def _index(node: TfliteNode, number: int, dtype: str = "int32") -> relax.Expr:
     return node.emit(node.data(number).astype(dtype))
 
 
-def _gather(node: Node) -> Result:
+def _gather(node: TfliteNode) -> Result:
     rank, batch = len(node.shape()), int(node.option("BatchDims", 0))
     axis = int(node.option("Axis", 0)) % rank
     index = _index(node, 1)
@@ -42,7 +42,7 @@ def _gather(node: Node) -> Result:
     return node.move(relax.op.squeeze(one, [axis]))
 
 
-def _take_by_batch(node: Node, index: relax.Expr, axis: int, batch: int) -> relax.Expr:
+def _take_by_batch(node: TfliteNode, index: relax.Expr, axis: int, batch: int) -> relax.Expr:
     """Each batch looks up by its own indices: one take from all batches in a row."""
     shape, own = node.shape(), node.shape(1)
     count = math.prod(shape[:batch])
@@ -66,7 +66,7 @@ def _take_by_batch(node: Node, index: relax.Expr, axis: int, batch: int) -> rela
     return relax.op.permute_dims(found, final)
 
 
-def _scatter_nd(node: Node) -> Result:
+def _scatter_nd(node: TfliteNode) -> Result:
     """Into zeros; what falls on one place is summed."""
     check_grown(math.prod(node.ints(2)))
     zeros = make_constant(np.zeros(node.ints(2), node.dtype(1)))
@@ -74,7 +74,7 @@ def _scatter_nd(node: Node) -> Result:
     return node.move(relax.op.scatter_nd(zeros, index, node.data(1), "add"), 1)
 
 
-def _sparse_to_dense(node: Node) -> Result:
+def _sparse_to_dense(node: TfliteNode) -> Result:
     shape = node.ints(1)
     check_grown(math.prod(shape))
     index = node.constant(0).astype(np.int64).reshape(-1, len(shape))
@@ -85,14 +85,14 @@ def _sparse_to_dense(node: Node) -> Result:
     )
 
 
-def _embedding_lookup(node: Node) -> Result:
+def _embedding_lookup(node: TfliteNode) -> Result:
     info = node.info(1)
     if info.is_quantised and info.scales.size > 1 and info.value is not None:
         return _open_rows(node, info)
     return node.move(relax.op.take(node.data(1), _index(node, 0), axis=0, mode="clip"), 1)
 
 
-def _open_rows(node: Node, info: TensorInfo) -> Result:
+def _open_rows(node: TfliteNode, info: TensorInfo) -> Result:
     """Rows of a table of whole numbers, multiplied by the scales of their row and block."""
     if info.zeros.any() or (info.axis and not info.block):
         raise RefusedError("a table with zero points, or scales along other axes than rows")
@@ -111,7 +111,7 @@ def _open_rows(node: Node, info: TensorInfo) -> Result:
     return relax.op.reshape(wide * scales, [*node.shape(), *info.shape[1:]])
 
 
-def _embedding_lookup_sparse(node: Node) -> Result:
+def _embedding_lookup_sparse(node: TfliteNode) -> Result:
     """Rows weighted and joined by sum, mean, or the root of the squares' sum: a product."""
     ids, places, shape, weights = (node.constant(n) for n in range(4))
     places = places.reshape(len(ids), -1)
@@ -134,7 +134,7 @@ def _embedding_lookup_sparse(node: Node) -> Result:
     return relax.op.reshape(joined, [*outer, *table[1:]])
 
 
-def _hashtable_lookup(node: Node) -> list[Result]:
+def _hashtable_lookup(node: TfliteNode) -> list[Result]:
     """Rows by constant keys; zeros where there is none."""
     wanted, keys = node.constant(0), [int(v) for v in node.constant(1)]
     places = np.array([keys.index(int(v)) if int(v) in keys else -1 for v in wanted], np.int32)
@@ -145,7 +145,7 @@ def _hashtable_lookup(node: Node) -> list[Result]:
     return [node.move(kept, 2), make_constant((places >= 0).astype(np.uint8))]
 
 
-def _one_hot(node: Node) -> Result:
+def _one_hot(node: TfliteNode) -> Result:
     depth, rank = int(node.scalar(1)), len(node.shape()) + 1
     check_grown(depth)
     axis = int(node.option("Axis", -1)) % rank
@@ -156,7 +156,7 @@ def _one_hot(node: Node) -> Result:
     return node.move(relax.op.where(hit, node.data(2), node.data(3)), 2)
 
 
-def _matrix_diagonal(node: Node) -> Result:
+def _matrix_diagonal(node: TfliteNode) -> Result:
     """Return the last axis on the diagonal of zeros."""
     extent = node.shape()[-1]
     check_grown(extent * extent)
@@ -165,7 +165,7 @@ def _matrix_diagonal(node: Node) -> Result:
     return node.move(relax.op.where(on, row, make_constant(np.zeros((), node.dtype()))))
 
 
-def _matrix_set_diagonal(node: Node) -> Result:
+def _matrix_set_diagonal(node: TfliteNode) -> Result:
     check_grown(math.prod(node.shape()))
     rows, columns = node.shape()[-2:]
     shortest = min(rows, columns)
@@ -179,7 +179,7 @@ def _matrix_set_diagonal(node: Node) -> Result:
     return node.move(relax.op.where(on, row, node.data()))
 
 
-def _top_k(node: Node) -> list[Result]:
+def _top_k(node: TfliteNode) -> list[Result]:
     count = int(node.scalar(1))
     found = relax.op.topk(
         node.data(), k=count, axis=-1, ret_type="both", largest=True, dtype="int32"
@@ -188,7 +188,7 @@ def _top_k(node: Node) -> list[Result]:
     return [node.move(values), places]
 
 
-def _bucketize(node: Node) -> Result:
+def _bucketize(node: TfliteNode) -> Result:
     """Return how many boundaries are not above each element."""
     x = node.real()
     bounds = np.asarray(node.option("Boundaries", []), np.float32)
@@ -197,14 +197,14 @@ def _bucketize(node: Node) -> Result:
     return relax.op.sum(passed.astype("int32"), [-1])
 
 
-def _known(node: Node) -> np.ndarray:
+def _known(node: TfliteNode) -> np.ndarray:
     """Return the first input of what gives as many entries as its values tell."""
     if not node.is_constant(0):
         raise RefusedError(COUNT_OF_DATA)
     return node.constant(0)
 
 
-def _unique(node: Node) -> list[Result]:
+def _unique(node: TfliteNode) -> list[Result]:
     """In the order of first appearance; how many there are must be known."""
     values, first, back = np.unique(_known(node), return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -217,7 +217,7 @@ def _unique(node: Node) -> list[Result]:
 _SEGMENTS = {"SUM": ("add", 0.0), "PROD": ("mul", 1.0), "MAX": ("max", -1), "MIN": ("min", 1)}
 
 
-def _segment(node: Node) -> Result:
+def _segment(node: TfliteNode) -> Result:
     """Rows of one segment joined; TFLite fills a segment without rows with the neutral element."""
     kind = node.operator.kind.rpartition("_")[2]
     reduction, neutral = _SEGMENTS[kind]
@@ -236,7 +236,7 @@ def _segment(node: Node) -> Result:
     return relax.op.scatter_nd(start, index, node.data(), reduction)
 
 
-def _bitcast(node: Node) -> Result:
+def _bitcast(node: TfliteNode) -> Result:
     wanted = node.results[0].dtype
     bits = [np.dtype(d).itemsize for d in (node.dtype(), wanted)]
     if bits[0] != bits[1]:
@@ -250,7 +250,7 @@ def _bitcast(node: Node) -> Result:
 
 
 def suppress(
-    node: Node, corners: relax.Expr, scores: relax.Expr, rules: Suppression
+    node: TfliteNode, corners: relax.Expr, scores: relax.Expr, rules: Suppression
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     """Numbers (-1 where there is none), classes and scores, each float [total]."""
     corners, scores = node.emit(corners), node.emit(scores)
@@ -273,7 +273,7 @@ def count_of(numbers: relax.Expr) -> relax.Expr:
     return relax.op.sum(hit.astype("float32"))
 
 
-def _suppression(node: Node) -> list[Result]:
+def _suppression(node: TfliteNode) -> list[Result]:
     """V4 gives numbers and their count; V5 the scores between them, which it may let decay."""
     soft = node.operator.kind.endswith("V5")
     sigma = float(node.scalar(5)) if soft and node.has(5) else 0.0
@@ -295,7 +295,7 @@ def _suppression(node: Node) -> list[Result]:
     return [places, kept, count] if soft else [places, count]
 
 
-def _decode_boxes(node: Node) -> relax.Expr:
+def _decode_boxes(node: TfliteNode) -> relax.Expr:
     """Centres and sizes relative to anchors, as corners [boxes, 4]."""
     option = node.option
     encoded = relax.op.reshape(node.real(0), list(node.shape(0)[1:]))
@@ -315,7 +315,7 @@ def _decode_boxes(node: Node) -> relax.Expr:
     return relax.op.concat([low, high], axis=1)
 
 
-def _detection_postprocess(node: Node) -> list[Result]:
+def _detection_postprocess(node: TfliteNode) -> list[Result]:
     """Boxes, classes, scores and their count; the class before the first is background."""
     boxes, labels = node.shape(1)[1:]
     classes = int(node.option("num_classes"))

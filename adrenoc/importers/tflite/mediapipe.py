@@ -19,7 +19,7 @@ from tvm import relax, te, tirx
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.node import Result, TfliteNode
 from adrenoc.importers.window import same_pads
 
 _Turn = tuple[relax.Expr, relax.Expr]
@@ -38,7 +38,7 @@ def _least(x: relax.Expr) -> relax.Expr:
     return relax.op.min(x, [0], True)
 
 
-def transform_landmarks(node: Node) -> Result:
+def transform_landmarks(node: TfliteNode) -> Result:
     """Points (x, y) or (x, y, z) by the first two rows of a matrix; z stays."""
     shape = node.shape()
     is_first = node.operator.version == 1
@@ -62,7 +62,7 @@ def transform_landmarks(node: Node) -> Result:
     return relax.op.reshape(relax.op.concat(turned, axis=1), shape)
 
 
-def landmarks_to_matrix(node: Node) -> Result:
+def landmarks_to_matrix(node: TfliteNode) -> Result:
     """Return the 4x4 matrix from pixels of a result to those of an image, about some landmarks."""
     count = int(np.prod(node.shape())) // 3
     points = relax.op.reshape(node.real(0), [count, 3])
@@ -88,7 +88,7 @@ def landmarks_to_matrix(node: Node) -> Result:
     return build(node, (cosine, sine), size, centre)
 
 
-def _turn(node: Node, line: _Turn, *, is_first: bool) -> _Turn:
+def _turn(node: TfliteNode, line: _Turn, *, is_first: bool) -> _Turn:
     """Cosine and sine of the turn that lays a line as it is wanted.
 
     Version 1 has its angle by the tangent alone, so that it looks to the right; a line of no length
@@ -110,7 +110,9 @@ def _turn(node: Node, line: _Turn, *, is_first: bool) -> _Turn:
     return cosine * along + sine * beside, cosine * beside - sine * along
 
 
-def _matrix_of_second(node: Node, turn: _Turn, size: list[relax.Expr], centre: _Turn) -> Result:
+def _matrix_of_second(
+    node: TfliteNode, turn: _Turn, size: list[relax.Expr], centre: _Turn
+) -> Result:
     """Shift to the centre, turn back, scale, and shift from the middle of the result."""
     height, width = (float(node.option(f"output_{side}")) for side in ("height", "width"))
     cosine, sine = turn
@@ -124,7 +126,9 @@ def _matrix_of_second(node: Node, turn: _Turn, size: list[relax.Expr], centre: _
     return _lay((a, b, x), (c, d, y))
 
 
-def _matrix_of_first(node: Node, turn: _Turn, size: list[relax.Expr], centre: _Turn) -> Result:
+def _matrix_of_first(
+    node: TfliteNode, turn: _Turn, size: list[relax.Expr], centre: _Turn
+) -> Result:
     """From pixels of the result to -1..1, scaled, turned back and moved, to pixels of the image."""
     spread = float(node.option("landmarks_range"))
     grown = _number(float(node.option("bbox_size_multiplier", 1.0)) / spread)
@@ -168,7 +172,7 @@ class PoolOptions:
     activation: int
 
 
-def pool_options(node: Node) -> PoolOptions:
+def pool_options(node: TfliteNode) -> PoolOptions:
     """Read TfLitePoolParams: padding, strides, window, activation.
 
     Raises:
@@ -183,7 +187,7 @@ def pool_options(node: Node) -> PoolOptions:
     )
 
 
-def transpose_options(node: Node) -> tuple[bool, tuple[int, int]]:
+def transpose_options(node: TfliteNode) -> tuple[bool, tuple[int, int]]:
     """Read TfLiteTransposeConvParams: whether it pads, and strides by rows and columns.
 
     Raises:
@@ -193,7 +197,7 @@ def transpose_options(node: Node) -> tuple[bool, tuple[int, int]]:
     return _is_same(padding), _check_sizes(down, across)
 
 
-def _ints(node: Node, count: int) -> tuple[int, ...]:
+def _ints(node: TfliteNode, count: int) -> tuple[int, ...]:
     stored = node.operator.stored
     if len(stored) < 4 * count:
         raise RefusedError(f"its options are {len(stored)} bytes, expected {4 * count} or more")
@@ -218,7 +222,7 @@ _ABOVE_PLACE = 0.1
 _LOWEST = float(np.finfo(np.float32).min)
 
 
-def _transpose_conv_bias(node: Node) -> Result:
+def _transpose_conv_bias(node: TfliteNode) -> Result:
     """Return a transposed convolution with a bias; what it pads hangs on the strides alone."""
     is_same, strides = transpose_options(node)
     outs, height, width, _ = node.shape(1)
@@ -240,7 +244,7 @@ def _transpose_conv_bias(node: Node) -> Result:
     return node.emit(total) + bias
 
 
-def _max_pool_with_places(node: Node) -> list[Result]:
+def _max_pool_with_places(node: TfliteNode) -> list[Result]:
     """Return the largest of each window, and its place there; of equal ones the first."""
     options = pool_options(node)
     batch, *extents, channels = node.shape()
@@ -287,7 +291,7 @@ def _max_pool_with_places(node: Node) -> list[Result]:
     return [activated.activate(best), place]
 
 
-def _max_unpool(node: Node) -> Result:
+def _max_unpool(node: TfliteNode) -> Result:
     """Each number at its place in a window of zeros."""
     options = pool_options(node)
     if options.strides != options.window:
@@ -305,7 +309,7 @@ def _max_unpool(node: Node) -> Result:
     return relax.op.reshape(laid, [batch, rows * height, columns * width, channels])
 
 
-def _transform_tensor(node: Node) -> Result:
+def _transform_tensor(node: TfliteNode) -> Result:
     """Each pixel of the result from where a matrix leads; zero where that is outside.
 
     In version 2 a pixel's number is that of its middle.

@@ -18,13 +18,13 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import Node, Quanta, Result
+from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 
 _MOST_REPEATS = 1 << 16
 """Of an axis: each is an operand of a concatenation."""
 
 
-def _reshape(node: Node) -> Result:
+def _reshape(node: TfliteNode) -> Result:
     stated = node.results[0].shape and all(d > 0 for d in node.results[0].shape)
     computed = node.has(1) and not node.is_constant(1)
     if stated and (computed or not node.results[0].open_axes):
@@ -42,7 +42,7 @@ def _reshape(node: Node) -> Result:
     return node.move(relax.op.reshape(node.data(), shape))
 
 
-def _squeeze(node: Node) -> Result:
+def _squeeze(node: TfliteNode) -> Result:
     rank = len(node.shape())
     given = [int(d) % rank for d in node.option("SqueezeDims", [])]
     axes = given or [a for a, d in enumerate(node.shape()) if d == 1]
@@ -50,11 +50,11 @@ def _squeeze(node: Node) -> Result:
     return node.move(relax.op.reshape(node.data(), shape))
 
 
-def _join(node: Node, parts: Sequence[relax.Expr], axis: int) -> Result:
+def _join(node: TfliteNode, parts: Sequence[relax.Expr], axis: int) -> Result:
     return node.move(relax.op.concat(list(parts), axis=axis))
 
 
-def _same_scale(node: Node, index: int) -> relax.Expr:
+def _same_scale(node: TfliteNode, index: int) -> relax.Expr:
     """An operand in the units of the first one; LiteRT rounds it to those of the result."""
     info, first = node.info(index), node.info(0)
     if not info.is_quantised or info.scale == first.scale:
@@ -62,7 +62,7 @@ def _same_scale(node: Node, index: int) -> relax.Expr:
     return node.data(index) * make_constant(np.float32(info.scale / first.scale))
 
 
-def _concat(node: Node) -> Result:
+def _concat(node: TfliteNode) -> Result:
     present = [i for i in range(len(node.inputs)) if 0 not in node.shape(i)]
     parts = [_same_scale(node, i) for i in present]
     axis = int(node.option("Axis")) % len(node.shape(present[0]))
@@ -71,16 +71,16 @@ def _concat(node: Node) -> Result:
     if not info.is_quantised:
         return node.activate(joined)
     exact = all(node.info(i).scale == info.scale for i in present)
-    return node.activate(Quanta(expr=joined, scale=info.scales, is_integer=exact))
+    return node.activate(QuantisedResult(expr=joined, scale=info.scales, is_integer=exact))
 
 
-def _pack(node: Node) -> Result:
+def _pack(node: TfliteNode) -> Result:
     axis = int(node.option("Axis")) % (len(node.shape()) + 1)
     parts = [relax.op.expand_dims(_same_scale(node, i), axis) for i in range(len(node.inputs))]
     return _join(node, parts, axis)
 
 
-def _unpack(node: Node) -> list[Result]:
+def _unpack(node: TfliteNode) -> list[Result]:
     shape = node.shape()
     axis = int(node.option("Axis")) % len(shape)
     rest = [d for a, d in enumerate(shape) if a != axis]
@@ -90,11 +90,11 @@ def _unpack(node: Node) -> list[Result]:
     ]
 
 
-def _slice_of(node: Node, axis: int, begin: int, end: int, index: int = 0) -> relax.Expr:
+def _slice_of(node: TfliteNode, axis: int, begin: int, end: int, index: int = 0) -> relax.Expr:
     return relax.op.strided_slice(node.data(index), [axis], [begin], [end])
 
 
-def _split(node: Node) -> list[Result]:
+def _split(node: TfliteNode) -> list[Result]:
     axis = int(node.scalar(0)) % len(node.shape(1))
     each = node.shape(1)[axis] // len(node.results)
     return [
@@ -103,7 +103,7 @@ def _split(node: Node) -> list[Result]:
     ]
 
 
-def _split_v(node: Node) -> list[Result]:
+def _split_v(node: TfliteNode) -> list[Result]:
     axis = int(node.scalar(2)) % len(node.shape())
     sizes = node.ints(1)
     rest = node.shape()[axis] - sum(s for s in sizes if s >= 0)
@@ -111,7 +111,7 @@ def _split_v(node: Node) -> list[Result]:
     return [node.move(_slice_of(node, axis, int(b), int(e))) for b, e in itertools.pairwise(bounds)]
 
 
-def _pad(node: Node) -> Result:
+def _pad(node: TfliteNode) -> Result:
     """PAD fills with zero, which is the zero point of what is quantised; PADV2 names a value."""
     width = node.ints(1)
     fill = float(node.results[0].zero - node.info().zero) if node.info().is_quantised else 0.0
@@ -126,7 +126,7 @@ def _pad(node: Node) -> Result:
     return _add_borders(node, width, value)
 
 
-def _add_borders(node: Node, width: list[int], value: relax.Expr) -> Result:
+def _add_borders(node: TfliteNode, width: list[int], value: relax.Expr) -> Result:
     """A pad of integers, as a concatenation: relax pads with floats."""
     x, shape = node.data(), list(node.shape())
     for axis in range(len(shape)):
@@ -142,7 +142,7 @@ def _add_borders(node: Node, width: list[int], value: relax.Expr) -> Result:
     return node.move(x)
 
 
-def _mirror_pad(node: Node) -> Result:
+def _mirror_pad(node: TfliteNode) -> Result:
     """Mirrored with the edge (SYMMETRIC) or without it (REFLECT): one take an axis."""
     width, x = node.ints(1), node.data()
     symmetric = int(node.option("Mode", 0)) == 1
@@ -162,7 +162,7 @@ def _mirror_pad(node: Node) -> Result:
     return node.move(x)
 
 
-def _tile(node: Node) -> Result:
+def _tile(node: TfliteNode) -> Result:
     x, axes = node.data(), len(node.shape())
     for axis, count in enumerate(node.ints(1)):
         if count > _MOST_REPEATS:
@@ -174,25 +174,25 @@ def _tile(node: Node) -> Result:
     return node.move(x)
 
 
-def _broadcast_args(node: Node) -> Result:
+def _broadcast_args(node: TfliteNode) -> Result:
     shape = np.broadcast_shapes(tuple(node.ints(0)), tuple(node.ints(1)))
     return node.like(shape)
 
 
-def _range(node: Node) -> Result:
+def _range(node: TfliteNode) -> Result:
     start, limit, step = (node.scalar(i) for i in range(3))
     check_grown(math.ceil((limit - start) / step))
     return make_constant(np.arange(start, limit, step).astype(node.dtype()))
 
 
-def _reverse(node: Node) -> Result:
+def _reverse(node: TfliteNode) -> Result:
     x = node.data()
     for axis in node.ints(1):
         x = relax.op.flip(x, axis % len(node.shape()))
     return node.move(x)
 
 
-def _reverse_sequence(node: Node) -> Result:
+def _reverse_sequence(node: TfliteNode) -> Result:
     return node.move(
         relax.op.reverse_sequence(
             node.data(),
@@ -204,13 +204,13 @@ def _reverse_sequence(node: Node) -> Result:
 
 
 def _rearrange(
-    node: Node, split: Sequence[int], order: Sequence[int], shape: Sequence[int]
+    node: TfliteNode, split: Sequence[int], order: Sequence[int], shape: Sequence[int]
 ) -> relax.Expr:
     turned = relax.op.permute_dims(relax.op.reshape(node.data(), list(split)), list(order))
     return relax.op.reshape(turned, list(shape))
 
 
-def _depth_to_space(node: Node) -> Result:
+def _depth_to_space(node: TfliteNode) -> Result:
     n, h, w, c = node.shape()
     b = int(node.option("BlockSize"))
     split = (n, h, w, b, b, c // (b * b))
@@ -218,7 +218,7 @@ def _depth_to_space(node: Node) -> Result:
     return node.move(_rearrange(node, split, (0, 1, 3, 2, 4, 5), shape))
 
 
-def _space_to_depth(node: Node) -> Result:
+def _space_to_depth(node: TfliteNode) -> Result:
     n, h, w, c = node.shape()
     b = int(node.option("BlockSize"))
     split = (n, h // b, b, w // b, b, c)
@@ -226,7 +226,7 @@ def _space_to_depth(node: Node) -> Result:
     return node.move(_rearrange(node, split, (0, 1, 3, 2, 4, 5), shape))
 
 
-def _batch_to_space(node: Node) -> Result:
+def _batch_to_space(node: TfliteNode) -> Result:
     block, crops = node.ints(1), np.asarray(node.ints(2)).reshape(-1, 2)
     batch, *rest = node.shape()
     axes = len(block)
@@ -243,7 +243,7 @@ def _batch_to_space(node: Node) -> Result:
     return node.move(relax.op.strided_slice(whole, list(range(1, axes + 1)), begins, ends))
 
 
-def _space_to_batch(node: Node) -> Result:
+def _space_to_batch(node: TfliteNode) -> Result:
     block, pads = node.ints(1), node.ints(2)
     batch, *rest = node.shape()
     axes = len(block)
@@ -267,7 +267,7 @@ def _space_to_batch(node: Node) -> Result:
     return node.move(relax.op.reshape(turned, shape))
 
 
-def _dilate(node: Node) -> Result:
+def _dilate(node: TfliteNode) -> Result:
     """Elements apart by steps, with a value between them."""
     x, shape = node.data(), list(node.shape())
     fill = node.data(2)
@@ -289,14 +289,14 @@ def _dilate(node: Node) -> Result:
     return node.move(x)
 
 
-def _slice(node: Node) -> Result:
+def _slice(node: TfliteNode) -> Result:
     shape, begins, sizes = node.shape(), node.ints(1), node.ints(2)
     ends = [d if s == -1 else b + s for d, b, s in zip(shape, begins, sizes, strict=True)]
     axes = list(range(len(shape)))
     return node.move(relax.op.strided_slice(node.data(), axes, begins, ends))
 
 
-def _strided_slice(node: Node) -> Result:
+def _strided_slice(node: TfliteNode) -> Result:
     """Masks name positions of begin, end and stride: NumPy's rules for an index of slices."""
     begins, ends, steps = node.ints(1), node.ints(2), node.ints(3)
     masks = {
@@ -347,7 +347,7 @@ def _strided_slice(node: Node) -> Result:
     return node.move(relax.op.reshape(part, result))
 
 
-def _dynamic_update_slice(node: Node) -> Result:
+def _dynamic_update_slice(node: TfliteNode) -> Result:
     """The start is kept so that the update lies inside of the operand."""
     shape, update = node.shape(), node.shape(1)
     free = [d - u for d, u in zip(shape, update, strict=True)]
@@ -373,7 +373,7 @@ def _dynamic_update_slice(node: Node) -> Result:
     return node.move(relax.op.where(inside, moved, x))
 
 
-def _overwritten(node: Node, starts: list[int]) -> relax.Expr:
+def _overwritten(node: TfliteNode, starts: list[int]) -> relax.Expr:
     """Return the update between the parts of the operand before and after it, axis by axis."""
     x, middle = node.data(), node.data(1)
     shape, update = node.shape(), node.shape(1)

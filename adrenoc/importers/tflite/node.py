@@ -31,7 +31,7 @@ from adrenoc.importers.relax.values import (
     make_constant,
     static_shape,
 )
-from adrenoc.importers.tflite.file import Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo, TFLiteFile
 
 QUANTISED_RANGES = {
     "int4": (-8, 7),
@@ -43,7 +43,7 @@ QUANTISED_RANGES = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Quanta:
+class QuantisedResult:
     """A result in units of `scale`: real = scale * expr.
 
     `scale` has one value, or one for each channel of the last axis.  `is_integer` says that
@@ -87,12 +87,12 @@ def _round_to_even(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -
     return relax.op.round(emit(expr))
 
 
-Result: TypeAlias = "relax.Expr | Quanta"
+Result: TypeAlias = "relax.Expr | QuantisedResult"
 """What a translation gives: real numbers or plain integers, or quanta of some scale."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Value:
+class TensorValue:
     """A tensor of the file, and what computes it; of what nothing does the file has the numbers."""
 
     info: TensorInfo
@@ -115,17 +115,17 @@ class Value:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Node:
+class TfliteNode:
     """One operator with translated inputs; `inputs` holds None for one that is left out."""
 
     emit: Emitter
-    operator: Operator
-    inputs: Sequence[Value | None]
+    operator: OperatorInfo
+    inputs: Sequence[TensorValue | None]
     results: Sequence[TensorInfo]
     file: TFLiteFile
     call: Any = None
     """Translates another graph of the file: (number, values) -> values."""
-    env: Mapping[int, Value] = field(default_factory=dict)
+    env: Mapping[int, TensorValue] = field(default_factory=dict)
 
     def option(self, name: str, default: Any = 0) -> Any:
         """An option, or its default where the file leaves all options out."""
@@ -146,7 +146,7 @@ class Node:
         """Whether input `index` is there."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
-    def value(self, index: int) -> Value:
+    def value(self, index: int) -> TensorValue:
         """Input `index`.
 
         Raises:
@@ -226,7 +226,7 @@ class Node:
         info = self.info(index)
         if not info.is_quantised:
             return expr
-        return Quanta(expr=expr, scale=info.scales, is_integer=True, copied=info)
+        return QuantisedResult(expr=expr, scale=info.scales, is_integer=True, copied=info)
 
     def data_like(self, index: int, other: int) -> relax.Expr:
         """Return input `index` less the zero point of another, to be compared as stored."""
@@ -242,7 +242,7 @@ class Node:
         if kind == 0:
             return result
         bounds = _BOUNDS.get(kind)
-        if isinstance(result, Quanta) and bounds is not None:
+        if isinstance(result, QuantisedResult) and bounds is not None:
             return replace(result, bounds=bounds)
         expr = self.emit(result)
         if kind == 1:
@@ -268,16 +268,16 @@ COPIED = (
 """What is taken and why, where an operator that moves numbers has a result of another scale."""
 
 
-def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> Value:
+def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> TensorValue:
     """A tensor from what the file or the user stores."""
     if info.is_quantised:
         expr = expr.astype("float32")
         if info.zero:
             expr -= make_constant(np.float32(info.zero))
-    return Value(info=info, made=emit(expr))
+    return TensorValue(info=info, made=emit(expr))
 
 
-def store(emit: Emitter, value: Value) -> relax.Expr:
+def store(emit: Emitter, value: TensorValue) -> relax.Expr:
     """A tensor as the file would store it."""
     info, expr = value.info, value.expr
     if not info.is_quantised:
@@ -287,17 +287,17 @@ def store(emit: Emitter, value: Value) -> relax.Expr:
     return emit(expr.astype(info.dtype))
 
 
-def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> Value:
+def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> TensorValue:
     """A tensor from what a translation gives: requantised where the file wants integers."""
     if not info.is_quantised:
-        if isinstance(result, Quanta):
+        if isinstance(result, QuantisedResult):
             result = result.expr * make_constant(result.factor(1.0))
         expr = emit(result, name)
         if info.dtype == "float16" and dtype_of(expr) == "float32":
             expr = emit(expr.astype("float16"))
-        return Value(info=info, made=expr)
-    if not isinstance(result, Quanta):
-        result = Quanta(expr=emit(result), scale=np.float32(1.0))
+        return TensorValue(info=info, made=expr)
+    if not isinstance(result, QuantisedResult):
+        result = QuantisedResult(expr=emit(result), scale=np.float32(1.0))
     expr = emit(result.expr)
     copied = result.copied
     if copied is not None and (copied.scale, copied.zero) != (info.scale, info.zero):
@@ -316,5 +316,5 @@ def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> V
         low = max(low, float(np.round(result.bounds[0] / info.scale)))
         high = min(high, float(np.round(min(result.bounds[1], 1e30) / info.scale)))
     elif same and result.is_integer:
-        return Value(info=info, made=expr)
-    return Value(info=info, made=emit(relax.op.clip(expr, low, high), name))
+        return TensorValue(info=info, made=expr)
+    return TensorValue(info=info, made=emit(relax.op.clip(expr, low, high), name))

@@ -17,11 +17,11 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.importers.relax.own import Layer, call_recurrent
+from adrenoc.importers.relax.own import RecurrentLayer, call_recurrent
 from adrenoc.importers.relax.recurrent import Cell
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.node import Result, TfliteNode
 
 _NAMES = {0: "linear", 1: "relu", 2: "relu_n1_to_1", 3: "relu6", 4: "tanh", 6: "sigmoid"}
 """TFLite's activations, as the operator calls them."""
@@ -29,13 +29,18 @@ _GATE_ORDER = (0, 3, 1, 2)
 """TFLite's input, forget, cell and output in the order of the operator."""
 
 
-def _run_rnn(node: Node, x: relax.Expr, first: int, *, reverse: bool) -> relax.Expr:
+def _run_rnn(node: TfliteNode, x: relax.Expr, first: int, *, reverse: bool) -> relax.Expr:
     """[batch, step, units] of x [batch, step, depth]; weights begin at input `first`."""
     return _call(node, x, "RNN", [[first + number] for number in range(3)], reverse=reverse)
 
 
 def _run_lstm(
-    node: Node, x: relax.Expr, gates: tuple[int, int, int], others: Sequence[int], *, reverse: bool
+    node: TfliteNode,
+    x: relax.Expr,
+    gates: tuple[int, int, int],
+    others: Sequence[int],
+    *,
+    reverse: bool,
 ) -> relax.Expr | None:
     """Return the same of an LSTM: weights of inputs, of the state and biases begin at inputs
     `gates`.
@@ -50,7 +55,7 @@ def _run_lstm(
 
 
 def _call(
-    node: Node, x: relax.Expr, kind: str, parts: Sequence[Sequence[int]], *, reverse: bool
+    node: TfliteNode, x: relax.Expr, kind: str, parts: Sequence[Sequence[int]], *, reverse: bool
 ) -> relax.Expr:
     """Return the call; `parts` are the inputs that hold weights, those of the state, and biases, a
     number for each gate."""
@@ -65,7 +70,7 @@ def _call(
         clip=0.0,
         clip_cell=float(node.option("CellClip", 0.0)) if kind == "LSTM" else 0.0,
     )
-    layer = Layer(
+    layer = RecurrentLayer(
         cell=cell,
         weights=weights,
         recurrence=recurrence,
@@ -90,7 +95,7 @@ _ACTIVATIONS: dict[int, Callable[[Expr], Expr]] = {
 }
 
 
-def _activation_number(node: Node) -> int:
+def _activation_number(node: TfliteNode) -> int:
     kind = int(node.option("FusedActivationFunction", 0))
     if kind not in _ACTIVATIONS:
         known = ", ".join(map(str, _ACTIVATIONS))
@@ -98,16 +103,16 @@ def _activation_number(node: Node) -> int:
     return kind
 
 
-def _activation(node: Node) -> Callable[[Expr], Expr]:
+def _activation(node: TfliteNode) -> Callable[[Expr], Expr]:
     return _ACTIVATIONS[_activation_number(node)]
 
 
-def _forgets(node: Node) -> None:
+def _forgets(node: TfliteNode) -> None:
     key = ("a state that is zero when a run begins", "runs of a bundle do not depend on each other")
     node.emit.decisions.setdefault(key, []).append(node.results[0].name)
 
 
-def _product(node: Node, x: Expr, number: int) -> Expr:
+def _product(node: TfliteNode, x: Expr, number: int) -> Expr:
     """x times the transpose of weights [units, depth]."""
     weights = relax.op.permute_dims(node.real(number), [1, 0])
     return node.emit(relax.op.matmul(x, weights))
@@ -117,7 +122,7 @@ def _zeros(*shape: int) -> Expr:
     return make_constant(np.zeros(shape, np.float32))
 
 
-def _steps(node: Node, x: Expr, *, time_major: bool) -> list[Expr]:
+def _steps(node: TfliteNode, x: Expr, *, time_major: bool) -> list[Expr]:
     """Return the data [batch, depth] of each step."""
     axis = 0 if time_major else 1
     shape = node.shape()
@@ -135,7 +140,7 @@ def _stack(parts: Sequence[Expr], *, time_major: bool) -> Expr:
     return relax.op.concat(rows, axis=axis) if len(rows) > 1 else rows[0]
 
 
-def _rnn(node: Node) -> Result:
+def _rnn(node: TfliteNode) -> Result:
     """One step."""
     _forgets(node)
     batch, depth = node.shape()
@@ -144,30 +149,30 @@ def _rnn(node: Node) -> Result:
     return relax.op.reshape(made, [batch, node.shape(1)[0]])
 
 
-def _rnn_sequence(node: Node) -> Result:
+def _rnn_sequence(node: TfliteNode) -> Result:
     _forgets(node)
     return _rnn_way(node, 1)
 
 
-def _rnn_way(node: Node, first: int, *, reverse: bool = False) -> Expr:
+def _rnn_way(node: TfliteNode, first: int, *, reverse: bool = False) -> Expr:
     """One direction of an RNN, whose weights begin at input `first`, over all steps."""
     major, x = bool(node.option("TimeMajor", False)), node.real()
     made = _run_rnn(node, _swap(node, x) if major else x, first, reverse=reverse)
     return _swap(node, made) if major else made
 
 
-def _swap(node: Node, x: Expr) -> Expr:
+def _swap(node: TfliteNode, x: Expr) -> Expr:
     """[step, batch, depth] as [batch, step, depth], and back."""
     return node.emit(relax.op.permute_dims(x, [1, 0, 2]))
 
 
-def _both_ways(node: Node, ahead: Expr, back: Expr) -> list[Result]:
+def _both_ways(node: TfliteNode, ahead: Expr, back: Expr) -> list[Result]:
     if node.option("MergeOutputs", False):
         return [relax.op.concat([ahead, back], axis=-1)]
     return [ahead, back]
 
 
-def _rnn_both_ways(node: Node) -> list[Result]:
+def _rnn_both_ways(node: TfliteNode) -> list[Result]:
     _forgets(node)
     if any(node.has(i) for i in range(9, len(node.inputs))):
         raise RefusedError("auxiliary inputs, expected none")
@@ -191,7 +196,7 @@ _GATES = ("input", "forget", "cell", "output")
 _PEEPHOLES = {"input": 0, "forget": 1, "output": 2}
 
 
-def _lstm_way(node: Node, at: _LstmInputs, *, reverse: bool = False) -> Expr:
+def _lstm_way(node: TfliteNode, at: _LstmInputs, *, reverse: bool = False) -> Expr:
     """One direction of an LSTM over all steps."""
     others = [*range(at.peephole, at.peephole + 3), at.projection, at.projection + 1]
     others += [] if at.norm is None else range(at.norm, at.norm + 4)
@@ -205,7 +210,7 @@ def _lstm_way(node: Node, at: _LstmInputs, *, reverse: bool = False) -> Expr:
     return _stack(_lstm_steps(node, steps, at)[:: -1 if reverse else 1], time_major=major)
 
 
-def _lstm_steps(node: Node, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr]:
+def _lstm_steps(node: TfliteNode, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr]:
     units = node.shape(at.by_input + 1)[0]
     width = node.shape(at.by_state + 1)[1]
     batch = int(steps[0].ty.shape[0])
@@ -216,7 +221,9 @@ def _lstm_steps(node: Node, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr
     return results
 
 
-def _lstm_step(node: Node, x: Expr, output: Expr, cell: Expr, at: _LstmInputs) -> tuple[Expr, Expr]:
+def _lstm_step(
+    node: TfliteNode, x: Expr, output: Expr, cell: Expr, at: _LstmInputs
+) -> tuple[Expr, Expr]:
     act = _activation(node)
 
     def gate(name: str, state: Expr | None) -> Expr:
@@ -246,12 +253,12 @@ def _lstm_step(node: Node, x: Expr, output: Expr, cell: Expr, at: _LstmInputs) -
     return output, cell
 
 
-def _clip(node: Node, x: Expr, option: str) -> Expr:
+def _clip(node: TfliteNode, x: Expr, option: str) -> Expr:
     bound = float(node.option(option, 0.0))
     return relax.op.clip(x, -bound, bound) if bound > 0 else x
 
 
-def _normalise(node: Node, x: Expr, number: int) -> Expr:
+def _normalise(node: TfliteNode, x: Expr, number: int) -> Expr:
     """To mean zero and deviation one over the units, times a factor a unit."""
     mean = relax.op.mean(x, [-1], True)
     centred = x - mean
@@ -260,13 +267,13 @@ def _normalise(node: Node, x: Expr, number: int) -> Expr:
     return centred * inverse * node.real(number)
 
 
-def _float_lstm(node: Node) -> None:
+def _float_lstm(node: TfliteNode) -> None:
     _forgets(node)
     if node.info().is_quantised:
         raise RefusedError(f"an LSTM on {node.info().dtype}, expected float32")
 
 
-def _lstm(node: Node) -> list[Result] | Result:
+def _lstm(node: TfliteNode) -> list[Result] | Result:
     _float_lstm(node)
     if int(node.option("KernelType", 0)) == 1 or len(node.inputs) == 5:
         raise RefusedError("one matrix for all gates, expected a matrix for each of them")
@@ -275,14 +282,14 @@ def _lstm(node: Node) -> list[Result] | Result:
     return _lstm_steps(node, [node.real()], at)[0]
 
 
-def _lstm_sequence(node: Node) -> Result:
+def _lstm_sequence(node: TfliteNode) -> Result:
     _float_lstm(node)
     norm = 20 if len(node.inputs) > 20 else None
     at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
     return _lstm_way(node, at)
 
 
-def _lstm_both_ways(node: Node) -> list[Result]:
+def _lstm_both_ways(node: TfliteNode) -> list[Result]:
     _float_lstm(node)
     if any(node.has(i) for i in range(39, len(node.inputs))):
         raise RefusedError("auxiliary inputs, expected none")
@@ -301,7 +308,7 @@ def _lstm_both_ways(node: Node) -> list[Result]:
     return _both_ways(node, run(1), run(18))
 
 
-def _svdf(node: Node) -> Result:
+def _svdf(node: TfliteNode) -> Result:
     """Of a memory of zeros only the newest place counts: the last column of the time weights."""
     _forgets(node)
     if node.info().is_quantised:

@@ -27,31 +27,31 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.base.tvmapi import select, tirx
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.relax.mix_neighbours import (
-    Neighbours,
+    ResizeNeighbours,
     mix_neighbours,
     neighbours_in_fixed_point,
 )
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.conv import pads_of
 from adrenoc.importers.tflite.elementwise import Convert, divide_towards_zero
-from adrenoc.importers.tflite.node import Node, Quanta, Result
+from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 
 _TIE = 2.0**-10
 """Pushes a mean that lies between two integers away from zero; others are further from a tie."""
 
 
-def _window(node: Node) -> dict[str, Any]:
+def _window(node: TfliteNode) -> dict[str, Any]:
     kernel = [int(node.option("FilterHeight", 1)), int(node.option("FilterWidth", 1))]
     strides = node.steps("Stride{}")
     pads = pads_of(node, node.shape()[1:3], kernel, strides, [1, 1])
     return {"pool_size": kernel, "strides": strides, "padding": pads, "layout": "NHWC"}
 
 
-def _max_pool(node: Node) -> Result:
+def _max_pool(node: TfliteNode) -> Result:
     return node.activate(node.move(relax.op.nn.max_pool2d(node.data(), **_window(node))))
 
 
-def _average_pool(node: Node) -> Result:
+def _average_pool(node: TfliteNode) -> Result:
     """The mean of a window's elements inside of the data; of quanta, ties away from zero."""
     if not (node.info().is_quantised or node.dtype().startswith("float")):
         raise RefusedError(f"it takes real numbers, and its input holds {node.dtype()}")
@@ -71,19 +71,19 @@ def _nearest(mean: relax.Expr, zero: int) -> relax.Expr:
     return relax.op.round(mean + relax.op.where(positive, up, down))
 
 
-def _l2_pool(node: Node) -> Result:
+def _l2_pool(node: TfliteNode) -> Result:
     square = node.real() * node.real()
     pooled = relax.op.nn.avg_pool2d(square, **_window(node), count_include_pad=False)
     return node.activate(relax.op.sqrt(node.emit(pooled)))
 
 
-def _axes(node: Node) -> list[int]:
+def _axes(node: TfliteNode) -> list[int]:
     rank = len(node.shape())
     return sorted({a % rank for a in node.ints(1)}) if rank else []
 
 
 def _reduce(op: Callable[..., relax.Expr]) -> Convert:
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         axes, keep = _axes(node), bool(node.option("KeepDims", False))
         if not axes:
             return node.move(node.data())
@@ -92,11 +92,11 @@ def _reduce(op: Callable[..., relax.Expr]) -> Convert:
     return convert
 
 
-def _mean(node: Node) -> Result:
+def _mean(node: TfliteNode) -> Result:
     axes, keep = _axes(node), bool(node.option("KeepDims", False))
     if node.info().is_quantised:
         total = relax.op.mean(node.data(), axes, keep)
-        return Quanta(expr=total, scale=node.info().scales)
+        return QuantisedResult(expr=total, scale=node.info().scales)
     if node.dtype().startswith("float"):
         return relax.op.mean(node.data(), axes, keep)
     count = int(np.prod([node.shape()[a] for a in axes]))
@@ -104,16 +104,16 @@ def _mean(node: Node) -> Result:
     return divide_towards_zero(total, node.like(count))
 
 
-def _sum(node: Node) -> Result:
+def _sum(node: TfliteNode) -> Result:
     axes, keep = _axes(node), bool(node.option("KeepDims", False))
     if node.info().is_quantised:
         total = relax.op.sum(node.data(), axes, keep)
-        return Quanta(expr=total, scale=node.info().scales)
+        return QuantisedResult(expr=total, scale=node.info().scales)
     return relax.op.sum(node.data(), axes, keep)
 
 
 def _extreme(op: Callable[..., relax.Expr]) -> Convert:
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         return node.move(op(node.data(), _axes(node), bool(node.option("KeepDims", False))))
 
     return convert
@@ -122,7 +122,7 @@ def _extreme(op: Callable[..., relax.Expr]) -> Convert:
 def _logical(op: Callable[..., relax.Expr]) -> Convert:
     """All and any, as the least and the greatest of zeros and ones."""
 
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         numbers = node.data().astype("int32")
         found = op(numbers, _axes(node), bool(node.option("KeepDims", False)))
         return found.astype("bool")
@@ -133,7 +133,7 @@ def _logical(op: Callable[..., relax.Expr]) -> Convert:
 def _arg(op: Callable[..., relax.Expr]) -> Convert:
     """The place of the first of equals."""
 
-    def convert(node: Node) -> Result:
+    def convert(node: TfliteNode) -> Result:
         axis = int(node.scalar(1)) % len(node.shape())
         data = node.data()
         if node.dtype() == "bool":  # TVM knows no least of two truth values
@@ -144,7 +144,7 @@ def _arg(op: Callable[..., relax.Expr]) -> Convert:
     return convert
 
 
-def _cumsum(node: Node) -> Result:
+def _cumsum(node: TfliteNode) -> Result:
     axis = int(node.scalar(1)) % len(node.shape())
     x = node.real()
     backwards = bool(node.option("Reverse", False))
@@ -154,14 +154,14 @@ def _cumsum(node: Node) -> Result:
     return relax.op.flip(node.emit(total), axis) if backwards else total
 
 
-def _softmax(node: Node) -> Result:
+def _softmax(node: TfliteNode) -> Result:
     x, beta = node.real(), float(node.option("Beta", 1.0))
     if beta != 1.0:
         x = x * make_constant(np.float32(beta))
     return relax.op.nn.softmax(x, axis=-1)
 
 
-def _l2_normalisation(node: Node) -> Result:
+def _l2_normalisation(node: TfliteNode) -> Result:
     """Over the last axis."""
     x = node.real()
     total = relax.op.sum(x * x, [-1], True)
@@ -169,7 +169,7 @@ def _l2_normalisation(node: Node) -> Result:
     return node.activate(x * inverse)
 
 
-def _local_response(node: Node) -> Result:
+def _local_response(node: TfliteNode) -> Result:
     """Over `radius` channels on each side: a product with a band of ones sums the squares."""
     x, channels = node.real(), node.shape()[-1]
     radius = int(node.option("Radius"))
@@ -183,7 +183,7 @@ def _local_response(node: Node) -> Result:
     return x * base ** make_constant(np.float32(-float(node.option("Beta", 1.0))))
 
 
-def _rfft2d(node: Node) -> Result:
+def _rfft2d(node: TfliteNode) -> Result:
     """Two products with matrices of cosines and sines; the result has pairs on a further axis."""
     *batch, height, width = node.shape()
     rows, columns = node.ints(1)
@@ -226,7 +226,7 @@ def _roots_of_unity(extent: int, outputs: int, length: int) -> np.ndarray:
     return np.asarray(np.exp(-2j * np.pi * places / length))
 
 
-def _reduce_window(node: Node) -> Result:
+def _reduce_window(node: TfliteNode) -> Result:
     """Each tap of the window is a strided slice; they are joined one by one."""
     joins: dict[int, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
         1: relax.op.add,
@@ -260,7 +260,7 @@ def _hlo_binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
     return lambda node: op(node.real(0), node.real(1))
 
 
-def _hlo_pad(node: Node) -> Result:
+def _hlo_pad(node: TfliteNode) -> Result:
     """Elements apart by `interior`, then padded; negative pads cut."""
     x, shape, fill = node.data(), list(node.shape()), node.data(1)
     fill = relax.op.reshape(fill, [])
@@ -286,7 +286,7 @@ def _hlo_pad(node: Node) -> Result:
     return x
 
 
-def _hlo_gather(node: Node) -> Result:
+def _hlo_gather(node: TfliteNode) -> Result:
     """Whole rows by a column of numbers: what an embedding lookup becomes."""
     option = node.option
     shape, own = node.shape(), node.shape(1)
@@ -340,15 +340,15 @@ _BYTE_BITS, _WORD_BITS = 11, 10
 _HALF = np.float32(0.5)
 
 
-def _has_corners(node: Node, outputs: int) -> bool:
+def _has_corners(node: TfliteNode, outputs: int) -> bool:
     return bool(node.option("AlignCorners", False)) and outputs > 1
 
 
-def _is_half(node: Node) -> bool:
+def _is_half(node: TfliteNode) -> bool:
     return bool(node.option("HalfPixelCenters", False))
 
 
-def _source_places(node: Node, axis: int, outputs: int) -> np.ndarray:
+def _source_places(node: TfliteNode, axis: int, outputs: int) -> np.ndarray:
     """Return where each output element lies in the data, before rounding; in float32 as LiteRT."""
     extent = node.shape()[axis]
     check_grown(outputs)
@@ -358,7 +358,7 @@ def _source_places(node: Node, axis: int, outputs: int) -> np.ndarray:
     return np.asarray((places + _HALF) * scale if _is_half(node) else places * scale)
 
 
-def _resize_nearest(node: Node) -> Result:
+def _resize_nearest(node: TfliteNode) -> Result:
     x = node.data()
     for axis, outputs in zip((1, 2), node.ints(1), strict=True):
         extent = node.shape()[axis]
@@ -372,7 +372,7 @@ def _resize_nearest(node: Node) -> Result:
     return node.move(x)
 
 
-def _resize_bilinear(node: Node) -> Result:
+def _resize_bilinear(node: TfliteNode) -> Result:
     sizes = node.ints(1)
     if not node.info().is_quantised:
         return _mix_floats(node, sizes)
@@ -400,7 +400,7 @@ def _resize_bilinear(node: Node) -> Result:
     return node.move(node.emit(mixed))
 
 
-def _neighbours_of_bytes(node: Node, axis: int, outputs: int) -> Neighbours:
+def _neighbours_of_bytes(node: TfliteNode, axis: int, outputs: int) -> ResizeNeighbours:
     """As XNNPACK finds them: places in float32, shares rounded to eleven bits."""
     extent = node.shape()[axis]
     check_grown(outputs)
@@ -416,7 +416,7 @@ def _neighbours_of_bytes(node: Node, axis: int, outputs: int) -> Neighbours:
     return neighbours_in_fixed_point(first, second, share, _BYTE_BITS)
 
 
-def _neighbours_of_words(node: Node, axis: int, outputs: int) -> Neighbours:
+def _neighbours_of_words(node: TfliteNode, axis: int, outputs: int) -> ResizeNeighbours:
     """As LiteRT's kernel for integers finds them: ratios and places in ten bits of fraction."""
     extent, one = node.shape()[axis], 1 << _WORD_BITS
     check_grown(outputs)
@@ -431,7 +431,7 @@ def _neighbours_of_words(node: Node, axis: int, outputs: int) -> Neighbours:
     return neighbours_in_fixed_point(first, second, places - first * one, _WORD_BITS)
 
 
-def _mix_floats(node: Node, sizes: list[int]) -> Result:
+def _mix_floats(node: TfliteNode, sizes: list[int]) -> Result:
     """Along one axis, then the other; each result element is a mix of two neighbours."""
     x = node.data()
     for axis, outputs in zip((1, 2), sizes, strict=True):

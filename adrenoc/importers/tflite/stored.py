@@ -173,7 +173,7 @@ _SCALES, _ZEROS, _BLOCK = 4, 6, 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blocks:
+class BlockQuantisation:
     """Tensors that hold scales and zero points (0 or less: none), and how long a block is."""
 
     scales: int
@@ -181,7 +181,7 @@ class Blocks:
     block: int
 
 
-def read_blocks(quantisation: Any) -> Blocks | None:
+def read_blocks(quantisation: Any) -> BlockQuantisation | None:
     """Return what a tensor's quantisation says of blocks."""
     if quantisation is None or quantisation.DetailsType() != _BLOCKWISE:
         return None
@@ -189,11 +189,11 @@ def read_blocks(quantisation: Any) -> Blocks | None:
     if table is None:
         return None
     scales, zeros, block = (_read_int32(table, slot) for slot in (_SCALES, _ZEROS, _BLOCK))
-    return Blocks(scales=scales, zeros=zeros, block=block)
+    return BlockQuantisation(scales=scales, zeros=zeros, block=block)
 
 
 def read_scales(
-    name: str, shape: Sequence[int], blocks: Blocks, values: Sequence[np.ndarray | None]
+    name: str, shape: Sequence[int], blocks: BlockQuantisation, values: Sequence[np.ndarray | None]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the scales of a tensor's blocks, [rows, blocks of a row], and their zero points.
 

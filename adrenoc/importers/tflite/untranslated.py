@@ -5,7 +5,7 @@ Custom operators that other packages bring the meaning of, by entry points.
     [project.entry-points."adrenoc.tflite_operators"]
     HardShrink = "my_operators:hard_shrink"             # the operator's name in the file
 
-    def hard_shrink(node):                              # an `adrenoc.importers.tflite.node.Node`
+    def hard_shrink(node):                      # an `adrenoc.importers.tflite.node.TfliteNode`
         x = node.real(0)                                # an input, as a Relax expression in float
         far = relax.op.abs(x) > relax.const(0.5)
         return relax.op.where(far, x, relax.const(0.0))

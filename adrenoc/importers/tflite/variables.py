@@ -36,7 +36,7 @@ from adrenoc.importers.formats import EXPORT_AGAIN
 from adrenoc.importers.tflite.file import (
     MOST_TABLES,
     GraphInfo,
-    Operator,
+    OperatorInfo,
     SignatureInfo,
     TensorInfo,
     TFLiteFile,
@@ -146,13 +146,13 @@ def _find_assigned(graph: GraphInfo) -> set[Key]:
     return {handles[o.inputs[0]] for o in graph.operators if _is_use(o, _ASSIGN, handles)}
 
 
-def _is_use(operator: Operator, kind: str, handles: Mapping[int, Key]) -> bool:
+def _is_use(operator: OperatorInfo, kind: str, handles: Mapping[int, Key]) -> bool:
     """Return whether an operator reads or sets, as `kind` does, a variable that a handle names."""
     form = len(operator.inputs), len(operator.outputs)
     return operator.kind == kind and form == _FORMS[kind] and operator.inputs[0] in handles
 
 
-def _key(operator: Operator) -> Key:
+def _key(operator: OperatorInfo) -> Key:
     named = (operator.options.get(name) or b"" for name in ("Container", "SharedName"))
     container, shared = (name if isinstance(name, bytes) else str(name).encode() for name in named)
     return container, shared
@@ -183,7 +183,7 @@ class _Lifter:
     changed: frozenset[Key]
     """Variables that some signature sets."""
     tensors: list[TensorInfo] = field(init=False)
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[OperatorInfo] = field(default_factory=list)
     states: list[tuple[str, str]] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
@@ -282,8 +282,8 @@ def _held(info: TensorInfo, name: str) -> TensorInfo:
     return TensorInfo(name=name, shape=info.shape, dtype=dtype)
 
 
-def _make(kind: str, given: int, made: int, first: np.ndarray) -> Operator:
-    return Operator(
+def _make(kind: str, given: int, made: int, first: np.ndarray) -> OperatorInfo:
+    return OperatorInfo(
         kind=kind, custom=True, inputs=(given,), outputs=(made,), options={FIRST: first}
     )
 
@@ -308,10 +308,10 @@ class _Inliner:
     def __init__(self, file: TFLiteFile, tensors: list[TensorInfo]) -> None:
         self.file = file
         self.tensors = tensors
-        self.operators: list[Operator] = []
+        self.operators: list[OperatorInfo] = []
 
     def write(
-        self, operators: tuple[Operator, ...], places: dict[int, int], active: tuple[int, ...]
+        self, operators: tuple[OperatorInfo, ...], places: dict[int, int], active: tuple[int, ...]
     ) -> None:
         """Write operators; `places` has the tensors here for theirs, where these differ."""
         for one in operators:
@@ -330,7 +330,7 @@ class _Inliner:
                     hint=EXPORT_AGAIN,
                 )
 
-    def _open(self, composite: Operator, active: tuple[int, ...]) -> None:
+    def _open(self, composite: OperatorInfo, active: tuple[int, ...]) -> None:
         number = int(composite.options.get(BODY, -1))
         if not 0 < number < len(self.file.graphs) or number in active:
             raise ModelFormatError(
@@ -366,7 +366,7 @@ class _Inliner:
         shape = len(self.tensors)
         self.tensors.append(_shape_of(self.tensors[to], shape))
         self.operators.append(
-            Operator(kind="RESHAPE", custom=False, inputs=(source, shape), outputs=(to,))
+            OperatorInfo(kind="RESHAPE", custom=False, inputs=(source, shape), outputs=(to,))
         )
 
 

@@ -32,7 +32,7 @@ _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 @dataclass(kw_only=True)
-class Importing:
+class OnnxContext:
     """A translation under way.
 
     Tensors of four axes lie with channels last; bytes without sign are stored less 128.
@@ -153,7 +153,7 @@ def options(node: onnx.NodeProto) -> dict[str, Any]:
     return dict(attributes(node))
 
 
-Translation: TypeAlias = Callable[[Importing, onnx.NodeProto], None]
+Translation: TypeAlias = Callable[[OnnxContext, onnx.NodeProto], None]
 """Adds what a node of the file is to the network.
 
 Raises:

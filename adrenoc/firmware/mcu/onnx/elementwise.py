@@ -18,7 +18,7 @@ from adrenoc.firmware.mcu.onnx.context import (
     BETWEEN,
     FUNCTIONS,
     LINEAR_RESIZE,
-    Importing,
+    OnnxContext,
     Translation,
     float_rule,
     is_linear_resize,
@@ -40,7 +40,7 @@ from adrenoc.importers.onnx.resize import MODES, float_places, nearest_places
 _BYTES = np.arange(-128, 128, dtype=np.int64)
 
 
-def _operands(made: Importing, node: onnx.NodeProto) -> tuple[int, int]:
+def _operands(made: OnnxContext, node: onnx.NodeProto) -> tuple[int, int]:
     """Return two tensors, the second of which may repeat along the first."""
     first, second = made.data(node, 0), made.data(node, 3)
     shapes = [made.tensors[first].shape, made.tensors[second].shape]
@@ -61,7 +61,7 @@ def _fuse_multiply_add(
     return np.float32(np.float64(one) * np.float64(other) + np.float64(added))
 
 
-def _sum(made: Importing, node: onnx.NodeProto) -> None:
+def _sum(made: OnnxContext, node: onnx.NodeProto) -> None:
     first, second = _operands(made, node)
     a, b, c = (np.float32(made.number(node, index)) for index in (1, 4, 6))
     zeros = [np.float32(made.number(node, index)) for index in (2, 5, 7)]
@@ -85,7 +85,7 @@ def _sum(made: Importing, node: onnx.NodeProto) -> None:
     )
 
 
-def _product(made: Importing, node: onnx.NodeProto) -> None:
+def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
     first, second = _operands(made, node)
     a, b, c = (np.float32(made.number(node, index)) for index in (1, 4, 6))
     zero = int(made.number(node, 7))
@@ -100,7 +100,7 @@ def _product(made: Importing, node: onnx.NodeProto) -> None:
 
 
 def _table(
-    made: Importing,
+    made: OnnxContext,
     node: onnx.NodeProto,
     function: Callable[[np.ndarray], np.ndarray],
     places: tuple[int, int] = (1, 3),
@@ -121,21 +121,21 @@ def _table(
     )
 
 
-def _sigmoid(made: Importing, node: onnx.NodeProto) -> None:
+def _sigmoid(made: OnnxContext, node: onnx.NodeProto) -> None:
     _table(made, node, lambda real: 1 / (1 + np.exp(-real.astype(np.float64))))
 
 
-def _leaky(made: Importing, node: onnx.NodeProto) -> None:
+def _leaky(made: OnnxContext, node: onnx.NodeProto) -> None:
     alpha = np.float32(options(node).get("alpha", 0.01))
     _table(made, node, lambda real: np.where(real >= 0, real, real * alpha))
 
 
-def _translate_between(made: Importing, node: onnx.NodeProto) -> None:
+def _translate_between(made: OnnxContext, node: onnx.NodeProto) -> None:
     kind = options(node)["function"]
     _table(made, node, FUNCTIONS[kind.decode()](node))
 
 
-def _reshape(made: Importing, node: onnx.NodeProto) -> None:
+def _reshape(made: OnnxContext, node: onnx.NodeProto) -> None:
     """The file's order of elements stays; where channels lie last they go back before."""
     source = made.channels_first(made.data(node, 0))
     shape = made.shape(node.output[0])
@@ -150,7 +150,7 @@ def _reshape(made: Importing, node: onnx.NodeProto) -> None:
     made.places[node.output[0]] = made.channels_last(between)
 
 
-def _transpose(made: Importing, node: onnx.NodeProto) -> None:
+def _transpose(made: OnnxContext, node: onnx.NodeProto) -> None:
     source = made.channels_first(made.data(node, 0))
     rank = len(made.tensors[source].shape)
     order: Sequence[int] = options(node).get("perm") or range(rank)[::-1]
@@ -158,7 +158,7 @@ def _transpose(made: Importing, node: onnx.NodeProto) -> None:
     made.places[node.output[0]] = made.channels_last(moved)
 
 
-def _join(made: Importing, node: onnx.NodeProto) -> None:
+def _join(made: OnnxContext, node: onnx.NodeProto) -> None:
     scale, zero = np.float32(made.number(node, 0)), int(made.number(node, 1))
     sources = []
     for index in range(2, len(node.input), 3):
@@ -208,7 +208,7 @@ _MOST_EXTENT = 1 << 14
 
 
 def _add_move(
-    made: Importing, node: onnx.NodeProto, indices: Sequence[np.ndarray], fill: int
+    made: OnnxContext, node: onnx.NodeProto, indices: Sequence[np.ndarray], fill: int
 ) -> None:
     """A move, of the index on each axis of the file (-1: outside)."""
     source = made.data(node, 0)
@@ -219,7 +219,7 @@ def _add_move(
     made.operators.append(Move(source=source, result=result, offsets=offsets, fill=fill))
 
 
-def _pad(made: Importing, node: onnx.NodeProto) -> None:
+def _pad(made: OnnxContext, node: onnx.NodeProto) -> None:
     """With one number, or with the border's own or mirrored ones."""
     mode = options(node).get("mode", b"constant").decode()
     shape = made.shape(node.input[0])
@@ -235,7 +235,7 @@ def _pad(made: Importing, node: onnx.NodeProto) -> None:
     _add_move(made, node, indices, _fill(made, node))
 
 
-def _fill(made: Importing, node: onnx.NodeProto) -> int:
+def _fill(made: OnnxContext, node: onnx.NodeProto) -> int:
     """Return what a constant pad writes: a byte of the file, or a real number in the tensor's
     quanta."""
     tensor = made.tensors[made.data(node, 0)]
@@ -247,7 +247,7 @@ def _fill(made: Importing, node: onnx.NodeProto) -> int:
 
 
 def _resized_axes(
-    made: Importing, node: onnx.NodeProto, scales_index: int
+    made: OnnxContext, node: onnx.NodeProto, scales_index: int
 ) -> tuple[str, list[tuple[int, int, float | None]]]:
     """Return the coordinates of a resize; what each axis has, is to have, and the scale that is
     given."""
@@ -265,7 +265,7 @@ def _resized_axes(
     return coordinates, list(zip(shape, wanted, scales, strict=True))
 
 
-def _resize(made: Importing, node: onnx.NodeProto) -> None:
+def _resize(made: OnnxContext, node: onnx.NodeProto) -> None:
     """To the nearest element, as onnxruntime finds it."""
     given = options(node)
     if is_linear_resize(node):
@@ -286,7 +286,7 @@ def _resize(made: Importing, node: onnx.NodeProto) -> None:
     _add_move(made, node, indices, 0)
 
 
-def _linear_resize(made: Importing, node: onnx.NodeProto) -> None:
+def _linear_resize(made: OnnxContext, node: onnx.NodeProto) -> None:
     """Of the last two of four axes, between conversions."""
     coordinates, axes = _resized_axes(made, node, 6)
     if len(axes) != 4 or any(have != want for have, want, _ in axes[:2]):
@@ -324,7 +324,7 @@ def _shares(have: int, want: int, scale: float | None, coordinates: str) -> Floa
     return FloatBetween(first=first, second=second, of_first=of_first, of_second=of_second)
 
 
-def _slice(made: Importing, node: onnx.NodeProto) -> None:
+def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:
     """Every so many elements of some axes."""
     shape = made.shape(node.input[0])
     begins, ends = (made.constant(node, index).reshape(-1) for index in (1, 2))
@@ -343,7 +343,7 @@ def _slice(made: Importing, node: onnx.NodeProto) -> None:
     _add_move(made, node, indices, 0)
 
 
-def _split(made: Importing, node: onnx.NodeProto) -> None:
+def _split(made: OnnxContext, node: onnx.NodeProto) -> None:
     """Parts of one axis, one after another."""
     shape = made.shape(node.input[0])
     axis = int(options(node).get("axis", 0)) % len(shape)

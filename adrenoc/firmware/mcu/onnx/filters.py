@@ -19,7 +19,7 @@ from adrenoc.firmware.mcu.onnx.context import (
     MEAN,
     TRANSPOSED,
     WEIGHTS_AXIS,
-    Importing,
+    OnnxContext,
     Translation,
     float_rule,
     options,
@@ -37,7 +37,7 @@ from adrenoc.firmware.mcu.operators import (
 _MIDDLE = 128
 
 
-def _weights(made: Importing, node: onnx.NodeProto, index: int) -> np.ndarray:
+def _weights(made: OnnxContext, node: onnx.NodeProto, index: int) -> np.ndarray:
     """Weights of bytes with a sign, and a zero point of zero."""
     weights = made.constant(node, index)
     zeros = made.constant(node, index + 2).reshape(-1).astype(np.int64)
@@ -48,7 +48,9 @@ def _weights(made: Importing, node: onnx.NodeProto, index: int) -> np.ndarray:
     return weights
 
 
-def _rule(made: Importing, node: onnx.NodeProto, result: str, first: int, last: int) -> Requantise:
+def _rule(
+    made: OnnxContext, node: onnx.NodeProto, result: str, first: int, last: int
+) -> Requantise:
     """Factors of a product: scales at `first` and three later, over that of the result."""
     scales = made.constant(node, first + 3).reshape(-1).astype(np.float32)
     one = np.float32(made.number(node, first))
@@ -83,7 +85,7 @@ def _window(node: onnx.NodeProto, kernel: tuple[int, int], shape: tuple[int, ...
     )
 
 
-def _convolution(made: Importing, node: onnx.NodeProto) -> None:
+def _convolution(made: OnnxContext, node: onnx.NodeProto) -> None:
     weights = _weights(made, node, 3)
     shape = made.shape(node.input[0])
     if weights.ndim != 4 or shape[0] != 1:
@@ -114,7 +116,7 @@ def _convolution(made: Importing, node: onnx.NodeProto) -> None:
     made.operators += split_groups(whole, *tensors, made.add_tensor)
 
 
-def _translate_transposed(made: Importing, node: onnx.NodeProto) -> None:
+def _translate_transposed(made: OnnxContext, node: onnx.NodeProto) -> None:
     """A transposed convolution between conversions: inputs as of QLinearConv."""
     weights, given = _weights(made, node, 3), options(node)
     shape = made.shape(node.input[0])
@@ -154,7 +156,7 @@ def _translate_transposed(made: Importing, node: onnx.NodeProto) -> None:
     )
 
 
-def _product(made: Importing, node: onnx.NodeProto) -> None:
+def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
     """QGemm, and QLinearMatMul with a constant matrix."""
     gemm = node.op_type == "QGemm"
     given = options(node)
@@ -192,7 +194,7 @@ def _product(made: Importing, node: onnx.NodeProto) -> None:
     )
 
 
-def _mean(made: Importing, node: onnx.NodeProto) -> None:
+def _mean(made: OnnxContext, node: onnx.NodeProto) -> None:
     """A mean over all of an image, between conversions."""
     shape, given = made.shape(node.input[0]), options(node)
     listed = made.constant(node, 5) if len(node.input) > 5 else given.get("axes", ())
@@ -202,7 +204,7 @@ def _mean(made: Importing, node: onnx.NodeProto) -> None:
     _global_average(made, node)
 
 
-def _global_average(made: Importing, node: onnx.NodeProto) -> None:
+def _global_average(made: OnnxContext, node: onnx.NodeProto) -> None:
     """A depthwise window of ones over all of the image."""
     if int(options(node).get("channels_last", 0)):
         raise RefusedError("channels at the end")
@@ -229,7 +231,7 @@ def _global_average(made: Importing, node: onnx.NodeProto) -> None:
     )
 
 
-def _average_pool(made: Importing, node: onnx.NodeProto) -> None:
+def _average_pool(made: OnnxContext, node: onnx.NodeProto) -> None:
     given = options(node)
     kernel = tuple(int(k) for k in given["kernel_shape"])
     shape = made.shape(node.input[0])
@@ -253,7 +255,7 @@ def _average_pool(made: Importing, node: onnx.NodeProto) -> None:
     )
 
 
-def _max_pool(made: Importing, node: onnx.NodeProto) -> None:
+def _max_pool(made: OnnxContext, node: onnx.NodeProto) -> None:
     given = options(node)
     kernel = tuple(int(k) for k in given["kernel_shape"])
     shape = made.shape(node.input[0])
@@ -299,7 +301,7 @@ def _exponentials(scale: np.float32, depth: int) -> np.ndarray:
     return np.exp(powers).astype(np.float32)
 
 
-def _softmax(made: Importing, node: onnx.NodeProto) -> None:
+def _softmax(made: OnnxContext, node: onnx.NodeProto) -> None:
     given = options(node)
     shape = made.shape(node.input[0])
     per_axis = int(given.get("opset", _PER_AXIS_OPSET)) >= _PER_AXIS_OPSET

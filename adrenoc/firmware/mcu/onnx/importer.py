@@ -11,7 +11,7 @@ from adrenoc.base.errors import CompileError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.network import Network
-from adrenoc.firmware.mcu.onnx.context import Importing, close_islands
+from adrenoc.firmware.mcu.onnx.context import OnnxContext, close_islands
 from adrenoc.firmware.mcu.onnx.elementwise import ELEMENTWISE, MOVES
 from adrenoc.firmware.mcu.onnx.filters import FILTERS, SOFTMAX
 from adrenoc.importers.formats import ModelFiles
@@ -49,7 +49,7 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
             hint=QUANTISE_HINT,
         )
     close_islands(graph)
-    made = Importing(graph=graph)
+    made = OnnxContext(graph=graph)
     dtypes: dict[int, str] = {}
     inputs = tuple(_input(made, spec.name, dtypes) for spec in graph.inputs)
     refused = _translate(made)
@@ -78,7 +78,7 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
     return network, sha256
 
 
-def _input(made: Importing, name: str, dtypes: dict[int, str]) -> int:
+def _input(made: OnnxContext, name: str, dtypes: dict[int, str]) -> int:
     """Return the tensor of an input, in the file's order of axes; its conversion to bytes is left
     out."""
     graph = made.graph
@@ -107,7 +107,7 @@ def _input(made: Importing, name: str, dtypes: dict[int, str]) -> int:
     return index
 
 
-def _zero(made: Importing, node: onnx.NodeProto) -> int:
+def _zero(made: OnnxContext, node: onnx.NodeProto) -> int:
     return int(made.number(node, 2)) if len(node.input) > 2 and node.input[2] else 0
 
 
@@ -121,7 +121,7 @@ def _quanta(graph: OnnxGraph, name: str) -> tuple[float, int]:
     return 1.0, 0
 
 
-def _translate(made: Importing) -> list[str]:
+def _translate(made: OnnxContext) -> list[str]:
     """Translate all nodes; what cannot go, with the reason of each."""
     refused = []
     outputs = set(made.graph.outputs)
@@ -140,7 +140,7 @@ def _translate(made: Importing) -> list[str]:
     return refused
 
 
-def _output(made: Importing, name: str, dtypes: dict[int, str], refused: list[str]) -> int:
+def _output(made: OnnxContext, name: str, dtypes: dict[int, str], refused: list[str]) -> int:
     """Return the tensor of an output, in the file's order of axes; a conversion to floats is left
     out."""
     makers = [node for node in made.graph.nodes if name in node.output]

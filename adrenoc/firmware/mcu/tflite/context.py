@@ -15,13 +15,13 @@ import tflite
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.network import WIDTHS, Tensor
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo
+from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo
 
 _ACTIVATIONS = {v: k for k, v in vars(tflite.ActivationFunctionType).items() if isinstance(v, int)}
 
 
 @dataclass(kw_only=True)
-class Importing:
+class TfliteContext:
     """A translation under way; `tensors` has one for each of the file's, by its index."""
 
     graph: GraphInfo
@@ -42,13 +42,13 @@ class Importing:
             for t in self.graph.tensors
         ]
 
-    def info(self, operator: Operator, index: int) -> TensorInfo:
+    def info(self, operator: OperatorInfo, index: int) -> TensorInfo:
         """Return what the file says of an input."""
         if index >= len(operator.inputs) or operator.inputs[index] < 0:
             raise RefusedError(f"input {index} is missing")
         return self.graph.tensors[operator.inputs[index]]
 
-    def constant(self, operator: Operator, index: int, *dtypes: str) -> np.ndarray:
+    def constant(self, operator: OperatorInfo, index: int, *dtypes: str) -> np.ndarray:
         """Return the value of an input that has to be known."""
         info = self.info(operator, index)
         if info.value is None:
@@ -58,7 +58,7 @@ class Importing:
             raise RefusedError(f"input {index} is {info.dtype}, expected {expected}")
         return info.value
 
-    def data(self, operator: Operator, index: int = 0) -> int:
+    def data(self, operator: OperatorInfo, index: int = 0) -> int:
         """Return the tensor of an input that varies."""
         info = self.info(operator, index)
         if info.value is not None:
@@ -72,7 +72,7 @@ class Importing:
             raise RefusedError(f"input {index} is int16 with a zero point of {info.zero}")
         return operator.inputs[index]
 
-    def operand(self, operator: Operator, index: int) -> int:
+    def operand(self, operator: OperatorInfo, index: int) -> int:
         """Return the tensor of an input that may be a constant."""
         info = self.info(operator, index)
         if info.value is None:
@@ -87,7 +87,7 @@ class Importing:
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
-    def result(self, operator: Operator) -> TensorInfo:
+    def result(self, operator: OperatorInfo) -> TensorInfo:
         """Return what the file says of the output."""
         info = self.graph.tensors[operator.outputs[0]]
         if not info.scales.size:
@@ -101,12 +101,12 @@ def _scale(info: TensorInfo) -> float:
     return float(info.scales[0]) if info.scales.size else 0.0
 
 
-def activation_of(operator: Operator) -> str:
+def activation_of(operator: OperatorInfo) -> str:
     """Return the name of the activation that is fused to it."""
     return _ACTIVATIONS[int(operator.options.get("FusedActivationFunction", 0))]
 
 
-def check_one_image(made: Importing, operator: Operator) -> None:
+def check_one_image(made: TfliteContext, operator: OperatorInfo) -> None:
     """Refuse all but one image of several channels."""
     shape = made.info(operator, 0).shape
     if len(shape) != 4 or shape[0] != 1:
@@ -127,7 +127,7 @@ def check_same_quanta(source: TensorInfo, result: TensorInfo) -> None:
         raise RefusedError("input and output with different scales or zero points")
 
 
-Translation: TypeAlias = Callable[[Importing, Operator], NetworkOperator]
+Translation: TypeAlias = Callable[[TfliteContext, OperatorInfo], NetworkOperator]
 """From an operator of the file to one of the network.
 
 Raises:

@@ -24,13 +24,13 @@ from adrenoc.firmware.mcu.network import shape4
 from adrenoc.firmware.mcu.operators import Lookup, Mean, Product, Requantise, Reshape, Softmax, Sum
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
-    Importing,
+    TfliteContext,
     Translation,
     check_one_type,
     check_same_quanta,
 )
 from adrenoc.firmware.mcu.tflite.filters import activation_bounds
-from adrenoc.importers.tflite.file import Operator, TensorInfo
+from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
 
 _SUM_BITS = 20
 """By which the operands of a sum are enlarged before they are scaled."""
@@ -40,7 +40,7 @@ _MOST_SOFTMAX = 4096
 """Exponentials that a sum of 31 bits holds."""
 
 
-def operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
+def operands(made: TfliteContext, operator: OperatorInfo) -> tuple[int, int, bool]:
     """Return the tensors of two operands, the one of the result's shape first, and whether they
     swapped.
 
@@ -68,7 +68,7 @@ def operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
     return places[0], places[1], swapped
 
 
-def one_factor(made: Importing, operator: Operator, real: float) -> Requantise:
+def one_factor(made: TfliteContext, operator: OperatorInfo, real: float) -> Requantise:
     """Return the rule of sums that have one factor, with the operator's activation."""
     result = made.result(operator)
     multiplier, shift = multiplier_of(real)
@@ -82,7 +82,7 @@ def one_factor(made: Importing, operator: Operator, real: float) -> Requantise:
     )
 
 
-def _sum(made: Importing, operator: Operator) -> NetworkOperator:
+def _sum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     infos = [made.info(operator, 0), made.info(operator, 1)]
     result = made.result(operator)
     first, second, swapped = operands(made, operator)
@@ -107,7 +107,7 @@ def _scaled_table(real: float, zero: int) -> np.ndarray:
     return scale(numbers, *multiplier_of(real)).astype(np.int32)
 
 
-def product(made: Importing, operator: Operator) -> NetworkOperator:
+def product(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Return two tensors multiplied."""
     infos = [made.info(operator, 0), made.info(operator, 1)]
     check_one_type(*infos, made.result(operator))
@@ -123,7 +123,7 @@ def product(made: Importing, operator: Operator) -> NetworkOperator:
     )
 
 
-def mean(made: Importing, operator: Operator) -> NetworkOperator:
+def mean(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Over axes that lie side by side."""
     source, result = made.info(operator, 0), made.result(operator)
     check_one_type(source, result)
@@ -157,7 +157,7 @@ def mean(made: Importing, operator: Operator) -> NetworkOperator:
     )
 
 
-def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
+def _softmax(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     if result.zero != INT8[0] or abs(result.scale - 1 / 256) > 1e-6:
         raise RefusedError(f"a scale of {result.scale:.6g}, expected 1/256 from -128 on")
@@ -170,7 +170,7 @@ def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
     )
 
 
-def reshape(made: Importing, operator: Operator) -> NetworkOperator:
+def reshape(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Return the same numbers under another shape."""
     check_same_quanta(made.info(operator, 0), made.result(operator))
     return Reshape(source=made.data(operator), result=operator.outputs[0])
@@ -191,11 +191,11 @@ ELEMENTWISE: dict[str, Translation] = {
 _NUMBERS = np.arange(-128, 128, dtype=np.int64)
 _MOST16 = (1 << 15) - 1
 
-Table = Callable[[TensorInfo, TensorInfo, Operator], np.ndarray]
+Table = Callable[[TensorInfo, TensorInfo, OperatorInfo], np.ndarray]
 
 
 def _table(make: Table) -> Translation:
-    def translate(made: Importing, operator: Operator) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         source, result = made.info(operator, 0), made.result(operator)
         table = make(source, result, operator)
         return Lookup(
@@ -210,7 +210,7 @@ def _table(make: Table) -> Translation:
 def _tabulate_floats(function: Callable[[np.ndarray], np.ndarray]) -> Table:
     """Return a function that TFLite computes in float32 for each number."""
 
-    def make(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
+    def make(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np.ndarray:
         inverse = np.float32(1) / np.float32(result.scale)
         real = np.float32(source.scale) * (_NUMBERS - source.zero).astype(np.float32)
         found = function(real).astype(np.float32) * inverse
@@ -230,7 +230,7 @@ def _tanh(real: np.ndarray) -> np.ndarray:
 
 
 def _tabulate_clamp(name: str) -> Table:
-    def make(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
+    def make(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np.ndarray:
         low, high = activation_range(name, result.scale, result.zero)
         real = float(np.float32(source.scale) / np.float32(result.scale))
         moved = scale(_NUMBERS - source.zero, *multiplier_of(real)) + result.zero
@@ -239,12 +239,12 @@ def _tabulate_clamp(name: str) -> Table:
     return make
 
 
-def _tabulate_scale(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
+def _tabulate_scale(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np.ndarray:
     real = float(source.scale) / float(result.scale)
     return scale(_NUMBERS - source.zero, *multiplier_of(real)) + result.zero
 
 
-def _leaky(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
+def _leaky(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np.ndarray:
     alpha = np.float32(operator.options["Alpha"])
     steep = np.float32(source.scale) / np.float32(result.scale)
     flat = np.float32(source.scale) * alpha / np.float32(result.scale)
@@ -254,7 +254,7 @@ def _leaky(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.nda
     return np.where(numbers >= 0, above, below) + result.zero
 
 
-def _hard_swish(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
+def _hard_swish(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np.ndarray:
     """x * relu6(x + 3) / 6 in numbers of 16 bits, as TFLite rounds them."""
     fine = np.float32(1 / 128) * np.float32(source.scale)
     out, out_shift = multiplier_of(float(fine / np.float32(result.scale)))

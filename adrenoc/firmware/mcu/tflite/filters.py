@@ -29,19 +29,19 @@ from adrenoc.firmware.mcu.operators import (
 )
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
-    Importing,
+    TfliteContext,
     Translation,
     activation_of,
     check_one_image,
     check_one_type,
     check_same_quanta,
 )
-from adrenoc.importers.tflite.file import Operator
+from adrenoc.importers.tflite.file import OperatorInfo
 
 
 def _lay_as_one_image(
-    made: Importing,
-    operator: Operator,
+    made: TfliteContext,
+    operator: OperatorInfo,
     kernel_height: int,
     make: Callable[[int, int], NetworkOperator],
 ) -> NetworkOperator:
@@ -68,7 +68,7 @@ def _lay_as_one_image(
     return Reshape(source=ends[1], result=result)
 
 
-def _blocks(made: Importing, operator: Operator) -> tuple[list[int], np.ndarray]:
+def _blocks(made: TfliteContext, operator: OperatorInfo) -> tuple[list[int], np.ndarray]:
     """Blocks of the axes after the first, and what is put before and after each, or cut off."""
     check_same_quanta(made.info(operator, 0), made.result(operator))
     blocks = made.constant(operator, 1, "int32", "int64").reshape(-1)
@@ -78,7 +78,7 @@ def _blocks(made: Importing, operator: Operator) -> tuple[list[int], np.ndarray]
     return [int(b) for b in blocks], ends.astype(np.int64)
 
 
-def _space_to_batch(made: Importing, operator: Operator) -> NetworkOperator:
+def _space_to_batch(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Return a pad where there is one; then each axis gives its place within a block to the
     batch."""
     blocks, ends = _blocks(made, operator)
@@ -99,7 +99,7 @@ def _space_to_batch(made: Importing, operator: Operator) -> NetworkOperator:
     return _add_move(made, operator, source, indices)
 
 
-def _pad(made: Importing, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
+def _pad(made: TfliteContext, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
     tensor = made.tensors[source]
     indices = [np.arange(d) for d in tensor.shape]
     for axis, (before, after) in enumerate(ends, start=1):
@@ -116,7 +116,7 @@ def _pad(made: Importing, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
     return made.operators[-1].result, grown
 
 
-def _batch_to_space(made: Importing, operator: Operator) -> NetworkOperator:
+def _batch_to_space(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Return each index of an axis reads from the batch that has its place within a block."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
@@ -135,7 +135,7 @@ def _batch_to_space(made: Importing, operator: Operator) -> NetworkOperator:
 
 
 def _add_move(
-    made: Importing, operator: Operator, source: int, offsets: list[np.ndarray]
+    made: TfliteContext, operator: OperatorInfo, source: int, offsets: list[np.ndarray]
 ) -> NetworkOperator:
     result = made.result(operator)
     if result.shape != tuple(map(len, offsets)):
@@ -158,8 +158,8 @@ _PADDINGS = {v: k for k, v in vars(tflite.Padding).items() if isinstance(v, int)
 
 
 def filter_rule(
-    made: Importing,
-    operator: Operator,
+    made: TfliteContext,
+    operator: OperatorInfo,
     channels: int,
     *,
     axis: int,
@@ -195,14 +195,14 @@ def filter_rule(
     )
 
 
-def activation_bounds(made: Importing, operator: Operator) -> tuple[int, int]:
+def activation_bounds(made: TfliteContext, operator: OperatorInfo) -> tuple[int, int]:
     """Return what the fused activation leaves of the output's numbers."""
     result = made.result(operator)
     ends = made.tensors[operator.outputs[0]].ends
     return activation_range(activation_of(operator), result.scale, result.zero, ends)
 
 
-def has_short_bias(made: Importing, operator: Operator, data: int) -> bool:
+def has_short_bias(made: TfliteContext, operator: OperatorInfo, data: int) -> bool:
     """Return whether sums of int16 have 32 bits, as the file says, or 64."""
     index = data + 1 if operator.kind == "TRANSPOSE_CONV" else 2
     short = int(operator.options.get("QuantizedBiasType", 0)) == tflite.TensorType.INT32
@@ -213,7 +213,9 @@ def has_short_bias(made: Importing, operator: Operator, data: int) -> bool:
     return short
 
 
-def bias_of(made: Importing, operator: Operator, channels: int, *, index: int = 2) -> np.ndarray:
+def bias_of(
+    made: TfliteContext, operator: OperatorInfo, channels: int, *, index: int = 2
+) -> np.ndarray:
     """Return the bias of a filter, zeros where it has none."""
     if len(operator.inputs) <= index or operator.inputs[index] < 0:
         return np.zeros(channels, np.int64)
@@ -224,7 +226,10 @@ def bias_of(made: Importing, operator: Operator, channels: int, *, index: int = 
 
 
 def _window(
-    made: Importing, operator: Operator, kernel: tuple[int, int], options: Sequence[str] = ()
+    made: TfliteContext,
+    operator: OperatorInfo,
+    kernel: tuple[int, int],
+    options: Sequence[str] = (),
 ) -> Window:
     """Kernel, steps and padding, by TFLite's rule of SAME."""
 
@@ -253,7 +258,7 @@ def _window(
     )
 
 
-def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
+def _convolution(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     weights = made.constant(operator, 1, "int8")
     channels, kh, kw, depth = weights.shape
 
@@ -277,7 +282,7 @@ def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
     return _lay_as_one_image(made, operator, kh, make)
 
 
-def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
+def _depthwise(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     weights = made.constant(operator, 1, "int8")
     _, kh, kw, channels = weights.shape
 
@@ -297,7 +302,7 @@ def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
     return _lay_as_one_image(made, operator, kh, make)
 
 
-def _dense(made: Importing, operator: Operator) -> NetworkOperator:
+def _dense(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     if int(operator.options.get("WeightsFormat", 0)):
         raise RefusedError("shuffled weights")
     weights = made.constant(operator, 1, "int8")
@@ -319,7 +324,7 @@ def _dense(made: Importing, operator: Operator) -> NetworkOperator:
 
 
 def _pool(kind: str) -> Translation:
-    def translate(made: Importing, operator: Operator) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         check_one_image(made, operator)
         kernel = int(operator.options["FilterHeight"]), int(operator.options["FilterWidth"])
         result = made.result(operator)
@@ -337,7 +342,7 @@ def _pool(kind: str) -> Translation:
     return translate
 
 
-def _maximum(made: Importing, operator: Operator) -> NetworkOperator:
+def _maximum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Over all pixels of an image: a pool of one window."""
     source, result = made.info(operator, 0), made.result(operator)
     check_same_quanta(source, result)

@@ -20,13 +20,13 @@ from adrenoc.base.errors import CompileError, ModelFormatError, UnsupportedOpera
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.firmware.mcu.network import WIDTHS, Network, sources_of
-from adrenoc.firmware.mcu.tflite.context import Importing, Translation
+from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation
 from adrenoc.firmware.mcu.tflite.elementwise import ELEMENTWISE, TABLES
 from adrenoc.firmware.mcu.tflite.filters import BATCHES, FILTERS
 from adrenoc.firmware.mcu.tflite.moves import MOVES
 from adrenoc.firmware.mcu.tflite.recurrent import RECURRENT
 from adrenoc.firmware.mcu.tflite.words import WORDS
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo, TFLiteFile
 
 _CONVERSIONS = ("DEQUANTIZE", "QUANTIZE")
 _TRANSLATIONS = {**BATCHES, **FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
@@ -53,7 +53,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
     graph, dtypes = strip_borders(fold_shapes(file.main))
     _refuse_other_data(path, graph)
     _refuse_other_outputs(path, graph)
-    made = Importing(graph=graph)
+    made = TfliteContext(graph=graph)
     refused = []
     for operator in graph.operators:
         try:
@@ -83,7 +83,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
     )
 
 
-def _translation(graph: GraphInfo, operator: Operator) -> Translation:
+def _translation(graph: GraphInfo, operator: OperatorInfo) -> Translation:
     if operator.custom or operator.kind not in _TRANSLATIONS:
         raise RefusedError("no integer kernel yet")
     tensors = [graph.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
@@ -177,7 +177,7 @@ def fold_shapes(graph: GraphInfo) -> GraphInfo:
     return replace(graph, tensors=tuple(tensors), operators=tuple(left))
 
 
-def _value(operator: Operator, inputs: Sequence[TensorInfo]) -> np.ndarray | None:
+def _value(operator: OperatorInfo, inputs: Sequence[TensorInfo]) -> np.ndarray | None:
     """Return what an operator makes, where it is one of these and that is known."""
     if operator.custom or len(operator.outputs) != 1:
         return None
@@ -190,7 +190,7 @@ def _value(operator: Operator, inputs: Sequence[TensorInfo]) -> np.ndarray | Non
     return compute(operator, values)
 
 
-def _slice(operator: Operator, values: Sequence[np.ndarray]) -> np.ndarray | None:
+def _slice(operator: OperatorInfo, values: Sequence[np.ndarray]) -> np.ndarray | None:
     option = operator.options.get
     data, *parts = values
     if data.ndim != 1 or option("EllipsisMask") or option("NewAxisMask"):
@@ -201,11 +201,11 @@ def _slice(operator: Operator, values: Sequence[np.ndarray]) -> np.ndarray | Non
     return data[None if option("BeginMask") else begin : None if option("EndMask") else end : step]
 
 
-def _pack(operator: Operator, values: Sequence[np.ndarray]) -> np.ndarray | None:
+def _pack(operator: OperatorInfo, values: Sequence[np.ndarray]) -> np.ndarray | None:
     return np.stack(values, int(operator.options.get("Axis", 0)))
 
 
-_ARITHMETIC: dict[str, Callable[[Operator, Sequence[np.ndarray]], np.ndarray | None]] = {
+_ARITHMETIC: dict[str, Callable[[OperatorInfo, Sequence[np.ndarray]], np.ndarray | None]] = {
     "MUL": lambda operator, values: values[0] * values[1],
     "PACK": _pack,
     "STRIDED_SLICE": _slice,

@@ -14,13 +14,13 @@ from adrenoc.firmware.mcu.network import index_padded, offsets_of, spread_axis
 from adrenoc.firmware.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
-    Importing,
+    TfliteContext,
     Translation,
     check_one_image,
     check_same_quanta,
 )
 from adrenoc.firmware.mcu.tflite.filters import bias_of, filter_rule
-from adrenoc.importers.tflite.file import Operator
+from adrenoc.importers.tflite.file import OperatorInfo
 
 _SAME = tflite.Padding.SAME
 _ONE_WEIGHT = 1 << 10
@@ -29,8 +29,8 @@ _MOST_EXTENT = 1 << 14
 
 
 def _add_move(
-    made: Importing,
-    operator: Operator,
+    made: TfliteContext,
+    operator: OperatorInfo,
     indices: Sequence[np.ndarray],
     axes: Sequence[int] | None = None,
     fill: int = 0,
@@ -47,7 +47,7 @@ def _add_move(
     )
 
 
-def _pad(made: Importing, operator: Operator) -> NetworkOperator:
+def _pad(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source = made.info(operator, 0)
     pads = made.constant(operator, 1, made.info(operator, 1).dtype).astype(np.int64)
     fill = source.zero
@@ -58,20 +58,20 @@ def _pad(made: Importing, operator: Operator) -> NetworkOperator:
     return _add_move(made, operator, indices, fill=fill)
 
 
-def _transpose(made: Importing, operator: Operator) -> NetworkOperator:
+def _transpose(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source = made.info(operator, 0)
     order = [int(a) % len(source.shape) for a in made.constant(operator, 1, "int32").reshape(-1)]
     return _add_move(made, operator, [np.arange(source.shape[a]) for a in order], order)
 
 
-def _tile(made: Importing, operator: Operator) -> NetworkOperator:
+def _tile(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source = made.info(operator, 0)
     times = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
     pairs = zip(source.shape, times, strict=True)
     return _add_move(made, operator, [np.tile(np.arange(d), int(n)) for d, n in pairs])
 
 
-def _resize_nearest(made: Importing, operator: Operator) -> NetworkOperator:
+def _resize_nearest(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     check_one_image(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
     corners = bool(operator.options.get("AlignCorners"))
@@ -87,7 +87,7 @@ def _resize_nearest(made: Importing, operator: Operator) -> NetworkOperator:
     return _add_move(made, operator, indices)
 
 
-def _resize_bilinear(made: Importing, operator: Operator) -> NetworkOperator:
+def _resize_bilinear(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     check_one_image(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
     check_same_quanta(source, result)
@@ -119,7 +119,7 @@ def _find_places(have: int, want: int, *, corners: bool, half: bool) -> Between:
     return Between(first=first, second=np.maximum(second, 0), weights=at - one * first)
 
 
-def _slice(made: Importing, operator: Operator) -> NetworkOperator:
+def _slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source = made.info(operator, 0)
     begins = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
     sizes = made.constant(operator, 2, made.info(operator, 2).dtype).reshape(-1)
@@ -130,7 +130,9 @@ def _slice(made: Importing, operator: Operator) -> NetworkOperator:
     return _add_move(made, operator, indices)
 
 
-def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) -> NetworkOperator:
+def _parts(
+    made: TfliteContext, operator: OperatorInfo, axis: int, ends: Sequence[int]
+) -> NetworkOperator:
     """Return a move for each output: what lies along an axis up to each of the ends."""
     data = made.data(operator, 1 if operator.kind == "SPLIT" else 0)
     source = made.graph.tensors[data]
@@ -150,7 +152,7 @@ def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) 
     return moves[-1]
 
 
-def _split(made: Importing, operator: Operator) -> NetworkOperator:
+def _split(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     shape = made.info(operator, 1).shape
     axis = int(made.constant(operator, 0, "int32").reshape(())) % len(shape)
     count = len(operator.outputs)
@@ -160,7 +162,7 @@ def _split(made: Importing, operator: Operator) -> NetworkOperator:
     return _parts(made, operator, axis, [step * (n + 1) for n in range(count)])
 
 
-def _split_sizes(made: Importing, operator: Operator) -> NetworkOperator:
+def _split_sizes(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     shape = made.info(operator, 0).shape
     sizes = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1).tolist()
     axis = int(made.constant(operator, 2, "int32").reshape(())) % len(shape)
@@ -171,7 +173,7 @@ def _split_sizes(made: Importing, operator: Operator) -> NetworkOperator:
     return _parts(made, operator, axis, np.cumsum(sizes).tolist())
 
 
-def _unpack(made: Importing, operator: Operator) -> NetworkOperator:
+def _unpack(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     shape = made.info(operator, 0).shape
     axis = int(operator.options.get("Axis", 0)) % len(shape)
     if len(operator.outputs) != shape[axis]:
@@ -179,7 +181,7 @@ def _unpack(made: Importing, operator: Operator) -> NetworkOperator:
     return _parts(made, operator, axis, range(1, shape[axis] + 1))
 
 
-def _join(made: Importing, operator: Operator) -> NetworkOperator:
+def _join(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Inputs side by side along an axis, which those of PACK lack."""
     result = made.result(operator)
     axis = int(operator.options.get("Axis", 0)) % len(result.shape)
@@ -194,7 +196,7 @@ def _join(made: Importing, operator: Operator) -> NetworkOperator:
     )
 
 
-def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
+def _strided_slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     option = operator.options.get
     if option("EllipsisMask") or option("NewAxisMask"):
@@ -218,18 +220,18 @@ def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
     return _add_move(made, operator, indices)
 
 
-def _drops_axis(operator: Operator, axis: int) -> bool:
+def _drops_axis(operator: OperatorInfo, axis: int) -> bool:
     """Return whether a slice takes one element of an axis, and the axis away."""
     return bool(int(operator.options.get("ShrinkAxisMask", 0)) >> axis & 1)
 
 
-def _concatenation(made: Importing, operator: Operator) -> NetworkOperator:
+def _concatenation(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     if int(operator.options.get("FusedActivationFunction", 0)):
         raise RefusedError("a fused activation")
     return _join(made, operator)
 
 
-def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOperator:
+def _transposed_convolution(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Zeros between the elements, then a convolution by the kernel turned around."""
     weights = made.constant(operator, 1, "int8")
     channels, kh, kw, depth = weights.shape

@@ -12,9 +12,9 @@ from adrenoc.firmware.mcu.fixed_point import INT8, multiplier_of
 from adrenoc.firmware.mcu.network import Tensor
 from adrenoc.firmware.mcu.operators import Factor, Gate, GateNorm, Lstm, Requantise, Svdf
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
-from adrenoc.firmware.mcu.tflite.context import Importing, Translation, activation_of
+from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation, activation_of
 from adrenoc.firmware.mcu.tflite.filters import bias_of
-from adrenoc.importers.tflite.file import Operator, TensorInfo
+from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
 
 _INPUT, _RECURRENT, _PEEPHOLES = 1, 5, range(9, 12)
 _BIAS, _PROJECTION, _RESULT, _CELL, _NORM = 12, 16, 18, 19, 20
@@ -27,7 +27,7 @@ _FEWEST_CELL_BITS = 9
 _MOST_DEPTH = 1 << 15
 
 
-def lstm(made: Importing, operator: Operator) -> NetworkOperator:
+def lstm(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     """Return an LSTM over all rows of its input, without peepholes and projection."""
     _refuse_others(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
@@ -61,7 +61,7 @@ def lstm(made: Importing, operator: Operator) -> NetworkOperator:
     )
 
 
-def _refuse_others(made: Importing, operator: Operator) -> None:
+def _refuse_others(made: TfliteContext, operator: OperatorInfo) -> None:
     if activation_of(operator) != "TANH":
         raise RefusedError(f"the activation {activation_of(operator)}, expected TANH")
     if operator.options.get("DiagonalRecurrentTensors"):
@@ -77,7 +77,7 @@ def _refuse_others(made: Importing, operator: Operator) -> None:
             raise RefusedError(f"{what} of {info.dtype}, expected a variable of {dtype}")
 
 
-def _there(operator: Operator, index: int) -> bool:
+def _there(operator: OperatorInfo, index: int) -> bool:
     return len(operator.inputs) > index and operator.inputs[index] >= 0
 
 
@@ -92,7 +92,7 @@ def _cell_bits(cell: TensorInfo) -> int:
     return bits
 
 
-def _intermediate(made: Importing, operator: Operator, place: int) -> Tensor:
+def _intermediate(made: TfliteContext, operator: OperatorInfo, place: int) -> Tensor:
     """Return what the file says of a number within; it has a scale of its own."""
     if len(operator.intermediates) <= place or operator.intermediates[place] < 0:
         raise RefusedError("it does not say how its results are rounded within")
@@ -102,7 +102,9 @@ def _intermediate(made: Importing, operator: Operator, place: int) -> Tensor:
     return Tensor(name=info.name, shape=(1,), scale=info.scale, zero=info.zero)
 
 
-def _gate(made: Importing, operator: Operator, place: int, shape: tuple[int, int]) -> Gate | None:
+def _gate(
+    made: TfliteContext, operator: OperatorInfo, place: int, shape: tuple[int, int]
+) -> Gate | None:
     if not _there(operator, _INPUT + place):
         return None
     cells, depth = shape
@@ -141,7 +143,7 @@ _STATE = 4
 """Which input holds it."""
 
 
-def _svdf(made: Importing, operator: Operator) -> NetworkOperator:
+def _svdf(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     feature = made.constant(operator, 1, "int8")
     time = made.constant(operator, 2, "int16")

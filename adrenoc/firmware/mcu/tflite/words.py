@@ -9,11 +9,11 @@ from adrenoc.firmware.mcu.evaluate import SUM_BITS
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.operators import Curve, Factor, Rescale, WordSoftmax, WordSum
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
-from adrenoc.firmware.mcu.tflite.context import Importing, Translation, check_one_type
+from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation, check_one_type
 from adrenoc.firmware.mcu.tflite.elementwise import mean, one_factor, operands, product, reshape
 from adrenoc.firmware.mcu.tflite.filters import BATCHES, FILTERS
 from adrenoc.firmware.mcu.tflite.moves import MOVES
-from adrenoc.importers.tflite.file import Operator
+from adrenoc.importers.tflite.file import OperatorInfo
 
 _ONE = 1.0 / 32768
 _FINE = 4096.0 * 3.0
@@ -23,7 +23,7 @@ _MOST_SHIFT = 31
 _MOST_SOFTMAX = 1 << 15
 
 
-def _sum(made: Importing, operator: Operator) -> NetworkOperator:
+def _sum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     infos = [made.info(operator, 0), made.info(operator, 1)]
     result = made.result(operator)
     check_one_type(*infos, result)
@@ -50,7 +50,7 @@ def _is_power_of_two(scale: float) -> bool:
 
 
 def _curve(kind: str) -> Translation:
-    def translate(made: Importing, operator: Operator) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         result = made.result(operator)
         if abs(result.scale - _ONE) > _ONE * 1e-3 or made.info(operator, 0).dtype != result.dtype:
             raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")
@@ -83,7 +83,7 @@ def _curve_factor(scale: float, kind: str) -> tuple[int, int]:
 def _translate_rescale(below_by: str = "") -> Translation:
     """Another scale, type or bound; numbers below zero may have a factor of their own."""
 
-    def translate(made: Importing, operator: Operator) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         source, result = made.info(operator, 0), made.result(operator)
         # TFLite divides in float32 where an activation does it, else in float64.
         real = float(np.float32(source.scale) / np.float32(result.scale))
@@ -111,7 +111,7 @@ def _translate_rescale(below_by: str = "") -> Translation:
     return translate
 
 
-def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
+def _softmax(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     if result.dtype != "int16" or abs(result.scale - _ONE) > _ONE * 1e-3:
         raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")

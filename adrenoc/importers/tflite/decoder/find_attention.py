@@ -22,24 +22,24 @@ import numpy as np
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.tflite.converter import GraphConverter
 from adrenoc.importers.tflite.decoder.roles import Call, DecoderCache, mask_values
-from adrenoc.importers.tflite.file import Operator, TFLiteFile
+from adrenoc.importers.tflite.file import OperatorInfo, TFLiteFile
 
 
-class Prober:
+class CallProber:
     """Evaluates tensors of a call's graph."""
 
     def __init__(self, file: TFLiteFile, call: Call) -> None:
         self._file, self.call = file, call
 
     @cached_property
-    def makers(self) -> dict[int, Operator]:
+    def makers(self) -> dict[int, OperatorInfo]:
         """Tensor -> the operator that makes it."""
         return {index: one for one in self.call.graph.operators for index in one.outputs}
 
     @cached_property
-    def readers(self) -> dict[int, list[Operator]]:
+    def readers(self) -> dict[int, list[OperatorInfo]]:
         """Tensor -> the operators that read it."""
-        found: dict[int, list[Operator]] = {}
+        found: dict[int, list[OperatorInfo]] = {}
         for one in self.call.graph.operators:
             for index in set(one.inputs):
                 found.setdefault(index, []).append(one)
@@ -113,7 +113,7 @@ class DecoderAttention:
 
 
 def find_attention(
-    prober: Prober, keys: DecoderCache, values: DecoderCache, rows: int
+    prober: CallProber, keys: DecoderCache, values: DecoderCache, rows: int
 ) -> DecoderAttention:
     """Return the attention over two caches of a layer.
 
@@ -150,7 +150,7 @@ def find_attention(
     )
 
 
-def _product_over(prober: Prober, cache: DecoderCache) -> tuple[Operator, int]:
+def _product_over(prober: CallProber, cache: DecoderCache) -> tuple[OperatorInfo, int]:
     """Return the one product that reads a cache, and which of its operands is the other one."""
     moved, left, found = {cache.after}, [cache.after], []
     while left:
@@ -170,7 +170,7 @@ def _product_over(prober: Prober, cache: DecoderCache) -> tuple[Operator, int]:
     return found[0], sides[0]
 
 
-def _climb(prober: Prober, index: int, kinds: Sequence[str]) -> Operator:
+def _climb(prober: CallProber, index: int, kinds: Sequence[str]) -> OperatorInfo:
     """Return the operator of one of `kinds` that makes a tensor, behind those that move or
     convert."""
     while True:
@@ -183,7 +183,7 @@ def _climb(prober: Prober, index: int, kinds: Sequence[str]) -> Operator:
         index = maker.inputs[0]
 
 
-def _coded(prober: Prober, cache: DecoderCache, axis: int, operand: int) -> np.ndarray:
+def _coded(prober: CallProber, cache: DecoderCache, axis: int, operand: int) -> np.ndarray:
     """Return the operand of a product where a cache holds numbers of places along an axis, from one
     on."""
     info = prober.call.graph.tensors[cache.after]
@@ -193,14 +193,16 @@ def _coded(prober: Prober, cache: DecoderCache, axis: int, operand: int) -> np.n
     return _known(prober, operand, {cache.after: value}, f"the product's operand of '{cache.name}'")
 
 
-def _known(prober: Prober, index: int, given: Mapping[int, np.ndarray], what: str) -> np.ndarray:
+def _known(
+    prober: CallProber, index: int, given: Mapping[int, np.ndarray], what: str
+) -> np.ndarray:
     found = prober.values([index], {**prober.at(0), **given}).get(index)
     if found is None:
         raise RefusedError(f"{what} is computed of more")
     return found.astype(np.float64)
 
 
-def _factor(prober: Prober, cache: DecoderCache, operand: int) -> float:
+def _factor(prober: CallProber, cache: DecoderCache, operand: int) -> float:
     """Return what a cache is multiplied by on its way to its product."""
     shape = prober.call.graph.tensors[cache.after].shape
     ones = {cache.after: np.ones(shape, cache.dtype)}
@@ -211,7 +213,7 @@ def _factor(prober: Prober, cache: DecoderCache, operand: int) -> float:
 
 
 def _check_operand(
-    prober: Prober, cache: DecoderCache, product: Operator, side: int, *, is_turned: bool
+    prober: CallProber, cache: DecoderCache, product: OperatorInfo, side: int, *, is_turned: bool
 ) -> tuple[int, ...]:
     """Return the head that each of the products of matrices reads; rows and numbers have to lie in
     order.
@@ -244,7 +246,7 @@ def _check_operand(
 class _Scores:
     """What lies between the scores and the softmax."""
 
-    prober: Prober
+    prober: CallProber
     scores: int
     logits: int
 

@@ -32,7 +32,11 @@ from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax import own
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.converter import GraphConverter, check_imported, check_operators
-from adrenoc.importers.tflite.decoder.find_attention import DecoderAttention, Prober, find_attention
+from adrenoc.importers.tflite.decoder.find_attention import (
+    CallProber,
+    DecoderAttention,
+    find_attention,
+)
 from adrenoc.importers.tflite.decoder.roles import (
     HINT,
     Call,
@@ -42,8 +46,8 @@ from adrenoc.importers.tflite.decoder.roles import (
     read_calls,
 )
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
-from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.node import Result, TfliteNode
 
 APPEND, ATTEND, PRODUCT = "adrenoc.AppendRows", "adrenoc.CachedAttention", "adrenoc.NBits"
 
@@ -60,7 +64,7 @@ _PLAIN = {
 _BYTE_BITS = 8
 
 
-def _append_rows(node: Node) -> Result:
+def _append_rows(node: TfliteNode) -> Result:
     """Inputs: the cache, its new rows as [1, tokens, heads * numbers], the first row's number."""
     cache, x, position = (node.data(index) for index in range(3))
     return own.call_own(
@@ -68,7 +72,7 @@ def _append_rows(node: Node) -> Result:
     )
 
 
-def _cached_attention(node: Node) -> Result:
+def _cached_attention(node: TfliteNode) -> Result:
     """Inputs: queries as [1, tokens, heads * numbers], the first one's row, keys, values."""
     q, *others = (node.data(index) for index in range(4))
     options = {name: node.option(name) for name in ("heads", "scale", "cap", "window")}
@@ -84,7 +88,7 @@ def _cached_attention(node: Node) -> Result:
     )
 
 
-def _n_bits(node: Node) -> Result:
+def _n_bits(node: TfliteNode) -> Result:
     """FULLY_CONNECTED whose weights stay in their few bits."""
     info = node.info(1)
     bits = 4 if info.dtype == "int4" else _BYTE_BITS
@@ -141,7 +145,7 @@ def _join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list
         OptionError: the file's caches have fewer rows.
     """
     caches = find_caches(call)
-    prober = Prober(file, call)
+    prober = CallProber(file, call)
     short = [cache for cache in caches.values() if cache.rows < rows]
     if short:
         raise OptionError(
@@ -160,7 +164,7 @@ def _join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list
 
 
 def _find_all(
-    prober: Prober, caches: Mapping[str, DecoderCache], rows: int
+    prober: CallProber, caches: Mapping[str, DecoderCache], rows: int
 ) -> list[DecoderAttention]:
     found, odd = [], []
     names = list(caches)
@@ -194,7 +198,7 @@ class _Writer:
     def __init__(self, graph: GraphInfo) -> None:
         self._graph = graph
         self.tensors = list(graph.tensors)
-        self._made: list[Operator] = []
+        self._made: list[OperatorInfo] = []
 
     def add(self, info: TensorInfo) -> int:
         """Return a further tensor."""
@@ -213,7 +217,7 @@ class _Writer:
         """Return a further operator; the tensor that it makes."""
         index = out if isinstance(out, int) else self.add(out)
         self._made.append(
-            Operator(
+            OperatorInfo(
                 kind=kind, custom=custom, inputs=tuple(inputs), outputs=(index,), options=options
             )
         )
@@ -393,14 +397,14 @@ def _extents(one: DecoderAttention, group: int, axes: str, tokens: int) -> tuple
 
 
 def _needed(
-    operators: Sequence[Operator], made: Sequence[Operator], outputs: Sequence[int]
-) -> list[Operator]:
+    operators: Sequence[OperatorInfo], made: Sequence[OperatorInfo], outputs: Sequence[int]
+) -> list[OperatorInfo]:
     """Those that the outputs hang on, each before its readers; of two makers the `made` one."""
     makers = {index: one for one in operators for index in one.outputs}
     makers.update({index: one for one in made for index in one.outputs})
-    found: list[Operator] = []
+    found: list[OperatorInfo] = []
     state: dict[int, bool] = {}
-    left: list[tuple[Operator, bool]] = [
+    left: list[tuple[OperatorInfo, bool]] = [
         (makers[index], False) for index in reversed(outputs) if index in makers
     ]
     while left:
@@ -417,7 +421,7 @@ def _needed(
 
 
 def _check_readers(
-    call: Call, tensors: Sequence[TensorInfo], operators: Sequence[Operator], gone: set[int]
+    call: Call, tensors: Sequence[TensorInfo], operators: Sequence[OperatorInfo], gone: set[int]
 ) -> None:
     """Refuse what else reads a cache or the mask: rows that hold no token yet."""
     others = [
@@ -434,7 +438,7 @@ def _check_readers(
         )
 
 
-def _keep_bits(tensors: Sequence[TensorInfo], operator: Operator) -> Operator:
+def _keep_bits(tensors: Sequence[TensorInfo], operator: OperatorInfo) -> OperatorInfo:
     """Return a product whose constant weights stay in the few bits that the file has them in."""
     if operator.kind != "FULLY_CONNECTED":
         return operator

@@ -16,7 +16,7 @@ import numpy as np
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.states import CacheSpec, DecoderForm
-from adrenoc.importers.tflite.file import GraphInfo, Operator, SignatureInfo, TFLiteFile
+from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, SignatureInfo, TFLiteFile
 from adrenoc.importers.tflite.variables import inline_composites
 
 DECODE, PREFILL, LOGITS = "decode", "prefill", "logits"
@@ -205,7 +205,7 @@ def find_caches(call: Call) -> dict[str, DecoderCache]:
     return found
 
 
-def _axis_of_rows(call: Call, maker: Operator, before: int) -> int | None:
+def _axis_of_rows(call: Call, maker: OperatorInfo, before: int) -> int | None:
     """Return the one axis at which less is written than there is; None of anything else."""
     if maker.kind != UPDATE or maker.inputs[0] != before:
         return None
