@@ -151,17 +151,17 @@ def _resize_whole(
 
 def _neighbours(places: np.ndarray, extent: int) -> ResizeNeighbours:
     """Return the two elements about each place, and the shares of both as bits."""
+    columns = mix_places(places, extent)
+    return ResizeNeighbours(**{name: column.view(np.int32) for name, column in columns.items()})
+
+
+def mix_places(places: np.ndarray, extent: int) -> dict[str, np.ndarray]:
+    """Return the two elements about each place, and the shares of both, as onnxruntime has them."""
     places = np.clip(places, np.float32(0), np.float32(extent - 1))
     first, second = _elements(places, extent)
-    of_first = np.abs(places - second.astype(np.float32))
-    of_second = np.abs(places - first.astype(np.float32))
-    of_first, of_second = (np.where(first == second, _HALF, s) for s in (of_first, of_second))
-    return ResizeNeighbours(
-        first=first,
-        second=second,
-        of_first=of_first.view(np.int32),
-        of_second=of_second.view(np.int32),
-    )
+    shares = [np.abs(places - other.astype(np.float32)) for other in (second, first)]
+    of_first, of_second = (np.where(first == second, _HALF, share) for share in shares)
+    return {"first": first, "second": second, "of_first": of_first, "of_second": of_second}
 
 
 def _neighbours_in_fixed_point(places: np.ndarray, extent: int) -> ResizeNeighbours:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -336,53 +337,90 @@ REDUCE_OPS: dict[str, Convert] = {
 }
 
 
-_BYTE_BITS, _WORD_BITS = 11, 10
+_BYTE_BITS, WORD_BITS = 11, 10
 _HALF = np.float32(0.5)
 
 
-def _has_corners(node: TfliteNode, outputs: int) -> bool:
-    return bool(node.option("AlignCorners", False)) and outputs > 1
+@dataclass(frozen=True)
+class ResizedAxis:
+    """An axis of `extent` elements that is to have `outputs`, by the options of the operator."""
+
+    extent: int
+    outputs: int
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_grown(self.outputs)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether an element's place is its middle."""
+        return bool(self.options.get("HalfPixelCenters"))
+
+    @property
+    def intervals(self) -> tuple[int, int]:
+        """How many steps the data has to so many of the results: one less between corners."""
+        corner = int(bool(self.options.get("AlignCorners")) and self.outputs > 1)
+        return self.extent - corner, self.outputs - corner
+
+    @property
+    def scale(self) -> np.float32:
+        """How far results lie apart in the data."""
+        have, want = self.intervals
+        return np.float32(have) / np.float32(want)
+
+    def places(self) -> np.ndarray:
+        """Return where each result lies in the data, before rounding; in float32 as LiteRT."""
+        places = np.arange(self.outputs, dtype=np.float32)
+        return np.asarray((places + _HALF) * self.scale if self.is_half else places * self.scale)
+
+    def nearest(self) -> np.ndarray:
+        """Return the element that each result takes: half away from zero, as C's round."""
+        whole = self.places() + 0.5 if self.options.get("AlignCorners") else self.places()
+        return np.clip(np.floor(whole), 0, self.extent - 1).astype(np.int32)
+
+    def words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return two elements for each result and the share of the second, as LiteRT's kernel for
+        integers finds them: ratios and places in ten bits of fraction."""
+        (have, want), one = self.intervals, 1 << WORD_BITS
+        ratio = (one * have + want // 2) // want
+        places = np.arange(self.outputs, dtype=np.int64) * ratio
+        if self.is_half:
+            places = places + ratio // 2 - one // 2
+        # Division in C cuts off towards zero.
+        first = np.clip(np.trunc(places / one), 0, self.extent - 1).astype(np.int64)
+        second = np.minimum(np.trunc((places + one - 1) / one), self.extent - 1).astype(np.int64)
+        return first, second, places - first * one
 
 
-def _is_half(node: TfliteNode) -> bool:
-    return bool(node.option("HalfPixelCenters", False))
-
-
-def _source_places(node: TfliteNode, axis: int, outputs: int) -> np.ndarray:
-    """Return where each output element lies in the data, before rounding; in float32 as LiteRT."""
-    extent = node.shape()[axis]
-    check_grown(outputs)
-    corner = int(_has_corners(node, outputs))
-    scale = np.float32(extent - corner) / np.float32(outputs - corner)
-    places = np.arange(outputs, dtype=np.float32)
-    return np.asarray((places + _HALF) * scale if _is_half(node) else places * scale)
+def _axes_of(node: TfliteNode) -> list[tuple[int, ResizedAxis]]:
+    sizes = zip((1, 2), node.ints(1), strict=True)
+    options = node.operator.options
+    return [(axis, ResizedAxis(node.shape()[axis], size, options)) for axis, size in sizes]
 
 
 def _resize_nearest(node: TfliteNode) -> Result:
     x = node.data()
-    for axis, outputs in zip((1, 2), node.ints(1), strict=True):
-        extent = node.shape()[axis]
-        places = _source_places(node, axis, outputs)
-        corners = bool(node.option("AlignCorners", False))
-        # Half away from zero, as C's round.
-        whole = np.floor(places + 0.5) if corners else np.floor(places)
-        index = np.clip(whole, 0, extent - 1).astype(np.int32)
-        if not np.array_equal(index, np.arange(extent)):
+    for axis, resized in _axes_of(node):
+        index = resized.nearest()
+        if not np.array_equal(index, np.arange(resized.extent)):
             x = relax.op.take(x, make_constant(index), axis=axis, mode="clip")
     return node.move(x)
 
 
 def _resize_bilinear(node: TfliteNode) -> Result:
-    sizes = node.ints(1)
     if not node.info().is_quantised:
-        return _mix_floats(node, sizes)
-    if tuple(sizes) == node.shape()[1:3]:
+        return _mix_floats(node)
+    axes = [resized for _, resized in _axes_of(node)]
+    if all(resized.extent == resized.outputs for resized in axes):
         return node.move(node.data())
     words = node.info().dtype == "int16"
-    find = _neighbours_of_words if words else _neighbours_of_bytes
-    rows, columns = (find(node, axis, size) for axis, size in zip((1, 2), sizes, strict=True))
+    rows, columns = (
+        neighbours_in_fixed_point(*one.words(), WORD_BITS) if words else _neighbours_of_bytes(one)
+        for one in axes
+    )
     wide = "int64" if words else "int32"  # 16 bits and two shares of 10 are more than 32
-    bits = 2 * (_WORD_BITS if words else _BYTE_BITS)
+    bits = 2 * (WORD_BITS if words else _BYTE_BITS)
     half, one = (tirx.const(1 << n, wide) for n in (bits - 1, bits))
 
     def term(column: Any, row: Any, read: Any) -> Any:
@@ -400,44 +438,24 @@ def _resize_bilinear(node: TfliteNode) -> Result:
     return node.move(node.emit(mixed))
 
 
-def _neighbours_of_bytes(node: TfliteNode, axis: int, outputs: int) -> ResizeNeighbours:
-    """As XNNPACK finds them: places in float32, shares rounded to eleven bits."""
-    extent = node.shape()[axis]
-    check_grown(outputs)
-    corner = int(_has_corners(node, outputs))
-    scale = np.float32(extent - corner) / np.float32(outputs - corner)
-    places = np.arange(outputs, dtype=np.float32) * scale
-    if _is_half(node):
-        places = places + (_HALF * scale - _HALF)
-    places = np.clip(places, np.float32(0), np.float32(extent - 1))
+def _neighbours_of_bytes(one: ResizedAxis) -> ResizeNeighbours:
+    """Return them as XNNPACK finds them: places in float32, shares rounded to eleven bits."""
+    places = np.arange(one.outputs, dtype=np.float32) * one.scale
+    if one.is_half:
+        places = places + (_HALF * one.scale - _HALF)
+    places = np.clip(places, np.float32(0), np.float32(one.extent - 1))
     first = places.astype(np.int32)
     share = np.rint((places - first.astype(np.float32)) * np.float32(1 << _BYTE_BITS))
-    second = np.minimum(first + 1, extent - 1)
+    second = np.minimum(first + 1, one.extent - 1)
     return neighbours_in_fixed_point(first, second, share, _BYTE_BITS)
 
 
-def _neighbours_of_words(node: TfliteNode, axis: int, outputs: int) -> ResizeNeighbours:
-    """As LiteRT's kernel for integers finds them: ratios and places in ten bits of fraction."""
-    extent, one = node.shape()[axis], 1 << _WORD_BITS
-    check_grown(outputs)
-    corner = int(_has_corners(node, outputs))
-    ratio = (one * (extent - corner) + (outputs - corner) // 2) // (outputs - corner)
-    places = np.arange(outputs, dtype=np.int64) * ratio
-    if _is_half(node):
-        places = places + ratio // 2 - one // 2
-    # Division in C cuts off towards zero.
-    first = np.clip(np.trunc(places / one), 0, extent - 1).astype(np.int64)
-    second = np.minimum(np.trunc((places + one - 1) / one), extent - 1).astype(np.int64)
-    return neighbours_in_fixed_point(first, second, places - first * one, _WORD_BITS)
-
-
-def _mix_floats(node: TfliteNode, sizes: list[int]) -> Result:
-    """Along one axis, then the other; each result element is a mix of two neighbours."""
+def _mix_floats(node: TfliteNode) -> Result:
+    """Mix along one axis, then the other: each result is of two neighbours."""
     x = node.data()
-    for axis, outputs in zip((1, 2), sizes, strict=True):
-        extent = node.shape()[axis]
-        places = _source_places(node, axis, outputs)
-        if _is_half(node):
+    for axis, resized in _axes_of(node):
+        extent, places = resized.extent, resized.places()
+        if resized.is_half:
             places = places - _HALF
         low = np.floor(places)
         share = (places - low).astype(np.float32)
@@ -450,7 +468,7 @@ def _mix_floats(node: TfliteNode, sizes: list[int]) -> Result:
         a = relax.op.take(x, make_constant(first), axis=axis, mode="clip")
         if share.any():
             b = relax.op.take(x, make_constant(second), axis=axis, mode="clip")
-            along = [outputs if i == axis else 1 for i in range(len(node.shape()))]
+            along = [-1 if i == axis else 1 for i in range(len(node.shape()))]
             weight = make_constant(share.reshape(along))
             a = a + (b - a) * weight
         x = a

@@ -35,7 +35,7 @@ from adrenoc.firmware.mcu.operators import (
     Reshape,
     Sum,
 )
-from adrenoc.importers.onnx.resize import MODES, float_places, nearest_places
+from adrenoc.importers.onnx.resize import MODES, float_places, mix_places, nearest_places
 
 _BYTES = np.arange(-128, 128, dtype=np.int64)
 
@@ -202,7 +202,6 @@ ELEMENTWISE: dict[str, Translation] = {
 
 
 _TO_LAST = (0, 2, 3, 1)
-_HALF = np.float32(0.5)
 _MOST_EXTENT = 1 << 14
 """Of an axis whose places are numbers of 16 bits."""
 
@@ -310,18 +309,9 @@ def _linear_resize(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _shares(have: int, want: int, scale: float | None, coordinates: str) -> FloatBetween:
-    """Return two places of an axis for each result, and their shares, in float32 as onnxruntime has
-    it.
-    """
-    most = np.float32(have - 1)
-    places = float_places(have, want, scale, coordinates).clip(np.float32(0), most)
     if max(have, want) > _MOST_EXTENT:
         raise RefusedError(f"{have} resized to {want}")
-    first = places.astype(np.int64)
-    second = np.minimum(first + 1, have - 1)
-    of_first = np.where(first == second, _HALF, np.abs(places - second.astype(np.float32)))
-    of_second = np.where(first == second, _HALF, np.abs(places - first.astype(np.float32)))
-    return FloatBetween(first=first, second=second, of_first=of_first, of_second=of_second)
+    return FloatBetween(**mix_places(float_places(have, want, scale, coordinates), have))
 
 
 def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:

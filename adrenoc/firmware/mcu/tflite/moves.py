@@ -21,9 +21,9 @@ from adrenoc.firmware.mcu.tflite.context import (
 )
 from adrenoc.firmware.mcu.tflite.filters import bias_of, filter_rule
 from adrenoc.importers.tflite.file import OperatorInfo
+from adrenoc.importers.tflite.reduce import WORD_BITS, ResizedAxis
 
 _SAME = tflite.Padding.SAME
-_ONE_WEIGHT = 1 << 10
 _MOST_EXTENT = 1 << 14
 """Of an axis whose places are numbers of 16 bits."""
 
@@ -74,16 +74,10 @@ def _tile(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
 def _resize_nearest(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     check_one_image(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
-    corners = bool(operator.options.get("AlignCorners"))
-    half = bool(operator.options.get("HalfPixelCenters"))
     indices = [np.arange(d) for d in source.shape]
     for axis in (1, 2):
-        have, want = source.shape[axis], result.shape[axis]
-        both = corners and want > 1
-        scale = np.float32(have - 1) / np.float32(want - 1) if both else np.float32(have) / want
-        at = (np.arange(want).astype(np.float32) + np.float32(0.5 * half)) * np.float32(scale)
-        found = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
-        indices[axis] = found.astype(np.int64).clip(0, have - 1)
+        resized = ResizedAxis(source.shape[axis], result.shape[axis], operator.options)
+        indices[axis] = resized.nearest().astype(np.int64)
     return _add_move(made, operator, indices)
 
 
@@ -91,10 +85,8 @@ def _resize_bilinear(made: TfliteContext, operator: OperatorInfo) -> NetworkOper
     check_one_image(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
     check_same_quanta(source, result)
-    corners = bool(operator.options.get("AlignCorners"))
-    half = bool(operator.options.get("HalfPixelCenters"))
     rows, columns = (
-        _find_places(source.shape[axis], result.shape[axis], corners=corners, half=half)
+        _find_places(ResizedAxis(source.shape[axis], result.shape[axis], operator.options))
         for axis in (1, 2)
     )
     return Bilinear(
@@ -102,21 +94,11 @@ def _resize_bilinear(made: TfliteContext, operator: OperatorInfo) -> NetworkOper
     )
 
 
-def _find_places(have: int, want: int, *, corners: bool, half: bool) -> Between:
-    """Places and weights of one axis, in TFLite's numbers of 10 bits."""
-    one = _ONE_WEIGHT
-    scale = (one * have + want // 2) // want
-    if corners and want > 1:
-        scale = (one * (have - 1) + (want - 1) // 2) // (want - 1)
-    at = np.arange(want) * scale
-    if half:
-        at = at + scale // 2 - one // 2
-    # Towards zero, as C divides.
-    first = np.maximum(np.where(at < 0, -(-at // one), at // one), 0)
-    second = np.minimum((at + one - 1) // one, have - 1)
-    if int(first.max()) >= have or want > _MOST_EXTENT or have > _MOST_EXTENT:
-        raise RefusedError(f"{have} enlarged to {want}")
-    return Between(first=first, second=np.maximum(second, 0), weights=at - one * first)
+def _find_places(one: ResizedAxis) -> Between:
+    first, second, weights = one.words()
+    if weights.max() >= 1 << WORD_BITS or max(one.extent, one.outputs) > _MOST_EXTENT:
+        raise RefusedError(f"{one.extent} enlarged to {one.outputs}")
+    return Between(first=first, second=second, weights=weights)
 
 
 def _slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
