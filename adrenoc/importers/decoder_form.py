@@ -99,7 +99,8 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
 
 
 def _find_recurrent(signature: Signature, caches: set[str]) -> tuple[StateSpec, ...]:
-    """States whose extents are fixed but for the batch, of a model of one token or any number."""
+    """Return states whose extents are fixed but for the batch, of a model of one token or any
+    number."""
     outputs = {port.name for port in signature.outputs}
     tokens = next(port for port in signature.inputs if port.name == TOKENS)
     if len(tokens.axes or ()) != 2 or _tokens_of(signature) not in (None, 1):
@@ -156,8 +157,8 @@ def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:
 
 
 def _width_of_head(model: Path, said: Extent, dtype: str) -> int:
-    """Elements of a row of a head, 0 where nobody says: newer builders leave the axis open, since a
-    cache of 4 bits has half as many as a head."""
+    """Return elements of a row of a head, 0 where nobody says: newer builders leave the axis open,
+    since a cache of 4 bits has half as many as a head."""
     if isinstance(said, int):
         return said
     size = _decoder_beside(model).get("head_size")

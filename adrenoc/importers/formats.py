@@ -82,7 +82,7 @@ class ModelFiles:
     digested: bool = True
 
     def sha256(self) -> str:
-        """Digest of the model's file and of what its tensors name of others, in order.
+        """Return the digest of the model's file and of what its tensors name of others, in order.
 
         Of a file that is all of the model it is the file's own SHA-256.  What else lies in a data
         file is not read: it may be as long as a disk.
@@ -392,7 +392,8 @@ def _hole_bytes(descriptor: int, part: DataRange) -> int:
 def _pieces(
     part: DataRange, spans: Sequence[DataRange]
 ) -> Iterator[tuple[DataRange, list[DataRange]]]:
-    """`part` in pieces that cut through no span, with their spans; those that overlap are in one.
+    """Yield `part` in pieces that cut through no span, with their spans; those that overlap are in
+    one.
 
     `spans` are sorted by `_order`, and all that begin in `part` end in it.
     """

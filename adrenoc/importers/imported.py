@@ -84,7 +84,7 @@ CONVERTER_ERRORS = (
 
 
 def quote(error: Exception) -> str:
-    """One line of the message: TVM prints IR around the reason, and a traceback above it."""
+    """Return one line of the message: TVM prints IR around the reason, and a traceback above it."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     lines = [_name_operators(line) for line in lines]
     reasons = [line for line in lines if "must" in line or "failed" in line or "support" in line]

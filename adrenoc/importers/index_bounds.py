@@ -153,7 +153,7 @@ class _Walk:
                 known.update(read)
 
     def _look_up(self, name: str, call: Any, args: list[Any]) -> None:
-        """What an operator that indexes asks of its indices."""
+        """Ask of indices what an operator that indexes by them asks."""
         if name in _INDEXED:
             shape, axis = static_shape(args[0]), call.attrs.axis
             if shape:

@@ -41,7 +41,7 @@ _MOST_BYTES = 8 << 20
 
 
 def folders_beside(model: Path) -> Iterator[Path]:
-    """The model's folder, and that above it where it lies in one of exports."""
+    """Yield the model's folder, and that above it where it lies in one of exports."""
     yield model.parent
     if model.absolute().parent.name == _EXPORTS:
         yield model.absolute().parent.parent
@@ -130,7 +130,7 @@ def choose_model(path: Path, dtype: str = "") -> Path:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is a folder that may be looked at; who reads the rest says why not."""
+    """Return whether it is a folder that may be looked at; who reads the rest says why not."""
     try:
         return path.is_dir()
     except OSError:
@@ -150,7 +150,7 @@ def _choose(folder: Path, kinds: dict[str, Path], dtype: str) -> Path:
 
 
 def _split(stem: str) -> tuple[str, str]:
-    """The model's name, and of which numbers it is."""
+    """Return the model's name, and of which numbers it is."""
     for ending, kind in _ENDINGS.items():
         if stem.endswith(ending):
             return stem.removesuffix(ending), kind

@@ -266,7 +266,7 @@ class _Guess:
     guessed: bool = False
 
     def shapes(self, found: OpenInputs) -> Shapes:
-        """Shapes of the open inputs; a name has one extent in all of them."""
+        """Return shapes of the open inputs; a name has one extent in all of them."""
         bound: dict[str, int] = {}
         shapes: Shapes = {}
         for name, axes in found.axes.items():
@@ -327,7 +327,7 @@ class _Guess:
 
 
 def _axis_of_image(axes: Sequence[Extent], axis: int) -> int | None:
-    """0 for the height of an image, 1 for its width; None of what is neither."""
+    """Return 0 for the height of an image, 1 for its width; None of what is neither."""
     if len(axes) != 4:
         return None
     if axes[1] in _CHANNELS and axis >= 2:
@@ -396,13 +396,13 @@ def _first(*found: tuple[tuple[int, ...], str]) -> KnownSize:
 
 
 def _images_of(prepared: Mapping[str, Any]) -> tuple[int, ...]:
-    """Height and width after cropping, else after resizing."""
+    """Return height and width after cropping, else after resizing."""
     keys = ["crop_size", "size"] if prepared.get("do_center_crop", True) else ["size"]
     return next((size for key in keys if (size := _square(prepared.get(key)))), ())
 
 
 def _square(value: object) -> tuple[int, ...]:
-    """Height and width of a size as it may be written: a number, two, or a table."""
+    """Return height and width of a size as it may be written: a number, two, or a table."""
     if isinstance(value, dict):
         both = value.get("height"), value.get("width")
         return _square(list(both) if None not in both else value.get("shortest_edge"))

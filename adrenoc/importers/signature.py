@@ -53,7 +53,7 @@ class Signature:
     variables: tuple[tuple[str, str], ...] = ()
 
     def leave_out(self, names: Iterable[str]) -> Signature:
-        """The same without inputs that a user does not give after all."""
+        """Return the same without inputs that a user does not give after all."""
         gone = set(names)
         kept = tuple(port for port in self.inputs if port.name not in gone)
         return self if len(kept) == len(self.inputs) else replace(self, inputs=kept)
@@ -124,7 +124,7 @@ def list_signatures(model: Path) -> tuple[str, ...]:
 
 
 def port_of(info: TensorInfo) -> Port:
-    """A tensor of a TFLite file as a port."""
+    """Return a tensor of a TFLite file as a port."""
     axes = enumerate(info.shape)
     return Port(
         name=info.name,
@@ -157,7 +157,7 @@ def _of_onnx(path: Path) -> Signature:
 
 
 def ports_of(graph: Any) -> tuple[Port, ...]:
-    """The inputs of a graph of ONNX, constants left out."""
+    """Return the inputs of a graph of ONNX, constants left out."""
     constants = {tensor.name for tensor in graph.initializer}
     return _ports(value for value in graph.input if value.name not in constants)
 
@@ -177,7 +177,8 @@ def _axes(value: Any) -> tuple[Extent, ...] | None:
 
 
 def extent_of(dim: Any) -> Extent:
-    """The extent of a dimension of ONNX; names without a letter, as `?` and `-1`, name nothing."""
+    """Return the extent of a dimension of ONNX; names without a letter, as `?` and `-1`, name
+    nothing."""
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
     name = str(dim.dim_param)
@@ -185,7 +186,7 @@ def extent_of(dim: Any) -> Extent:
 
 
 def _dtype(element: int) -> str:
-    """As NumPy calls it; empty of what holds no numbers, and of types that ONNX does not have."""
+    """Return it as NumPy calls it; empty of what holds no numbers, and of types that ONNX lacks."""
     from onnx import TensorProto, helper
 
     known = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED, TensorProto.STRING}

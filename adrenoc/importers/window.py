@@ -49,7 +49,7 @@ def ceil_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[int]:
-    """`pads` grown at the end so that rounding down gives what ceil_mode asks for."""
+    """Return `pads` grown at the end so that rounding down gives what ceil_mode asks for."""
     axes = len(extents)
     grown = list(pads)
     for axis in range(axes):

@@ -174,7 +174,7 @@ def attend(
     past: str = "",
     present: str = "",
 ) -> None:
-    """Attention of queries, keys and values [batch, length, sum of sizes] in one tensor.
+    """Write attention of queries, keys and values [batch, length, sum of sizes] in one tensor.
 
     `past` holds the keys and the values before them, [2, batch, heads, past, head], and `present`
     is the name that both are wanted by together with the new ones.
@@ -252,7 +252,7 @@ def _multi_head_attention(write: Writer) -> None:
 
 
 def _split_heads(write: Writer, x: str, batch: int, length: int) -> str:
-    """[batch, length, heads * head] to [batch, heads, length, head]."""
+    """Reshape [batch, length, heads * head] to [batch, heads, length, head]."""
     heads = int(write.number("num_heads", 1))
     return write("Transpose", write.reshape(x, batch, length, heads, -1), perm=[0, 2, 1, 3])
 
@@ -268,7 +268,7 @@ def _heads(
     causal: bool,
     shapes: tuple[int, int, int, int, int],
 ) -> None:
-    """Softmax(q k^T * scale + mask) v for all heads, joined again."""
+    """Write Softmax(q k^T * scale + mask) v for all heads, joined again."""
     batch, length, total, hidden, hidden_v = shapes
     scale = write.number("scale", 0.0) or 1 / math.sqrt(hidden / write.number("num_heads", 1))
     scores = write("MatMul", q, write("Transpose", k, perm=[0, 1, 3, 2]))
@@ -453,7 +453,7 @@ def _read_heads(write: Writer) -> _Heads:
 
 
 def _read_bits(write: Writer) -> int:
-    """In how many bits the caches keep their numbers, 0 in floats."""
+    """Return in how many bits the caches keep their numbers, 0 in floats."""
     kinds = [write.text(name, "NONE") for name in _QUANTA]
     if set(kinds) == {"NONE"}:
         return 0
@@ -569,7 +569,8 @@ def _read_bias(write: Writer, heads: _Heads) -> list[str]:
 
 
 def _cache_shape(write: Writer, past: int, heads: _Heads) -> tuple[int, ...]:
-    """[1, heads, rows, head]: the rows that were given, or as many as there are tokens then."""
+    """Return [1, heads, rows, head]: the rows that were given, or as many as there are tokens
+    then."""
     given = write.shape(write.input(past))
     total = write.value(write.input(_TOTAL))
     if len(given) != 4 or given[1] != heads.kept or given[3] != heads.width:

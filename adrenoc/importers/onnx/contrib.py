@@ -62,7 +62,7 @@ INVERSE = "adrenoc.Inverse"
 
 
 def _gelu_of(write: Writer, x: str, out: str) -> None:
-    """x / 2 * (1 + erf(x / sqrt 2))."""
+    """Write x / 2 * (1 + erf(x / sqrt 2))."""
     inner = write("Erf", write("Mul", x, write.constant(math.sqrt(0.5))))
     grown = write("Add", inner, write.constant(1.0))
     write("Mul", write("Mul", x, write.constant(0.5)), grown, out=out)
@@ -193,7 +193,7 @@ def _embed_layer_normalization(write: Writer) -> None:
 
 
 def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
-    """The number of words of each sentence, from a mask of ones and zeros."""
+    """Write the number of words of each sentence, from a mask of ones and zeros."""
     if not mask:
         write("Identity", write.array(np.zeros(batch, np.int32)), out=write.output(1))
     else:
@@ -201,7 +201,8 @@ def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
 
 
 def _distances(write: Writer) -> None:
-    """Of each row of the one matrix to each row of the other, as Gaussian processes read them."""
+    """Write how far each row of the one matrix is from each of the other, as Gaussian processes
+    read it."""
     a, b = write.input(0), write.input(1)
     (rows, width), (columns, _) = write.shape(a), write.shape(b)
     metric = write.text("metric", "sqeuclidean")
@@ -230,7 +231,7 @@ def _expand_dims(write: Writer) -> None:
 
 
 def _inverse(write: Writer) -> None:
-    """An operator of our own, which a family computes."""
+    """Write an operator of our own, which a family computes."""
     x = write.input(0)
     shape = write.shape(x)
     if len(shape) < 2 or shape[-2] != shape[-1]:
@@ -239,7 +240,7 @@ def _inverse(write: Writer) -> None:
 
 
 def _standard(write: Writer) -> None:
-    """An operator that the standard has by the same name and form."""
+    """Write an operator that the standard has by the same name and form."""
     write(write.node.op_type, *write.node.input, out=write.result, **write.attrs)
 
 
@@ -256,7 +257,8 @@ _PLAIN_CONV = {
 
 
 def _causal_conv(write: Writer) -> None:
-    """Channels first, as the standard has them; with `channels_last` turned to that."""
+    """Put channels first, as the standard has them, where `channels_last` says that they are
+    not."""
     write.refuse_odd(_PLAIN_CONV)
     x, weight, bias, past = (write.input(index) for index in range(4))
     is_last = bool(write.number("channels_last", 0))
@@ -308,7 +310,7 @@ def _attention_gate(write: Writer) -> None:
 
 
 def _gated_norm(write: Writer) -> None:
-    """The norm of each run of as many numbers as there are gains."""
+    """Write the norm of each run of as many numbers as there are gains."""
     x, scale, gate = (write.input(index) for index in range(3))
     shape, (size,) = write.shape(x), write.shape(scale)
     activation = write.text("activation", "silu")
@@ -326,12 +328,12 @@ def _gated_norm(write: Writer) -> None:
 
 
 def _widen(write: Writer, x: str) -> str:
-    """In float32, in which the operator computes."""
+    """Cast to float32, in which the operator computes."""
     return x if write.dtype(x) == "float32" else write("Cast", x, to=1)
 
 
 def _narrow(write: Writer, x: str, out: str) -> None:
-    """In the type of the first input."""
+    """Cast to the type of the first input."""
     write("Cast", x, to=write.element(write.input(0)), out=out)
 
 
@@ -415,7 +417,8 @@ def _read_operands(write: Writer) -> _Operands:
 
 
 def _spread(write: Writer, x: str, heads: tuple[int, int], tokens: int, size: int) -> str:
-    """[1, tokens, heads * size] as [1, heads, tokens, size], a head as often as states read it."""
+    """Return [1, tokens, heads * size] as [1, heads, tokens, size], a head as often as states read
+    it."""
     there, wanted = heads
     apart = write("Transpose", write.reshape(x, 1, tokens, there, size), perm=[0, 2, 1, 3])
     if there == wanted:
@@ -427,7 +430,7 @@ def _spread(write: Writer, x: str, heads: tuple[int, int], tokens: int, size: in
 
 
 def _by_heads(write: Writer, x: str) -> str:
-    """[1, tokens, heads], or one number for all heads, as [1, heads, tokens, 1]."""
+    """Return [1, tokens, heads], or one number for all heads, as [1, heads, tokens, 1]."""
     _, tokens, heads = write.shape(x)
     return write.reshape(write("Transpose", x, perm=[0, 2, 1]), 1, heads, tokens, 1)
 
@@ -484,7 +487,7 @@ def _fall_along(write: Writer, o: _Operands, total: str) -> str:
 
 
 def _invert(write: Writer, told: str, tokens: int) -> str:
-    """(1 + told below the diagonal)^-1, from blocks of one token to one of all.
+    """Write (1 + told below the diagonal)^-1, from blocks of one token to one of all.
 
     With X the inverse within blocks of some tokens and B what lies between the two halves of blocks
     of twice as many, the inverse within these is X - X B X: no more, since B X B is zero.

@@ -61,7 +61,7 @@ def _zero(write: Writer, index: int) -> list[str]:
 
 
 def _quanta(write: Writer, x: str, scale: int, source: int = 0) -> None:
-    """The result, in the dtype of input `source`; its zero point follows its scale."""
+    """Write the result in the dtype of input `source`; its zero point follows its scale."""
     zero = _zero_of(write, scale + 1, source)
     write("QuantizeLinear", x, write.input(scale), zero, out=write.result)
 
@@ -73,12 +73,12 @@ def _number(write: Writer, index: int) -> np.ndarray | None:
 
 
 def _whole(write: Writer, index: int) -> str:
-    """Integers as floats."""
+    """Return integers as floats."""
     return write("Cast", write.input(index), to=1)
 
 
 def _quantise(write: Writer, x: str, zero: str) -> None:
-    """The result: `x` in quanta, to the nearest integers."""
+    """Write the result: `x` in quanta, to the nearest integers."""
     write("QuantizeLinear", x, write.array(np.array(1, np.float32)), zero, out=write.result)
 
 
@@ -90,7 +90,7 @@ def _zero_of(write: Writer, index: int, source: int = 0) -> str:
 
 
 def _add(write: Writer) -> None:
-    """One factor an operand, one offset, one rounding: as onnxruntime does on x86."""
+    """Write one factor an operand, one offset, one rounding: as onnxruntime does on x86."""
     numbers = [_number(write, index) for index in (1, 2, 4, 5, 6, 7)]
     if any(n is None for n in numbers):
         _binary("Add")(write)
@@ -107,7 +107,7 @@ def _add(write: Writer) -> None:
 
 
 def _mul(write: Writer) -> None:
-    """The product of integers times one factor, plus the zero point; rounded then."""
+    """Write the product of integers times one factor, plus the zero point; rounded then."""
     numbers = [_number(write, index) for index in (1, 2, 4, 5, 6, 7)]
     if any(n is None for n in numbers):
         _binary("Mul")(write)
@@ -121,7 +121,7 @@ def _mul(write: Writer) -> None:
 
 
 def _global_pool(write: Writer) -> None:
-    """The sum of integers times one factor."""
+    """Write the sum of integers times one factor."""
     numbers = [_number(write, index) for index in (1, 2, 3)]
     shape = write.shape(write.input(0))
     last = bool(write.number("channels_last", 0))
@@ -191,7 +191,7 @@ def _softmax(write: Writer) -> None:
 
 
 def _gemm(write: Writer) -> None:
-    """A product of integers, with the bias in its units; then one factor a column."""
+    """Write a product of integers, with the bias in its units; then one factor a column."""
     transposes = {n: write.attrs[n] for n in ("transA", "transB") if n in write.attrs}
     zero = _zero(write, 2)
     a = _whole(write, 0)
@@ -237,7 +237,8 @@ def _dynamic_quantize_matmul(write: Writer) -> None:
 def _scale_product(
     write: Writer, product: str, scales: tuple[str, str], bias: str, *, out: str
 ) -> None:
-    """The floats `out` that a product of integers stands for, with a bias where there is one."""
+    """Write the floats `out` that a product of integers stands for, with a bias where there is
+    one."""
     whole = write("Cast", product, to=1)
     factor = write("Mul", *scales)
     result = write("Mul", whole, factor, out="" if bias else out)

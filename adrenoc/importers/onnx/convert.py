@@ -91,7 +91,7 @@ _SHAPE_OF_DATA = "the shape of its result depends on data, and is not known befo
 
 
 def supported_operators() -> frozenset[str]:
-    """The operators of the standard domain that can be imported."""
+    """Return the operators of the standard domain that can be imported."""
     return frozenset(_get_convert_map()) - _NOT_STATIC | frozenset(OWN)
 
 
@@ -142,7 +142,7 @@ class _Importer(ONNXGraphImporter):
                 forget_pages(value)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Nothing: it was done before, with all nodes named."""
+        """Do nothing: it was done before, with all nodes named."""
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         printed = io.StringIO()
@@ -166,7 +166,7 @@ class _Importer(ONNXGraphImporter):
                 self._stand_in(node)
 
     def _asks_for_data(self, node: onnx.NodeProto) -> bool:
-        """Whether a node fills a shape that is computed: TVM says so in words of its own."""
+        """Return whether a node fills a shape that is computed: TVM says so in words of its own."""
         asked = self._nodes.get(node.input[0]) if node.op_type == "ConstantOfShape" else None
         return asked is not None and constant_value(asked) is None
 

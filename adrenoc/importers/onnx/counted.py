@@ -82,7 +82,7 @@ def _shape(graph: OnnxGraph, name: str) -> tuple[int, ...]:
 
 
 def _ints(graph: OnnxGraph, node: onnx.NodeProto, index: int, name: str) -> list[int] | None:
-    """Integers that are a constant input in newer opsets, and an attribute in older ones."""
+    """Return integers that are a constant input in newer opsets, and an attribute in older ones."""
     if len(node.input) > index and node.input[index]:
         value = graph.constants.get(node.input[index])
         return None if value is None else [int(v) for v in value.reshape(-1)]
@@ -153,7 +153,7 @@ def _flatten(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
 
 
 def _slice(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    """Of the counted axis only the first entries, which are the first that were found."""
+    """Keep the axis where only its first entries are taken, which are the first that were found."""
     rank, axis = len(_shape(graph, node.input[0])), own[node.input[0]].axis
     starts, ends = _ints(graph, node, 1, "starts"), _ints(graph, node, 2, "ends")
     if starts is None or ends is None:
@@ -214,7 +214,8 @@ def _expand(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
 
 
 def _matmul(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    """Rows of the first operand, columns of the second, and batches that the other has not."""
+    """Follow rows of the first operand, columns of the second, and batches that the other has
+    not."""
     if len(own) != 1 or node.input[0] == node.input[1]:
         return None
     first = node.input[0] in own
@@ -401,7 +402,7 @@ def mask_outputs(graph: OnnxGraph) -> None:
 
 
 def mask_missing(graph: OnnxGraph, name: str, label: str, value: int, out: str = "") -> str:
-    """`name` with `value` in its missing entries; appends the nodes that put it there."""
+    """Return `name` with `value` in its missing entries; append the nodes that put it there."""
     known, counted = graph.types[name], graph.counted[name]
     prefix = f"{name}/{label}/"
     result = out or f"{prefix}value"

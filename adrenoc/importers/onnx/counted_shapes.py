@@ -330,7 +330,8 @@ def _is_turned(node: onnx.NodeProto) -> bool:
 
 
 def _find_column(graph: OnnxGraph, name: str) -> tuple[str, int]:
-    """Of which mask, and of which of its axes, a column says the places; ("", 0) of others."""
+    """Return of which mask, and of which of its axes, a column says the places; ("", 0) of
+    others."""
     extents = set()
     while (node := graph.find_maker(name)) is not None:
         shape = graph.shape_of(name)

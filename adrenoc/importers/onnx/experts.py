@@ -64,7 +64,8 @@ class _Experts:
 
 
 def _lay_beside(value: np.ndarray) -> np.ndarray:
-    """[E, N, K, ...] as [N, E * K, ...]: what experts have along the inputs, one behind another."""
+    """Return [E, N, K, ...] as [N, E * K, ...]: what experts have along the inputs, one behind
+    another."""
     turned = np.moveaxis(value, 0, 1)
     return np.ascontiguousarray(turned).reshape(turned.shape[0], -1, *turned.shape[3:])
 
@@ -115,7 +116,8 @@ def _read_few_bits(write: Writer, number: int, at: Sequence[int]) -> _Experts:
 
 
 def _read_zeros(zeros: np.ndarray, shape: tuple[int, int, int], bits: int) -> np.ndarray:
-    """Zero points [E, N, blocks] in float32; those of rows with one scale are packed along N."""
+    """Return zero points [E, N, blocks] in float32; those of rows with one scale are packed along
+    N."""
     experts, outputs, blocks = shape
     if zeros.ndim == 2:
         return unpack_bits(zeros, bits)[:, :outputs, None].astype(np.float32)
@@ -140,7 +142,7 @@ _PLAIN: dict[str, tuple[object, ...]] = {
 
 
 def _few_bits(write: Writer) -> None:
-    """QMoE."""
+    """Write QMoE."""
     given = [index for index in range(_ROUTER_WEIGHTS + 1, 20) if write.input(index)]
     write.refuse_odd(_PLAIN, *(["scales of whole experts"] if given else []))
     shape = write.shape(write.input(0))
@@ -153,7 +155,7 @@ def _few_bits(write: Writer) -> None:
 
 
 def _floats(write: Writer) -> None:
-    """MoE."""
+    """Write MoE."""
     write.refuse_odd(_PLAIN)
     products = [
         _read_floats(write, write.input(weights), write.input(bias))
@@ -165,7 +167,7 @@ def _floats(write: Writer) -> None:
 
 
 def _share_few_bits(write: Writer, tokens: int) -> str:
-    """[tokens, experts]: what each expert has in a token's result."""
+    """Write what each expert has in a token's result: [tokens, experts]."""
     values, picks = _pick(write, write.input(_ROUTER))
     if not write.input(_ROUTER_WEIGHTS):
         return _spread(write, write("Softmax", values, axis=-1), picks)
@@ -197,7 +199,7 @@ def _pick(write: Writer, scores: str) -> tuple[str, str]:
 
 
 def _spread(write: Writer, shares: str, picks: str) -> str:
-    """[tokens, experts] of the shares of those that were picked."""
+    """Write [tokens, experts] of the shares of those that were picked."""
     tokens, _ = write.shape(write.input(_ROUTER))
     k = int(write.number("k", 1))
     return write.total(write("Mul", picks, write.reshape(shares, tokens, k, 1)), 1)
@@ -209,7 +211,7 @@ def _norm(write: Writer, shares: str) -> str:
 
 
 def _mix(write: Writer, shares: str, products: Sequence[_Experts | None]) -> None:
-    """What all experts make of `x`, by their shares."""
+    """Write what all experts make of `x`, by their shares."""
     first, second, third = products
     if first is None or second is None:
         raise RefusedError("it has no weights of two products")
@@ -230,7 +232,7 @@ def _mix(write: Writer, shares: str, products: Sequence[_Experts | None]) -> Non
 
 
 def _activate(write: Writer, rows: str, first: _Experts, third: _Experts | None) -> str:
-    """[1, tokens, experts * width] behind the activation."""
+    """Write [1, tokens, experts * width] behind the activation."""
     kind = write.text("activation_type", "relu")
     fusion = int(write.number("swiglu_fusion", 0))
     parts = [first]
@@ -257,7 +259,7 @@ def _activate(write: Writer, rows: str, first: _Experts, third: _Experts | None)
 
 
 def _gate(write: Writer, gate: str, passed: str) -> str:
-    """SwiGLU: gate * sigmoid(alpha * gate) * (passed + beta), both within a limit."""
+    """Write SwiGLU: gate * sigmoid(alpha * gate) * (passed + beta), both within a limit."""
     alpha, beta = write.number("activation_alpha", 1.0), write.number("activation_beta", 0.0)
     dtype = write.dtype(write.input(0))
     limit = write.number("swiglu_limit", np.inf)
@@ -271,7 +273,7 @@ def _gate(write: Writer, gate: str, passed: str) -> str:
 
 
 def _multiply(write: Writer, x: str, part: _Experts) -> str:
-    """[1, tokens, experts * N]: the products by all experts beside each other."""
+    """Write [1, tokens, experts * N]: the products by all experts beside each other."""
     tokens = int(np.prod(write.shape(write.input(0))[:-1]))
     product = part.write(write, x, tokens, is_summed=False)
     if part.bias is None:

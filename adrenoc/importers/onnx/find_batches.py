@@ -160,7 +160,7 @@ class _Visit:
         return _Moved(axis=self.axis, rank=self.rank)
 
     def axes(self, at: int, *, rank: int) -> list[int] | None:
-        """Axes as an attribute or input number `at` has them; None where nobody knows."""
+        """Return axes as an attribute or input number `at` has them; None where nobody knows."""
         axes = self.attrs.get("axes")
         if axes is None and len(self.node.input) > at and self.node.input[at]:
             tensor = self.stored.get(self.node.input[at])

@@ -197,7 +197,7 @@ class _Folder:
         return scatter_found(self.graph, node, mask_missing) if assigned is None else assigned
 
     def _replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Other nodes that say the same, or None."""
+        """Return other nodes that say the same, or None."""
         branching = self._selected.pop(first_output(node), None)
         unlike = can_select(self.graph, node) if branching is not None else ""
         if branching is not None and unlike:

@@ -332,7 +332,7 @@ class AttentionFinder:
                 self.caches[name] = FoundCache(past=past, present=present, new=new)
 
     def find(self) -> list[FoundAttention]:
-        """All that are found, in the order of the graph."""
+        """Return all that are found, in the order of the graph."""
         found = []
         for node in self.graph.nodes:
             one = None

@@ -215,7 +215,7 @@ def sort_nodes(graph: onnx.GraphProto) -> bool:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """All nodes, those of nested graphs (If, Loop) included."""
+    """Yield all nodes, those of nested graphs (If, Loop) included."""
     for node in nodes:
         yield node
         for graph in _nested(node):

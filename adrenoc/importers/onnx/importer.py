@@ -226,7 +226,7 @@ def _check(model: onnx.ModelProto, files: ModelFiles, log: DecisionLog) -> None:
 
 
 def _convert_opset(loaded: LoadedModel, files: ModelFiles, log: DecisionLog) -> LoadedModel:
-    """`loaded` in the oldest opset that is translated, where it is older than that."""
+    """Return `loaded` in the oldest opset that is translated, where it is older than that."""
     opset = opset_of(loaded.model)
     if opset >= OLDEST_OPSET:
         return loaded

@@ -30,7 +30,7 @@ from adrenoc.importers.suppression import Suppression, first_found, selection_by
 
 
 def wrap_index(node: OnnxNode, index: int, extents: np.ndarray) -> relax.Expr:
-    """Indices counted from the front: a negative one counts from the end of its axis."""
+    """Return indices counted from the front: a negative one counts from the end of its axis."""
     expr = node.inputs[index]
     value = constant_value(expr)
     if value is not None:
@@ -198,7 +198,7 @@ def _number(node: OnnxNode, index: int, missing: float) -> float:
 
 
 def _corners(node: OnnxNode) -> relax.Expr:
-    """Boxes as two corners, which may come in any order."""
+    """Return boxes as two corners, which may come in any order."""
     boxes = node.inputs[0]
     if not int(node.attrs.get("center_point_box", 0)):
         return boxes

@@ -112,7 +112,7 @@ def _type_of(output: Any) -> TensorType | None:
 
 
 def _read_sentence(error: Exception) -> str:
-    """Its last sentence, without the marks of its own before it."""
+    """Return its last sentence, without the marks of its own before it."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

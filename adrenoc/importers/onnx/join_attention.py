@@ -86,7 +86,7 @@ def _hand_out_latent(
     mixed: str,
     reshape: Callable[..., onnx.NodeProto],
 ) -> None:
-    """The result of each head out of the rows that it mixed."""
+    """Write the result of each head out of the rows that it mixed."""
     assert one.latent is not None
     heads, width, numbers = one.latent.values.shape
     apart, turned, made = (tables.name(n) for n in ("by heads", "heads first", "latent values"))
@@ -312,12 +312,13 @@ class _Joiner:
         return [bias, *sinks] if bias or sinks else []
 
     def _extents_of(self, cache: FoundCache) -> tuple[int, int]:
-        """Heads and numbers a head that a cache keeps."""
+        """Return heads and numbers a head that a cache keeps."""
         shape = self.graph.shape_of(cache.past) or ()
         return shape[1], shape[3]
 
     def _heads(self, name: str) -> tuple[int, int]:
-        """Heads and numbers a head of a tensor [1, heads, tokens, head], or without the batch.
+        """Return heads and numbers a head of a tensor [1, heads, tokens, head], or without the
+        batch.
 
         Raises:
             RefusedError: it is of another form.
@@ -334,7 +335,8 @@ class _Joiner:
     # Tensors of one row a token
 
     def _rows(self, nodes: list[onnx.NodeProto], name: str) -> str:
-        """[1, heads, tokens, head], or that without the batch, as [1, tokens, heads * head]."""
+        """Return [1, heads, tokens, head], or that without the batch, as [1, tokens, heads *
+        head]."""
         heads, head = self._heads(name)
         turn = self._turn_of(name)
         maker = self.finder.makers.get(name)
@@ -362,7 +364,7 @@ class _Joiner:
     def _hand_out(
         self, nodes: list[onnx.NodeProto], out: str, mixed: str, heads: int, head: int
     ) -> None:
-        """The result with heads apart, as the graph reads it."""
+        """Write the result with heads apart, as the graph reads it."""
         readers = self.finder.readers.get(out, [])
         turn = self._turn_of(out)
         apart = (1, self.tokens, heads, head)[-len(turn) :]

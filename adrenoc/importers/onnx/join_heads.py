@@ -246,7 +246,7 @@ class _Joiner:
     def _norm_of(
         self, name: str, size: int
     ) -> tuple[onnx.NodeProto, onnx.NodeProto, onnx.NodeProto] | None:
-        """Reshape, norm, Reshape, where these are what makes a tensor."""
+        """Return Reshape, norm, Reshape, where these are what makes a tensor."""
         chain: list[onnx.NodeProto] = []
         for op in ("Reshape", NORM, "Reshape"):
             node = self._alone(name)
@@ -275,7 +275,7 @@ class _Joiner:
         return node if node is not None and self._readers[name] == 1 else None
 
     def _head(self, attention: onnx.NodeProto) -> int:
-        """Numbers of a head, 0 where nobody knows."""
+        """Return numbers of a head, 0 where nobody knows."""
         past = attention.input[_PAST]
         shape = self._graph.shape_of(past)
         if shape is None or len(shape) != 4:

@@ -320,7 +320,7 @@ def _fitting(node: OnnxNode, index: int, axes: list[int]) -> relax.Expr | None:
 
 
 def _filled(node: OnnxNode, axes: list[int], value: float) -> relax.Expr:
-    """One number for each of those that are normed together."""
+    """Return one number for each of those that are normed together."""
     shape = [node.shape()[axis] for axis in axes]
     return make_constant(np.full(shape, value, dtype_of(node.inputs[0])))
 

@@ -57,7 +57,7 @@ class _Weights:
         return float(1 << (self.bits - 1))
 
     def open(self) -> np.ndarray:
-        """[N, K] in float32."""
+        """Return [N, K] in float32."""
         n, blocks, _ = self.packed.shape
         values = unpack_bits(self.packed, self.bits)[:, :, : self.block].astype(np.float32)
         zeros = np.float32(self.middle) if self.zeros is None else self.zeros[:, :, None]
@@ -126,21 +126,21 @@ def _read_weights(write: Writer) -> _Weights:
 
 
 def _zero_points(zeros: np.ndarray, n: int, blocks: int, bits: int) -> np.ndarray:
-    """[N, blocks] in float32, of packed bytes or of numbers."""
+    """Return [N, blocks] in float32, of packed bytes or of numbers."""
     if zeros.dtype != np.uint8:
         return zeros.reshape(n, blocks).astype(np.float32)
     return unpack_bits(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
 
 
 def unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Bytes along the last axis as the numbers packed in them, lowest bits first."""
+    """Return bytes along the last axis as the numbers packed in them, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return numbers.reshape(*packed.shape[:-1], -1)
 
 
 def _gather_block_quantized(write: Writer) -> None:
-    """Rows of a table in 4 bits: the bytes of the rows that are asked for, opened then."""
+    """Write a lookup in a table of 4 bits: bytes of the rows that are asked for, opened then."""
     data, ids, scales, zeros = (write.input(index) for index in range(4))
     bits, block = int(write.number("bits", 4)), int(write.number("block_size", 128))
     table, steps, given = write.value(data), write.value(scales), write.value(zeros)
@@ -186,13 +186,13 @@ def _gather_block_quantized(write: Writer) -> None:
 
 
 def _pack_pairs(codes: np.ndarray) -> np.ndarray:
-    """Rows of numbers from 0 to 15 as bytes, the first in the low bits."""
+    """Return rows of numbers from 0 to 15 as bytes, the first in the low bits."""
     wide = codes.astype(np.uint8)
     return np.asarray(wide[..., 0::2] | (wide[..., 1::2] << np.uint8(4)))
 
 
 def _split_nibbles(write: Writer, data: str, shape: tuple[int, ...]) -> str:
-    """Bytes as the two numbers of each, along a last axis."""
+    """Return bytes as the two numbers of each, along a last axis."""
     whole = write("Cast", data, to=6)
     sixteen = write.array(np.array(16, np.int32))
     high = write("Div", whole, sixteen)

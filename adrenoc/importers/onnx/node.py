@@ -27,7 +27,7 @@ class OnnxNode:
     outputs: int = 1
 
     def input(self, index: int) -> relax.Expr | None:
-        """Input `index`, or None where it is left out."""
+        """Return input `index`, or None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def constant(self, index: int) -> np.ndarray | None:
@@ -59,7 +59,7 @@ class OnnxNode:
         return number
 
     def ints(self, index: int, name: str) -> list[int] | None:
-        """Integers from a constant input or, in old opsets, from an attribute."""
+        """Return integers from a constant input or, in old opsets, from an attribute."""
         value = self.constant(index)
         if value is not None:
             return [int(v) for v in value.reshape(-1)]

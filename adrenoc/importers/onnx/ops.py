@@ -257,7 +257,8 @@ def _lp_root(node: OnnxNode, total: relax.Expr, p: int) -> relax.Expr:
 
 
 def _pad_width(pads: list[int], axes: int) -> list[int]:
-    """ONNX pads of the spatial axes as (before, after) of each axis of an NCHW-like tensor."""
+    """Return ONNX pads of the spatial axes as (before, after) of each axis of an NCHW-like
+    tensor."""
     spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
     return [0, 0, 0, 0, *spatial]
 

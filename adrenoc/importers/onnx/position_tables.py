@@ -78,7 +78,7 @@ def _of_node(finder: AttentionFinder, node: onnx.NodeProto) -> FoundRotation | N
 
 
 def _of_part(finder: AttentionFinder, node: onnx.NodeProto) -> FoundRotation | None:
-    """Turned numbers with those behind that are not."""
+    """Return turned numbers with those behind that are not."""
     turned = _of_halves(finder, node.input[0])
     if turned is None:
         return None
@@ -141,7 +141,7 @@ def _is_doubled(constants: dict[str, np.ndarray], cos: str, sin: str, width: int
 
 
 def _slice_of(finder: AttentionFinder, name: str) -> tuple[str, int, int] | None:
-    """(x, begin, end) of a slice along the last axis, or of a part of a split."""
+    """Return (x, begin, end) of a slice along the last axis, or of a part of a split."""
     node = finder.makers.get(name)
     if node is None or not is_standard(node) or node.op_type not in ("Slice", "Split"):
         return None
@@ -194,7 +194,8 @@ class PositionTables:
         return max(self.rows, self.tokens + self.pasts[1])
 
     def of_rotation(self, rotation: FoundRotation | None) -> tuple[str, str, int, bool] | None:
-        """Constants [rows, width / 2] of a rotation; None where its tables are no such ones."""
+        """Return constants [rows, width / 2] of a rotation; None where its tables are no such
+        ones."""
         if rotation is None:
             return None
         names = []

@@ -189,7 +189,7 @@ def _with_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _forms(model: onnx.ModelProto) -> list[tuple[str, list[bytes]]]:
-    """Operators and attributes, in order."""
+    """Return operators and attributes, in order."""
     return [
         (node.op_type, [a.SerializeToString() for a in node.attribute if not a.HasField("g")])
         for node in all_nodes(model.graph.node)

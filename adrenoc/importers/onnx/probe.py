@@ -29,7 +29,8 @@ from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, copy_node
 
 
 def choose_pasts(tokens: int, rows: int) -> tuple[int, int]:
-    """Two lengths of a past to look at a graph with, within caches of `rows` if these have room."""
+    """Return two lengths of a past to look at a graph with, within caches of `rows` if these have
+    room."""
     room = max(rows - tokens, 2)
     return min(5, room - 1), min(9, room)
 

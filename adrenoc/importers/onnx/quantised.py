@@ -64,7 +64,7 @@ def _spread(expr: relax.Expr, axis: int | None, rank: int) -> relax.Expr:
 def _requantise(
     node: OnnxNode, total: relax.Expr, factor: relax.Expr, scale: int, zero: int
 ) -> relax.Expr:
-    """round(total * factor / scale) + zero, kept within the zero point's dtype."""
+    """Return round(total * factor / scale) + zero, kept within the zero point's dtype."""
     dtype = dtype_of(node.inputs[zero])
     rounded = relax.op.round(total * (factor / _cast_to_float(node, node.inputs[scale])))
     shifted = rounded + _cast_to_float(node, node.inputs[zero])
@@ -112,7 +112,7 @@ def _qlinear_matmul(node: OnnxNode) -> relax.Expr:
 
 
 def _blocks(node: OnnxNode, expr: relax.Expr) -> relax.Expr:
-    """Scales or zero points, one for each element of the first input."""
+    """Return scales or zero points, one for each element of the first input."""
     shape, block = node.shape(), int(node.attrs.get("block_size", 0))
     axis = int(node.attrs.get("axis", 1))
     own = static_shape(expr) or ()
@@ -123,7 +123,7 @@ def _blocks(node: OnnxNode, expr: relax.Expr) -> relax.Expr:
 
 
 def dequantize(node: OnnxNode) -> relax.Expr:
-    """(x - zero) * scale, with a scale for all, a channel or a block."""
+    """Return (x - zero) * scale, with a scale for all, a channel or a block."""
     x = _cast_to_float(node, node.inputs[0])
     if node.input(2) is not None:
         zero = _blocks(node, _cast_to_float(node, node.inputs[2]))
@@ -134,7 +134,7 @@ def dequantize(node: OnnxNode) -> relax.Expr:
 
 
 def quantize(node: OnnxNode) -> relax.Expr:
-    """round(x / scale) + zero, kept within the dtype of the zero point."""
+    """Return round(x / scale) + zero, kept within the dtype of the zero point."""
     scale = _blocks(node, _cast_to_float(node, node.inputs[1]))
     quotient = _cast_to_float(node, node.inputs[0])
     value = constant_value(scale)
@@ -155,7 +155,7 @@ def quantize(node: OnnxNode) -> relax.Expr:
 
 
 def _dynamic_quantize(node: OnnxNode) -> relax.Expr:
-    """Bytes, scale and zero point by the largest and the smallest number.
+    """Return bytes, scale and zero point by the largest and the smallest number.
 
     Numbers that are all zero have a scale of one, as onnxruntime says: TVM divides by their range.
     """

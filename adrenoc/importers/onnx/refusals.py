@@ -128,7 +128,7 @@ def _op_type(node: onnx.NodeProto) -> str:
 
 
 def _describe(graph: OnnxGraph, one: Refused) -> str:
-    """`'name' (float32 [1, 3], ?): why`: the operands by dtype and shape."""
+    """Return `'name' (float32 [1, 3], ?): why`: the operands by dtype and shape."""
     types = [graph.types.get(name) for name in one.node.input if name]
     shown = ", ".join("?" if t is None else f"{t.dtype} {_dims(t.shape)}" for t in types)
     label = node_label(one.node) + (f" ({shown})" if shown else "")

@@ -117,7 +117,7 @@ _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def _resize_whole(
     node: OnnxNode, places: tuple[np.ndarray, np.ndarray], *, first_axis: int
 ) -> relax.Expr:
-    """Two axes of the input, the first of which is given, at these places, between two elements."""
+    """Resize two axes, the first of which is given, at these places, between two elements."""
     x = node.inputs[0]
     assert x is not None
     shape, dtype = node.shape(), dtype_of(x)
@@ -318,7 +318,7 @@ def _emit_resize2d(
 def _mix_neighbours(
     node: OnnxNode, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr | None:
-    """Between two rows and two columns, in the order that decides what is cut off or rounded."""
+    """Mix two rows and two columns, in the order that decides what is cut off or rounded."""
     rank, mode = len(shape), attrs["coordinate_transformation_mode"].decode()
     first_axis = 1 if rank == 4 and 1 in wanted else rank - 2
     if rank not in (2, 4) or not set(wanted) <= {first_axis, first_axis + 1}:
@@ -337,7 +337,7 @@ def _mix_neighbours(
 def _resize_integers(
     node: OnnxNode, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr:
-    """Integers by other ways: the shares are fractions, which no integer holds."""
+    """Resize integers by other ways: the shares are fractions, which no integer holds."""
     dtype = dtype_of(node.inputs[0])
     floats = replace(node, inputs=[node.emit(node.inputs[0].astype("float32"))])
     value = _multiply_matrices(floats, wanted, shape, attrs)
@@ -422,7 +422,7 @@ def _reference_factor(extent: int, scale: float | None) -> np.float32:
 
 
 def _lengthen(rows: np.ndarray, count: int, attrs: dict[str, Any]) -> np.ndarray:
-    """Rows with the last element repeated, which is what samples beyond it read anyway.
+    """Return rows with the last element repeated, which is what samples beyond it read anyway.
 
     Raises:
         RefusedError: the mode asks where the end is.
@@ -434,7 +434,7 @@ def _lengthen(rows: np.ndarray, count: int, attrs: dict[str, Any]) -> np.ndarray
 
 
 def _resize_rows(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
-    """Rows [count, extent], each resized as ONNX's reference does."""
+    """Return rows [count, extent], each resized as ONNX's reference does."""
     from onnx.reference import ReferenceEvaluator
 
     (count, extent), (scale, size, part) = rows.shape, wanted

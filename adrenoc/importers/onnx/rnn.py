@@ -96,7 +96,7 @@ def _layer(node: OnnxNode, kind: str, number: int, *, reverse: bool) -> Recurren
     gates, units, fold = GATES[kind], node.shape(2)[-1], Emitter(node.bb)
 
     def value(index: int, *shape: int) -> relax.Expr | None:
-        """An input of this direction in float32; None where it is left out."""
+        """Return an input of this direction in float32; None where it is left out."""
         given = node.input(index)
         if given is None:
             return None
@@ -146,7 +146,7 @@ def _cast(node: OnnxNode, x: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def _swap(node: OnnxNode, x: relax.Expr) -> relax.Expr:
-    """[a, b, c] as [b, a, c]; where one of them is one, nothing moves."""
+    """Return [a, b, c] as [b, a, c]; where one of them is one, nothing moves."""
     first, second, depth = (int(extent) for extent in x.ty.shape)
     if 1 in (first, second):
         return node.emit(relax.op.reshape(x, [second, first, depth]))
@@ -182,19 +182,20 @@ class Lengths:
 
     @classmethod
     def of(cls, node: OnnxNode, given: relax.Expr, batch: int, steps: int) -> Lengths:
-        """Those that a layer is given."""
+        """Return those that a layer is given."""
         whole = node.emit(relax.op.astype(given, "int32"))
         shaped = node.emit(relax.op.reshape(whole, [batch, 1]))
         return cls(node=node, expr=shaped, batch=batch, steps=steps)
 
     def turn(self, x: relax.Expr) -> relax.Expr:
-        """x [batch, steps, n] with the steps of each sequence turned round, others as are."""
+        """Return x [batch, steps, n] with the steps of each sequence turned round, others as
+        are."""
         emit, times = self.node.emit, self._times()
         back = emit(relax.op.subtract(self.expr, make_constant(times + 1)))
         return self._pick(x, emit(relax.op.where(self._alive(), back, make_constant(times))))
 
     def cut(self, y: relax.Expr) -> relax.Expr:
-        """y [batch, steps, n] with zeros behind the end of each sequence."""
+        """Return y [batch, steps, n] with zeros behind the end of each sequence."""
         emit = self.node.emit
         alive = emit(relax.op.reshape(self._alive(), [self.batch, self.steps, 1]))
         return emit(relax.op.where(alive, y, make_constant(np.float32(0))))
@@ -228,7 +229,7 @@ class Lengths:
         return np.arange(self.steps, dtype=np.int32).reshape(1, self.steps)
 
     def _pick(self, x: relax.Expr, places: relax.Expr) -> relax.Expr:
-        """Rows of x [batch, steps, n] at places [batch, k]."""
+        """Return rows of x [batch, steps, n] at places [batch, k]."""
         emit = self.node.emit
         _, steps, width = (int(extent) for extent in x.ty.shape)
         begins = np.arange(self.batch, dtype=np.int32).reshape(-1, 1) * steps

@@ -84,7 +84,7 @@ def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
 
 
 def _split(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
-    """One part for each element of the axis, or for each size that is given."""
+    """Take one part for each element of the axis, or for each size that is given."""
     shape, attrs = graph.shape_of(node.input[0]), attributes(node)
     axis = attrs.get("axis", 0)
     if not shape or not -len(shape) <= axis < len(shape):

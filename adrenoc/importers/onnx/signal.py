@@ -50,7 +50,7 @@ def _transform(
     inverse: bool,
     onesided: bool,
 ) -> relax.Expr:
-    """The transform along `axis`; the last axis holds real and imaginary parts."""
+    """Transform along `axis`; the last axis holds real and imaginary parts."""
     held = shape[axis] * max(shape[axis], length or 0) * 4
     if held > _LARGEST_MATRIX:
         raise RefusedError(f"its matrix has {held} elements, expected up to {_LARGEST_MATRIX}")
@@ -70,7 +70,7 @@ def _transform(
 def _dft_matrix(
     extent: int, parts: int, length: int | None, *, inverse: bool, onesided: bool
 ) -> np.ndarray:
-    """[extent, parts in, outputs, parts out] of the transform."""
+    """Return [extent, parts in, outputs, parts out] of the transform."""
     to_real = inverse and onesided
     length = length or (2 * (extent - 1) if to_real else extent)
     used = min(extent, length // 2 + 1 if to_real else length)
@@ -166,7 +166,8 @@ def max_pool_indices(
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> relax.Expr:
-    """Where each maximum of a pool lies in the whole input, counted as `storage_order` says."""
+    """Return where each maximum of a pool lies in the whole input, counted as `storage_order`
+    says."""
     shape = node.shape()
     axes = len(shape) - 2
     by_column = bool(node.attrs.get("storage_order", 0))

@@ -566,7 +566,7 @@ def _branch(node: onnx.NodeProto, key: str) -> onnx.GraphProto:
 
 
 def compress_as_gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """Compress with a constant condition as the Gather that it then is, else None."""
+    """Return Compress with a constant condition as the Gather that it then is, else None."""
     condition = graph.constants.get(node.input[1])
     if condition is None:
         return None

@@ -165,7 +165,8 @@ class Writer:
         return made[0], made[1]
 
     def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
-        """Parts of `x` along an axis, as slices, whose form is the same in each opset from 10."""
+        """Return parts of `x` along an axis, as slices, whose form is the same in each opset from
+        10."""
         parts, begin = [], 0
         for size in sizes:
             parts.append(self.slice(x, begin, begin + size, axis))
@@ -173,14 +174,14 @@ class Writer:
         return parts
 
     def slice(self, x: str, begin: int, end: int, axis: int) -> str:
-        """x[begin:end] along an axis."""
+        """Return x[begin:end] along an axis."""
         if self.opset < 10:
             return self("Slice", x, starts=[begin], ends=[end], axes=[axis])
         ints = (self.array(np.array([v], np.int64)) for v in (begin, end, axis))
         return self("Slice", x, *ints)
 
     def fast_gelu(self, x: str, out: str = "") -> str:
-        """Gelu by a hyperbolic tangent, which the standard has from opset 20 on alone."""
+        """Return Gelu by a hyperbolic tangent, which the standard has from opset 20 on alone."""
         cube = self("Mul", self("Mul", x, x), x)
         inner = self("Add", x, self("Mul", cube, self.constant(0.044715)))
         bent = self("Tanh", self("Mul", inner, self.constant(math.sqrt(2 / math.pi))))

@@ -134,7 +134,7 @@ def _operands(call: relax.Call) -> list[np.ndarray] | None:
 def _move(
     name: str, call: relax.Call, operands: list[np.ndarray], shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Operators that move or copy elements, and the product of matrices."""
+    """Compute operators that move or copy elements, and the product of matrices."""
     x, value = operands[0], None
     if name == "permute_dims":
         axes = call.attrs.axes
@@ -189,7 +189,7 @@ def _gather_nd(x: np.ndarray, places: np.ndarray) -> np.ndarray | None:
 
 
 def slice_bounds(call: relax.Call) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Axes, begins, ends and steps of a `strided_slice`."""
+    """Return axes, begins, ends and steps of a `strided_slice`."""
     parts = [[int(v.value) for v in arg.fields] for arg in call.args[1:]]
     if len(parts) == 3:
         parts.append([1] * len(parts[0]))

@@ -35,7 +35,7 @@ class ResizeNeighbours:
 def neighbours_in_fixed_point(
     first: np.ndarray, second: np.ndarray, of_second: np.ndarray, bits: int
 ) -> ResizeNeighbours:
-    """Shares as integers with so many bits behind the point; they add up to one."""
+    """Return shares as integers with so many bits behind the point; they add up to one."""
     whole = np.asarray(of_second, np.int32)
     return ResizeNeighbours(
         first=np.asarray(first, np.int32),

@@ -104,7 +104,7 @@ def append_rows_nest(builder: Any, call: Any) -> Any:
 
 
 def cached_attention_nest(builder: Any, call: Any) -> Any:
-    """Scores of all rows, those that are not seen far below; softmax; the mix of values."""
+    """Compute scores of all rows, those that are not seen far below; softmax; the mix of values."""
     attrs = call.attrs
     heads, window = int(attrs["heads"]), int(attrs["window"])
 
@@ -160,7 +160,8 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
 
 
 def _scores(attrs: Any, q: Any, position: Any, keys: Any, held: Any) -> Any:
-    """[head, token, row] of rotated, scaled queries times keys, bounded where there is a cap."""
+    """Return [head, token, row] of rotated, scaled queries times keys, bounded where there is a
+    cap."""
     heads, cap = int(attrs["heads"]), float(attrs["cap"])
     _, kv_heads, rows, width = (int(extent) for extent in keys.shape)
     tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
@@ -203,7 +204,7 @@ def _read_number(
 
 
 def _powers(masked: Any, sinks: Any) -> tuple[Any, Any]:
-    """exp(score - the largest of its row), and the sums of these and of what sinks take."""
+    """Return exp(score - the largest of its row), and the sums of these and of what sinks take."""
     heads, tokens, rows = masked.shape
     a, b = (te.reduce_axis((0, rows), name) for name in "ab")
     most = te.compute((heads, tokens), lambda h, t: te.max(masked[h, t, a], axis=a), name="most")
@@ -243,7 +244,7 @@ def _norm(attrs: Any, x: Any, heads: int, head: int, gains: Any) -> Any:
 
 
 def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:
-    """Number `j` of a head, turned by the angle of a position where it is one of a pair."""
+    """Return number `j` of a head, turned by the angle of a position where it is one of a pair."""
     width = int(attrs["rotated"])
     if not width:
         return read(j)
@@ -401,7 +402,8 @@ def call_recurrent(
     states: Sequence[relax.Expr],
     hold: Callable[[int, int], relax.Expr] | None = None,
 ) -> relax.Expr:
-    """[batch, step, units] of x [batch, step, depth]; with `keeps_cell` the last cell after them.
+    """Return [batch, step, units] of x [batch, step, depth]; with `keeps_cell` the last cell after
+    them.
 
     Each gate begins at a whole block of channels, so that none is read of two.  `hold` gives what
     is added to the gates, of their number and the width of each.
@@ -411,7 +413,7 @@ def call_recurrent(
     width = gates * (layer.units + more)
 
     def lay(part: relax.Expr, *rest: int) -> relax.Expr:
-        """[gates, units, ...] as the rows of all gates, filled up with zeros."""
+        """Return [gates, units, ...] as the rows of all gates, filled up with zeros."""
         filled = [part, make_constant(np.zeros((gates, more, *rest), np.float32))]
         whole = relax.op.concat(filled, axis=1) if more else part
         return emit(relax.op.reshape(whole, [width, *rest]))

@@ -196,7 +196,7 @@ class _Loops:
         return int(self.attrs["extras"])
 
     def _add_up(self, vector: Any, gates: range) -> None:
-        """The products of the state for some gates."""
+        """Add up the products of the state for some gates."""
         sums, weights = self.beside[0], self.inputs[1]
         for gate in gates:
             with T.serial(0, self.units) as u:

@@ -94,12 +94,12 @@ def dtype_of(expr: relax.Expr) -> str:
 
 
 def op_name(expr: object) -> str:
-    """`relax.nn.conv2d` for a call of that operator, an empty string for anything else."""
+    """Return `relax.nn.conv2d` for a call of that operator, an empty string for anything else."""
     return str(getattr(expr.op, "name", "")) if isinstance(expr, relax.Call) else ""
 
 
 def pick(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
-    """Elements of `x` along `axis` at constant places: a slice where they follow each other.
+    """Return elements of `x` along `axis` at constant places: a slice where they follow each other.
 
     Raises:
         RefusedError: there is no such place.
@@ -125,7 +125,7 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def take(self, wanted: str) -> str:
-        """`wanted`, or a name like it, that was not handed out before."""
+        """Return `wanted`, or a name like it, that was not handed out before."""
         base = name = wanted or "t"
         while name in self._taken:
             self._next[base] = self._next.get(base, 0) + 1
@@ -259,7 +259,7 @@ def rebuild(flat: FlatFunction) -> tuple[relax.Function, dict[str, str]]:
 
 
 def substitute(expr: relax.Expr, env: dict[relax.Var, relax.Expr]) -> relax.Expr:
-    """`expr` with its variables replaced as `env` says."""
+    """Return `expr` with its variables replaced as `env` says."""
     if isinstance(expr, relax.Var):
         return env.get(expr, expr)
     if isinstance(expr, relax.Tuple):

@@ -40,7 +40,7 @@ def pads_of(
 
 
 def _operands(node: TfliteNode, x: int, weight: int) -> tuple[relax.Expr, relax.Expr, Any]:
-    """Data and weights in one form, and the scale of their product (None: real numbers)."""
+    """Return data and weights in one form, and the scale of their product (None: real numbers)."""
     data, weights = node.value(x), node.value(weight)
     if data.info.is_quantised and weights.info.is_quantised:
         # In floats, as LiteRT does: the last digit of a factor moves what lies half way.
@@ -59,7 +59,7 @@ def _operands(node: TfliteNode, x: int, weight: int) -> tuple[relax.Expr, relax.
 
 
 def _finish(node: TfliteNode, total: relax.Expr, scale: Any, bias_index: int) -> Result:
-    """Bias and activation; `scale` is that of the product, for all or by channel."""
+    """Add bias and activation; `scale` is that of the product, for all or by channel."""
     total = node.emit(total)
     if node.has(bias_index):
         bias = node.value(bias_index).expr
@@ -79,7 +79,7 @@ def _finish(node: TfliteNode, total: relax.Expr, scale: Any, bias_index: int) ->
 
 
 def _quanta(node: TfliteNode, total: relax.Expr, scale: Any, bias_index: int) -> QuantisedResult:
-    """Sums of products; LiteRT adds up those of words in 64 bits, but where a bias has 32.
+    """Return sums of products; LiteRT adds up those of words in 64 bits, but where a bias has 32.
 
     Its fully connected layers scale such sums by all 31 bits of a multiplier.
     """
@@ -117,7 +117,7 @@ def compute_transposed_pads(
     strides: Sequence[int],
     dilations: Sequence[int] = (1, 1, 1),
 ) -> tuple[list[int], list[int], list[int]]:
-    """Pads before and after, and what is added at the end, for each spatial axis."""
+    """Return pads before and after, and what is added at the end, for each spatial axis."""
     begin, end, extra = [], [], []
     for axis, extent in enumerate(result):
         span = (kernel[axis] - 1) * dilations[axis] + 1
@@ -197,7 +197,7 @@ def _conv3d_transpose(node: TfliteNode) -> Result:
 
 
 def _fully_connected(node: TfliteNode) -> Result:
-    """Rows of the data, however they are arranged, times the weights [units, depth]."""
+    """Return rows of the data, however they are arranged, times the weights [units, depth]."""
     x, weight, scale = _operands(node, 0, 1)
     units, depth = node.shape(1)
     shape = node.shape()

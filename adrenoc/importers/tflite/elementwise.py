@@ -29,7 +29,7 @@ def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 
 
 def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
-    """In quanta of the result: one rounding after the sum."""
+    """Sum in quanta of the result: one rounding after the sum."""
 
     def convert(node: TfliteNode) -> Result:
         if not node.info(0).is_quantised:
@@ -59,7 +59,7 @@ def _divide(node: TfliteNode) -> Result:
 
 
 def divide_towards_zero(a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """Integers divided towards zero."""
+    """Divide integers, towards zero."""
     floor = relax.op.floor_divide(a, b)
     rest = a - floor * b
     zero = make_constant(np.zeros((), dtype_of(a)))
@@ -90,7 +90,7 @@ def _power(node: TfliteNode) -> Result:
 
 
 def _floor_mod(node: TfliteNode) -> Result:
-    """a - floor(a / b) * b, which has the sign of b."""
+    """Return a - floor(a / b) * b, which has the sign of b."""
     a, b = node.real(0), node.real(1)
     if not dtype_of(a).startswith("float"):
         return relax.op.floor_mod(a, b)

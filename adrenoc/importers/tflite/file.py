@@ -122,7 +122,7 @@ class TensorInfo:
         return int(self.zeros[0]) if self.zeros.size else 0
 
     def lay_along(self, values: np.ndarray) -> np.ndarray:
-        """Scales or zero points in a shape that meets the tensor's."""
+        """Return scales or zero points in a shape that meets the tensor's."""
         if self.block and values.size > 1:
             return np.repeat(values.reshape(len(self.scales), -1), self.block, axis=-1)
         if values.size <= 1:
@@ -360,7 +360,7 @@ class _Reader:
         )
 
     def _options(self, node: Any) -> dict[str, Any]:
-        """All options of a built-in operator by name; a list for a vector."""
+        """Return all options of a built-in operator by name; a list for a vector."""
         found: dict[str, Any] = {}
         unions = (
             (node.BuiltinOptions(), _OPTIONS.get(node.BuiltinOptionsType())),
@@ -414,7 +414,7 @@ def _array(found: Any) -> np.ndarray:
 
 
 def _indices(found: Any, count: int, *, least: int = -1) -> tuple[int, ...]:
-    """Numbers of tensors; -1 is one that is left out."""
+    """Return numbers of tensors; -1 is one that is left out."""
     indices = tuple(int(i) for i in _array(found))
     for index in indices:
         if not least <= index < count:

@@ -67,7 +67,7 @@ def _take_by_batch(node: TfliteNode, index: relax.Expr, axis: int, batch: int) -
 
 
 def _scatter_nd(node: TfliteNode) -> Result:
-    """Into zeros; what falls on one place is summed."""
+    """Scatter into zeros; what falls on one place is summed."""
     check_grown(math.prod(node.ints(2)))
     zeros = make_constant(np.zeros(node.ints(2), node.dtype(1)))
     index = _index(node, 0, "int64")
@@ -93,7 +93,7 @@ def _embedding_lookup(node: TfliteNode) -> Result:
 
 
 def _open_rows(node: TfliteNode, info: TensorInfo) -> Result:
-    """Rows of a table of whole numbers, multiplied by the scales of their row and block."""
+    """Return rows of a table of whole numbers, multiplied by the scales of their row and block."""
     if info.zeros.any() or (info.axis and not info.block):
         raise RefusedError("a table with zero points, or scales along other axes than rows")
     count, depth = info.shape[0], math.prod(info.shape[1:])
@@ -112,7 +112,7 @@ def _open_rows(node: TfliteNode, info: TensorInfo) -> Result:
 
 
 def _embedding_lookup_sparse(node: TfliteNode) -> Result:
-    """Rows weighted and joined by sum, mean, or the root of the squares' sum: a product."""
+    """Weight rows and join them by sum, mean, or the root of the squares' sum: a product."""
     ids, places, shape, weights = (node.constant(n) for n in range(4))
     places = places.reshape(len(ids), -1)
     outer = [int(d) for d in shape[:-1]]
@@ -135,7 +135,7 @@ def _embedding_lookup_sparse(node: TfliteNode) -> Result:
 
 
 def _hashtable_lookup(node: TfliteNode) -> list[Result]:
-    """Rows by constant keys; zeros where there is none."""
+    """Look up rows by constant keys; zeros where there is none."""
     wanted, keys = node.constant(0), [int(v) for v in node.constant(1)]
     places = np.array([keys.index(int(v)) if int(v) in keys else -1 for v in wanted], np.int32)
     rows = relax.op.take(node.data(2), make_constant(np.maximum(places, 0)), axis=0, mode="clip")
@@ -205,7 +205,7 @@ def _known(node: TfliteNode) -> np.ndarray:
 
 
 def _unique(node: TfliteNode) -> list[Result]:
-    """In the order of first appearance; how many there are must be known."""
+    """List elements in the order of first appearance; how many there are must be known."""
     values, first, back = np.unique(_known(node), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -218,7 +218,7 @@ _SEGMENTS = {"SUM": ("add", 0.0), "PROD": ("mul", 1.0), "MAX": ("max", -1), "MIN
 
 
 def _segment(node: TfliteNode) -> Result:
-    """Rows of one segment joined; TFLite fills a segment without rows with the neutral element."""
+    """Join rows of one segment; TFLite fills a segment without rows with the neutral element."""
     kind = node.operator.kind.rpartition("_")[2]
     reduction, neutral = _SEGMENTS[kind]
     if node.operator.kind == "SEGMENT_SUM":
@@ -252,7 +252,7 @@ def _bitcast(node: TfliteNode) -> Result:
 def suppress(
     node: TfliteNode, corners: relax.Expr, scores: relax.Expr, rules: Suppression
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
-    """Numbers (-1 where there is none), classes and scores, each float [total]."""
+    """Return numbers (-1 where there is none), classes and scores, each float [total]."""
     corners, scores = node.emit(corners), node.emit(scores)
     boxes, classes = (int(d) for d in scores.ty.shape)
     builder = node.emit.builder
@@ -296,7 +296,7 @@ def _suppression(node: TfliteNode) -> list[Result]:
 
 
 def _decode_boxes(node: TfliteNode) -> relax.Expr:
-    """Centres and sizes relative to anchors, as corners [boxes, 4]."""
+    """Return centres and sizes relative to anchors, as corners [boxes, 4]."""
     option = node.option
     encoded = relax.op.reshape(node.real(0), list(node.shape(0)[1:]))
     anchors = node.real(2)
@@ -316,7 +316,7 @@ def _decode_boxes(node: TfliteNode) -> relax.Expr:
 
 
 def _detection_postprocess(node: TfliteNode) -> list[Result]:
-    """Boxes, classes, scores and their count; the class before the first is background."""
+    """Return boxes, classes, scores and their count; the class before the first is background."""
     boxes, labels = node.shape(1)[1:]
     classes = int(node.option("num_classes"))
     total = int(node.option("max_detections"))

@@ -39,7 +39,7 @@ def _least(x: relax.Expr) -> relax.Expr:
 
 
 def transform_landmarks(node: TfliteNode) -> Result:
-    """Points (x, y) or (x, y, z) by the first two rows of a matrix; z stays."""
+    """Transform points (x, y) or (x, y, z) by the first two rows of a matrix; z stays."""
     shape = node.shape()
     is_first = node.operator.version == 1
     size = int(node.option("dimensions", 3)) if is_first else shape[-1]
@@ -89,7 +89,7 @@ def landmarks_to_matrix(node: TfliteNode) -> Result:
 
 
 def _turn(node: TfliteNode, line: _Turn, *, is_first: bool) -> _Turn:
-    """Cosine and sine of the turn that lays a line as it is wanted.
+    """Return cosine and sine of the turn that lays a line as it is wanted.
 
     Version 1 has its angle by the tangent alone, so that it looks to the right; a line of no length
     has none in version 2.
@@ -129,7 +129,8 @@ def _matrix_of_second(
 def _matrix_of_first(
     node: TfliteNode, turn: _Turn, size: list[relax.Expr], centre: _Turn
 ) -> Result:
-    """From pixels of the result to -1..1, scaled, turned back and moved, to pixels of the image."""
+    """Go from pixels of the result to -1..1, scaled, turned back and moved, to pixels of the
+    image."""
     spread = float(node.option("landmarks_range"))
     grown = _number(float(node.option("bbox_size_multiplier", 1.0)) / spread)
     (in_height, in_width), (out_height, out_width) = (
@@ -292,7 +293,7 @@ def _max_pool_with_places(node: TfliteNode) -> list[Result]:
 
 
 def _max_unpool(node: TfliteNode) -> Result:
-    """Each number at its place in a window of zeros."""
+    """Put each number at its place in a window of zeros."""
     options = pool_options(node)
     if options.strides != options.window:
         raise RefusedError(
@@ -310,7 +311,7 @@ def _max_unpool(node: TfliteNode) -> Result:
 
 
 def _transform_tensor(node: TfliteNode) -> Result:
-    """Each pixel of the result from where a matrix leads; zero where that is outside.
+    """Read each pixel of the result from where a matrix leads; zero where that is outside.
 
     In version 2 a pixel's number is that of its middle.
     """

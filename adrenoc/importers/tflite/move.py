@@ -55,7 +55,7 @@ def _join(node: TfliteNode, parts: Sequence[relax.Expr], axis: int) -> Result:
 
 
 def _same_scale(node: TfliteNode, index: int) -> relax.Expr:
-    """An operand in the units of the first one; LiteRT rounds it to those of the result."""
+    """Return an operand in the units of the first one; LiteRT rounds it to those of the result."""
     info, first = node.info(index), node.info(0)
     if not info.is_quantised or info.scale == first.scale:
         return node.data(index)
@@ -127,7 +127,7 @@ def _pad(node: TfliteNode) -> Result:
 
 
 def _add_borders(node: TfliteNode, width: list[int], value: relax.Expr) -> Result:
-    """A pad of integers, as a concatenation: relax pads with floats."""
+    """Pad integers by a concatenation: relax pads with floats."""
     x, shape = node.data(), list(node.shape())
     for axis in range(len(shape)):
         before, after = width[2 * axis : 2 * axis + 2]
@@ -143,7 +143,7 @@ def _add_borders(node: TfliteNode, width: list[int], value: relax.Expr) -> Resul
 
 
 def _mirror_pad(node: TfliteNode) -> Result:
-    """Mirrored with the edge (SYMMETRIC) or without it (REFLECT): one take an axis."""
+    """Mirror with the edge (SYMMETRIC) or without it (REFLECT): one take an axis."""
     width, x = node.ints(1), node.data()
     symmetric = int(node.option("Mode", 0)) == 1
     for axis, extent in enumerate(node.shape()):
@@ -268,7 +268,7 @@ def _space_to_batch(node: TfliteNode) -> Result:
 
 
 def _dilate(node: TfliteNode) -> Result:
-    """Elements apart by steps, with a value between them."""
+    """Put elements apart by steps, with a value between them."""
     x, shape = node.data(), list(node.shape())
     fill = node.data(2)
     if dtype_of(fill) != dtype_of(x):

@@ -61,7 +61,7 @@ class QuantisedResult:
     copied: TensorInfo | None = None
 
     def factor(self, unit: float) -> np.ndarray:
-        """What turns `expr` into multiples of `unit`, rounded once."""
+        """Return what turns `expr` into multiples of `unit`, rounded once."""
         ratio = np.asarray(self.scale, np.float64) / np.float64(unit)
         if self.by_fifteen_bits:
             ratio = _cut_to_fifteen_bits(ratio)
@@ -69,7 +69,8 @@ class QuantisedResult:
 
 
 def _cut_to_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
-    """The multipliers that LiteRT has for sums of 64 bits: 31 bits of each ratio, then 15."""
+    """Return the multipliers that LiteRT has for sums of 64 bits: 31 bits of each ratio, then
+    15."""
     mantissa, exponent = np.frexp(ratio)
     whole = np.rint(mantissa * 2.0**31)
     short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
@@ -77,13 +78,13 @@ def _cut_to_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
 
 
 def subtract_zeros(info: TensorInfo) -> np.ndarray:
-    """A quantised constant less its zero points, in float32."""
+    """Return a quantised constant less its zero points, in float32."""
     value = np.asarray(info.value).astype(np.float32)
     return np.asarray(value - info.lay_along(info.zeros).astype(np.float32))
 
 
 def _round_to_even(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
-    """`expr` to the nearest integer, ties to even, as LiteRT with XNNPACK rounds."""
+    """Return `expr` to the nearest integer, ties to even, as LiteRT with XNNPACK rounds."""
     return relax.op.round(emit(expr))
 
 
@@ -128,11 +129,11 @@ class TfliteNode:
     env: Mapping[int, TensorValue] = field(default_factory=dict)
 
     def option(self, name: str, default: Any = 0) -> Any:
-        """An option, or its default where the file leaves all options out."""
+        """Return an option, or its default where the file leaves all options out."""
         return self.operator.options.get(name, default)
 
     def steps(self, names: str, axes: str = "HW") -> list[int]:
-        """Strides or dilations, of options called like "Stride{}", for each of `axes`.
+        """Return strides or dilations, of options called like "Stride{}", for each of `axes`.
 
         Raises:
             RefusedError: one is below 1.
@@ -143,11 +144,11 @@ class TfliteNode:
         return steps
 
     def has(self, index: int) -> bool:
-        """Whether input `index` is there."""
+        """Return whether input `index` is there."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int) -> TensorValue:
-        """Input `index`.
+        """Return input `index`.
 
         Raises:
             RefusedError: it is left out.
@@ -158,26 +159,26 @@ class TfliteNode:
         return found
 
     def info(self, index: int = 0) -> TensorInfo:
-        """The type of an input."""
+        """Return the type of an input."""
         return self.value(index).info
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
-        """The static shape of an input."""
+        """Return the static shape of an input."""
         shape = static_shape(self.value(index).expr)
         if shape is None:
             raise RefusedError(f"input {index} has no static shape")
         return shape
 
     def dtype(self, index: int = 0) -> str:
-        """The dtype in which an input is at hand."""
+        """Return the dtype in which an input is at hand."""
         return dtype_of(self.value(index).expr)
 
     def is_constant(self, index: int) -> bool:
-        """Whether the value of an input is known."""
+        """Return whether the value of an input is known."""
         return constant_value(self.value(index).expr) is not None
 
     def constant(self, index: int) -> np.ndarray:
-        """The value of a constant input, as stored less its zero point.
+        """Return the value of a constant input, as stored less its zero point.
 
         Raises:
             RefusedError: it is not constant.
@@ -188,21 +189,22 @@ class TfliteNode:
         return value
 
     def ints(self, index: int) -> list[int]:
-        """A constant input as integers."""
+        """Return a constant input as integers."""
         return [int(v) for v in self.constant(index).reshape(-1)]
 
     def scalar(self, index: int) -> Any:
-        """A constant input of one element."""
+        """Return a constant input of one element."""
         return self.constant(index).reshape(-1)[0].item()
 
     # Forms of an input
 
     def data(self, index: int = 0) -> relax.Expr:
-        """An input as it is at hand: quanta where it is quantised."""
+        """Return an input as it is at hand: quanta where it is quantised."""
         return self.value(index).expr
 
     def real(self, index: int = 0) -> relax.Expr:
-        """An input as real numbers in float; integers that are not quantised stay integers."""
+        """Return an input as real numbers in float; integers that are not quantised stay
+        integers."""
         value = self.value(index)
         if value.info.is_quantised:
             scales = value.info.lay_along(value.info.scales)
@@ -212,17 +214,17 @@ class TfliteNode:
         return value.expr
 
     def store(self, index: int = 0) -> relax.Expr:
-        """An input as the file would store it: integers with their zero point."""
+        """Return an input as the file would store it: integers with their zero point."""
         return store(self.emit, self.value(index))
 
     def like(self, value: Any, index: int = 0) -> relax.Expr:
-        """A constant of the dtype in which an input is at hand."""
+        """Return a constant of the dtype in which an input is at hand."""
         return make_constant(np.asarray(value).astype(self.dtype(index)))
 
     # Results
 
     def move(self, expr: relax.Expr, index: int = 0) -> Result:
-        """A result that holds elements of input `index` at other places."""
+        """Return a result that holds elements of input `index` at other places."""
         info = self.info(index)
         if not info.is_quantised:
             return expr
@@ -237,7 +239,7 @@ class TfliteNode:
         return self.emit(data + make_constant(np.float32(zero)))
 
     def activate(self, result: Result) -> Result:
-        """The result with the operator's fused activation."""
+        """Return the result with the operator's fused activation."""
         kind = int(self.option("FusedActivationFunction", 0))
         if kind == 0:
             return result
@@ -269,7 +271,7 @@ COPIED = (
 
 
 def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> TensorValue:
-    """A tensor from what the file or the user stores."""
+    """Return a tensor from what the file or the user stores."""
     if info.is_quantised:
         expr = expr.astype("float32")
         if info.zero:
@@ -278,7 +280,7 @@ def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> TensorValue:
 
 
 def store(emit: Emitter, value: TensorValue) -> relax.Expr:
-    """A tensor as the file would store it."""
+    """Return a tensor as the file would store it."""
     info, expr = value.info, value.expr
     if not info.is_quantised:
         return expr
@@ -288,7 +290,7 @@ def store(emit: Emitter, value: TensorValue) -> relax.Expr:
 
 
 def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> TensorValue:
-    """A tensor from what a translation gives: requantised where the file wants integers."""
+    """Return a tensor from what a translation gives: requantised where the file wants integers."""
     if not info.is_quantised:
         if isinstance(result, QuantisedResult):
             result = result.expr * make_constant(result.factor(1.0))

@@ -30,7 +30,7 @@ _GATE_ORDER = (0, 3, 1, 2)
 
 
 def _run_rnn(node: TfliteNode, x: relax.Expr, first: int, *, reverse: bool) -> relax.Expr:
-    """[batch, step, units] of x [batch, step, depth]; weights begin at input `first`."""
+    """Return [batch, step, units] of x [batch, step, depth]; weights begin at input `first`."""
     return _call(node, x, "RNN", [[first + number] for number in range(3)], reverse=reverse)
 
 
@@ -113,7 +113,7 @@ def _forgets(node: TfliteNode) -> None:
 
 
 def _product(node: TfliteNode, x: Expr, number: int) -> Expr:
-    """x times the transpose of weights [units, depth]."""
+    """Return x times the transpose of weights [units, depth]."""
     weights = relax.op.permute_dims(node.real(number), [1, 0])
     return node.emit(relax.op.matmul(x, weights))
 
@@ -141,7 +141,7 @@ def _stack(parts: Sequence[Expr], *, time_major: bool) -> Expr:
 
 
 def _rnn(node: TfliteNode) -> Result:
-    """One step."""
+    """Run one step."""
     _forgets(node)
     batch, depth = node.shape()
     x = node.emit(relax.op.reshape(node.real(), [batch, 1, depth]))
@@ -155,14 +155,14 @@ def _rnn_sequence(node: TfliteNode) -> Result:
 
 
 def _rnn_way(node: TfliteNode, first: int, *, reverse: bool = False) -> Expr:
-    """One direction of an RNN, whose weights begin at input `first`, over all steps."""
+    """Run one direction of an RNN, whose weights begin at input `first`, over all steps."""
     major, x = bool(node.option("TimeMajor", False)), node.real()
     made = _run_rnn(node, _swap(node, x) if major else x, first, reverse=reverse)
     return _swap(node, made) if major else made
 
 
 def _swap(node: TfliteNode, x: Expr) -> Expr:
-    """[step, batch, depth] as [batch, step, depth], and back."""
+    """Return [step, batch, depth] as [batch, step, depth], and back."""
     return node.emit(relax.op.permute_dims(x, [1, 0, 2]))
 
 
@@ -197,7 +197,7 @@ _PEEPHOLES = {"input": 0, "forget": 1, "output": 2}
 
 
 def _lstm_way(node: TfliteNode, at: _LstmInputs, *, reverse: bool = False) -> Expr:
-    """One direction of an LSTM over all steps."""
+    """Run one direction of an LSTM over all steps."""
     others = [*range(at.peephole, at.peephole + 3), at.projection, at.projection + 1]
     others += [] if at.norm is None else range(at.norm, at.norm + 4)
 
@@ -259,7 +259,7 @@ def _clip(node: TfliteNode, x: Expr, option: str) -> Expr:
 
 
 def _normalise(node: TfliteNode, x: Expr, number: int) -> Expr:
-    """To mean zero and deviation one over the units, times a factor a unit."""
+    """Normalise to mean zero and deviation one over the units, times a factor a unit."""
     mean = relax.op.mean(x, [-1], True)
     centred = x - mean
     variance = relax.op.mean(centred * centred, [-1], True)

@@ -53,7 +53,7 @@ def _max_pool(node: TfliteNode) -> Result:
 
 
 def _average_pool(node: TfliteNode) -> Result:
-    """The mean of a window's elements inside of the data; of quanta, ties away from zero."""
+    """Return the mean of a window's elements inside of the data; of quanta, ties away from zero."""
     if not (node.info().is_quantised or node.dtype().startswith("float")):
         raise RefusedError(f"it takes real numbers, and its input holds {node.dtype()}")
     pooled = relax.op.nn.avg_pool2d(node.data(), **_window(node), count_include_pad=False)
@@ -65,7 +65,7 @@ def _average_pool(node: TfliteNode) -> Result:
 
 
 def _nearest(mean: relax.Expr, zero: int) -> relax.Expr:
-    """A mean of quanta as an integer: LiteRT rounds what is stored, ties away from zero."""
+    """Return a mean of quanta as an integer: LiteRT rounds what is stored, ties away from zero."""
     border = make_constant(np.float32(-zero))
     positive = mean >= border
     up, down = make_constant(np.float32(_TIE)), make_constant(np.float32(-_TIE))
@@ -121,7 +121,7 @@ def _extreme(op: Callable[..., relax.Expr]) -> Convert:
 
 
 def _logical(op: Callable[..., relax.Expr]) -> Convert:
-    """All and any, as the least and the greatest of zeros and ones."""
+    """Fold all and any as the least and the greatest of zeros and ones."""
 
     def convert(node: TfliteNode) -> Result:
         numbers = node.data().astype("int32")
@@ -132,7 +132,7 @@ def _logical(op: Callable[..., relax.Expr]) -> Convert:
 
 
 def _arg(op: Callable[..., relax.Expr]) -> Convert:
-    """The place of the first of equals."""
+    """Find the place of the first of equals."""
 
     def convert(node: TfliteNode) -> Result:
         axis = int(node.scalar(1)) % len(node.shape())
@@ -163,7 +163,7 @@ def _softmax(node: TfliteNode) -> Result:
 
 
 def _l2_normalisation(node: TfliteNode) -> Result:
-    """Over the last axis."""
+    """Normalise over the last axis."""
     x = node.real()
     total = relax.op.sum(x * x, [-1], True)
     inverse = relax.op.rsqrt(relax.op.maximum(total, make_constant(np.float32(1e-12))))
@@ -171,7 +171,7 @@ def _l2_normalisation(node: TfliteNode) -> Result:
 
 
 def _local_response(node: TfliteNode) -> Result:
-    """Over `radius` channels on each side: a product with a band of ones sums the squares."""
+    """Normalise over `radius` channels on each side: a product with a band of ones sums squares."""
     x, channels = node.real(), node.shape()[-1]
     radius = int(node.option("Radius"))
     square = x * x
@@ -185,7 +185,7 @@ def _local_response(node: TfliteNode) -> Result:
 
 
 def _rfft2d(node: TfliteNode) -> Result:
-    """Two products with matrices of cosines and sines; the result has pairs on a further axis."""
+    """Multiply by two matrices of cosines and sines; the result has pairs on a further axis."""
     *batch, height, width = node.shape()
     rows, columns = node.ints(1)
     x = node.real()
@@ -262,7 +262,7 @@ def _hlo_binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 
 
 def _hlo_pad(node: TfliteNode) -> Result:
-    """Elements apart by `interior`, then padded; negative pads cut."""
+    """Put elements apart by `interior`, then pad; negative pads cut."""
     x, shape, fill = node.data(), list(node.shape()), node.data(1)
     fill = relax.op.reshape(fill, [])
     low, high, interior = (
@@ -288,7 +288,7 @@ def _hlo_pad(node: TfliteNode) -> Result:
 
 
 def _hlo_gather(node: TfliteNode) -> Result:
-    """Whole rows by a column of numbers: what an embedding lookup becomes."""
+    """Take whole rows by a column of numbers: what an embedding lookup becomes."""
     option = node.option
     shape, own = node.shape(), node.shape(1)
     sizes = [int(v) for v in option("SliceSizes")]

@@ -305,7 +305,7 @@ def _add_floats(model: Any, graph: Any, index: int, schema: Any) -> int:
 
 
 def _scales_of(model: Any, graph: Any, tensor: Any, schema: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Scales and zero points of a constant, in shapes that meet its own."""
+    """Return scales and zero points of a constant, in shapes that meet its own."""
     quanta = tensor.quantization
     if _has_blocks(quanta, schema):
         blocks = quanta.details

@@ -44,7 +44,7 @@ from adrenoc.importers.tflite.file import (
 
 
 def take_signature(file: TFLiteFile, key: str) -> TFLiteFile:
-    """The file with the graph of a signature as its main one; as it is where `key` is empty.
+    """Return the file with the graph of a signature as its main one; as it is where `key` is empty.
 
     Raises:
         OptionError: the file has no such signature.
@@ -64,18 +64,18 @@ def take_signature(file: TFLiteFile, key: str) -> TFLiteFile:
 
 
 def replace_main(file: TFLiteFile, graph: GraphInfo) -> TFLiteFile:
-    """The file with another main graph."""
+    """Return the file with another main graph."""
     graphs = (*file.graphs[: file.entry], graph, *file.graphs[file.entry + 1 :])
     return replace(file, graphs=graphs)
 
 
 def find_signature(file: TFLiteFile) -> SignatureInfo | None:
-    """The signature that the main graph is computed by, where the file lists it."""
+    """Return the signature that the main graph is computed by, where the file lists it."""
     return next((one for one in file.signatures if one.graph == file.entry), None)
 
 
 def tell_signature(file: TFLiteFile, key: str) -> list[Decision]:
-    """What was taken of a file with several signatures, and how to have another."""
+    """Tell what was taken of a file with several signatures, and how to have another."""
     others = [one.key for one in file.signatures if one.graph != file.entry]
     if not others:
         return []

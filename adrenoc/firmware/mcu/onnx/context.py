@@ -141,7 +141,7 @@ class OnnxContext:
 
 
 def float_rule(reals: np.ndarray, zero: int, offset: int) -> Requantise:
-    """Sums by factors in float32, halves to even, as onnxruntime rounds."""
+    """Multiply sums by factors in float32, halves to even, as onnxruntime rounds."""
     low, high = INT8
     return Requantise(
         zero=zero - offset, low=low, high=high, reals=np.asarray(reals, np.float32).reshape(-1)
@@ -288,7 +288,7 @@ def _close_concat(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | Non
 
 
 def _close_transposed(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """As QLinearConv has its inputs."""
+    """Return the node with its inputs as QLinearConv has them."""
     x, weight = fuser.activation(node, 0), fuser.quanta(node, 1)
     y = fuser.result(node, clamps=False)
     bias = None if x is None or weight is None else fuser.bias(node, x, weight)

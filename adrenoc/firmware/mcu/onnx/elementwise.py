@@ -105,7 +105,7 @@ def _table(
     function: Callable[[np.ndarray], np.ndarray],
     places: tuple[int, int] = (1, 3),
 ) -> None:
-    """A function of float32 between two conversions; `places` are those of the scales."""
+    """Look up a function of float32 between two conversions; `places` are those of the scales."""
     source = made.data(node, 0)
     scale, zero = (np.float32(made.number(node, places[0])), int(made.number(node, places[0] + 1)))
     to, shift = (np.float32(made.number(node, places[1])), int(made.number(node, places[1] + 1)))
@@ -136,7 +136,7 @@ def _translate_between(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _reshape(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """The file's order of elements stays; where channels lie last they go back before."""
+    """Keep the file's order of elements; where channels lie last they go back before."""
     source = made.channels_first(made.data(node, 0))
     shape = made.shape(node.output[0])
     tensor = made.tensors[source]
@@ -209,7 +209,7 @@ _MOST_EXTENT = 1 << 14
 def _add_move(
     made: OnnxContext, node: onnx.NodeProto, indices: Sequence[np.ndarray], fill: int
 ) -> None:
-    """A move, of the index on each axis of the file (-1: outside)."""
+    """Add a move, of the index on each axis of the file (-1: outside)."""
     source = made.data(node, 0)
     shape = made.tensors[source].shape
     ordered = [indices[a] for a in _TO_LAST] if len(indices) == 4 else list(indices)
@@ -219,7 +219,7 @@ def _add_move(
 
 
 def _pad(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """With one number, or with the border's own or mirrored ones."""
+    """Pad with one number, or with the border's own or mirrored ones."""
     mode = options(node).get("mode", b"constant").decode()
     shape = made.shape(node.input[0])
     pads = made.constant(node, 1).reshape(2, -1).astype(np.int64)
@@ -265,7 +265,7 @@ def _resized_axes(
 
 
 def _resize(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """To the nearest element, as onnxruntime finds it."""
+    """Resize to the nearest element, as onnxruntime finds it."""
     given = options(node)
     if is_linear_resize(node):
         raise RefusedError(
@@ -286,7 +286,7 @@ def _resize(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _linear_resize(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """Of the last two of four axes, between conversions."""
+    """Resize the last two of four axes, between conversions."""
     coordinates, axes = _resized_axes(made, node, 6)
     if len(axes) != 4 or any(have != want for have, want, _ in axes[:2]):
         raise RefusedError("a linear resize of other axes than two of an image")
@@ -315,7 +315,7 @@ def _shares(have: int, want: int, scale: float | None, coordinates: str) -> Floa
 
 
 def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """Every so many elements of some axes."""
+    """Take every so many elements of some axes."""
     shape = made.shape(node.input[0])
     begins, ends = (made.constant(node, index).reshape(-1) for index in (1, 2))
     axes, steps = np.arange(len(begins)), np.ones(len(begins), np.int64)
@@ -334,7 +334,7 @@ def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _split(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """Parts of one axis, one after another."""
+    """Take parts of one axis, one after another."""
     shape = made.shape(node.input[0])
     axis = int(options(node).get("axis", 0)) % len(shape)
     begin = 0

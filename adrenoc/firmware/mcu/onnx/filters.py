@@ -38,7 +38,7 @@ _MIDDLE = 128
 
 
 def _weights(made: OnnxContext, node: onnx.NodeProto, index: int) -> np.ndarray:
-    """Weights of bytes with a sign, and a zero point of zero."""
+    """Return weights of bytes with a sign, and a zero point of zero."""
     weights = made.constant(node, index)
     zeros = made.constant(node, index + 2).reshape(-1).astype(np.int64)
     if weights.dtype == np.uint8 and (zeros == _MIDDLE).all():
@@ -51,7 +51,7 @@ def _weights(made: OnnxContext, node: onnx.NodeProto, index: int) -> np.ndarray:
 def _rule(
     made: OnnxContext, node: onnx.NodeProto, result: str, first: int, last: int
 ) -> Requantise:
-    """Factors of a product: scales at `first` and three later, over that of the result."""
+    """Return factors of a product: scales at `first` and three later, over that of the result."""
     scales = made.constant(node, first + 3).reshape(-1).astype(np.float32)
     one = np.float32(made.number(node, first))
     reals = one * scales / np.float32(made.number(node, last))
@@ -117,7 +117,7 @@ def _convolution(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _translate_transposed(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """A transposed convolution between conversions: inputs as of QLinearConv."""
+    """Translate a transposed convolution between conversions: inputs as of QLinearConv."""
     weights, given = _weights(made, node, 3), options(node)
     shape = made.shape(node.input[0])
     plain = given.get("auto_pad", b"NOTSET") == b"NOTSET" and not given.get("output_shape")
@@ -157,7 +157,7 @@ def _translate_transposed(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """QGemm, and QLinearMatMul with a constant matrix."""
+    """Translate QGemm, and QLinearMatMul with a constant matrix."""
     gemm = node.op_type == "QGemm"
     given = options(node)
     weights = _weights(made, node, 3)
@@ -195,7 +195,7 @@ def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _mean(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """A mean over all of an image, between conversions."""
+    """Translate a mean over all of an image, between conversions."""
     shape, given = made.shape(node.input[0]), options(node)
     listed = made.constant(node, 5) if len(node.input) > 5 else given.get("axes", ())
     axes = sorted({int(a) % len(shape) for a in np.asarray(listed).reshape(-1)})
@@ -205,7 +205,7 @@ def _mean(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _global_average(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """A depthwise window of ones over all of the image."""
+    """Translate to a depthwise window of ones over all of the image."""
     if int(options(node).get("channels_last", 0)):
         raise RefusedError("channels at the end")
     n, channels, height, width = made.shape(node.input[0])
@@ -294,7 +294,7 @@ _MOST_FLOAT = np.finfo(np.float32).max
 
 
 def _exponentials(scale: np.float32, depth: int) -> np.ndarray:
-    """e to the power of -255 ... 0 quanta, all enlarged as far as a sum of them allows."""
+    """Return e to the power of -255 ... 0 quanta, all enlarged as far as a sum of them allows."""
     room = math.log(float(_MOST_FLOAT / np.float32(depth)))
     enlarged = max(0.0, room - _LEFT_BITS) / float(scale)
     powers = (np.arange(256, dtype=np.float64) - 255 + enlarged) * float(scale)

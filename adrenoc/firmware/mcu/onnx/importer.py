@@ -112,7 +112,7 @@ def _zero(made: OnnxContext, node: onnx.NodeProto) -> int:
 
 
 def _quanta(graph: OnnxGraph, name: str) -> tuple[float, int]:
-    """Scale and zero point of a tensor of bytes, as its readers have it."""
+    """Return scale and zero point of a tensor of bytes, as its readers have it."""
     for node in graph.nodes:
         for index, read in enumerate(node.input[:-2]):
             pair = [graph.constants.get(n) for n in node.input[index + 1 : index + 3]]

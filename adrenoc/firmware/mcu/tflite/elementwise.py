@@ -124,7 +124,7 @@ def product(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
 
 
 def mean(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
-    """Over axes that lie side by side."""
+    """Take the mean over axes that lie side by side."""
     source, result = made.info(operator, 0), made.result(operator)
     check_one_type(source, result)
     rank = len(source.shape)
@@ -255,7 +255,7 @@ def _leaky(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np
 
 
 def _hard_swish(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np.ndarray:
-    """x * relu6(x + 3) / 6 in numbers of 16 bits, as TFLite rounds them."""
+    """Return x * relu6(x + 3) / 6 in numbers of 16 bits, as TFLite rounds them."""
     fine = np.float32(1 / 128) * np.float32(source.scale)
     out, out_shift = multiplier_of(float(fine / np.float32(result.scale)))
     gate, gate_shift = multiplier_of(float(fine / np.float32(3.0 / 32768.0)))

@@ -69,7 +69,8 @@ def _lay_as_one_image(
 
 
 def _blocks(made: TfliteContext, operator: OperatorInfo) -> tuple[list[int], np.ndarray]:
-    """Blocks of the axes after the first, and what is put before and after each, or cut off."""
+    """Return blocks of the axes after the first, and what is put before and after each, or cut
+    off."""
     check_same_quanta(made.info(operator, 0), made.result(operator))
     blocks = made.constant(operator, 1, "int32", "int64").reshape(-1)
     ends = made.constant(operator, 2, "int32", "int64").reshape(-1, 2)
@@ -231,7 +232,7 @@ def _window(
     kernel: tuple[int, int],
     options: Sequence[str] = (),
 ) -> Window:
-    """Kernel, steps and padding, by TFLite's rule of SAME."""
+    """Return kernel, steps and padding, by TFLite's rule of SAME."""
 
     def steps(name: str) -> tuple[int, int]:
         found = tuple(int(operator.options.get(name.format(a), 1)) for a in "HW")
@@ -343,7 +344,7 @@ def _pool(kind: str) -> Translation:
 
 
 def _maximum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
-    """Over all pixels of an image: a pool of one window."""
+    """Take the largest over all pixels of an image: a pool of one window."""
     source, result = made.info(operator, 0), made.result(operator)
     check_same_quanta(source, result)
     rank = len(source.shape)

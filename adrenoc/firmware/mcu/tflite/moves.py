@@ -164,7 +164,7 @@ def _unpack(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
 
 
 def _join(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
-    """Inputs side by side along an axis, which those of PACK lack."""
+    """Put inputs side by side along an axis, which those of PACK lack."""
     result = made.result(operator)
     axis = int(operator.options.get("Axis", 0)) % len(result.shape)
     infos = [made.info(operator, i) for i in range(len(operator.inputs))]
@@ -214,7 +214,7 @@ def _concatenation(made: TfliteContext, operator: OperatorInfo) -> NetworkOperat
 
 
 def _transposed_convolution(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
-    """Zeros between the elements, then a convolution by the kernel turned around."""
+    """Put zeros between the elements, then convolve by the kernel turned around."""
     weights = made.constant(operator, 1, "int8")
     channels, kh, kw, depth = weights.shape
     info, result = made.info(operator, 2), made.result(operator)

@@ -186,7 +186,7 @@ def _svdf(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
 
 
 def _scale(first: float, second: float, result: float) -> np.float32:
-    """As TFLite multiplies and divides scales: in float32."""
+    """Multiply and divide scales as TFLite does: in float32."""
     return np.float32(np.float32(first) * np.float32(second)) / np.float32(result)
 
 

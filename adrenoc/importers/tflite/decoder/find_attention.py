@@ -307,7 +307,7 @@ class _Scores:
         return wide.reshape(-1, *self._shape[-2:])
 
     def _see(self, logits: np.ndarray) -> np.ndarray:
-        """Which rows are seen, of the logits of scores that are all zero."""
+        """Return which rows are seen, of the logits of scores that are all zero."""
         seen = logits == 0
         if not (seen | (logits < _FAR)).all():
             raise RefusedError("its mask adds more than a hidden row takes")

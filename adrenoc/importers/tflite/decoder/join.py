@@ -65,7 +65,7 @@ _BYTE_BITS = 8
 
 
 def _append_rows(node: TfliteNode) -> Result:
-    """Inputs: the cache, its new rows as [1, tokens, heads * numbers], the first row's number."""
+    """Take the cache, its new rows as [1, tokens, heads * numbers], the first row's number."""
     cache, x, position = (node.data(index) for index in range(3))
     return own.call_own(
         own.APPEND_ROWS, [cache, x, position], shape=node.shape(), dtype=dtype_of(cache), **_PLAIN
@@ -73,7 +73,7 @@ def _append_rows(node: TfliteNode) -> Result:
 
 
 def _cached_attention(node: TfliteNode) -> Result:
-    """Inputs: queries as [1, tokens, heads * numbers], the first one's row, keys, values."""
+    """Take queries as [1, tokens, heads * numbers], the first one's row, keys, values."""
     q, *others = (node.data(index) for index in range(4))
     options = {name: node.option(name) for name in ("heads", "scale", "cap", "window")}
     return own.call_own(
@@ -89,7 +89,7 @@ def _cached_attention(node: TfliteNode) -> Result:
 
 
 def _n_bits(node: TfliteNode) -> Result:
-    """FULLY_CONNECTED whose weights stay in their few bits."""
+    """Multiply by weights that stay in their few bits."""
     info = node.info(1)
     bits = 4 if info.dtype == "int4" else _BYTE_BITS
     codes = np.asarray(info.value).astype(np.int16) + (1 << (bits - 1))
@@ -224,7 +224,7 @@ class _Writer:
         return index
 
     def write_positions(self, call: Call, past: int) -> None:
-        """The numbers of the new tokens where the call takes them."""
+        """Write the numbers of the new tokens where the call takes them."""
         if call.positions < 0:
             return
         info = self.tensors[call.positions]
@@ -250,7 +250,7 @@ class _Writer:
     def attend(
         self, call: Call, one: DecoderAttention, kept: Mapping[str, tuple[int, int]], past: int
     ) -> None:
-        """Attention over caches in the place of products and a softmax."""
+        """Write attention over caches in the place of products and a softmax."""
         heads, group, axes = _arrange(one, call.length)
         head = one.keys.head
         q = one.query
@@ -288,7 +288,7 @@ class _Writer:
         return self.write("RESHAPE", [x, form], made if out is None else out)
 
     def transpose(self, x: int, order: Sequence[int]) -> int:
-        """With its axes in another order."""
+        """Return it with its axes in another order."""
         info = self.tensors[x]
         if list(order) == sorted(order):
             return x
@@ -368,7 +368,8 @@ _INT64 = 4
 
 
 def _arrange(one: DecoderAttention, tokens: int) -> tuple[int, int, str]:
-    """Heads of queries, how many share a head of the cache, and how they lie in the products.
+    """Return heads of queries, how many share a head of the cache, and how they lie in the
+    products.
 
     The last is an order of t (tokens), k (heads of the cache) and g (those that share one).
     """
@@ -399,7 +400,8 @@ def _extents(one: DecoderAttention, group: int, axes: str, tokens: int) -> tuple
 def _needed(
     operators: Sequence[OperatorInfo], made: Sequence[OperatorInfo], outputs: Sequence[int]
 ) -> list[OperatorInfo]:
-    """Those that the outputs hang on, each before its readers; of two makers the `made` one."""
+    """Return those that the outputs hang on, each before its readers; of two makers the `made`
+    one."""
     makers = {index: one for one in operators for index in one.outputs}
     makers.update({index: one for one in made for index in one.outputs})
     found: list[OperatorInfo] = []

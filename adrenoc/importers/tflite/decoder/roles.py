@@ -139,7 +139,7 @@ def _read_call(file: TFLiteFile, signature: SignatureInfo) -> Call:
 
 
 def _order(name: str) -> tuple[int, str]:
-    """By layer, keys first."""
+    """Sort by layer, keys first."""
     found = _CACHE.search(name)
     return (int(found[2]) if found else 0, name)
 
