@@ -218,16 +218,6 @@ def long_range() -> onnx.ModelProto:
     return graph(nodes, {"x": (2, 3)}, ["y"], constants)
 
 
-def recurrent(steps: int) -> onnx.ModelProto:
-    # Weights that are computed are written out step by step.
-    nodes = [
-        node("Tanh", ["given"], ["r"]),
-        node("RNN", ["x", "w", "r"], ["", "y"], name="last", hidden_size=4),
-    ]
-    inputs = {"x": (steps, 3, 2), "given": (1, 4, 4)}
-    return graph(nodes, inputs, ["y"], {"w": np.ones((1, 4, 2), np.float32)})
-
-
 INT64_MAX = 2**63 - 1
 IMAGE = (1, 3, 8, 8)
 KERNEL = np.ones((2, 3, 3, 3), np.float32)
@@ -266,7 +256,6 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a constant of text that a foreign node reads": (lambda: text("other"), "other"),
     "a constant of half a tebibyte": (vast, "2147483647"),
     "a range without end": (long_range, "Range"),
-    "a loop of a million steps": (lambda: recurrent(1 << 20), "steps, expected up to 1024"),
     "a loop of no count": (lambda: without_number("steps"), r"'steps' has the shape \[0\]"),
     "a loop of no condition": (lambda: without_number("go"), r"'go' has the shape \[0\]"),
     "an if of no condition": (lambda: without_number("taken"), r"'taken' has the shape \[0\]"),
