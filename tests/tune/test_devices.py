@@ -28,8 +28,8 @@ from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.farm import Farm, FarmOptions
-from adrenoc.lab.tune.session import MeasureJob
+from adrenoc.lab.tune.farm import Farm
+from adrenoc.lab.tune.session import DevicePlace, MeasureJob
 from adrenoc.lab.tune.standing import SilentObserver
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.tune_model import local_server
@@ -67,7 +67,7 @@ def _outcomes(
     build = PlantedBuilder(plan, folder, {("conv2d", n): b for n, b in planted.items()})
     reference = folder / "reference.npy"
     found = {}
-    with Farm(FarmOptions(places=(place,), limit_s=limit_s)) as farm:
+    with Farm([DevicePlace(server=place, limit_s=limit_s)]) as farm:
 
         def wait() -> None:
             outcome = None
@@ -121,7 +121,7 @@ def test_a_planted_kernel_is_named_in_the_log_and_not_taken(
         ("conv2d", number): wrong for number in range(1, len(task.candidates))
     }
     path = tmp_path / "log"
-    with log_writer(path) as writer, Farm(FarmOptions(places=(place,), limit_s=60)) as farm:
+    with log_writer(path) as writer, Farm([DevicePlace(server=place, limit_s=60)]) as farm:
         Tuner(
             plan,
             farm=farm,
@@ -140,8 +140,8 @@ def test_a_planted_kernel_is_named_in_the_log_and_not_taken(
 def test_no_device_for_long_is_an_error(plan: TunePlan, tmp_path: Path) -> None:
     nobody = RemoteAddress.server("127.0.0.1:1", timeout_s=1)
     remarks: list[str] = []
-    options = FarmOptions(places=(nobody,), limit_s=1, patience_s=2, on_event=remarks.append)
-    with Farm(options) as farm:
+    places = [DevicePlace(server=nobody, limit_s=1)]
+    with Farm(places, patience_s=2, on_event=remarks.append) as farm:
         farm.submit(MeasureJob(tag=0, variants=(), reference=tmp_path / "r"))
         with pytest.raises(RemoteError, match="no device was there"):
             while True:

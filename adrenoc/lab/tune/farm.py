@@ -10,9 +10,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.device.remote import RemoteAddress
@@ -47,25 +47,20 @@ class MeasureOutcome:
     errors: tuple[float, ...] = ()
 
 
-@dataclass(kw_only=True)
-class FarmOptions:
-    """Where devices are, and how long one candidate may take on them (s).
+class Farm:
+    """Takes jobs, gives outcomes, in whatever order devices finish; a context manager.
 
     `patience_s`: how long to wait where no device is there at all.
     """
 
-    places: tuple[RemoteAddress, ...]
-    cl_device: str = ""
-    limit_s: float = 20.0
-    patience_s: float = 120.0
-    on_event: Callable[[str], None] = field(default=lambda text: None)
-
-
-class Farm:
-    """Takes jobs, gives outcomes, in whatever order devices finish; a context manager."""
-
-    def __init__(self, options: FarmOptions) -> None:
-        self._options = options
+    def __init__(
+        self,
+        places: Sequence[DevicePlace],
+        *,
+        patience_s: float = 120.0,
+        on_event: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._places, self._patience_s, self.on_event = places, patience_s, on_event
         self._jobs: queue.PriorityQueue[tuple[int, int, MeasureJob]] = queue.PriorityQueue()
         self._outcomes: queue.Queue[MeasureOutcome] = queue.Queue()
         self._serial = 0
@@ -112,7 +107,7 @@ class Farm:
         """
         with suppress(queue.Empty):
             return self._outcomes.get(timeout=timeout_s)
-        self.check_presence(self._options.patience_s + self._options.limit_s)
+        self.check_presence(self._patience_s + max(place.limit_s for place in self._places))
         return None
 
     def check_presence(self, patience_s: float = 0.0) -> None:
@@ -126,7 +121,7 @@ class Farm:
         if gone_s > patience_s:
             raise RemoteError(
                 f"no device was there for {gone_s:.0f} s: "
-                f"{', '.join(str(p.where) for p in self._options.places)}"
+                f"{', '.join(str(p.server.where) for p in self._places)}"
                 f"{self._last_word and f' ({self._last_word})'}",
                 hint="start adrenoc runtime serve there; the same adrenoc tune run goes on then",
             )
@@ -137,17 +132,15 @@ class Farm:
 
     def _adjust(self) -> None:
         """Have a lane for each server and for each device that a tracker knows."""
-        wanted: list[RemoteAddress] = []
-        for place in self._options.places:
-            wanted += [place] * (_count_tracked(place) if place.tracked else 1)
         self._lanes = [lane for lane in self._lanes if lane.is_alive()]
-        for place in self._options.places:
+        for place in self._places:
+            wanted = max(1, _count_tracked(place.server)) if place.server.tracked else 1
             own = [lane for lane in self._lanes if lane.place is place]
-            for _ in range(max(1, wanted.count(place)) - len(own)):
-                lane = _Lane(self, place, self._options)
+            for _ in range(wanted - len(own)):
+                lane = _Lane(self, place)
                 self._lanes.append(lane)
                 lane.start()
-            for lane in own[max(1, wanted.count(place)) :]:
+            for lane in own[wanted:]:
                 lane.leave.set()
 
     def take(self, wait_s: float) -> MeasureJob | None:
@@ -169,7 +162,7 @@ class Farm:
         self._last_word = word
         if self._absent_since is None:
             self._absent_since = time.monotonic()
-        self._options.on_event(word)
+        self.on_event(word)
 
     @property
     def stopping(self) -> threading.Event:
@@ -195,14 +188,13 @@ _BY_HOST = "its events tell of no time, so the host's clock does"
 
 
 class _Lane(threading.Thread):
-    def __init__(self, farm: Farm, place: RemoteAddress, options: FarmOptions) -> None:
+    def __init__(self, farm: Farm, place: DevicePlace) -> None:
         super().__init__(daemon=True)
         self.place = place
         self.leave = threading.Event()
-        self._farm, self._options = farm, options
-        where = DevicePlace(server=place, cl_device=options.cl_device, limit_s=options.limit_s)
+        self._farm = farm
         self._trials = TrialQueue(
-            where, fetch=self._fetch, ended=self._end_of, connected=self._note_device
+            place, fetch=self._fetch, ended=self._end_of, connected=self._note_device
         )
         self._device = TunedDevice(name="unknown")
         self._pause_s = SHORTEST_PAUSE_S
@@ -246,19 +238,21 @@ class _Lane(threading.Thread):
         if result.refused == ABSENT or self._ending:
             self._farm.submit(job, first=True)
             if not (self._trials.held or self._ending):  # the last of them
-                self._farm.absent(f"{self.place.where}: {result.detail}")
+                self._farm.absent(f"{self.place.server.where}: {result.detail}")
                 self._farm.stopping.wait(self._pause_s)
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return
         self._farm.note_seen()
         if result.refused == "lost" and job.attempts < MOST_ATTEMPTS:
-            self._options.on_event(f"{self.place.where}: left during a trial, which is repeated")
+            self._farm.on_event(
+                f"{self.place.server.where}: left during a trial, which is repeated"
+            )
             again = replace(job, attempts=job.attempts + 1, careful=True)
             self._farm.submit(again, first=True)
             return
         if result.by_host and not self._by_host:
             self._by_host = True
-            self._options.on_event(f"{self.place.where}: {_BY_HOST}")
+            self._farm.on_event(f"{self.place.server.where}: {_BY_HOST}")
         self._farm.finish(_outcome(job, result, self._device))
 
 

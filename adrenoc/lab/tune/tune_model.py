@@ -23,7 +23,8 @@ from adrenoc.device.serve import RpcServer, ServeOptions
 from adrenoc.device.tracker import HostPort
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import LogWriter, Trial, choose_trials, read_log
-from adrenoc.lab.tune.farm import Farm, FarmOptions
+from adrenoc.lab.tune.farm import Farm
+from adrenoc.lab.tune.session import DevicePlace
 from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
@@ -64,7 +65,7 @@ class TuneRequest:
     """What to tune, and where.
 
     Without `places` the OpenCL device of this machine is served; `more_logs` give starting points.
-    `limit_s` is for one candidate on a device, `patience_s` for a farm without any device.
+    `limit_s` is for one candidate on a device.
     """
 
     model: Path
@@ -77,7 +78,6 @@ class TuneRequest:
     places: tuple[RemoteAddress, ...] = ()
     cl_device: str = ""
     limit_s: float = 20.0
-    patience_s: float = 120.0
     more_logs: tuple[Path, ...] = ()
 
 
@@ -102,13 +102,11 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
         places = request.places or (stack.enter_context(local_server()),)
         farm = stack.enter_context(
             Farm(
-                FarmOptions(
-                    places=places,
-                    cl_device=request.cl_device,
-                    limit_s=request.limit_s,
-                    patience_s=request.patience_s,
-                    on_event=observer.event,
-                )
+                [
+                    DevicePlace(server=one, cl_device=request.cl_device, limit_s=request.limit_s)
+                    for one in places
+                ],
+                on_event=observer.event,
             )
         )
         plan = _plan(request, reporter)
@@ -120,7 +118,13 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
             build=VariantBuilder(plan, scratch),
             writer=writer,
             known=known,
-            options=_options(request, began_s),
+            options=TuneOptions(
+                trials=request.trials,
+                budget_s=request.budget_s,
+                began_s=began_s,
+                seed=request.seed,
+                tools=tool_versions(),
+            ),
             observer=observer,
             scratch=scratch,
         )
@@ -167,16 +171,6 @@ def _open_log(
             # Its times are not this device's: they only say where to begin.
             own += tuple(t for t in trials if t.gpu != gpu or t.key not in {o.key for o in own})
     return writer, own
-
-
-def _options(request: TuneRequest, began_s: float) -> TuneOptions:
-    return TuneOptions(
-        trials=request.trials,
-        budget_s=request.budget_s,
-        began_s=began_s,
-        seed=request.seed,
-        tools=tool_versions(),
-    )
 
 
 def rank_offline(plan: TunePlan, known: tuple[Trial, ...], *, trials: int) -> TuneProgress:
