@@ -24,16 +24,16 @@ _NIGHTLY = ("fp16", "buffer")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark presets as nightly; of single operators fp32, too, where mixed has the same case.
+    """Mark presets as nightly; fp32, too, where mixed has the same case.
 
-    `test_any_schedule.py` has each family in fp32.
+    `test_any_schedule.py` has each family in fp32, `test_networks.py` some networks.
     """
     names = {item.nodeid for item in items}
     for item in items:
         if item.path.parent.name != "host":
             continue
         preset = _preset(item)
-        is_twin = item.path.name.startswith("test_ops_") and preset == "fp32"
+        is_twin = preset == "fp32" and item.path.name != "test_networks.py"
         if preset in _NIGHTLY or (is_twin and item.nodeid.replace("fp32", "mixed") in names):
             item.add_marker(pytest.mark.nightly)
 
