@@ -213,28 +213,13 @@ class _Run:
 
     def _progress(self, phase: str, wanted: int) -> TuneProgress:
         measured = measured_of(self._trials)
-        kernels = tuple(_standing(task, measured, self._trials) for task in self._tasks)
-        elapsed_s = time.monotonic() - self._began
-        own = {task.digest for task in self._tasks}
-        trials = [trial for trial in self._trials if trial.kernel in own]
-        known = [k for k in kernels if k.untuned_us > 0]
-        untuned = sum(k.calls * k.untuned_us for k in known)
-        best = sum(k.calls * k.best_us for k in known)
-        done = len(trials) - self._resumed
-        rate = done / elapsed_s if elapsed_s > 0 else 0.0
-        return TuneProgress(
+        return TuneProgress.from_kernels(
+            tuple(_standing(task, measured, self._trials) for task in self._tasks),
             phase=phase,
-            references=len(known),
-            trials=len(trials),
             wanted=wanted,
-            failed=sum(trial.status is not Status.OK for trial in trials),
             resumed=self._resumed,
             devices=1,
-            trials_per_s=rate,
-            elapsed_s=elapsed_s,
-            left_s=(wanted - len(trials)) / rate if rate else 0.0,
-            gain=untuned / best if best else 1.0,
-            kernels=kernels,
+            elapsed_s=time.monotonic() - self._began,
         )
 
 

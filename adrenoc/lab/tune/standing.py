@@ -48,6 +48,36 @@ class TuneProgress:
     gain: float
     kernels: tuple[KernelProgress, ...]
 
+    @staticmethod
+    def from_kernels(
+        kernels: tuple[KernelProgress, ...],
+        *,
+        phase: str,
+        wanted: int,
+        resumed: int,
+        devices: int,
+        elapsed_s: float,
+    ) -> TuneProgress:
+        """Sum up what kernels came to, of which `resumed` trials were in the log before."""
+        trials = sum(k.trials for k in kernels)
+        rate = (trials - resumed) / max(elapsed_s, 1e-9)
+        known = [k for k in kernels if k.untuned_us and k.best_us]
+        best_us = sum(k.calls * k.best_us for k in known)
+        return TuneProgress(
+            phase=phase,
+            references=sum(k.untuned_us > 0 for k in kernels),
+            trials=trials,
+            wanted=wanted,
+            failed=sum(k.failed for k in kernels),
+            resumed=resumed,
+            devices=devices,
+            trials_per_s=rate,
+            elapsed_s=elapsed_s,
+            left_s=max(0, wanted - trials) / rate if rate else 0.0,
+            gain=sum(k.calls * k.untuned_us for k in known) / best_us if best_us else 1.0,
+            kernels=kernels,
+        )
+
 
 class TuneObserver(Protocol):
     """Is told of all that happens; the command line draws it."""

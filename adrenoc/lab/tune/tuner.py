@@ -342,27 +342,13 @@ class Tuner:
         standing.add(trial)
 
     def _progress(self, phase: str) -> TuneProgress:
-        kernels = tuple(s.progress() for s in self._standings)
-        done = self._measured_count
-        elapsed_s = time.monotonic() - self._started
-        rate = (done - self._resumed) / max(elapsed_s, 1e-9)
-        left = max(0, self._options.trials - done)
-        known = [k for k in kernels if k.untuned_us and k.best_us]
-        best_us = sum(k.calls * k.best_us for k in known)
-        untuned_us = sum(k.calls * k.untuned_us for k in known)
-        return TuneProgress(
+        return TuneProgress.from_kernels(
+            tuple(s.progress() for s in self._standings),
             phase=phase,
-            references=sum(k.untuned_us > 0 for k in kernels),
-            trials=done,
             wanted=self._options.trials,
-            failed=sum(k.failed for k in kernels),
             resumed=self._resumed,
             devices=self._farm.lanes,
-            trials_per_s=rate,
-            elapsed_s=elapsed_s,
-            left_s=left / rate if rate else 0.0,
-            gain=untuned_us / best_us if best_us else 1.0,
-            kernels=kernels,
+            elapsed_s=time.monotonic() - self._started,
         )
 
 
