@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
+from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.files.resume import Resume
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.json_text import read_json
@@ -26,7 +27,7 @@ from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_remote
 from adrenoc.device.result import Progress
 from adrenoc.lab.calibrate.measure import DeviceFacts
-from adrenoc.lab.calibrate.session import listed_for
+from adrenoc.lab.calibrate.session import DeviceRequest, listed_for
 from adrenoc.lab.prove.case import Case
 from adrenoc.lab.prove.examine import GoneError, SuiteBench, SuiteRuns
 from adrenoc.lab.prove.suite import CASES, MEMORIES, PRECISIONS, BuiltSuite, Suite, all_suites
@@ -43,17 +44,13 @@ again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyRequest:
+class VerifyRequest(DeviceRequest):
     """What to verify where; `listed` is the target, found by what the device calls itself if None.
 
     `only` are parts of cases' names and `precisions` some of `PRECISIONS`; all where there is none.
     `resume` has the runs of a verification that was interrupted.
     """
 
-    place: RemoteAddress | None
-    cl_device: str
-    limit_s: float
-    budget_s: float
     listed: Target | None = None
     only: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
@@ -197,44 +194,29 @@ def _read_came(came: str) -> SuiteRuns:
 
 
 def _write_runs(runs: SuiteRuns) -> dict[str, Any]:
-    """Return all outputs; where a run gave the bits of the first of its kind, these stand for
-    it."""
+    """Write all outputs, each array once: most runs give the bits of another."""
     arrays: dict[str, np.ndarray] = {}
-    kinds = {"same": (runs.first, runs.last, *runs.among), "other": runs.others}
-    for kind, every in kinds.items():
-        for number, outputs in enumerate(every):
-            for name, values in outputs.items():
-                if not (number and _has_bits(values, every[0].get(name))):
-                    arrays[_array_name(kind, number, name)] = values
+
+    def keep(outputs: Mapping[str, np.ndarray]) -> dict[str, str]:
+        keys = {}
+        for name, values in outputs.items():
+            told = repr((values.shape, str(values.dtype))).encode() + values.tobytes()
+            keys[name] = sha256_bytes(told)
+            arrays[keys[name]] = values
+        return keys
+
+    kept = [keep(outputs) for outputs in (runs.first, runs.last, *runs.among, *runs.others)]
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
-    names = {kind: [list(outputs) for outputs in every] for kind, every in kinds.items()}
-    return {"names": names, "arrays": base64.b64encode(stream.getvalue()).decode()}
+    content = base64.b64encode(stream.getvalue()).decode()
+    return {"outputs": kept, "among": len(runs.among), "arrays": content}
 
 
 def _read_runs(told: Mapping[str, Any]) -> SuiteRuns:
     with np.load(io.BytesIO(base64.b64decode(told["arrays"])), allow_pickle=False) as held:
         arrays = dict(held)
-
-    def find(kind: str, number: int, name: str) -> np.ndarray:
-        own = arrays.get(_array_name(kind, number, name))
-        return arrays[_array_name(kind, 0, name)] if own is None else own
-
-    same, other = (
-        tuple(
-            {name: find(kind, number, name) for name in names}
-            for number, names in enumerate(told["names"][kind])
-        )
-        for kind in ("same", "other")
+    first, last, *rest = (
+        {name: arrays[key] for name, key in keys.items()} for keys in told["outputs"]
     )
-    return SuiteRuns(first=same[0], last=same[1], among=same[2:], others=other)
-
-
-def _array_name(kind: str, number: int, name: str) -> str:
-    return f"{kind} {number} {name}"
-
-
-def _has_bits(values: np.ndarray, first: np.ndarray | None) -> bool:
-    if first is None or (values.shape, values.dtype) != (first.shape, first.dtype):
-        return False
-    return values.tobytes() == first.tobytes()
+    among = told["among"]
+    return SuiteRuns(first=first, last=last, among=tuple(rest[:among]), others=tuple(rest[among:]))
