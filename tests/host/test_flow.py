@@ -88,7 +88,7 @@ def test_a_phone_gets_an_arm64_library(
     assert library["page_bytes"] == 16384
 
 
-@pytest.mark.parametrize("device", ["adreno:a750", "host"])
+@pytest.mark.parametrize("device", ["adreno:a750", pytest.param("host", marks=pytest.mark.nightly)])
 def test_equal_input_gives_equal_bytes(
     device: str, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
