@@ -40,6 +40,8 @@ _PAGES = [
 ]
 
 _UNDER_QEMU = ("docs/tutorials/first-microcontroller.md",)
+_SEARCHES = ("docs/how-to/accuracy.md",)
+"""As `test_check_accuracy.py` does on smaller networks."""
 
 
 def _write_inputs(folder: Path) -> None:
@@ -83,7 +85,8 @@ def _run_line(line: str, capfd: pytest.CaptureFixture[str]) -> str:
 
 
 def _marked(page: str) -> Any:
-    return pytest.param(page, marks=needs_emulator if page in _UNDER_QEMU else ())
+    marks = [needs_emulator] * (page in _UNDER_QEMU) + [pytest.mark.nightly] * (page in _SEARCHES)
+    return pytest.param(page, marks=marks)
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in _PAGES])
