@@ -45,7 +45,7 @@ def _stream(bits: str) -> bytes:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inflate")
-    return build_with_readers("inflate_program.cc", folder, ["runtime/src/bundle/inflate"])
+    return build_with_readers("inflate_program.cc", folder, ["runtime/src/bundle/inflate"], "-O1")
 
 
 def _inflate(program: Path, deflated: bytes, *words: object, expect: int = 0) -> bytes:
