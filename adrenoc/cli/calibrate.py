@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from adrenoc.cli.records import give_options, option
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
     from adrenoc.device.remote import RemoteAddress
-    from adrenoc.lab.calibrate.session import Calibration
+    from adrenoc.lab.calibrate.session import Calibration, DeviceRequest
     from adrenoc.lab.calibrate.validate.fit import Fit
     from adrenoc.lab.calibrate.validate.session import Validation
     from adrenoc.target.target import Target
@@ -116,21 +116,6 @@ class _Asked:
         return self.named or _OUTPUT
 
     @property
-    def budget_s(self) -> float:
-        """Return how long the whole may take (s)."""
-        return self.asked_s or (_VALIDATION_S if self.validate else _BUDGET_S)
-
-    @property
-    def cl_device(self) -> str:
-        """Return the name of the OpenCL device there."""
-        return self.place.cl_device
-
-    @property
-    def limit_s(self) -> float:
-        """Return how long one measure may take (s)."""
-        return timeout_s(20.0)
-
-    @property
     def calibrates(self) -> bool:
         """Return whether the device is measured with small kernels."""
         return not self.validate or self.listed is None
@@ -172,20 +157,28 @@ def calibrate_command(asked: _Asked) -> None:
         console.print_fields([("next", f"adrenoc compile MODEL --device {file}")])
 
 
+def _request_of(asked: _Asked, address: RemoteAddress | None) -> DeviceRequest:
+    from adrenoc.lab.calibrate.session import DeviceRequest
+
+    return DeviceRequest(
+        place=address,
+        cl_device=asked.place.cl_device,
+        budget_s=asked.asked_s or (_VALIDATION_S if asked.validate else _BUDGET_S),
+        limit_s=timeout_s(20.0),
+        listed=asked.listed,
+        only=asked.only,
+    )
+
+
 def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> Calibration:
     """Measure with small kernels, and write the target file."""
     from adrenoc.cli.show_calibration import RowProgress
-    from adrenoc.lab.calibrate.session import CalibrationRequest, run_calibration
+    from adrenoc.lab.calibrate.session import run_calibration
 
-    request = CalibrationRequest(
-        place=address,
-        cl_device=asked.cl_device,
-        budget_s=min(asked.budget_s, _BUDGET_S) if asked.validate else asked.budget_s,
-        limit_s=asked.limit_s,
-        listed=asked.listed,
-        only=() if asked.validate else asked.only,
-        resume=resume,
-    )
+    request = _request_of(asked, address)
+    if asked.validate:
+        request = replace(request, budget_s=min(request.budget_s, _BUDGET_S), only=())
+    request = replace(request, resume=resume)
     done = run_calibration(request, say=RowProgress(quiet=wants_json()).say)
     _write_target(asked.output, done.toml)
     return done
@@ -202,10 +195,7 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
 
     target = asked.listed or load_target(str(asked.output))
     request = ValidationRequest(
-        place=address,
-        cl_device=asked.cl_device,
-        budget_s=asked.budget_s,
-        limit_s=asked.limit_s,
+        **vars(_request_of(asked, address)),
         target=target,
         options=resolve_options(target, preset=asked.preset).options,
         rows=wanted_rows(asked.only),
@@ -220,16 +210,13 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
         DeviceError: too little was measured to fit to.
         RemoteError: the device went away.
     """
-    from adrenoc.lab.calibrate.session import DeviceRequest
     from adrenoc.lab.calibrate.validate.fit import fit_validation, fitted_toml
     from adrenoc.lab.calibrate.validate.session import confirm_choices
     from adrenoc.lab.calibrate.validate.table import wanted_rows
 
-    reach = DeviceRequest(
-        place=address, cl_device=asked.cl_device, budget_s=asked.budget_s, limit_s=asked.limit_s
-    )
+    request = _request_of(asked, address)
     fitted = fit_validation(
-        validation, wanted_rows(asked.only), lambda cost: confirm_choices(reach, validation, cost)
+        validation, wanted_rows(asked.only), lambda cost: confirm_choices(request, validation, cost)
     )
     _write_target(asked.output, fitted_toml(validation, fitted))
     return fitted

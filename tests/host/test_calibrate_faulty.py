@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adrenoc.lab.calibrate.facts import Fact
-from adrenoc.lab.calibrate.session import Calibration, CalibrationRequest, run_calibration
+from adrenoc.lab.calibrate.session import Calibration, DeviceRequest, run_calibration
 from adrenoc.lab.prove.examine import judge
 from adrenoc.lab.prove.session import RemoteBench
 from adrenoc.lab.prove.suite import CASES, Suite, make_suite
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("device")]
 
 def _calibrate(*only: str, limit_s: float = 200.0) -> Calibration:
     return run_calibration(
-        CalibrationRequest(place=None, cl_device="", budget_s=300.0, limit_s=limit_s, only=only)
+        DeviceRequest(place=None, cl_device="", budget_s=300.0, limit_s=limit_s, only=only)
     )
 
 

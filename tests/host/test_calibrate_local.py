@@ -18,7 +18,7 @@ from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
 from adrenoc.device.run import run_bundle
 from adrenoc.ir.options import resolve_options
-from adrenoc.lab.calibrate.session import CalibrationRequest, run_calibration
+from adrenoc.lab.calibrate.session import DeviceRequest, run_calibration
 from adrenoc.native import opencl
 from adrenoc.target.target import load_target
 from tests.models import write_network
@@ -26,7 +26,7 @@ from tests.models import write_network
 
 @pytest.mark.every_opencl
 def test_a_network_shares_what_a_kernel_was_seen_to_share(device: Any, tmp_path: Path) -> None:
-    asked = CalibrationRequest(
+    asked = DeviceRequest(
         place=None,
         cl_device=opencl.devices()[0]["name"],
         budget_s=300.0,

@@ -186,22 +186,17 @@ _HELLO = "__kernel void probe(__global float* out) { out[get_global_id(0)] = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRequest:
-    """Where a device is, and how long all and one request may take; `place` None is here."""
+    """What to ask of a device, and where it is; `place` None is here.
+
+    `budget_s` is for all, `limit_s` for one question.  `listed` is the device to stand beside,
+    found where None; `only` are parts of names of what is asked, all where there is none; `resume`
+    has what was asked before it was interrupted.
+    """
 
     place: RemoteAddress | None
     cl_device: str
     budget_s: float
     limit_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationRequest(DeviceRequest):
-    """What to measure where; `listed` is the device to stand beside, found where None.
-
-    `only` are parts of names of measures, all where there is none.  `resume` has what was measured
-    before it was interrupted.
-    """
-
     listed: Target | None = None
     only: tuple[str, ...] = ()
     resume: Resume | None = None
@@ -218,7 +213,7 @@ class Calibration:
 
 
 def run_calibration(
-    request: CalibrationRequest, *, say: Callable[[MeasureRow, int], None] = lambda row, count: None
+    request: DeviceRequest, *, say: Callable[[MeasureRow, int], None] = lambda row, count: None
 ) -> Calibration:
     """Measure a device; `say` hears of each row, and how many there are in all.
 

@@ -45,17 +45,10 @@ again."""
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest(DeviceRequest):
-    """What to verify where; `listed` is the target, found by what the device calls itself if None.
+    """What to verify where; `precisions` are some of `PRECISIONS`, all where there is none."""
 
-    `only` are parts of cases' names and `precisions` some of `PRECISIONS`; all where there is none.
-    `resume` has the runs of a verification that was interrupted.
-    """
-
-    listed: Target | None = None
-    only: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     memories: tuple[str, ...] = MEMORIES
-    resume: Resume | None = None
 
 
 def run_verification(request: VerifyRequest, *, say: Say = lambda what, told: None) -> Verification:

@@ -209,14 +209,14 @@ def run_validation(request: ValidationRequest, *, say: Say = lambda *_: None) ->
     )
 
 
-def confirm_choices(reach: DeviceRequest, validation: Validation, cost: Cost) -> Confirmed:
+def confirm_choices(request: DeviceRequest, validation: Validation, cost: Cost) -> Confirmed:
     """Run what other constants choose on the device that was validated.
 
     Raises:
         RemoteError: the device cannot be reached, or went away.
         DeviceError: it runs no kernel at all.
     """
-    with opened_bench(reach) as (bench, _, scratch):
+    with opened_bench(request) as (bench, _, scratch):
 
         def build(kernel: FittedKernel, number: int) -> Variant:
             return VariantBuilder(kernel.plan, scratch)(kernel.task, number)
