@@ -23,4 +23,6 @@ def how_to_talk(path: Path, manifest: Manifest) -> str:
     if {CHAT, TOKENIZER} <= files:
         return f"adrenoc chat {quote_word(path)}{where}"
     prompt = '--prompt "Once upon"' if TOKENIZER in files else "--prompt-ids 1,2,3"
+    if any("encoder" in spec.name or "cross" in spec.name for spec in manifest.inputs):
+        prompt = "--encoder BUNDLE --input NAME=FILE --prompt-ids START"
     return f"adrenoc run {quote_word(path)}{where} {prompt}"

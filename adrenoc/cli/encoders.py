@@ -1,7 +1,8 @@
 """What a decoder takes beside its tokens: files, and what encoders make of files before it.
 
-Each bundle takes the files that are for its inputs, and what the ones before it gave under the name
-of an input, or under the name that exporters give what becomes one.
+Each bundle takes the files that are for its inputs, what the ones before it took from files by the
+same names, and what they gave under the name of an input; or under the name that exporters give
+what becomes one, as an encoder's mask becomes its decoder's.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
 _MADE = {
     "encoder_hidden_states": ("last_hidden_state", "hidden_states", "encoder_output"),
+    "encoder_attention_mask": ("attention_mask",),
     "encoder_outputs": ("last_hidden_state", "hidden_states", "encoder_output"),
 }
-"""Inputs, and what exporters call the outputs of an encoder that they are."""
+"""Inputs, and what exporters call the outputs or inputs of an encoder that they are."""
 _RENAMED = (("past_key_values", "present"), ("past", "present"))
 
 
 class EncoderInputs:
-    """Files that nobody has taken yet, and what bundles have given."""
+    """Files that nobody has taken yet, and what bundles have taken of others, and given."""
 
     def __init__(self, files: Sequence[InputFile], pictures: Pictures | None = None) -> None:
         """`pictures` say how an image becomes an input."""
@@ -72,7 +74,9 @@ class EncoderInputs:
             )
         if mine:
             read = make_inputs(left, mine, image=self._image)
-            found.update({name: read[name] for name in set(read) - read.drawn})
+            of_files = {name: read[name] for name in set(read) - read.drawn}
+            found.update(of_files)
+            self._given.update(of_files)
         self._files = [file for file in self._files if file not in mine]
         missing = [spec.name for spec in specs if spec.name not in found]
         if missing:

@@ -20,7 +20,12 @@ _HIDDEN = 32
 
 
 class CrossDecoder(PlainDecoder):
-    """A decoder of standard operators with attention over an encoder's keys and values."""
+    """A decoder of standard operators with attention over an encoder's keys and values.
+
+    `masked` ones read which of the encoder's rows count, as T5's and Marian's do.
+    """
+
+    masked = False
 
     def attention(self, prefix: str, layer: int, x: str) -> str:
         """The tokens' own attention, and that over the encoder's rows."""
@@ -35,7 +40,13 @@ class CrossDecoder(PlainDecoder):
         self.node("MatMul", [f"{at}/apart", f"{at}/turned"], [f"{at}/products"])
         self.floats(f"{at}/scale", np.array(s.head**-0.5))
         self.node("Mul", [f"{at}/products", f"{at}/scale"], [f"{at}/scores"])
-        self.node("Softmax", [f"{at}/scores"], [f"{at}/weights"], axis=-1)
+        if self.masked:
+            one, far = (self.floats(f"{at}/{v:g}", np.array(v)) for v in (1.0, 1e4))
+            self.node("Sub", ["encoder_attention_mask", one], [f"{at}/off"])
+            self.node("Mul", [f"{at}/off", far], [f"{at}/bias"])
+            self.node("Add", [f"{at}/scores", f"{at}/bias"], [f"{at}/masked"])
+        seen = f"{at}/masked" if self.masked else f"{at}/scores"
+        self.node("Softmax", [seen], [f"{at}/weights"], axis=-1)
         self.node("MatMul", [f"{at}/weights", values], [f"{at}/mixed"])
         self.node("Transpose", [f"{at}/mixed"], [f"{at}/joined"], perm=[0, 2, 1, 3])
         whole = self.constant(f"{at}/whole", np.array([0, 0, s.heads * s.head], np.int64))
@@ -55,6 +66,8 @@ class CrossDecoder(PlainDecoder):
                 model.graph.input.append(
                     helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
                 )
+        if self.masked:
+            model.graph.input.append(_float("encoder_attention_mask", [1, FRAMES]))
         return model
 
 
@@ -63,16 +76,31 @@ def make_cross_decoder(shape: DecoderShape) -> onnx.ModelProto:
     return CrossDecoder(shape).make()
 
 
-def make_encoder(shape: DecoderShape, *, gives_keys: bool = True) -> onnx.ModelProto:
+def make_masked_decoder(shape: DecoderShape) -> onnx.ModelProto:
+    """The same, which also takes a mask of the encoder's rows."""
+    maker = CrossDecoder(shape)
+    maker.masked = True
+    return maker.make()
+
+
+def make_encoder(
+    shape: DecoderShape, *, gives_keys: bool = True, masked: bool = False
+) -> onnx.ModelProto:
     """Features to keys and values for each layer of the decoder, or to hidden states."""
     graph = _Graph(seed=5)
     graph.node("Transpose", ["input_features"], "frames", perm=[0, 2, 1])
     graph.node("MatMul", ["frames", graph.weight("in", FEATURES, _HIDDEN)], "wide")
-    graph.node("Tanh", ["wide"], "last_hidden_state")
+    inputs = [_float("input_features", [1, FEATURES, FRAMES])]
+    if masked:
+        inputs.append(_float("attention_mask", [1, FRAMES]))
+        apart = graph.constant("column", np.array([1, FRAMES, 1], np.int64))
+        graph.node("Reshape", ["attention_mask", apart], "counts")
+        graph.node("Mul", ["wide", "counts"], "counted")
+    graph.node("Tanh", ["counted" if masked else "wide"], "last_hidden_state")
     outputs = [_float("last_hidden_state", [1, FRAMES, _HIDDEN])]
     if gives_keys:
         outputs = graph.write_keys(shape, "last_hidden_state")
-    return graph.finish([_float("input_features", [1, FEATURES, FRAMES])], outputs)
+    return graph.finish(inputs, outputs)
 
 
 def make_first_call(shape: DecoderShape) -> onnx.ModelProto:

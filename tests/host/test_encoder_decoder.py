@@ -21,6 +21,7 @@ from tests.host.encoder_decoders import (
     make_cross_decoder,
     make_encoder,
     make_first_call,
+    make_masked_decoder,
 )
 
 SHAPE = DecoderShape(kind="llama", layers=1, context=40, plain=14, packed=False)
@@ -82,6 +83,23 @@ def test_tokens_are_those_of_onnxruntime(folder: Path) -> None:
         *["--input", f"input_features={folder / 'other.npy'}"],
     )
     assert json.loads(again.output)["tokens"] != said["tokens"]
+
+
+def test_an_encoders_mask_is_its_decoders(folder: Path) -> None:
+    """As T5's and Marian's: both take which rows count, the one file is for both."""
+    encoder = compile_model(folder, "masking", make_encoder(SHAPE, masked=True))
+    decoder = compile_model(folder, "masked", make_masked_decoder(SHAPE), "--context", "40")
+    run = ["run", decoder, "--prompt-ids", "3,5,7", "--max-tokens", "12", "--encoder", encoder]
+    run += ["--input", f"input_features={folder / 'features.npy'}"]
+    np.save(folder / "mask.npy", np.array([[1.0] * 7 + [0.0] * 5], np.float32))
+    run += ["--input", f"attention_mask={folder / 'mask.npy'}"]
+    done = invoke(*run, "--check", str(folder / "masked.onnx"), "--json")
+    assert done.exit_code == 0, done.output + str(done.exception)
+    check = json.loads(done.output)["check"]
+    assert check["equal"] == 12 and check["max_error"] < 1e-5
+    np.save(folder / "all.npy", np.ones((1, FRAMES), np.float32))
+    other = invoke(*[word.replace("mask.npy", "all.npy") for word in run], "--json")
+    assert json.loads(other.output)["tokens"] != json.loads(done.output)["tokens"]
 
 
 def test_what_is_not_given_is_named(folder: Path) -> None:

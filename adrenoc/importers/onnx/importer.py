@@ -16,7 +16,7 @@ from onnx import TensorProto
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
-from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS
+from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.imported import Imported
@@ -133,7 +133,7 @@ def _suggest(
     found: OpenInputs,
 ) -> str:
     """Return a hint for open inputs of which is known that the model can be imported by it."""
-    known = dict(said["fixed"])
+    known = {PAST_BRANCH, *dict(said["fixed"])}
     switches = {name: value for name, value in settings.items() if name not in known}
     fixed = [*said["fixed"], *((name, value) for name, value in switches.items() if value)]
 
