@@ -180,7 +180,7 @@ def test_a_layer_that_rounds_otherwise_does_not_stand_out(
     assert found.passed and (found.suspects == ()) is (quanta == 1)
 
 
-@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+@pytest.mark.parametrize("form", [pytest.param("QDQ", marks=pytest.mark.nightly), "QOperator"])
 def test_what_onnxruntimes_own_quantiser_writes_is_examined(
     device: Any, tmp_path: Path, form: str
 ) -> None:

@@ -37,6 +37,38 @@ def options(**said: Any) -> bytes:
     return bytes(flexbuffers.Dumps(said))
 
 
+Case = tuple[bytes, Arrays, Sequence[tuple[int, ...]]]
+"""Options, inputs and the shapes of the results."""
+
+
+def run_all(
+    folder: Path, kind: str, cases: Sequence[Case], *, version: int = 1
+) -> list[list[np.ndarray]]:
+    """What a bundle of some operators beside each other computes in float32."""
+    builder = ModelBuilder()
+    graph = builder.graph()
+    feeds: dict[str, np.ndarray] = {}
+    for n, (custom, given, results) in enumerate(cases):
+        named = {f"x{n}_{i}": array for i, array in enumerate(given)}
+        inputs = [graph.add(T(data=array), name) for name, array in named.items()]
+        made = graph.op(kind, inputs, [T(shape=shape) for shape in results], custom=custom)
+        for i, index in enumerate(made):
+            graph.tensors[index].name = f"y{n}_{i}".encode()
+        graph.outputs = [*graph.outputs, *made]
+        feeds |= named
+    model = folder / "m.tflite"
+    model.write_bytes(builder.write(versions={kind: version}))
+    bundle, saved = folder / "m.adrenoc", folder / "out.npz"
+    np.savez(folder / "in.npz", **feeds)
+    for words in (
+        ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(bundle)],
+        ["run", str(bundle), "--input", str(folder / "in.npz"), "--save", str(saved)],
+    ):
+        succeed(*words)
+    with np.load(saved) as held:
+        return [[held[f"y{n}_{i}"] for i in range(len(case[2]))] for n, case in enumerate(cases)]
+
+
 def run_ours(
     folder: Path,
     kind: str,
@@ -47,23 +79,7 @@ def run_ours(
     version: int = 1,
 ) -> list[np.ndarray]:
     """What the bundle of one operator computes in float32."""
-    builder = ModelBuilder()
-    graph = builder.graph()
-    inputs = [graph.add(T(data=array), f"x{i}") for i, array in enumerate(given)]
-    graph.outputs = graph.op(kind, inputs, [T(shape=shape) for shape in results], custom=custom)
-    for index in graph.outputs:
-        graph.tensors[index].name = f"y{graph.outputs.index(index)}".encode()
-    model = folder / "m.tflite"
-    model.write_bytes(builder.write(versions={kind: version}))
-    bundle, saved = folder / "m.adrenoc", folder / "out.npz"
-    np.savez(folder / "in.npz", **{f"x{i}": array for i, array in enumerate(given)})
-    for words in (
-        ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(bundle)],
-        ["run", str(bundle), "--input", str(folder / "in.npz"), "--save", str(saved)],
-    ):
-        succeed(*words)
-    with np.load(saved) as held:
-        return [held[f"y{i}"] for i in range(len(results))]
+    return run_all(folder, kind, [(custom, given, results)], version=version)[0]
 
 
 def transpose_conv(
@@ -80,14 +96,18 @@ def transpose_conv(
     return whole[:, k : k + size, k : k + size] + b
 
 
-@pytest.mark.parametrize("same", [False, True])
-@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 2), (4, 2), (3, 1), (2, 3)])
-def test_transpose_conv_bias(tmp_path: Path, kernel: int, stride: int, same: bool) -> None:
-    x, w, b = draw(1, 5, 5, 3), draw(4, kernel, kernel, 3), draw(4)
-    wanted = transpose_conv(x, w, b, same, stride)
-    custom = record(SAME if same else VALID, stride, stride)
-    [made] = run_ours(tmp_path, "Convolution2DTransposeBias", custom, [x, w, b], [wanted.shape])
-    assert np.allclose(made, wanted, atol=1e-4)
+def test_transpose_conv_bias(tmp_path: Path) -> None:
+    cases: list[Case] = []
+    wanted = []
+    for kernel, stride in ((2, 2), (3, 2), (4, 2), (3, 1), (2, 3)):
+        for same in (False, True):
+            x, w, b = draw(1, 5, 5, 3), draw(4, kernel, kernel, 3), draw(4)
+            wanted.append(transpose_conv(x, w, b, same, stride))
+            custom = record(SAME if same else VALID, stride, stride)
+            cases.append((custom, [x, w, b], [wanted[-1].shape]))
+    made = run_all(tmp_path, "Convolution2DTransposeBias", cases)
+    off = [n for n, want in enumerate(wanted) if not np.allclose(made[n][0], want, atol=1e-4)]
+    assert not off
 
 
 def test_accuracy_of_what_plain_kernels_lack(tmp_path: Path) -> None:
@@ -123,19 +143,20 @@ def pool(x: np.ndarray, k: int, stride: int, same: bool) -> tuple[np.ndarray, np
     return best, place
 
 
-@pytest.mark.parametrize("same", [False, True])
-@pytest.mark.parametrize(
-    ("kernel", "stride", "extent"), [(2, 2, 6), (3, 2, 7), (2, 1, 5), (3, 3, 7)]
-)
-def test_max_pool_with_places(
-    tmp_path: Path, kernel: int, stride: int, extent: int, same: bool
-) -> None:
-    x = np.round(draw(1, extent, extent, 4) * 2) - 3  # with equal ones, below zero
-    wanted = pool(x, kernel, stride, same)
-    custom = record(SAME if same else VALID, stride, stride, kernel, kernel, 0)
-    made = run_ours(tmp_path, "MaxPoolingWithArgmax2D", custom, [x], [wanted[0].shape] * 2)
-    assert np.array_equal(made[0], wanted[0])
-    assert np.allclose(made[1], wanted[1])
+def test_max_pool_with_places(tmp_path: Path) -> None:
+    cases: list[Case] = []
+    wanted = []
+    for kernel, stride, extent in ((2, 2, 6), (3, 2, 7), (2, 1, 5), (3, 3, 7)):
+        for same in (False, True):
+            x = np.round(draw(1, extent, extent, 4) * 2) - 3  # with equal ones, below zero
+            wanted.append(pool(x, kernel, stride, same))
+            custom = record(SAME if same else VALID, stride, stride, kernel, kernel, 0)
+            cases.append((custom, [x], [wanted[-1][0].shape] * 2))
+    for made, (best, place) in zip(
+        run_all(tmp_path, "MaxPoolingWithArgmax2D", cases), wanted, strict=True
+    ):
+        assert np.array_equal(made[0], best)
+        assert np.allclose(made[1], place)
 
 
 def test_max_unpooling(tmp_path: Path) -> None:

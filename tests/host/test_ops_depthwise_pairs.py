@@ -29,7 +29,9 @@ def _activation(ops: Ops, kind: str, x: str) -> str:
     return ops(kind, x) if kind else x
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(6, 16))]
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_any_candidate(form: str, seed: int, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random extents, kernels and activations, each with a random one of the offered tiles."""
