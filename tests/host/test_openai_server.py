@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import urllib.error
@@ -10,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +96,51 @@ def test_a_stream_is_the_same_text(client: Any) -> None:
     assert len(pieces) > 2
     assert end.choices[0].finish_reason == "length"
     assert usage.usage.prompt_tokens_details.cached_tokens == 5
+
+
+_FIVE_TURNS = """
+const OpenAI = require("openai");
+const client = new OpenAI({ baseURL: process.argv[1], apiKey: "none", maxRetries: 0 });
+(async () => {
+  const messages = [], turns = [];
+  for (let turn = 0; turn < 5; ++turn) {
+    messages.push({ role: "user", content: `w${turn + 3}` });
+    const asked = { model: "talker", messages, max_tokens: 4, stream: true };
+    const pieces = [];
+    for await (const piece of await client.chat.completions.create(asked))
+      pieces.push(piece.choices[0]?.delta?.content ?? "");
+    messages.push({ role: "assistant", content: pieces.join("") });
+    turns.push(pieces.filter(Boolean));
+  }
+  console.log(JSON.stringify(turns));
+})();
+"""
+
+
+def test_the_client_for_node_has_five_turns(url: str, client: Any) -> None:
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("no node")
+    modules = subprocess.run([npm, "root", "--global"], capture_output=True, text=True, check=True)
+    if not Path(modules.stdout.strip(), "openai").is_dir():
+        pytest.skip("npm install --global openai")
+    done = subprocess.run(
+        ["node", "-e", _FIVE_TURNS, url],
+        env={**os.environ, "NODE_PATH": modules.stdout.strip()},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    turns = json.loads(done.stdout)
+    assert len(turns) == 5 and all(len(pieces) > 2 for pieces in turns)
+    messages: list[dict[str, str]] = []
+    for number, pieces in enumerate(turns):
+        messages.append({"role": "user", "content": f"w{number + 3}"})
+        whole = client.chat.completions.create(model="talker", messages=messages, max_tokens=4)
+        assert whole.choices[0].message.content == "".join(pieces)
+        messages.append({"role": "assistant", "content": "".join(pieces)})
 
 
 def test_turns_are_remembered(client: Any) -> None:
