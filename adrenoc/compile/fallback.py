@@ -75,7 +75,16 @@ def plan_fallback(model: Path, format_: str) -> Fallback:
         CompileError: the model is not of int8.
         UnsupportedOperatorError: it holds operators without integer kernels.
     """
-    program, firmware = plan_firmware(model, load_core("cpu:arm64"))
+    try:
+        program, firmware = plan_firmware(model, load_core("cpu:arm64"))
+    except CompileError as error:
+        if format_ == "onnx":
+            error.hint += (
+                "; or, without --fallback, in an app that has onnxruntime: it opens the model by "
+                "the provider of `adrenoc runtime build --onnxruntime`, and its own CPU code "
+                "computes where no GPU does"
+            )
+        raise
     return Fallback(
         model=model, halves_to_even=format_ == "onnx", program=program, firmware=firmware
     )
