@@ -94,9 +94,9 @@ def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
         done = run_verification(request)
         assert done.report.device.gpu == "640"
         assert done.target.name == "host:a640"
-        assert {finding.family for finding in done.findings} == {"softmax"}
+        assert {finding.case.family for finding in done.findings} == {"softmax"}
         first = done.findings[0]
-        assert first.element == (0, 0, 0, 0) and first.shape == (1, 10, 7, 5)
+        assert first.text.startswith("is wrong at element [0, 0, 0, 0] of 1x10x7x5: seen ")
         assert [q.avoid for q in done.report.quirks] == [("operator:softmax",)]
         assert done.report.is_right and not done.left
         assert _right_as_reported(done, request, tmp_path)
@@ -109,7 +109,7 @@ def test_launches_that_compute_nothing_now_and_then(layer: Path, nth: int) -> No
     request = _request("softmax: along channels", "map: Tanh")
     with misbehaving(layer, f"skip|^softmax|{nth}"):
         done = run_verification(request)
-    assert {finding.family for finding in done.findings} == {"softmax"}
+    assert {finding.case.family for finding in done.findings} == {"softmax"}
     assert done.report.is_right and not done.left
 
 
@@ -119,7 +119,9 @@ def test_launches_that_compute_nothing_from_some_time_on(layer: Path) -> None:
     request = _request("softmax: along channels", "map: Tanh")
     with misbehaving(layer, "wears|^softmax|3"):
         done = run_verification(request)
-    assert {(finding.family, finding.kind) for finding in done.findings} == {("softmax", "stale")}
+    assert {(finding.case.family, finding.kind) for finding in done.findings} == {
+        ("softmax", "stale")
+    }
     assert "the numbers of an earlier run, for other inputs too" in str(done.findings[0])
     assert done.report.is_right and not done.left
 

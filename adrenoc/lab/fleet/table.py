@@ -1,6 +1,6 @@
 """What a fleet found, a line a job: how fast, whether right, how much memory, how warm.
 
-People read the lines as one HTML file, devices against models; build servers as JUnit's XML.
+People read the lines as one HTML file; build servers as JUnit's XML.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -20,68 +20,52 @@ WRONG, UNSTEADY, STALE, FAILED = "wrong", "unsteady", "stale", "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A case that a device does not compute as it should.
+    """A case that a device does not compute as it should, in the suite that it was found in.
 
     `kind` is "wrong" (numbers), "unsteady" (not the same numbers each time), "stale" (the same
     numbers, whatever the inputs are) or "failed" (no numbers: `text` says what the driver said, or
     that there was no answer in time).
     """
 
-    family: str
-    case: str
-    precision: str
-    memory: str
+    case: Case
+    suite: Suite
     kind: str
-    shape: tuple[int, ...] = ()
-    element: tuple[int, ...] = ()
-    seen: float | None = None
-    expected: float | None = None
-    text: str = ""
+    text: str
 
     @property
     def title(self) -> str:
-        """The case that it is of."""
-        return f"{self.family}: {self.case}"
+        """The title of its case."""
+        return self.case.title
 
     def __str__(self) -> str:
-        where = f"{self.title} ({self.precision}, {self.memory})"
-        if self.kind == FAILED:
-            return f"{where} failed: {self.text}"
-        at = ", ".join(map(str, self.element))
-        shape = "x".join(map(str, self.shape))
-        if self.kind == UNSTEADY:
-            return f"{where} gives other numbers from run to run: element [{at}] of {shape}"
-        if self.kind == STALE:
-            return f"{where} gives the numbers of an earlier run, for other inputs too"
-        return (
-            f"{where} is wrong at element [{at}] of {shape}: seen {self.seen:.6g}, expected "
-            f"{self.expected:.6g}"
-        )
+        failed = "failed: " if self.kind == FAILED else ""
+        return f"{self.title} ({self.suite.name}) {failed}{self.text}"
 
 
 def judge(made: BuiltSuite, outputs: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
     """Return the cases whose outputs are off."""
-    cases = {case.title: case for case in made.suite.cases}
-    found = []
-    for name, title in made.of_case.items():
-        finding = _judge_case(made, cases[title], outputs[name], made.expected[name])
-        if finding is not None:
-            found.append(finding)
-    return tuple(found)
+
+    def say(case: Case, name: str) -> str:
+        seen, expected = outputs[name], made.expected[name]
+        off = _find_off(case, seen, expected, TOLERANCES[made.suite.precision])
+        if not off.any():
+            return ""
+        place, at = _first_of(off)
+        return f"is wrong at {at}: seen {seen[place]:.6g}, expected {expected[place]:.6g}"
+
+    return _find(made, WRONG, say)
 
 
 def differing(
     made: BuiltSuite, first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]
 ) -> tuple[Finding, ...]:
     """Return the cases whose bits are not the same in two runs."""
-    cases = {case.title: case for case in made.suite.cases}
-    found = []
-    for name, title in made.of_case.items():
-        a, b = first[name], last[name]
-        if a.tobytes() != b.tobytes():
-            off = a.view(np.uint32) != b.view(np.uint32)
-            found.append(_finding(made, cases[title], UNSTEADY, off, b, a))
-    return tuple(found)
+
+    def say(_: Case, name: str) -> str:
+        off = first[name].view(np.uint32) != last[name].view(np.uint32)
+        return f"gives other numbers from run to run: {_first_of(off)[1]}" if off.any() else ""
+
+    return _find(made, UNSTEADY, say)
 
 
 def stale(
@@ -89,44 +73,35 @@ def stale(
 ) -> tuple[Finding, ...]:
     """Return the cases that give the bits of the first run for other inputs: nothing was
     computed."""
+    told = "gives the numbers of an earlier run, for other inputs too"
+    return _find(
+        made, STALE, lambda _, n: told if first[n].tobytes() == others[n].tobytes() else ""
+    )
+
+
+def _find(made: BuiltSuite, kind: str, say: Callable[[Case, str], str]) -> tuple[Finding, ...]:
+    """Return the cases of which `say` tells something, given each with the name of its output."""
     cases = {case.title: case for case in made.suite.cases}
+    told = ((cases[title], say(cases[title], name)) for name, title in made.of_case.items())
     return tuple(
-        _finding(
-            made, cases[title], STALE, np.ones(first[name].shape, bool), others[name], first[name]
-        )
-        for name, title in made.of_case.items()
-        if first[name].tobytes() == others[name].tobytes()
+        Finding(case=case, suite=made.suite, kind=kind, text=text) for case, text in told if text
     )
 
 
-def _judge_case(
-    made: BuiltSuite, case: Case, seen: np.ndarray, expected: np.ndarray
-) -> Finding | None:
+def _find_off(case: Case, seen: np.ndarray, expected: np.ndarray, tolerance: float) -> np.ndarray:
     if case.exact:
-        off = seen != expected
-    else:
-        spread = float(expected.max() - expected.min()) or float(np.abs(expected).max()) or 1.0
-        allowed = TOLERANCES[made.suite.precision] * case.slack * spread
-        with np.errstate(invalid="ignore"):  # whatever bits a device gives
-            off = ~(np.abs(seen.astype(np.float64) - expected) <= allowed)
-    return _finding(made, case, WRONG, off, seen, expected) if off.any() else None
+        return seen != expected
+    spread = float(expected.max() - expected.min()) or float(np.abs(expected).max()) or 1.0
+    with np.errstate(invalid="ignore"):  # whatever bits a device gives
+        off = np.abs(seen.astype(np.float64) - expected)
+        return ~(off <= tolerance * case.slack * spread)
 
 
-def _finding(
-    made: BuiltSuite, case: Case, kind: str, off: np.ndarray, seen: np.ndarray, expected: np.ndarray
-) -> Finding:
-    place = np.unravel_index(int(np.argmax(off)), off.shape)
-    return Finding(
-        family=case.family,
-        case=case.name,
-        precision=made.suite.precision,
-        memory=made.suite.memory,
-        kind=kind,
-        shape=seen.shape,
-        element=tuple(int(i) for i in place),
-        seen=float(seen[place]),
-        expected=float(expected[place]),
-    )
+def _first_of(off: np.ndarray) -> tuple[tuple[int, ...], str]:
+    """Return where the first element is that is off, also in words."""
+    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
+    at, shape = ", ".join(map(str, place)), "x".join(map(str, off.shape))
+    return place, f"element [{at}] of {shape}"
 
 
 MOST_FAILED = 6
@@ -276,17 +251,9 @@ def _split(
 ) -> None:
     """Run the halves of what failed as a whole, down to single cases."""
     if len(suite.cases) == 1:
-        case = suite.cases[0]
-        found.findings.append(
-            Finding(
-                family=case.family,
-                case=case.name,
-                precision=suite.precision,
-                memory=suite.memory,
-                kind=FAILED,
-                text=one_line(error),
-            )
-        )
+        (case,) = suite.cases
+        failed = Finding(case=case, suite=suite, kind=FAILED, text=one_line(error))
+        found.findings.append(failed)
         return
     middle = len(suite.cases) // 2
     for cases in (suite.cases[:middle], suite.cases[middle:]):
@@ -320,7 +287,7 @@ def spread_sample(findings: Sequence[Finding], most: int) -> tuple[str, ...]:
     """Return titles of some cases, of as many families as may be."""
     by_family: dict[str, list[str]] = {}
     for finding in findings:
-        by_family.setdefault(finding.family, []).append(finding.title)
+        by_family.setdefault(finding.case.family, []).append(finding.title)
     picked: list[str] = []
     while by_family and len(picked) < most:
         for family in list(by_family):

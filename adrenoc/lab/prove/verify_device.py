@@ -306,7 +306,7 @@ def _report_finding(finding: Finding, search: QuirkSearch) -> ReportedFinding:
     helps = search.helped.get(finding.title, [])
     return ReportedFinding(
         case=finding.title,
-        suite=f"{finding.precision}, {finding.memory}",
+        suite=finding.suite.name,
         text=str(finding),
         helps=tuple(quirk.text for quirk in helps),
     )

@@ -1,6 +1,6 @@
 """Fit constants to what a validation measured, and see what they choose on layers kept out of it.
 
-Schedules come first (`adrenoc/lab/tune/refit/`); then, with those constants, the thresholds of
+Schedules come first (`adrenoc/lab/tune/refit.py`); then, with those constants, the thresholds of
 `[joins]`, each moved to where most of the decisions that were measured are right.  Whatever chooses
 no better than what was there is not taken, and a decision says so.  What is taken becomes a target
 file, in the place of the constants that it had.
