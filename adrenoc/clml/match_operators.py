@@ -167,14 +167,14 @@ def conv_tail(table: Table, bindings: Bindings, start: Binding, *, norm: bool = 
 
 
 def activation_of(call: Any) -> str | None:
-    """`relu`, `relu6`, or None for a clip to other limits."""
+    """Return `relu`, `relu6`, or None for a clip to other limits."""
     if op_name(call) == "relax.nn.relu":
         return "relu"
     return "relu6" if clip_limits(call) == (0.0, 6.0) else None
 
 
 def clip_limits(call: Any) -> tuple[float, float]:
-    """(min, max) of a clip."""
+    """Return (min, max) of a clip."""
     low, high = (getattr(arg, "value", arg) for arg in call.args[1:3])
     return float(getattr(low, "value", low)), float(getattr(high, "value", high))
 
@@ -301,7 +301,7 @@ def _scale_shift(table: Table, bindings: Bindings, start: Binding) -> Found | No
 
 
 def _split_channel_constant(binding: Binding) -> tuple[Any, np.ndarray] | None:
-    """(data, one number a channel) of an operator of NCHW data and such a constant."""
+    """Return (data, one number a channel) of an operator of NCHW data and such a constant."""
     for data, other in (binding.value.args, reversed(binding.value.args)):
         value, shape = constant_value(other), shape_of(binding.var)
         if value is None or len(shape) != 4 or shape_of(data) != shape:

@@ -245,7 +245,7 @@ def make_found(
     inputs: Sequence[Operand],
     attrs: Mapping[str, Any] | None = None,
 ) -> Found:
-    """One operator that stands for `bindings`."""
+    """Return one operator that stands for `bindings`."""
     return Found(
         row=row, bindings=tuple(bindings), operators=(operator(row, bindings, name, inputs, attrs),)
     )

@@ -70,7 +70,7 @@ class ClmlRegion:
     sum_dtype: str = ""
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
-        """(name, value) of each constant in the order in which the graph first reads it."""
+        """Yield (name, value) of each constant in the order in which the graph first reads it."""
         for number, operand in enumerate(self.constant_operands()):
             if operand.value is None:
                 raise ValueError(f"{self.symbol}: operand {operand.name} is no constant")

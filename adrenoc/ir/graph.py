@@ -474,7 +474,7 @@ class Graph:
         return found
 
     def _blocks(self, name: str) -> int:
-        """Blocks of a tensor that may be a view; 1 of others, which are read whole."""
+        """Return blocks of a tensor that may be a view; 1 of others, which are read whole."""
         placement = self.placements.get(name)
         if placement is None or placement.layout is None:
             return 1
@@ -517,7 +517,7 @@ class Graph:
         return self.replace_nodes(changed.get(node.output, node) for node in kept)
 
     def text(self) -> str:
-        """One line a node, for dumps."""
+        """Return one line a node, for dumps."""
         lines = [f"inputs  {', '.join(self._describe(n) for n in self.inputs)}"]
         for node in self.nodes:
             reads = ", ".join(self._describe(n) for n in node.inputs)

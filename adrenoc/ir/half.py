@@ -27,7 +27,7 @@ _seen: dict[int, tuple[weakref.ref[np.ndarray], tuple[float, float]]] = {}
 
 
 def range_of(value: np.ndarray) -> tuple[float, float]:
-    """The smallest and the largest number of a constant that has some; NaN where one is.
+    """Return the smallest and the largest number of a constant that has some; NaN where one is.
 
     A constant is read once for it, as long as it lives; nobody writes to one.
     """
@@ -59,7 +59,7 @@ def _half_of(bits: int) -> float:
 
 
 def largest_by_axes(value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """The largest size of a constant's numbers along axes; NaN where one is."""
+    """Return the largest size of a constant's numbers along axes; NaN where one is."""
     bits = _BITS.get(str(value.dtype))
     if bits is None:
         return np.maximum(value.max(axis=axes), -value.min(axis=axes).astype(np.float64))
@@ -86,7 +86,7 @@ def explain_not_half(value: np.ndarray, growth: float = 1.0) -> str:
 
 
 def largest_of(value: np.ndarray) -> float:
-    """The largest size of a constant's finite numbers, 0 where there are none."""
+    """Return the largest size of a constant's finite numbers, 0 where there are none."""
     low, high = range_of(value)
     largest = max(high, -low)
     if not np.isfinite(largest):  # infinities are those of half too
@@ -96,7 +96,8 @@ def largest_of(value: np.ndarray) -> float:
 
 
 def changes_in_half(value: np.ndarray | None) -> bool:
-    """Whether halves change a constant; they keep the integers that quantised weights are."""
+    """Return whether halves change a constant; they keep the integers that quantised weights
+    are."""
     if value is None or value.dtype != np.float32:
         return False
     with np.errstate(over="ignore"):

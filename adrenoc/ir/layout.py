@@ -90,7 +90,7 @@ class Layout:
     def texture_shape(
         self, shape: Sequence[int], blocks: int | None = None
     ) -> tuple[int, int, int, int]:
-        """Physical `(layers, rows, cols, 4)` of a tensor of this logical shape.
+        """Return physical `(layers, rows, cols, 4)` of a tensor of this logical shape.
 
         `blocks` are those of its channels where they are not as many as its own.
         """
@@ -167,7 +167,7 @@ def channel_at(channel: int, rank: int) -> Layout:
 
 
 def bytes_of(physical: Sequence[int], bits: int) -> int:
-    """Bytes of a tensor of this physical shape with elements of `bits` bits."""
+    """Return bytes of a tensor of this physical shape with elements of `bits` bits."""
     return math.prod(physical) * bits // 8
 
 
@@ -334,7 +334,7 @@ def _join_axes(lines: list[np.ndarray]) -> np.ndarray:
 
 
 def find_digits(line: np.ndarray) -> Digits | None:
-    """Radices and strides that give these places; None where there are too many."""
+    """Return radices and strides that give these places; None where there are too many."""
     found: list[tuple[int, int]] = []
     while len(line) > 1:
         stride = int(line[1])

@@ -245,11 +245,11 @@ class ResolvedOptions:
     origins: tuple[tuple[str, str], ...]
 
     def origin_of(self, option: str) -> str:
-        """The layer that set an option."""
+        """Return the layer that set an option."""
         return dict(self.origins)[option]
 
     def explain(self) -> tuple[tuple[str, Any, str], ...]:
-        """(option, value, origin) for each option: what `--explain` prints."""
+        """Return (option, value, origin) for each option: what `--explain` prints."""
         return tuple((name, getattr(self.options, name), origin) for name, origin in self.origins)
 
 
@@ -286,7 +286,7 @@ def load_preset(name: str, *, folder: Path | None = None) -> Preset:
 
 
 def list_presets(*, folder: Path | None = None) -> tuple[Preset, ...]:
-    """All presets, by name.
+    """Return all presets, by name.
 
     Raises:
         OptionError: a preset's file is wrong.
@@ -385,7 +385,7 @@ def list_entered(
 
 
 def is_extent(text: str) -> bool:
-    """Whether a text is a whole number that an axis may have as its extent."""
+    """Return whether a text is a whole number that an axis may have as its extent."""
     return bool(_EXTENT.fullmatch(text)) and int(text) <= MOST_EXTENT
 
 

@@ -146,7 +146,7 @@ def find_log(name: str) -> Path:
 
 
 def read_log(path: Path) -> tuple[Trial, ...]:
-    """All trials of a log; a last line that a crash cut off is left out.
+    """Return all trials of a log; a last line that a crash cut off is left out.
 
     Raises:
         TuningLogError: the file cannot be read, or a line is not one of a log.

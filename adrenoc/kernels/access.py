@@ -86,25 +86,25 @@ class Access(ABC):
 
     @abstractmethod
     def element(self, index: Sequence[Expr]) -> Expr:
-        """One element at a logical index that lies inside of the tensor."""
+        """Return one element at a logical index that lies inside of the tensor."""
 
     @abstractmethod
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels at a position inside of the tensor."""
+        """Return four channels at a position inside of the tensor."""
 
     @abstractmethod
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels; lanes beyond the last channel become zero or are not stored."""
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels, or zeros where (h, w) lies outside of the tensor."""
+        """Return four channels, or zeros where (h, w) lies outside of the tensor."""
         e = self.extents
         inside = (h >= 0) & (h < iconst(e.h)) & (w >= 0) & (w < iconst(e.w))
         zero = splat(fconst(0.0, self._statements.compute))
         return if_then_else(inside, self.texel(n, block, h, w), zero)
 
     def position(self, index: Sequence[Expr]) -> tuple[Expr, Expr, Expr, Expr]:
-        """(n, c, h, w) of a logical index."""
+        """Return (n, c, h, w) of a logical index."""
         by_role = dict(zip(self.spec.roles.roles, index, strict=True))
         n, c, h, w = (by_role.get(role, iconst(0)) for role in "NCHW")
         return n, c, h, w
@@ -114,14 +114,14 @@ class Access(ABC):
         return index_of(self.spec.roles, n, c, h, w)
 
     def _cast_to_compute(self, value: Expr) -> Expr:
-        """`value` in the dtype that the kernel computes in."""
+        """Return `value` in the dtype that the kernel computes in."""
         scalar, _, lanes = dtype_of(value).partition("x")
         if not scalar.startswith("float") or scalar == self._statements.compute:
             return value
         return cast(value, self._statements.compute + (f"x{lanes}" if lanes else ""))
 
     def _cast_to_storage(self, value: Expr) -> Expr:
-        """`value` in the dtype that lies in memory."""
+        """Return `value` in the dtype that lies in memory."""
         scalar, _, lanes = dtype_of(value).partition("x")
         if scalar == self.spec.dtype:
             return value
@@ -132,7 +132,7 @@ class BlockedAccess(Access):
     """A tensor in blocks of four channels."""
 
     def coordinates(self, n: Expr, block: Expr, h: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
-        """(layer, row, col) of a texel."""
+        """Return (layer, row, col) of a texel."""
         e, window = self.extents, self.spec.window
         blocks = e.blocks if window is None else window.blocks
         if window is not None and window.first:
@@ -142,7 +142,7 @@ class BlockedAccess(Access):
         return n, h * iconst(e.w) + w, block
 
     def _mask_tail(self, block: Expr, value: Expr) -> Expr:
-        """`value` with zeros in the lanes beyond the last channel."""
+        """Return `value` with zeros in the lanes beyond the last channel."""
         tail = self.extents.c % LANES
         last = self.extents.blocks - 1
         if tail == 0 or const_int(block) not in (None, last):
@@ -264,7 +264,7 @@ class BytesAccess(BlockedAccess):
     """Blocks of sixteen channels in a buffer of 32-bit words; a byte is a number less `low`."""
 
     def coordinates(self, n: Expr, block: Expr, h: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
-        """(layer, row, col) of the sixteen channels that hold a block of four."""
+        """Return (layer, row, col) of the sixteen channels that hold a block of four."""
         layers = -(-self.extents.blocks // WORDS)
         return n * iconst(layers) + floordiv(block, WORDS), h, w
 
@@ -273,7 +273,7 @@ class BytesAccess(BlockedAccess):
         return BufferLoad(self.buffer, [layer, row, col, simplify(floormod(block, WORDS))])
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels as floats of the kernel's arithmetic."""
+        """Return four channels as floats of the kernel's arithmetic."""
         return self._numbers(self._word(n, block, h, w))
 
     def _numbers(self, word: Expr) -> Expr:
@@ -286,11 +286,11 @@ class BytesAccess(BlockedAccess):
         return numbers + splat(fconst(float(low), compute)) if low else numbers
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels as floats, or zeros outside."""
+        """Return four channels as floats, or zeros outside."""
         return self._numbers(self.padded_word(n, block, h, w))
 
     def padded_word(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels as one word; the bytes that mean zero where (h, w) lies outside."""
+        """Return four channels as one word; the bytes that mean zero where (h, w) lies outside."""
         row, column, inside = self._nearest(h, w)
         word = self._statements.let(self._word(n, block, row, column), "word")
         return self._statements.let(select(inside, word, self._zero), "word")
@@ -312,7 +312,7 @@ class BytesAccess(BlockedAccess):
         return tirx.const(-self.spec.low * _ONE_IN_EACH, "uint32")
 
     def element(self, index: Sequence[Expr]) -> Expr:
-        """One channel as a float."""
+        """Return one channel as a float."""
         n, c, h, w = self.position(index)
         word = self._word(n, simplify(floordiv(c, LANES)), h, w)
         bits = cast(simplify(floormod(c, LANES)) * iconst(_BYTE_BITS), "uint32")

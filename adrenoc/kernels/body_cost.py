@@ -83,7 +83,7 @@ to it."""
 
 
 def loads_of(expr: Expr) -> list[Any]:
-    """All loads of an expression, repeated ones too."""
+    """Return all loads of an expression, repeated ones too."""
     return parts_of_kind(expr, tvm.ir.TensorLoad)
 
 
@@ -100,7 +100,7 @@ def parts_of_kind(value: Expr, kind: Any) -> list[Any]:
 
 
 def parts_of(body: Body) -> int:
-    """Parts of the expression of one element, index arithmetic and all."""
+    """Return parts of the expression of one element, index arithmetic and all."""
     count = 0
 
     def visit(_: Any) -> WalkResult:
@@ -116,7 +116,7 @@ _COUNTED = (tvm.ir.prim.BinaryOpExpr, tvm.ir.prim.CmpExpr, tvm.ir.prim.Select, C
 
 
 def body_operations(body: Body) -> int:
-    """Operations of one element: arithmetic, comparisons, selections and functions.
+    """Return operations of one element: arithmetic, comparisons, selections and functions.
 
     What indexes a load is address arithmetic and does not count.
     """
@@ -134,7 +134,7 @@ def body_operations(body: Body) -> int:
 
 
 def body_instructions(body: Body) -> int:
-    """Instructions of one element: functions take several, a product that is added none."""
+    """Return instructions of one element: functions take several, a product that is added none."""
     calls, merged = 0, []
 
     def visit(expr: Any) -> WalkResult:
@@ -151,7 +151,7 @@ def body_instructions(body: Body) -> int:
 
 
 def index_instructions(body: Body) -> int:
-    """Instructions that say where an element is read: each part of the indices once."""
+    """Return instructions that say where an element is read: each part of the indices once."""
     parts: set[str] = set()
 
     def visit(expr: Any) -> WalkResult:

@@ -48,7 +48,7 @@ PickGroup = Callable[[Threads], Threads]
 
 
 def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, int]:
-    """Threads a group in x, y, z: powers of two, at most what the target allows.
+    """Return threads a group in x, y, z: powers of two, at most what the target allows.
 
     Two-dimensional groups walk an image best: 16 x 16 before 8 x 8 before a row.  Where the target
     is wrong with all that would do, (1, 1, 1) is left.

@@ -106,7 +106,7 @@ class Evaluator:
         self._channels = count
 
     def scalar(self, index: Sequence[Expr], more: Sequence[tuple[Expr, Expr]] = ()) -> Expr:
-        """The element at a logical index; `more` binds further variables of the body."""
+        """Return the element at a logical index; `more` binds further variables of the body."""
         self._env = [*zip(self._body.axes, index, strict=True), *more]
         return self._scalar(self._body.value, None)
 
@@ -116,7 +116,7 @@ class Evaluator:
         channel_axis: int | None,
         more: Sequence[tuple[Expr, Expr]] = (),
     ) -> Expr:
-        """Four elements: `index` with the channel axis at its block's first channel.
+        """Return four elements: `index` with the channel axis at its block's first channel.
 
         Where no axis is the channel, the element and three zeros.
         """
@@ -134,7 +134,7 @@ class Evaluator:
     # One element
 
     def _scalar(self, expr: Any, lane: int | None) -> Expr:  # noqa: PLR0911 (one a kind)
-        """The scalar value, with the lane variable fixed to `lane` if it appears."""
+        """Return the scalar value, with the lane variable fixed to `lane` if it appears."""
         if isinstance(expr, Var):
             return self._look_up(expr, lane)
         if isinstance(expr, tirx.IntImm):
@@ -163,7 +163,7 @@ class Evaluator:
         raise TypeError(f"cannot evaluate {type(expr).__name__} in {expr}")
 
     def _operands(self, call: Any, evaluate: Callable[[Any], Expr]) -> list[Expr]:
-        """The operands of a call, each evaluated."""
+        """Return the operands of a call, each evaluated."""
         steps = self._steps
         if call.op.name in (*_STEPS, *_ROUNDED):
             self._steps = call.op.name in _STEPS
@@ -201,7 +201,7 @@ class Evaluator:
         return tirx.Shuffle([texel], [iconst(lane or 0)])
 
     def _safe_index(self, expr: Any, lane: int | None, extent: int) -> Expr:
-        """An index; one that is itself data is kept inside of the tensor, and gets a name.
+        """Return an index; one that is itself data is kept inside of the tensor, and gets a name.
 
         Reads that stand in many indices, such as those of a grid, would be written out in each.
         """
@@ -213,7 +213,7 @@ class Evaluator:
         return self._statements.share(index, "index") if nameable else index
 
     def _safe_anywhere(self, expr: Any) -> bool:
-        """Whether what `expr` reads may be read where a condition would not have it read."""
+        """Return whether what `expr` reads may be read where a condition would not have it read."""
 
         def needs_guard(part: Any) -> bool:
             if not isinstance(part, tvm.ir.TensorLoad):
@@ -232,7 +232,7 @@ class Evaluator:
     # Four elements
 
     def _vector(self, expr: Any) -> Expr:  # noqa: PLR0911 (one a kind)
-        """The value of all four lanes; a scalar where no lane differs."""
+        """Return the value of all four lanes; a scalar where no lane differs."""
         if not self._varies(expr):
             return self._scalar(expr, None)
         if isinstance(expr, tvm.ir.TensorLoad):
@@ -297,7 +297,7 @@ class Evaluator:
         return if_then_else(decided, a, b)
 
     def _decide(self, condition: Any) -> Expr | None:
-        """The condition if it is the same for all four lanes, else None."""
+        """Return the condition if it is the same for all four lanes, else None."""
         if isinstance(condition, tirx.And):
             a, b = self._decide(condition.a), self._decide(condition.b)
             return None if a is None or b is None else self._analyzer.simplify(tirx.And(a, b))
@@ -342,7 +342,7 @@ class Evaluator:
         return self._statements.compute if dtype in ("float32", "float16") else dtype
 
     def _varies(self, expr: Any) -> bool:
-        """Whether lanes can differ: it reads the lane, or the four channels at hand."""
+        """Return whether lanes can differ: it reads the lane, or the four channels at hand."""
         return any_part(expr, self._part_varies)
 
     def _part_varies(self, part: Any) -> bool:
@@ -376,7 +376,7 @@ def _is_whole(expr: Any) -> bool:
 
 
 def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Two integers in one dtype: an int32 that meets an int64 is widened."""
+    """Return two integers in one dtype: an int32 that meets an int64 is widened."""
     if {dtype_of(a), dtype_of(b)} == {"int32", "int64"}:
         return cast(a, "int64"), cast(b, "int64")
     return a, b
@@ -402,7 +402,7 @@ def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:
 
 
 def fill_vector(value: Expr) -> Expr:
-    """A vector of four: a scalar is repeated."""
+    """Return a vector of four: a scalar is repeated."""
     return value if lanes_of(value) == LANES else splat(value)
 
 

@@ -74,11 +74,11 @@ class ComputedAccess(Access):
             self._reads[buffer] = partial(_same, texel)
 
     def element(self, index: Sequence[Expr]) -> Expr:
-        """One element at a logical index."""
+        """Return one element at a logical index."""
         return self._evaluator.scalar(index)
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels at a position inside of the tensor."""
+        """Return four channels at a position inside of the tensor."""
         return self._cast_to_compute(fill_vector(self._evaluate(self._evaluator, n, block, h, w)))
 
     def _evaluate(self, evaluator: Evaluator, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:

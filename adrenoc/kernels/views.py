@@ -264,7 +264,7 @@ class FlatAccess(Access):
         raise TypeError("a flattened image is read by blocks")
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels of a pixel."""
+        """Return four channels of a pixel."""
         e = self._image.extents
         pixels = e.h * e.w
         pixel = self._statements.let(floormod(block, pixels), "pixel")

@@ -98,7 +98,7 @@ class TexelRange:
 
 
 def region_along(extents: Extents, roles: str, start: Position) -> TexelRange:
-    """All texels along `roles` (letters of NCHW) of a tensor of these extents."""
+    """Return all texels along `roles` (letters of NCHW) of a tensor of these extents."""
     counts = TexelCounts(
         n=extents.n if "N" in roles else 1,
         blocks=extents.blocks if "C" in roles else 1,
@@ -269,7 +269,7 @@ class Team:
 
     @staticmethod
     def alone() -> Team:
-        """Teams of one thread, which need not cooperate."""
+        """Return teams of one thread, which need not cooperate."""
         return Team(width=1, count=1, member=iconst(0), index=iconst(0))
 
     def store_condition(self, builder: KernelBuilder, number: int) -> Expr | None:

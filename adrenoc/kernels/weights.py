@@ -16,12 +16,12 @@ NARROWEST_ROW = 64
 
 
 def blocks(channels: int) -> int:
-    """Blocks of four that hold so many channels."""
+    """Return blocks of four that hold so many channels."""
     return -(-channels // LANES)
 
 
 def group_window(out_channels: int, in_channels: int, groups: int) -> tuple[int, int]:
-    """Input blocks that one output block needs: (blocks read, first block of a later one).
+    """Return input blocks that one output block needs: (blocks read, first block of a later one).
 
     The first input block of output block `o` is `(4 o // Og) * Ig // 4`, with Og and Ig the
     channels a group; the number read is the same for every output block.
@@ -41,7 +41,7 @@ def first_input_block(out_block: int, per_out: int, per_in: int) -> int:
 
 
 def fill_channels(weight: np.ndarray, out_channels: int, in_channels: int) -> np.ndarray:
-    """`[O, I, ...]` with zeros up to so many channels; itself where it has them all."""
+    """Return `[O, I, ...]` with zeros up to so many channels; itself where it has them all."""
     if weight.shape[:2] == (out_channels, in_channels):
         return weight  # of half a gigabyte of weights, a copy less
     padded = np.zeros((out_channels, in_channels, *weight.shape[2:]), weight.dtype)
@@ -99,7 +99,7 @@ def pack_blocked(value: np.ndarray, roles: str, rows_fold: bool) -> np.ndarray:
 
 
 def whole_k_steps(in_blocks: int, k_step: int) -> int:
-    """Input blocks, filled up so that a loop takes `k-step` of them at a time."""
+    """Return input blocks, filled up so that a loop takes `k-step` of them at a time."""
     return -(-in_blocks // k_step) * k_step
 
 

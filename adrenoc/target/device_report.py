@@ -74,7 +74,7 @@ class DeviceReport:
 
 
 def report_json(report: DeviceReport) -> str:
-    """The text of `device.json`."""
+    """Return the text of `device.json`."""
     return json.dumps(asdict(report), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -110,7 +110,7 @@ def _escape_keys(wrong: Any) -> Any:
 
 
 def load_listed(number: str) -> Target:
-    """The listed Adreno of a number that a driver tells ("750"), or what stands for all."""
+    """Return the listed Adreno of a number that a driver tells ("750"), or what stands for all."""
     try:
         return load_target(f"adreno:a{number}" if number else "adreno")  # 870 is a Snapdragon too
     except TargetError:
@@ -118,7 +118,7 @@ def load_listed(number: str) -> Target:
 
 
 def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:
-    """The target without what the report says that its driver gets wrong.
+    """Return the target without what the report says that its driver gets wrong.
 
     Raises:
         TargetError: the report is of another GPU, or a quirk says what none can say.

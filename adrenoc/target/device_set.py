@@ -71,7 +71,7 @@ def put_on_system(target: DeviceSet, system: str) -> DeviceSet: ...
 
 
 def put_on_system(target: Target | DeviceSet, system: str) -> Target | DeviceSet:
-    """The same GPU or GPUs under another system, one of `adrenoc.target.system.SYSTEMS`."""
+    """Return the same GPU or GPUs under another system, one of `adrenoc.target.system.SYSTEMS`."""
     if isinstance(target, Target):
         return replace(target, system=system)
     return DeviceSet(
@@ -84,7 +84,7 @@ def put_on_system(target: Target | DeviceSet, system: str) -> Target | DeviceSet
 
 
 def is_device_set(text: str) -> bool:
-    """Whether what `--device` says is several devices by their names."""
+    """Return whether what `--device` says is several devices by their names."""
     return "," in text or text.strip().rpartition(":")[2] == ALL
 
 
@@ -106,7 +106,7 @@ def find_device_set(text: str) -> DeviceSet | None:
 
 
 def load_device_set(text: str) -> DeviceSet:
-    """The devices between commas; `all` is every GPU that is listed, `host:all` here.
+    """Return the devices between commas; `all` is every GPU that is listed, `host:all` here.
 
     Raises:
         TargetError: a device is unknown, or is no single Adreno.
@@ -121,7 +121,7 @@ def load_device_set(text: str) -> DeviceSet:
 
 
 def read_device_set(path: Path) -> DeviceSet:
-    """The devices that a file lists; what it names lies relative to it.
+    """Return the devices that a file lists; what it names lies relative to it.
 
     Raises:
         TargetError: it cannot be read, is damaged, or names a device that cannot be in a set.
@@ -148,7 +148,7 @@ def read_device_set(path: Path) -> DeviceSet:
 
 
 def _resolve(device: str, folder: Path) -> str:
-    """A device of a file, where that is a file itself by its place."""
+    """Return a device of a file, where that is a file itself by its place."""
     own = own_path(device)
     if own is None:
         return device
@@ -167,7 +167,7 @@ class _File:
 
 
 def report_on(member: SetMember, report: DeviceReport, path: Path) -> SetMember:
-    """The member for the driver that a report is of, without what that gets wrong.
+    """Return the member for the driver that a report is of, without what that gets wrong.
 
     Raises:
         TargetError: the report is of another GPU, or a quirk says what none can say.
@@ -198,7 +198,7 @@ def apply_report_to(
 
 
 def add_report(devices: DeviceSet, report: DeviceReport, path: Path) -> DeviceSet:
-    """A set that has kernels for the driver of a report, too.
+    """Return a set that has kernels for the driver of a report, too.
 
     Raises:
         TargetError: the set has no device of its GPU.
@@ -218,7 +218,7 @@ def add_report(devices: DeviceSet, report: DeviceReport, path: Path) -> DeviceSe
 
 
 def make_device_set(members: Sequence[SetMember]) -> DeviceSet:
-    """A set of these members.
+    """Return a set of these members.
 
     Raises:
         TargetError: there are none or too many, one is twice in it, or they are for two machines.
@@ -245,7 +245,7 @@ def make_device_set(members: Sequence[SetMember]) -> DeviceSet:
 
 
 def _member(target: Target) -> SetMember:
-    """A target as a member of a set: one Adreno, whose driver tells its number.
+    """Return a target as a member of a set: one Adreno, whose driver tells its number.
 
     Raises:
         TargetError: it is none.
@@ -270,7 +270,7 @@ def _member(target: Target) -> SetMember:
 
 
 def _find_phone_gpu(name: str) -> str:
-    """The number of the GPU whose kernels `host:a750` has; empty for a stand-in's."""
+    """Return the number of the GPU whose kernels `host:a750` has; empty for a stand-in's."""
     try:
         return load_target(name.replace("host:", "adreno:", 1)).gpu.name
     except TargetError:

@@ -179,7 +179,7 @@ def host_twin(target: Target) -> Target:
 
 
 def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
-    """All targets: `adreno`, then each GPU, then each SoC, the stand-ins, then `host`.
+    """Return all targets: `adreno`, then each GPU, then each SoC, the stand-ins, then `host`.
 
     Raises:
         TargetError: a target file is wrong.

@@ -418,9 +418,8 @@ def _buffer_of(pointer: Any) -> Any:
 
 
 def _find_texture_uses(body: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Of each buffer the name of the parameter that it is declared over, and of each texture
-    parameter the dtype of the elements that the kernel reads or writes (the last one that it
-    does)."""
+    """Return for each buffer the parameter that it is declared over, and for each texture parameter
+    the dtype of the elements that the kernel reads or writes (the last one that it does)."""
     owners: dict[str, str] = {}
     uses: list[tuple[str, str]] = []
 

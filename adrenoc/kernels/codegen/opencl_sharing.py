@@ -223,7 +223,7 @@ def _lift_numbers(text: str, argument_of: Mapping[int, int], types: list[str]) -
 
 
 def _places(text: str) -> list[_Number]:
-    """Each number of a kernel's text, in order."""
+    """Return each number of a kernel's text, in order."""
     found, at = [], 0
     loops: list[tuple[int, int]] = []  # depth of braces, where it begins
     depth = 0
@@ -306,7 +306,7 @@ def _is_in_load(before: str) -> bool:
 
 
 def _too_dear(varying: list[int], places: list[_Number], text: str) -> set[int]:
-    """Factors that would cost more than 2 % of the loop that they are in."""
+    """Return factors that would cost more than 2 % of the loop that they are in."""
     loops: dict[int, list[int]] = {}
     for i in varying:
         if places[i].is_factor and places[i].loop >= 0 and not places[i].fixed:

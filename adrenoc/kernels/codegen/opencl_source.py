@@ -39,7 +39,7 @@ _READS = {f"READ_IMAGE{kind}(": f"read_image{kind.lower()}(" for kind in "HF"}
 
 
 def tidy(source: str) -> str:
-    """One kernel's source without what it does not need.
+    """Return one kernel's source without what it does not need.
 
     - TVM declares every other kernel of the module above each kernel, which makes the text grow
       with the square of their number.
@@ -161,7 +161,7 @@ def compact(source: str) -> str:
 
 
 def _find_items(text: str) -> list[str]:
-    """Which of `_ITEMS` are words of the text."""
+    """Return which of `_ITEMS` are words of the text."""
     # A pattern that begins with what stands in the text is looked for by that.
     return [item for item in _ITEMS if re.search(rf"{item}(?<!\w{item})\b", text)]
 
@@ -285,7 +285,7 @@ def _drop_unused(lines: list[str], uses: Counter[str]) -> list[str]:
 
 
 def _shorter_numbers(body: str) -> str:
-    """Lanes, vectors of one number and floats in their shortest spelling."""
+    """Return lanes, vectors of one number and floats in their shortest spelling."""
     body = _LANE.sub(r"\1.s", body)
     body = _LANES_OF_ONE.sub(r"\1 * ", body)
     body = _SAME_NUMBERS.sub(r"(\1)(\2)", body)

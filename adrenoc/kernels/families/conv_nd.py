@@ -99,7 +99,8 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def covers_input(graph: Graph, node: Node, geometry: ConvGeometry) -> bool:
-    """Whether a convolution makes one pixel of an image that its kernel covers, each tap once."""
+    """Return whether a convolution makes one pixel of an image that its kernel covers, each tap
+    once."""
     x, out = graph.operand(node.inputs[0]), graph.operand(node.output).extents
     return (
         x.memory in (Memory.TEXTURE, Memory.BLOCKED)

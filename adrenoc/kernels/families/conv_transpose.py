@@ -59,7 +59,7 @@ class TransposedGeometry:
 
 
 def spread_taps(weight: np.ndarray, dilation: tuple[int, int]) -> np.ndarray:
-    """`[I, O/groups, KH, KW]` with the zeros that a dilation puts between the taps."""
+    """Return `[I, O/groups, KH, KW]` with the zeros that a dilation puts between the taps."""
     if dilation == (1, 1):
         return weight
     kh, kw = weight.shape[2:]
@@ -275,7 +275,7 @@ def _convolve_by_phases(context: RuleContext, node: Node, phases: Phases, oihw: 
 
 
 def _split_into_phases(weight: np.ndarray, layout: str, phases: Phases) -> np.ndarray:
-    """Weights as `[phase * O, I, TH, TW]`, the O of each phase filled up to whole blocks."""
+    """Return weights as `[phase * O, I, TH, TW]`, the O of each phase filled up to whole blocks."""
     four, letters = add_row_axis(weight, layout)
     oihw = four.transpose([letters.index(letter) for letter in "OIHW"])
     out_channels, in_channels, kh, kw = oihw.shape

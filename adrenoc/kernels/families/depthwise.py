@@ -150,7 +150,7 @@ class Pixels(Protocol):
     """What taps are multiplied by: a tensor, or a part of one that local memory holds."""
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels, or zeros where (h, w) lies outside."""
+        """Return four channels, or zeros where (h, w) lies outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ class SharedPixels:
     base: Expr
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels, in float: all that is read lies there."""
+        """Return four channels, in float: all that is read lies there."""
         return widen(self.builder.let(self.shared[self.base + h * iconst(self.columns) + w], "v"))
 
 
@@ -171,7 +171,7 @@ class Taps(Protocol):
     """Taps one after the other."""
 
     def __getitem__(self, index: Expr) -> Expr:
-        """One of them."""
+        """Return one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +206,11 @@ class TapSums:
         return sums
 
     def pixel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels of the input."""
+        """Return four channels of the input."""
         return self.x.padded_texel(n, block, h, w)
 
     def product(self, pixel: Expr, tap: Expr, total: Expr) -> Expr:
-        """`total` and what a tap adds to it."""
+        """Return `total` and what a tap adds to it."""
         return pixel * tap + total
 
     def rectangle(self, n: Expr, block: Expr, row0: Expr, col0: Expr, first_tap: Expr) -> Registers:
@@ -255,7 +255,7 @@ class TapSums:
 
 
 def rows_read(geometry: ConvGeometry, rows: int) -> int:
-    """Rows of the input that so many rows of the output read."""
+    """Return rows of the input that so many rows of the output read."""
     return len(_rows_read(geometry, rows))
 
 
@@ -429,7 +429,7 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
 
 
 def blocks_held(taps: int, limits: Limits) -> int:
-    """Blocks of channels whose taps a work-group can have at once.
+    """Return blocks of channels whose taps a work-group can have at once.
 
     Those of local memory bound it; where there is none, threads read them where they lie.
     """
@@ -459,7 +459,7 @@ def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[Depthwi
 def _shapes(
     work: ConvWork, limits: Limits, costs: Cost
 ) -> Iterator[tuple[int, int, int, int, int]]:
-    """Rows and pixels of a thread, and the three sides of its work-group."""
+    """Yield rows and pixels of a thread, and the three sides of its work-group."""
     e, (kh, kw), cost = work.out, work.geometry.kernel, costs.depthwise
     most = min(costs.pipes.wave_threads, limits.max_work_group_size)
     held, deepest = blocks_held(kh * kw, limits), limits.group_sides[2]

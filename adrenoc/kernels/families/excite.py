@@ -300,7 +300,7 @@ def deal_hidden(in_blocks: int, out_blocks: int, threads: int) -> Deal:
 
 
 def token_bytes(image: Extents, hidden_blocks: int, threads: int) -> int:
-    """Local memory of the hidden layer, of the mean before it, and of partial sums."""
+    """Return local memory of the hidden layer, of the mean before it, and of partial sums."""
     vectors = hidden_blocks + deal_hidden(image.blocks, hidden_blocks, threads).vectors
     if image.h * image.w > 1:
         vectors += image.blocks + deal_mean(image, threads)[0].vectors
@@ -367,7 +367,7 @@ def excite_work(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
 
 
 def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile]:
-    """Those of a product of one vector, by larger work-groups too: each does more."""
+    """Return those of a product of one vector, by larger work-groups too: each does more."""
     return gemv_candidates(work, limits, costs, groups_within(costs.gemv.threads_of_layers, limits))
 
 

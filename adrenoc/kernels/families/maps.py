@@ -157,7 +157,7 @@ def body_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def _operations(graph: Graph, node: Node) -> int:
-    """Those of the expression, for each element and each that it folds."""
+    """Return those of the expression, for each element and each that it folds."""
     if node.body is None:
         raise ValueError(f"{node.name} has no body")
     reduced = math.prod(extent for _, extent in node.body.reduced)

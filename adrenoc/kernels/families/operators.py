@@ -89,7 +89,7 @@ def can(node: Node, fusion: Fusion) -> bool:
 
 
 def changed_input(node: Node) -> int | None:
-    """Position of the input that a node's result is a change of; None of most."""
+    """Return the position of the input that a node's result is a change of; None of most."""
     operator = OPERATORS.get(node.op)
     return None if operator is None else operator.writes_into
 
@@ -141,5 +141,5 @@ def row_product_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
 
 
 def whole_inputs(node: Node) -> int:
-    """Inputs that a row product reads at a time."""
+    """Return inputs that a row product reads at a time."""
     return word_inputs(int(node.attrs["bits"])) if node.op == N_BITS else LANES

@@ -61,19 +61,19 @@ class PoolWindow:
     dilation: int = 1
 
     def count_taps_inside(self, position: int, extent: int) -> int:
-        """How many taps of an output position lie within 0..extent-1."""
+        """Return how many taps of an output position lie within 0..extent-1."""
         first = position * self.stride - self.pad
         begin = max(0, -(first // self.dilation))
         end = min(self.taps - 1, (extent - 1 - first) // self.dilation)
         return max(0, end - begin + 1)
 
     def always_inside(self, outputs: int, extent: int) -> bool:
-        """Whether no output position has a tap outside."""
+        """Return whether no output position has a tap outside."""
         last = (outputs - 1) * self.stride - self.pad + (self.taps - 1) * self.dilation
         return self.pad == 0 and last < extent
 
     def never_empty(self, outputs: int, extent: int) -> bool:
-        """Whether every output position has a tap inside."""
+        """Return whether every output position has a tap inside."""
         return all(self.count_taps_inside(position, extent) for position in range(outputs))
 
 
@@ -86,7 +86,7 @@ class PoolGeometry:
     count_padding: bool = False
 
     def covers(self, extents: Extents) -> bool:
-        """Whether one window, without padding, is all of a tensor."""
+        """Return whether one window, without padding, is all of a tensor."""
         axes = ((self.rows, extents.h), (self.columns, extents.w))
         return all(w.taps == extent and w.pad == 0 and w.dilation == 1 for w, extent in axes)
 
@@ -172,7 +172,7 @@ class _Taps:
         self._low, self._high = self._bounds(builder)
 
     def _bounds(self, builder: KernelBuilder) -> tuple[Expr, Expr]:
-        """The first and the last place inside at which a dilated row of taps can lie."""
+        """Return the first and the last place inside at which a dilated row of taps can lie."""
         step, last = self._window.dilation, iconst(self._extent - 1)
         if step == 1:
             return iconst(0), last
@@ -180,17 +180,17 @@ class _Taps:
         return builder.let(low, "low"), builder.let(last - floormod(last - self._first, step))
 
     def locate(self, tap: Expr) -> Expr:
-        """Where a tap lies, outside or not."""
+        """Return where a tap lies, outside or not."""
         return self._first + tap * iconst(self._window.dilation)
 
     def locate_nearest(self, tap: Expr) -> Expr:
-        """Where a tap lies, or the nearest tap inside."""
+        """Return where a tap lies, or the nearest tap inside."""
         if self.always_inside:
             return self.locate(tap)
         return maximum(minimum(self.locate(tap), self._high), self._low)
 
     def count(self) -> Expr:
-        """How many taps lie inside."""
+        """Return how many taps lie inside."""
         window = self._window
         low = maximum(self._first, self._low)
         end = self._first + iconst((window.taps - 1) * window.dilation)
@@ -266,7 +266,7 @@ def _typical(_run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
 
 
 def _operations(graph: Graph, node: Node) -> int:
-    """One for each tap of each window."""
+    """Return one for each tap of each window."""
     return _taps(graph, node) * size_of(graph, node.output)
 
 

@@ -60,14 +60,14 @@ class RecurrentTile:
         return self.work_group[1]
 
     def shared_bytes(self, kind: str, blocks: int, *, reset_before: bool) -> int:
-        """Local memory: the state twice, what lies beside it, sums of members."""
+        """Return local memory: the state twice, what lies beside it, sums of members."""
         folded = self.splits * self.teams * GATES[kind] if self.splits > 1 else 0
         held = (2 + count_beside(kind, reset_before=reset_before)) * blocks
         return (held + folded) * LANES * FLOAT_BYTES
 
 
 def count_beside(kind: str, *, reset_before: bool) -> int:
-    """Vectors of all units that a work-group keeps beside the state."""
+    """Return vectors of all units that a work-group keeps beside the state."""
     if kind == "GRU":
         return 2 if reset_before else 0
     return 1 if kind == "LSTM" else 0
@@ -258,14 +258,14 @@ class _Sequence:
         return self._read(self._o.projected, [self._batch, step], at)
 
     def _extras(self, count: int, block: Expr) -> list[Expr]:
-        """Rows of what the kernel reads beside weights; none where there is nothing."""
+        """Return rows of what the kernel reads beside weights; none where there is nothing."""
         extra = self._o.extra
         if extra is None:
             return []
         return [self._read(extra, [iconst(number)], block) for number in range(count)]
 
     def _read(self, access: Access, before: list[Expr], block: Expr) -> Expr:
-        """Four channels of a tensor whose last axis they are."""
+        """Return four channels of a tensor whose last axis they are."""
         n, _, h, w = access.position([*before, iconst(0)])
         return self._builder.let(widen(access.texel(n, block, h, w)), "x")
 
@@ -366,7 +366,7 @@ def pack_recurrence(weights: np.ndarray) -> np.ndarray:
 
 
 def candidates(work: RecurrentWork, limits: Limits, costs: Cost) -> Iterator[RecurrentTile]:
-    """Powers of two of teams, and of members that have something to add up."""
+    """Yield powers of two of teams, and of members that have something to add up."""
     for splits in costs.recurrent.splits:
         if splits > work.blocks:
             break
@@ -407,7 +407,7 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    """Those of the state; what the inputs add is a product of its own."""
+    """Return those of the state; what the inputs add is a product of its own."""
     batch, steps, _ = graph.tensors[node.inputs[0]].shape
     return batch * steps * int(np.prod(graph.tensors[node.inputs[1]].shape))
 

@@ -232,7 +232,7 @@ def _analyzer(body: Body, shape: tuple[int, ...]) -> Any:
 
 
 def _read_bound(condition: Any, body: Body) -> tuple[int, int] | None:
-    """(axis, k) of the condition `k <= axis`."""
+    """Return (axis, k) of the condition `k <= axis`."""
     if isinstance(condition, tirx.LE):
         bound, var = condition.a, condition.b
     elif isinstance(condition, tirx.GE):

@@ -154,7 +154,8 @@ def unify_reads(body: Body) -> Any:
 
 
 def is_power(part: Any) -> bool:
-    """Whether a part of such an expression multiplies data by itself, or raises it beyond it."""
+    """Return whether a part of such an expression multiplies data by itself, or raises it beyond
+    it."""
     if isinstance(part, tirx.Mul):
         return structural_equal(part.a, part.b) and bool(find_loaded_buffers(part.a))
     if not isinstance(part, Call) or part.op.name != _POW:

@@ -177,7 +177,7 @@ def find_pair(
 
 
 def _join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -> Node:
-    """One node of operator `op` for a convolution and the one that reads it.
+    """Return one node of operator `op` for a convolution and the one that reads it.
 
     It has the attributes of the depthwise one, and `pointwise_layout`, the order of the other's
     weights, and `between`, the tensor between the two.  Of one channel both may be either.
@@ -256,7 +256,7 @@ def _reads_channels_only(graph: Graph, node: Node) -> bool:
 def apart_clocks(
     graph: Graph, depthwise_node: Node, pointwise: Node, model: PairEstimates
 ) -> float:
-    """Clocks of two kernels, the launch of one of them included."""
+    """Return clocks of two kernels, the launch of one of them included."""
     costs = model.choose_costs(pointwise)
     limits, machine = costs.limits, costs.machine
     first, second = (

@@ -417,7 +417,7 @@ def _scales_bytes(body: Body) -> bool:
 
 
 def _cost(expr: Expr) -> int:
-    """Arithmetic on floating-point values; index arithmetic is free by comparison."""
+    """Return arithmetic on floating-point values; index arithmetic is free by comparison."""
     cost = 0
 
     def count(part: Any) -> Any:
@@ -470,7 +470,7 @@ def _mark_concats(graph: Graph, outputs: set[str]) -> Graph:
 
 
 def _candidates(graph: Graph, context: Context) -> list[str]:
-    """Tensors whose parts would begin at whole blocks of channels."""
+    """Return tensors whose parts would begin at whole blocks of channels."""
     found = []
     planned: Graph | None = None
     for node in graph.nodes:

@@ -52,7 +52,7 @@ from adrenoc.passes.fuse.split_winograd import winograd_clocks
 
 
 def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> float:
-    """Clocks of a convolution in one kernel that reads `source`."""
+    """Return clocks of a convolution in one kernel that reads `source`."""
     work = conv_work(graph, conv, conv_geometry(graph, conv), costs.options)
     sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
     moved = costs.machine.memory_clocks(*sizes)
@@ -81,7 +81,7 @@ def _bytes(spec: OperandSpec) -> int:
 
 
 def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float:
-    """Clocks of an element-wise kernel, its launch included."""
+    """Return clocks of an element-wise kernel, its launch included."""
     specs = (graph.operand(source), graph.operand(node.output))
     texels = math.prod(specs[1].alone.physical) // LANES
     work = 0 if node.body is None else LANES * body_instructions(node.body)

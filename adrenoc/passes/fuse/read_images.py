@@ -154,13 +154,13 @@ def _reading(reader: Node, node: Node, image: _Image) -> Node:
 
 
 def _clocks(graph: Graph, convs: Sequence[Node], costs: CostModel) -> float:
-    """Clocks of convolutions, each as one kernel."""
+    """Return clocks of convolutions, each as one kernel."""
     works = (conv_work(graph, conv, conv_geometry(graph, conv), costs.options) for conv in convs)
     return sum(least_clocks(work, costs.limits, costs.machine) for work in works)
 
 
 def _map_clocks(graph: Graph, node: Node, image: _Image, machine: Machine) -> float:
-    """Clocks of the map: what it waits for is memory."""
+    """Return clocks of the map: what it waits for is memory."""
     specs = (graph.operand(image.name), graph.operand(node.output))
     return machine.launch_clocks + machine.memory_clocks(*(_bytes(spec) for spec in specs))
 

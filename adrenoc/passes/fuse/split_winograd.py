@@ -121,7 +121,7 @@ def _split(graph: Graph, ways: Mapping[str, tuple[ConvGeometry, _Way]], log: Dec
 
 
 def winograd_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
-    """Clocks of a convolution by the algorithm, infinite where it would not be chosen."""
+    """Return clocks of a convolution by the algorithm, infinite where it would not be chosen."""
     log = DecisionLog()
     options = costs.options
     geometry = _geometry(graph, node, options, log) if options.winograd else None
@@ -222,7 +222,7 @@ def _best(
 
 
 def _winner(ways: list[_Way], direct: float, joins: JoinCost) -> _Way | None:
-    """One kernel where it wins, three where they win against that too."""
+    """Return one kernel where it wins, three where they win against that too."""
     best: _Way | None = None
     for way in sorted(ways, key=lambda way: (not way.whole, way.clocks)):
         if way.beats(min(direct, best.clocks) if best is not None else direct, joins):
@@ -318,7 +318,7 @@ def _worth(saving: Saving) -> float:
 
 
 def _roundings(graph: Graph) -> int:
-    """Tensors that are computed and stored in halves, and weights of products in halves."""
+    """Return tensors that are computed and stored in halves, and weights of products in halves."""
     count = 0
     for node in graph.nodes:
         if graph.operand(node.output).dtype == "float16" and not node.moves_alone:

@@ -242,7 +242,7 @@ def _call_of_nothing(callee: Any, arguments: list[Any]) -> Any:
 
 
 def _branch(call: Any, ty: Any, result: Any | None) -> Any:
-    """One side of a choice: a call, whose result it gives unless there is another."""
+    """Return one side of a choice: a call, whose result it gives unless there is another."""
     from tvm import relax
 
     var = relax.Var("done", ty)

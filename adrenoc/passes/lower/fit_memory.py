@@ -45,7 +45,7 @@ def fit_memory(
     log: DecisionLog,
     unsplit: Graph | None = None,
 ) -> Program:
-    """The program, changed as far as it must be for its plan to fit.
+    """Return the program, changed as far as it must be for its plan to fit.
 
     `unsplit` is the graph before convolutions were split, where any was.
 
@@ -87,7 +87,7 @@ def fit_memory(
 
 
 def _least_in_any_order(program: Program, storage: Storage) -> tuple[Program, Storage]:
-    """The better of the model's own order and the one that frees as early as it can."""
+    """Return the better of the model's own order and the one that frees as early as it can."""
     other = order_by_freeing(program)
     planned = plan_memory(other)
     if planned.plan.slot_bytes < storage.plan.slot_bytes:
@@ -157,7 +157,7 @@ def order_by_freeing(program: Program) -> Program:
 
 
 def _index_by_tensor(names: Sequence[set[str]]) -> dict[str, set[int]]:
-    """Tensor -> the numbers of the steps that name it."""
+    """Return tensor -> the numbers of the steps that name it."""
     found: dict[str, set[int]] = defaultdict(set)
     for number, named in enumerate(names):
         for name in named:
@@ -218,7 +218,7 @@ def _followers(program: Program) -> tuple[list[list[int]], list[int]]:
 
 
 def place_in_buffers(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with these tensors, and what lies in their memory, in blocked buffers."""
+    """Return the graph with these tensors, and what lies in their memory, in blocked buffers."""
     listed = set(names)
     moved = {name for name in graph.tensors if graph.owner(name) in listed}
     return replace(
@@ -305,7 +305,7 @@ def check_pieces(program: Program, limits: Limits) -> None:
 
 
 def _pieces(program: Program) -> Iterator[tuple[str, int]]:
-    """(name, bytes) of all that lies on the GPU."""
+    """Yield (name, bytes) of all that lies on the GPU."""
     for name, param in program.params.items():
         yield name, allocated_bytes(param.spec)
     for step in program.steps:

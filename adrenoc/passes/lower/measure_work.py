@@ -94,7 +94,7 @@ def _dtype(program: Program, name: str) -> str:
 
 
 def _count_written_bytes(program: Program, node: Node, name: str) -> int:
-    """Bytes that a node writes of a tensor, others of which another one may write."""
+    """Return bytes that a node writes of a tensor, others of which another one may write."""
     graph, held = program.graph, _bytes(program, name)
     placings = [s.placing for s in node.stores if s.tensor == name and s.placing is not None]
     if not placings:
@@ -140,7 +140,7 @@ def multiply_adds(graph: Graph, node: Node) -> int:
 
 
 def _operations(graph: Graph, node: Node) -> int:
-    """Operations beside multiply-adds: of bodies, epilogues and what runs over elements."""
+    """Return operations beside multiply-adds: of bodies, epilogues and what runs over elements."""
     operator = OPERATORS["map"] if node.body is not None else OPERATORS[node.op]
     count = operator.operations(graph, node)
     if node.epilogue is not None:
@@ -152,7 +152,7 @@ def _operations(graph: Graph, node: Node) -> int:
 
 
 def texel_reads(kernel: Kernel) -> int:
-    """Texels that one launch of the kernel reads, threads beyond the edge included."""
+    """Return texels that one launch of the kernel reads, threads beyond the edge included."""
     threads = math.prod(kernel.launch.grid) * math.prod(kernel.launch.work_group)
     return threads * _loads(kernel.func.body)
 
@@ -178,7 +178,7 @@ def _loads(part: Any) -> int:
 
 
 def _loads_of_branches(stmt: Any) -> int:
-    """Those of a loop or a condition: of two branches the longer one counts."""
+    """Return those of a loop or a condition: of two branches the longer one counts."""
     if isinstance(stmt, For):
         # A loop over as many rows as are there says nothing of how many: it counts once.
         return (const_int(stmt.extent) or 1) * _loads(stmt.body)
@@ -187,7 +187,7 @@ def _loads_of_branches(stmt: Any) -> int:
 
 
 def place_of(spec: OperandSpec) -> str:
-    """`texture`, `buffer` or `cpu`: where the step that writes this tensor runs."""
+    """Return `texture`, `buffer` or `cpu`: where the step that writes this tensor runs."""
     return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"
 
 

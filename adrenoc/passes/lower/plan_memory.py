@@ -177,7 +177,7 @@ def pool_bytes(places: Mapping[str, PoolPlace]) -> int:
 
 
 def layer_grids(program: Program, places: Mapping[str, PoolPlace]) -> dict[str, dict[str, Grid]]:
-    """Kernel -> parameter -> how layers lie, for parameters that are given such images."""
+    """Return kernel -> parameter -> how layers lie, for parameters that are given such images."""
     grids: dict[str, dict[str, Grid]] = {}
     for step in program.steps:
         if step.place == "gpu":
@@ -218,7 +218,7 @@ def _is_within(grid: Grid, limits: Limits) -> bool:
 
 
 def _pitch(grid: Grid, limits: Limits) -> int:
-    """Texels from one row to the next."""
+    """Return texels from one row to the next."""
     align = limits.image_pitch_align_texels
     return -(-grid.width // align) * align
 
@@ -466,5 +466,5 @@ def allocated_bytes(spec: OperandSpec) -> int:
 
 
 def size_bytes(spec: OperandSpec) -> int:
-    """Bytes of a tensor in a buffer; a scalar has one element."""
+    """Return bytes of a tensor in a buffer; a scalar has one element."""
     return math.prod(spec.physical) * max(bits_of(spec.dtype) // 8, 1)

@@ -132,7 +132,7 @@ def _inherit_layout(
 def _roles_by_axis(
     body: Body, buffer: object, layout: Layout, source_shape: tuple[int, ...]
 ) -> dict[int, str]:
-    """Output axis -> role, where a load's index is that axis plus a constant."""
+    """Return output axis -> role, where a load's index is that axis plus a constant."""
     roles: dict[int, str] = {}
     for load in loads_of(body.value):
         if not load.source.same_as(buffer):
@@ -245,7 +245,7 @@ def _changed_in_place(graph: Graph) -> set[str]:
 
 
 def _names_of_caches(graph: Graph) -> set[str]:
-    """States of which a run changes rows, by both names: no rounding of one adds up.
+    """Return states of which a run changes rows, by both names: no rounding of one adds up.
 
     Others are made anew at each run of what they were, and keep the digits that the model has.
     """

@@ -27,8 +27,6 @@ from adrenoc.passes.analyse.reads import ConcatPart
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.texel_moves import TexelMove, placing_of, texel_moves
 
-"""Nodes that no kernel of the GPU computes."""
-
 MOST_STORES = 16
 """Memories that one kernel may write, if the target lets it write as many images."""
 

@@ -164,7 +164,7 @@ def _move(graph: Graph, body: Body, load: Any, made: OperandSpec, box: Box) -> T
 
 
 def _grid(spec: OperandSpec) -> tuple[int, ...]:
-    """Extents of n, block, h, w."""
+    """Return extents of n, block, h, w."""
     e = spec.extents
     return e.n, e.blocks, e.h, e.w
 
@@ -177,7 +177,7 @@ def _read_at(
     box: Box,
     at: Sequence[Expr],
 ) -> tuple[Expr, ...] | None:
-    """Which texel (n, block, h, w) of the source a texel of the box is, if it is one."""
+    """Return which texel (n, block, h, w) of the source a texel of the box is, if it is one."""
     begin, extents = box
     lane = Var("lane", "int32")
     analyzer = bind_extents((*at, lane), (*extents, LANES))

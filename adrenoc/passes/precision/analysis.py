@@ -116,7 +116,7 @@ class Expression:
         self._of: dict[Expr, Known] = {}
 
     def __getitem__(self, part: Expr) -> Known:
-        """What is known of a part."""
+        """Return what is known of a part."""
         if part not in self._of:
             for below in parts_of(part, operands_of):
                 if below not in self._of:
@@ -258,7 +258,7 @@ class Analysis:
             self._known[node.output] = self._visit(node)
 
     def __getitem__(self, name: str) -> Known:
-        """What is known of a tensor."""
+        """Return what is known of a tensor."""
         return self._known[name]
 
     @property

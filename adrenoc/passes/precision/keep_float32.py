@@ -147,8 +147,8 @@ class _Walk:
             self._asked[name] = (asks, why)
 
     def _is_soon_made(self, name: str) -> bool:
-        """Whether a tensor and all that it is computed of take less time than a launch, so that
-        it may as well be exact to the inputs: what a product reads is off as much as its weights.
+        """Return whether a tensor and all that it is computed of take less time than a launch, so
+        that it may be exact to the inputs: what a product reads is off as much as its weights.
         What earlier runs left was computed of all that they were given.
         """
         work, seen, waiting = 0, set(), [name]
@@ -167,7 +167,7 @@ class _Walk:
         return work <= _SOON
 
     def _asked_by(self, node: Node) -> Iterator[tuple[str, Asks, str]]:
-        """What a node asks for: tensors, how exact they are to be, and why."""
+        """Yield what a node asks for: tensors, how exact they are to be, and why."""
         if not node.has_kernel:
             why = f"{node.name} compares its numbers"
             yield from ((name, Asks.STORED, why) for name in node.inputs)
@@ -241,7 +241,7 @@ class _Walk:
             yield node.inputs[0], asks, why
 
     def _brings_back(self, node: Node) -> bool:
-        """Whether weights are so much larger for single channels that these must be tiny."""
+        """Return whether weights are so much larger for single channels that these must be tiny."""
         operator = OPERATORS[node.op]
         if operator.channel_weights is None:
             return False
@@ -262,7 +262,8 @@ class _Walk:
                 yield name, Asks.ALONE, f"{node.name} holds means against others"
 
     def _lost_by_terms(self, node: Node, name: str) -> float:
-        """What a tensor that a node reads, or its own sum, is off by near zero, of sums of one."""
+        """Return what a tensor that a node reads, or its own sum, is off by near zero, of sums of
+        one."""
         source, maker = self.sources.get(name), self.graph.producers.get(name)
         transforms = source is not None and source.is_transform
         if name == Node.RESULT:
@@ -274,11 +275,12 @@ class _Walk:
         return OF_TERMS if transforms else OF_A_SUM if sums else 0.0
 
     def _loses(self, name: str) -> bool:
-        """Whether a tensor may be off by what halves lose: of its own, or of the terms of a sum."""
+        """Return whether a tensor may be off by what halves lose: of its own, or of the terms of a
+        sum."""
         return self._may_be_half(name) or self._sums_halves(name)
 
     def _sums_halves(self, name: str) -> bool:
-        """Whether a tensor is made of sums of halves, of which little may be left."""
+        """Return whether a tensor is made of sums of halves, of which little may be left."""
         maker = self.graph.producers.get(name)
         if maker is None or not gives(maker, Numbers.SUMMED):
             return False
@@ -286,8 +288,8 @@ class _Walk:
         return before.has_both_signs and self._may_be_half(maker.inputs[0])
 
     def _may_be_half(self, name: str) -> bool:
-        """Whether a tensor would lie in half, or be computed of halves, if no reader asked for
-        more."""
+        """Return whether a tensor would lie in half, or be computed of halves, if no reader asked
+        for more."""
         if name == Node.RESULT:
             return True
         tensor, source = self.graph.tensors.get(name), self.sources.get(name)
@@ -441,7 +443,7 @@ def find_small(graph: Graph, refused: frozenset[str]) -> list[str]:
 
 
 def _sizes_in_half(graph: Graph, refused: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """The elements of each tensor and constant that a kernel makes or reads in half."""
+    """Yield the elements of each tensor and constant that a kernel makes or reads in half."""
     for node in graph.nodes:
         if not node.has_kernel:
             continue
@@ -489,7 +491,7 @@ def keep_float32(graph: Graph, context: Context) -> Graph:
 
 
 def _find_pictures(graph: Graph) -> list[str]:
-    """The inputs that are pictures by their extents, and that products alone read."""
+    """Return the inputs that are pictures by their extents, and that products alone read."""
     return [
         name
         for name in graph.inputs

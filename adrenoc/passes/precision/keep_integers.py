@@ -360,7 +360,7 @@ def _store_bytes(
 
 
 def _byte_lows(ranges: Mapping[str, Interval]) -> dict[str, int]:
-    """Tensor -> the number that a byte of zero stands for, where 256 numbers hold its range.
+    """Return tensor -> the number that a byte of zero stands for, where 256 numbers hold its range.
 
     Zero is always among them: it is what lies outside of an image.
     """

@@ -102,7 +102,7 @@ class Sources:
             self._of[node.output] = self._visit(node)
 
     def __getitem__(self, name: str) -> Source:
-        """The source of a tensor that is no constant."""
+        """Return the source of a tensor that is no constant."""
         return self._of[name]
 
     def get(self, name: str) -> Source | None:

@@ -42,7 +42,7 @@ def avoid_decisions(target: Target) -> Iterator[Decision]:
 
 
 def avoided_operators(target: Target) -> dict[str, str]:
-    """Operator -> why the target is to do without its kernels.
+    """Return operator -> why the target is to do without its kernels.
 
     Raises:
         TargetError: a quirk names one that there is not.

@@ -72,7 +72,7 @@ class _Walk:
         return self.graph.tensors[name].shape
 
     def _body(self, node: Node, body: Body) -> Along:
-        """One element of the result as an expression: what it reads says it all."""
+        """Return one element of the result as an expression: what it reads says it all."""
         shape = self.shape(node.output)
         analyzer = sym.Analyzer()
         for var, extent in (*zip(body.axes, shape, strict=True), *body.reduced):

@@ -38,7 +38,7 @@ Nest = Callable[[Any], Any]
 
 
 def _extreme(dtype: str, sign: int) -> Expr:
-    """The value that loses against every other: TVM's own are finite."""
+    """Return the value that loses against every other: TVM's own are finite."""
     if str(dtype).startswith("float"):
         return tirx.const(sign * math.inf, dtype)
     return tirx.max_value(dtype) if sign > 0 else tirx.min_value(dtype)
@@ -117,7 +117,8 @@ def _argument(kind: str) -> Nest:
 
 
 def _order(x: Any, axis: int, descending: bool, count: int) -> Any:
-    """Where along `axis` the first `count` elements in order stand; equal ones keep theirs."""
+    """Return where along `axis` the first `count` elements in order stand; equal ones keep
+    theirs."""
     shape = _ints(x.shape)
     extent = shape[axis]
     (r,) = make_loops([extent])
@@ -249,7 +250,7 @@ def _scatter_updates(
     matches: Callable[[Sequence[Expr], Sequence[Expr]], Expr],
     source: Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]],
 ) -> Any:
-    """The data with its updates: the last one, or all of them combined by `reduction`."""
+    """Return the data with its updates: the last one, or all of them combined by `reduction`."""
     shape, dtype = _ints(data.shape), str(data.dtype)
     loops = make_loops(extents)
     walked = [r.var for r in loops]
@@ -324,7 +325,7 @@ def _ints(shape: Sequence[Any]) -> list[int]:
 
 
 def _replace_position(index: Sequence[Expr], axis: int, to: Any) -> list[Expr]:
-    """The index with another position along one axis."""
+    """Return the index with another position along one axis."""
     return [getattr(to, "var", to) if a == axis else i for a, i in enumerate(index)]
 
 
@@ -344,7 +345,7 @@ def _unravel(number: Expr, extents: Sequence[int]) -> list[Expr]:
 
 
 def _wrap_index(index: Expr, extent: int) -> Expr:
-    """An index that may count from the end."""
+    """Return an index that may count from the end."""
     return tirx.Select(index < 0, index + extent, index)
 
 

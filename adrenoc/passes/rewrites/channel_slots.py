@@ -368,7 +368,7 @@ def _conv(
 def _pick_channels(
     constant: np.ndarray, axis: int, channels: np.ndarray, filler: float
 ) -> np.ndarray:
-    """Elements of a constant in another order; `filler` where nothing is wanted."""
+    """Return elements of a constant in another order; `filler` where nothing is wanted."""
     taken = np.take(constant, np.maximum(channels, 0), axis=axis)
     index: list[object] = [slice(None)] * constant.ndim
     index[axis] = channels < 0

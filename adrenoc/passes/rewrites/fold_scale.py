@@ -205,7 +205,7 @@ def relax_op(name: str) -> relax.Expr:
 
 
 def _spread_by_axis(factor: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray | None:
-    """`factor` as one value for each index of `axis`, if it depends on nothing else."""
+    """Return `factor` as one value for each index of `axis`, if it depends on nothing else."""
     full = factor.reshape((1,) * (len(shape) - factor.ndim) + factor.shape)
     if full.size != full.shape[axis]:
         return None

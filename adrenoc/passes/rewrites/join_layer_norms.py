@@ -79,12 +79,12 @@ class _Finder:
         self._returned = set(variables(flat.result))
 
     def _call(self, expr: relax.Expr, *names: str) -> relax.Call | None:
-        """What a variable is bound to, where that is a call of one of these operators."""
+        """Return what a variable is bound to, where that is a call of one of these operators."""
         value = self._values.get(expr) if isinstance(expr, relax.Var) else None
         return value if op_name(value).removeprefix("relax.") in names else None
 
     def deviation(self, binding: Binding) -> _Norm | None:
-        """What `binding` is the deviation of, or one over it."""
+        """Return what `binding` is the deviation of, or one over it."""
         name = op_name(binding.value).removeprefix("relax.")
         if name not in ("rsqrt", "sqrt"):
             return None
@@ -119,7 +119,8 @@ class _Finder:
         return (x, mean, outer[1]) if is_one and dtype_of(x) == "float32" else None
 
     def _mean(self, expr: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
-        """What a tensor is the mean of, and along which axes, which stay as extents of one."""
+        """Return what a tensor is the mean of, and along which axes, which stay as extents of
+        one."""
         shape = static_shape(expr)
         kept = self._call(expr, "reshape")
         call = self._call(expr if kept is None else kept.args[0], "mean")
@@ -170,7 +171,7 @@ class _Finder:
     def _stays(
         self, var: relax.Var, form: _Form, places: dict[relax.Var, int], last: dict[relax.Var, int]
     ) -> bool:
-        """Whether a deviation would have to be computed all the same, beside the norms."""
+        """Return whether a deviation would have to be computed all the same, beside the norms."""
         if var in last or not any({_SCALE, _ROOT} & set(key) for key in form):
             return False
         readers = set(self._readers.get(var, ()))
@@ -245,7 +246,7 @@ class _Finder:
 
 
 def _is_norm(form: _Form) -> bool:
-    """Whether a polynomial is g * x * s - g * m * s + o."""
+    """Return whether a polynomial is g * x * s - g * m * s + o."""
     scaled, centred = form.get((_SCALE, _X)), form.get((_MEAN, _SCALE))
     if scaled is None or centred is None or set(form) - {(_SCALE, _X), (_MEAN, _SCALE), ()}:
         return False
@@ -253,7 +254,7 @@ def _is_norm(form: _Form) -> bool:
 
 
 def _along(value: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray | None:
-    """A factor as an array over `axes` alone; None where it differs along others."""
+    """Return a factor as an array over `axes` alone; None where it differs along others."""
     extents = [1] * (len(shape) - np.ndim(value)) + list(np.shape(value))
     if len(extents) > len(shape):
         return None

@@ -72,7 +72,7 @@ def narrow_doubles(flat: FlatFunction) -> None:
 
 
 def _find(flat: FlatFunction) -> _Found:
-    """All such variables, whatever reads them."""
+    """Return all such variables, whatever reads them."""
     found: _Found = {}
     for binding in flat.bindings:
         if isinstance(binding.value, relax.Call) and _is_double(binding.var):

@@ -182,7 +182,7 @@ class OrderPlan:
         return given_up | {self._cause[v] for v in returned}
 
     def _find_classes(self) -> None:
-        """Of each convolution: its channels by where they go, those of each group apart."""
+        """Find for each convolution its channels by where they go, those of each group apart."""
         goals: dict[relax.Var, dict[int, list[Goal]]] = {}
         numbers: dict[relax.Var, int] = {}
         origins: dict[relax.Var, relax.Var | None] = {}
@@ -319,7 +319,7 @@ class OrderPlan:
 
 
 def _runs(units: Sequence[Unit]) -> Iterator[tuple[int, list[Unit]]]:
-    """Channels of one tensor that follow each other: where they begin, and the channels."""
+    """Yield channels of one tensor that follow each other: where they begin, and the channels."""
     begin = 0
     for at in range(1, len(units) + 1):
         before = units[at - 1]

@@ -210,7 +210,7 @@ class _Cleaner:
         self._values[var] = value
 
     def producer(self, expr: relax.Expr) -> relax.Expr | None:
-        """What the variable `expr` is bound to."""
+        """Return what the variable `expr` is bound to."""
         return self._values.get(expr) if isinstance(expr, relax.Var) else None
 
     def _visit(self, var: relax.Var, value: relax.Expr) -> None:

@@ -137,7 +137,7 @@ def _check_stores(graph: Graph, node: Node) -> None:
 
 
 def _count_placed_texels(graph: Graph, node: Node) -> Counter[str]:
-    """Texels of each tensor that a kernel places one by one.
+    """Return texels of each tensor that a kernel places one by one.
 
     Raises:
         DefectError: they are of blocks that it does not have.

@@ -79,7 +79,7 @@ def check_storage(program: Program, storage: Storage, limits: Limits) -> None:
 
 
 def _images(program: Program) -> Iterator[tuple[str, OperandSpec]]:
-    """All that launches are given as images."""
+    """Yield all that launches are given as images."""
     for name, param in program.params.items():
         if param.spec.memory is Memory.TEXTURE:
             yield name, param.spec
@@ -495,7 +495,7 @@ def _is_call(value: Any) -> bool:
 
 
 def _name_of(callee: Any) -> str:
-    """Of a function of the module, of an operator, or of one that the runtime has."""
+    """Return the name of a function of the module, of an operator, or of one of the runtime's."""
     return str(
         getattr(callee, "name_hint", None)
         or getattr(callee, "global_symbol", None)

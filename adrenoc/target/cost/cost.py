@@ -401,7 +401,7 @@ class CostTables:
         return file
 
     def _read_stated(self, name: str, above: tuple[str, ...]) -> tuple[Stated, dict[str, str], str]:
-        """All that a file and its bases state; `above` are the files that build on it."""
+        """Return all that a file and its bases state; `above` are the files that build on it."""
         if name not in self._known:
             file = self._file(name)
             base = file.text(file.tables, "base") if "base" in file.tables else None

@@ -256,7 +256,7 @@ def _write(
 
 
 def candidates(work: AttentionWork, limits: Limits, costs: Cost) -> Iterator[AttentionTile]:
-    """Groups of few to many rows, as local memory allows; runs no longer than the keys need.
+    """Yield groups of few to many rows, as local memory allows; runs no longer than the keys need.
 
     Those that do not part the keys come first: of equals the first is taken.
     """
@@ -285,7 +285,7 @@ def _shared_bytes(work: AttentionWork, tile: AttentionTile) -> int:
 def estimate_clocks(
     work: AttentionWork, tile: AttentionTile, machine: Machine, limits: Limits
 ) -> float:
-    """Clocks of the whole operator."""
+    """Return clocks of the whole operator."""
     cost, rates = machine.cost.attention, machine.cost.pipes
     wide, high, parts = tile.work_group
     runs = tile.runs(work.keys)
@@ -346,7 +346,7 @@ def _multiply_adds(_graph: Graph, node: Node) -> int:
 
 
 def _operations(_graph: Graph, node: Node) -> int:
-    """Those of the softmax: a score for each query and key."""
+    """Return those of the softmax: a score for each query and key."""
     return SOFTMAX_OPERATIONS * math.prod(node.attrs["q"][:-1]) * int(node.attrs["v"][-2])
 
 

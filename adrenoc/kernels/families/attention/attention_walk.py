@@ -73,7 +73,7 @@ class AttentionTile:
         return self.work_group[2]
 
     def runs(self, keys: int) -> int:
-        """Runs of a part."""
+        """Return runs of a part."""
         return -(-keys // (self.run * self.parts))
 
     def fills_parts(self, keys: int) -> bool:
@@ -327,15 +327,15 @@ class AttentionWalk(ABC):
 
     @abstractmethod
     def query(self, block: Expr, r: int) -> Expr:
-        """Four channels of one of the thread's rows."""
+        """Return four channels of one of the thread's rows."""
 
     @abstractmethod
     def key(self, block: Expr, key: Expr) -> Expr:
-        """Four channels of a key."""
+        """Return four channels of a key."""
 
     @abstractmethod
     def value(self, block: Expr, key: Expr) -> Expr:
-        """Four channels of a key's value."""
+        """Return four channels of a key's value."""
 
     @abstractmethod
     def rescore(self, r: int, block: Expr, value: Expr) -> Expr:

@@ -226,7 +226,7 @@ class _Cached(AttentionWalk):
 
 
 def _load(cache: Access, quanta: RowQuanta | None, at: Expr) -> Expr:
-    """Four numbers of a row as the cache keeps them, in float."""
+    """Return four numbers of a row as the cache keeps them, in float."""
     return load_texel(cache.buffer, at) if quanta is None else load_quanta(quanta, cache, at)
 
 
@@ -317,12 +317,12 @@ def _choose_tile(context: RuleContext, node: Node, rows: int, keys: OperandSpec)
 
 
 def _held_dtype(context: RuleContext) -> str:
-    """Of exponentials and queries in local memory."""
+    """Return the dtype of exponentials and queries in local memory."""
     return "float16" if context.options.compute_dtype == "float16" else "float32"
 
 
 def tokens_of(shape: tuple[int, ...]) -> int:
-    """Tokens of a tensor of a batch of one, whose last axis holds the channels."""
+    """Return tokens of a tensor of a batch of one, whose last axis holds the channels."""
     return math.prod(shape[:-1])
 
 

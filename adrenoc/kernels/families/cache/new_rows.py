@@ -132,7 +132,7 @@ def head_texel(x: Access, token: Expr, first_block: Expr) -> Texel:
 
 
 def place_of_token(x: Access, token: Expr) -> tuple[Expr, Expr, Expr]:
-    """(n, h, w) of a token of a batch of one, whose tokens lie along one axis."""
+    """Return (n, h, w) of a token of a batch of one, whose tokens lie along one axis."""
     e = x.extents
     along = [iconst(0), iconst(0), iconst(0)]
     for number, extent in enumerate((e.n, e.h, e.w)):
@@ -153,7 +153,7 @@ class RowQuanta:
         return load_numbers(self.scales.buffer, block * iconst(LANES), 0, LANES, aligned=True)
 
     def round(self, value: Expr, block: Expr) -> Expr:
-        """Four numbers as whole ones, in float."""
+        """Return four numbers as whole ones, in float."""
         last = float((1 << (self.bits - 1)) - 1)
         whole = round_numbers(value / self.scale(block))
         bounds = [splat(fconst(bound, "float32")) for bound in (-last - 1, last)]
@@ -161,12 +161,12 @@ class RowQuanta:
 
 
 def round_row(builder: KernelBuilder, quanta: RowQuanta | None, value: Expr, block: Expr) -> Expr:
-    """Four numbers as the cache keeps them; `block` is one of all heads."""
+    """Return four numbers as the cache keeps them; `block` is one of all heads."""
     return value if quanta is None else builder.let(quanta.round(value, block), "rounded")
 
 
 def open_texel(quanta: RowQuanta | None, value: Expr, block: Expr) -> Expr:
-    """Four numbers by their scales: of what the cache keeps, or of a query that meets it."""
+    """Return four numbers by their scales: of what the cache keeps, or of a query that meets it."""
     return value if quanta is None else value * quanta.scale(block)
 
 
@@ -192,7 +192,7 @@ def store_texel(
 
 
 def load_quanta(quanta: RowQuanta, cache: Access, at: Expr) -> Expr:
-    """Four numbers of a cache as it keeps them, in float, at this block of all rows."""
+    """Return four numbers of a cache as it keeps them, in float, at this block of all rows."""
     load = load_nibbles if quanta.bits == NIBBLE else load_bytes
     return load(cache.buffer, at)
 

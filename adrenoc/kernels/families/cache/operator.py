@@ -143,7 +143,7 @@ def joins_parts(node: Node) -> bool:
 
 
 def count_splits(kept: int, rows: int, machine: Machine) -> int:
-    """In how many parts to take the rows: a GPU needs several groups for each processor."""
+    """Return how many parts of the rows to take: a GPU needs several groups a processor."""
     cost = machine.cost.cached
     wanted = math.ceil(machine.processors * cost.groups / kept)
     return max(1, min(power_of_two(wanted), power_of_two(max(rows // cost.least_rows, 1))))
@@ -257,7 +257,7 @@ def _tiles(blocks: int, group: int, limits: Limits, costs: Cost) -> Iterator[Ste
 
 
 def estimate_clocks(work: CachedWork, tile: StepTile, machine: Machine, limits: Limits) -> float:
-    """Clocks as a mean over caches that are filled by some shares."""
+    """Return clocks as a mean over caches that are filled by some shares."""
     filled = [math.ceil(work.rows / part) for part in machine.cost.cached.filled_parts]
     return sum(_clocks_of(work, tile, rows, machine, limits) for rows in filled) / len(filled)
 
@@ -265,7 +265,7 @@ def estimate_clocks(work: CachedWork, tile: StepTile, machine: Machine, limits: 
 def _clocks_of(
     work: CachedWork, tile: StepTile, filled: int, machine: Machine, limits: Limits
 ) -> float:
-    """Clocks with so many rows there: scores, agreeing on them, values."""
+    """Return clocks with so many rows there: scores, agreeing on them, values."""
     cost, rates = machine.cost.cached, machine.cost.pipes
     rows = math.ceil(filled / work.splits)
     runs = math.ceil(rows / tile.threads)
@@ -355,7 +355,7 @@ def _step_multiply_adds(graph: Graph, node: Node) -> int:
 
 
 def _joining_operations(graph: Graph, node: Node) -> int:
-    """Two for each number of a part."""
+    """Return two for each number of a part."""
     return 2 * int(np.prod(graph.tensors[node.inputs[0]].shape))
 
 
@@ -368,7 +368,7 @@ def _largest(run: TypicalRun, name: str) -> float:
 
 
 def _typical_rows(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
-    """As large as the new ones: the old were new once; of few bits, all that these can say."""
+    """Return rows as large as the new ones, which the old were once; of few bits, the largest."""
     bits = int(node.attrs["bits"])
     largest = (1 << (bits - 1)) - 1.0 if bits else _largest(run, node.inputs[1])
     return one_of(run.graph.tensors[node.output].shape) * largest

@@ -65,17 +65,17 @@ class StepTile:
         return self.threads, 1, 1
 
     def turns(self, blocks: int) -> int:
-        """Threads that share the same four channels of a head of so many blocks."""
+        """Return threads that share the same four channels of a head of so many blocks."""
         return self.threads // blocks
 
     def shared_bytes(self, blocks: int, group: int) -> int:
-        """Local memory: heads as they are made ready, parts of scores, powers, folds."""
+        """Return local memory: heads as they are made ready, parts of scores, powers, folds."""
         vectors = 2 * (group + 1) * blocks + self.parts(blocks, group)
         vectors += 2 * self.threads * vectors_of(group)
         return vectors * LANES * FLOAT_BYTES
 
     def parts(self, blocks: int, group: int) -> int:
-        """Vectors of scores that wait to be added up, and later of mixes."""
+        """Return vectors of scores that wait to be added up, and later of mixes."""
         mixes = self.turns(blocks) * blocks * group
         return max(self.threads * self.lanes * vectors_of(group), mixes)
 
@@ -109,7 +109,7 @@ class StepOperands:
 
     @property
     def blocks(self) -> int:
-        """Of four numbers of a head."""
+        """Blocks of four numbers of a head."""
         return self.head // LANES
 
     @property
@@ -119,12 +119,12 @@ class StepOperands:
 
 
 def vectors_of(group: int) -> int:
-    """Vectors that hold a number for each query head of a group."""
+    """Return vectors that hold a number for each query head of a group."""
     return -(-group // LANES)
 
 
 def pack_numbers(numbers: Sequence[Expr]) -> list[Expr]:
-    """Numbers as vectors of four, zeros behind the last."""
+    """Return numbers as vectors of four, zeros behind the last."""
     zero = fconst(0.0, ACCUMULATOR)
     padded = [*numbers, *[zero] * (-len(numbers) % LANES)]
     return [construct(padded[i : i + LANES]) for i in range(0, len(padded), LANES)]
@@ -181,7 +181,7 @@ class _Heads:
         return found
 
     def _read(self, item: Expr) -> Expr:
-        """Four numbers of a query head of the group, or of the key's, which comes last."""
+        """Return four numbers of a query head of the group, or of the key's, which comes last."""
         builder, o = self._builder, self._o
         queries = self._kept * iconst(o.group * o.blocks) + iconst(o.firsts[0] // LANES)
         keys = self._kept * iconst(o.blocks) + iconst(o.firsts[1] // LANES)
@@ -376,7 +376,7 @@ class _Step:
             self._visit(queries, builder.let(start + run * iconst(threads), "at"), end)
 
     def _hold_queries(self) -> list[list[Expr]]:
-        """By query head, the blocks that this thread multiplies keys by."""
+        """Return for each query head the blocks that this thread multiplies keys by."""
         builder, o, lanes = self._builder, self._o, self._tile.lanes
         mine = builder.let(floormod(self._member, lanes), "lane")
         return [
@@ -471,7 +471,7 @@ class _Step:
                     self._mix[g] = self._mix[g] + splat(power) * value
 
     def _texel(self, cache: Access, quanta: RowQuanta | None, row: Expr, block: Expr) -> Expr:
-        """Four numbers of a row as the cache keeps them, in float."""
+        """Return four numbers of a row as the cache keeps them, in float."""
         o = self._o
         row = place_row(row, o)
         at = (self._kept * iconst(o.held) + row) * iconst(o.blocks) + block

@@ -86,7 +86,7 @@ class Shares(NamedTuple):
 
 
 def vectors_of_statistics(tile: ConvTile, blocks: int, split_sums: Column) -> Column:
-    """Vectors of local memory that statistics and the sums of splits take."""
+    """Return vectors of local memory that statistics and the sums of splits take."""
     wx, wy, deep = tile.work_group or (1, 1, 1)
     shares = Shares.from_tile(tile, blocks)
     parts = wx * wy * deep * (shares.members > 1)
@@ -123,7 +123,7 @@ class RowStatistics:
         builder.barrier()
 
     def read(self, pixel: int) -> tuple[Expr, Expr]:
-        """Mean and reciprocal deviation of one of the thread's pixels, in all lanes."""
+        """Return mean and reciprocal deviation of one of the thread's pixels, in all lanes."""
         kernel, builder = self._kernel, self._kernel.b
         width, _, _ = kernel.tile.work_group or (1, 1, 1)
         x, y, _ = builder.local
@@ -137,7 +137,7 @@ class RowStatistics:
         return kernel.thread < iconst(threads) if threads < kernel.threads else None
 
     def _take_part(self, pixel: Expr, member: Expr) -> tuple[Expr, Expr]:
-        """Mean and variance of one member's part of a pixel."""
+        """Return mean and variance of one member's part of a pixel."""
         kernel, builder = self._kernel, self._kernel.b
         wx, wy, _ = kernel.tile.work_group or (1, 1, 1)
         width = wx * kernel.tile.pixels
@@ -173,7 +173,7 @@ class RowStatistics:
         return mean + lane(sums[2], 0), sum_lanes(sums[1]) * share - mean * mean
 
     def _join_parts(self) -> tuple[Expr, Expr]:
-        """Mean and variance of a pixel, of those of its parts, which are equally long."""
+        """Return mean and variance of a pixel, of those of its parts, which are equally long."""
         kernel, builder, shares = self._kernel, self._kernel.b, self._shares
         parts = [
             builder.let(kernel.shared[kernel.thread + iconst(m * shares.pixels)], "part")
@@ -198,7 +198,7 @@ class RowStatistics:
 
 
 def _fill(first: Expr, second: Expr) -> Expr:
-    """Two numbers as a vector."""
+    """Return two numbers as a vector."""
     zero = fconst(0.0, ACCUMULATOR)
     return construct([first, second, zero, zero])
 

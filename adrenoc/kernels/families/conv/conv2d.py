@@ -178,7 +178,7 @@ def _store(
 
 
 def _both(a: Expr | None, b: Expr | None) -> Expr | None:
-    """Both conditions; None means always."""
+    """Return both conditions; None means always."""
     if a is None or b is None:
         return b if a is None else a
     return a & b
@@ -254,7 +254,7 @@ def texture_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable
 def _rows(
     work: ConvWork, limits: Limits, costs: Cost
 ) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Pixels, output blocks, work-group and route (a place of `_ROUTES`) of each."""
+    """Yield pixels, output blocks, work-group and route (a place of `_ROUTES`) of each."""
     e, cost = work.out, costs.conv_texture
     for pixels in cost.pixels:
         if pixels > 1 and pixels > e.w // 2:
@@ -277,7 +277,7 @@ def _rows(
 
 
 def _groups(x: int, y: int, z: int, limits: Limits, costs: Cost) -> Iterator[tuple[int, int, int]]:
-    """Work-groups of at most a wave.
+    """Yield work-groups of at most a wave.
 
     Neighbours in x read neighbouring texels, so groups are not narrow where the image is wide.
     """
@@ -297,7 +297,7 @@ def _groups(x: int, y: int, z: int, limits: Limits, costs: Cost) -> Iterator[tup
 
 
 def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
-    """Clocks of the whole convolution on the target."""
+    """Return clocks of the whole convolution on the target."""
     e, geometry = work.out, work.geometry
     cost, rates = machine.cost.conv_texture, machine.cost.pipes
     kh, kw = geometry.kernel
@@ -334,7 +334,7 @@ def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
 
 
 def _activations(work: ConvWork, tile: ConvTile) -> Column:
-    """Activation texels that one thread reads for one tap and input block."""
+    """Return activation texels that one thread reads for one tap and input block."""
     kw, stride = work.geometry.kernel[1], work.geometry.strides[1]
     if kw <= UNROLLED_TAPS and work.geometry.dilation[1] == 1:
         return smaller(1.0 * tile.pixels, ((tile.pixels - 1) * stride + kw) / kw)
@@ -342,7 +342,7 @@ def _activations(work: ConvWork, tile: ConvTile) -> Column:
 
 
 def _reads(work: ConvWork, tile: ConvTile) -> tuple[Column, Column]:
-    """Texels and 16-byte loads that one thread reads for one tap and input block."""
+    """Return texels and 16-byte loads that one thread reads for one tap and input block."""
     activation = _activations(work, tile) + work.block_texels
     weights = work.channels * tile.out_blocks
     in_texture, loads = is_one(tile.route, Route.TEXTURE), weights * (0.5 if work.half else 1.0)
@@ -350,7 +350,7 @@ def _reads(work: ConvWork, tile: ConvTile) -> tuple[Column, Column]:
 
 
 def _registers(work: ConvWork, tile: ConvTile, cost: ConvTextureCost) -> Column:
-    """Full registers of four that a thread needs."""
+    """Return full registers of four that a thread needs."""
     kw = work.geometry.kernel[1]
     columns = tile.pixels + work.block_texels + (kw - 1 if kw <= UNROLLED_TAPS else 0)
     vectors = tile.pixels * tile.out_blocks + columns + LANES * tile.out_blocks
@@ -358,6 +358,6 @@ def _registers(work: ConvWork, tile: ConvTile, cost: ConvTextureCost) -> Column:
 
 
 def _sizes(extent: int, cost: ConvTextureCost) -> list[int]:
-    """Sides up to the extent, and the extent itself where it is small."""
+    """Return sides up to the extent, and the extent itself where it is small."""
     sizes = [side for side in cost.sides if side < 2 * extent]
     return sorted({*sizes, extent} if extent <= cost.most_whole else sizes)

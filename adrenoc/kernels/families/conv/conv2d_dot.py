@@ -77,7 +77,7 @@ class DotConv(LocalConv):
         return [loaded]
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
-        """Sixteen channels of a pixel: four words."""
+        """Return sixteen channels of a pixel: four words."""
         e, geometry = self.grid, self.geometry
         source = self.x.extents
         plain = geometry.kernel == (1, 1) and geometry.padding == (0, 0)
@@ -93,7 +93,7 @@ class DotConv(LocalConv):
         return self.bytes.words(self.n, in_block, row, column, padded=not (inside and whole))
 
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
-        """`total` and what one word of a pixel adds to four output channels."""
+        """Return `total` and what one word of a pixel adds to four output channels."""
         return dot_products(weights, lane(pixel, channel), total)
 
     def finish_sums(self, total: Expr, block: Expr) -> Expr:

@@ -103,7 +103,7 @@ def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[Co
 
 
 def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
-    """Clocks of the whole convolution on the target."""
+    """Return clocks of the whole convolution on the target."""
     clocks = local_clocks if tile.route is Route.LOCAL else texture_clocks
     return clocks(work, tile, machine)
 
@@ -282,7 +282,7 @@ def centred_rule(
 
 
 def gained_matrix(matrix: np.ndarray, gains: np.ndarray) -> np.ndarray:
-    """`[K, N]` with the gain of each input in its row."""
+    """Return `[K, N]` with the gain of each input in its row."""
     return _floats(matrix) * _floats(gains).reshape(-1, 1)
 
 
@@ -291,6 +291,6 @@ def _floats(value: np.ndarray | None) -> np.ndarray:
 
 
 def _pack_rows(rows: np.ndarray) -> np.ndarray:
-    """`[R, O]` as `[1, R, O/4, 4]`."""
+    """Return `[R, O]` as `[1, R, O/4, 4]`."""
     whole = blocks(rows.shape[1])
     return fill_channels(rows, len(rows), whole * LANES).reshape(1, len(rows), whole, LANES)

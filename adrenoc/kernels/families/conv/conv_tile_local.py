@@ -106,7 +106,7 @@ def local_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[C
 
 
 def groups_of(columns: int, rows: int, costs: Cost) -> Iterator[tuple[int, int]]:
-    """Threads along W and H: whole rows where they are short, else powers of two."""
+    """Yield threads along W and H: whole rows where they are short, else powers of two."""
     cost, wave = costs.conv_local, costs.pipes.wave_threads
     widths = {min(columns, w) for w in cost.widths}
     if columns <= cost.most_whole_row:
@@ -132,7 +132,7 @@ class _Search:
     def find_depths(
         self, out_blocks: int, group: tuple[int, int]
     ) -> list[tuple[int, int, int, int]]:
-        """Bands, splits, chunk and unrolling that suit a work-group of so many threads."""
+        """Return bands, splits, chunk and unrolling that suit a work-group of so many threads."""
         key = out_blocks, group[0] * group[1]
         if key not in self._found:
             self._found[key] = list(self._search(self._cost, *key))
@@ -235,7 +235,7 @@ class ThreadCounts(NamedTuple):
 
 
 def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
-    """Clocks of the whole convolution on the target."""
+    """Return clocks of the whole convolution on the target."""
     counts = local_counts(work, tile, machine)
     cost, rates = machine.cost.conv_local, machine.cost.pipes
     texels = counts.k_steps * counts.texels
@@ -325,7 +325,7 @@ def local_counts(
 
 
 def waves_of(work: ConvWork, tile: ConvTile, wave: int) -> Column:
-    """Waves of the whole kernel."""
+    """Return waves of the whole kernel."""
     e = work.out
     wx, wy, deep = tile.work_group or (1, 1, 1)
     groups = (
@@ -338,7 +338,7 @@ def waves_of(work: ConvWork, tile: ConvTile, wave: int) -> Column:
 
 
 def _count_channel_groups(work: ConvWork, tile: ConvTile) -> Column:
-    """Work-groups along the output blocks of an image."""
+    """Return work-groups along the output blocks of an image."""
     return round_up(work.out.blocks / (tile.out_blocks * tile.bands))
 
 
@@ -351,14 +351,14 @@ def bytes_of(work: ConvWork, tile: ConvTile) -> Column:
 
 
 def weights_of(work: ConvWork, tile: ConvTile) -> Column:
-    """Weights in vectors of four, those included that fill the last work-group."""
+    """Return weights in vectors of four, those included that fill the last work-group."""
     out_blocks = _count_channel_groups(work, tile) * tile.out_blocks * tile.bands
     taps = work.weight_sets * math.prod(work.geometry.kernel)
     return taps * work.in_blocks * out_blocks * LANES
 
 
 def _loads(work: ConvWork, tile: ConvTile, *, texels: bool) -> Column:
-    """Loads of a thread to bring a chunk: texels, or 16 bytes each."""
+    """Return loads of a thread to bring a chunk: texels, or 16 bytes each."""
     vectors, threads = _vectors(work, tile), math.prod(tile.work_group or (1, 1, 1))
     per_load = vectors_a_load(half=work.half, texels=texels)
     return round_up(vectors * tile.chunk * tile.split_k / per_load / threads)
@@ -367,7 +367,7 @@ def _loads(work: ConvWork, tile: ConvTile, *, texels: bool) -> Column:
 def _registers(
     work: ConvWork, tile: ConvTile, texels: Column, cost: ConvLocalCost, *, texel_weights: bool
 ) -> Column:
-    """Full registers of four that a thread needs."""
+    """Return full registers of four that a thread needs."""
     sums, is_split = tile.pixels * tile.out_blocks, tile.split_k > 1
     if work.words:
         split_k = choose(is_split, cost.words_split_k_registers, 0)
@@ -389,7 +389,7 @@ def _registers(
 
 
 def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> Column:
-    """Those of coordinates and pointers where there is one input block."""
+    """Return those of coordinates and pointers where there is one input block."""
     # Texels of one block share two addresses; of wide rows of an image, each load has its own.
     if not work.half and (work.image is None or work.geometry.kernel[1] <= cost.narrow_row):
         return 0.0

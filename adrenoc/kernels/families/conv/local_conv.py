@@ -130,7 +130,7 @@ class Phases:
     def pixel(
         self, builder: KernelBuilder, out: Extents, block: Expr, row: Expr, col: Expr
     ) -> tuple[tuple[Expr, Expr, Expr], Expr | None]:
-        """Block, row and column of the output that a block of all phases is, at a position.
+        """Return block, row and column of the output that a block of all phases is, at a position.
 
         And whether the output has that pixel; None: it has all.
         """
@@ -150,7 +150,7 @@ class Phases:
 
 
 def vectors_added(count: int, split_k: int, threads: int) -> int:
-    """Vectors of local memory that `add_split_k` needs, of `count` sums a thread."""
+    """Return vectors of local memory that `add_split_k` needs, of `count` sums a thread."""
     return split_k // 2 * (threads // split_k) * count
 
 
@@ -276,7 +276,7 @@ class LocalConv:
         return None
 
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
-        """`total` and what one lane of a pixel adds to four output channels."""
+        """Return `total` and what one lane of a pixel adds to four output channels."""
         return splat(lane(pixel, channel)) * weights + total
 
     def finish_sums(self, total: Expr, block: Expr) -> Expr:
@@ -428,7 +428,7 @@ class LocalConv:
         return self.x.channel_reads if isinstance(self.x, ComputedAccess) else ()
 
     def _bring_beside(self, start: Expr, span: int) -> None:
-        """Of so many input blocks from `start` on, each thread one."""
+        """Bring what lies beside so many input blocks from `start` on, each thread one."""
         for access, held in self.beside:
             n = self.n if access.extents.n > 1 else iconst(0)
             for done in range(0, span, self.threads):

@@ -167,7 +167,7 @@ class _Kernel:
     def _ask(
         self, taps: Access, of_channels: Mapping[str, Access]
     ) -> Iterator[tuple[SharedArray, int, int, Expr]]:
-        """Taps, and what else is read of each channel: (where to, from, how many, value)."""
+        """Yield taps, and what else is read of each channel: (where to, from, how many, value)."""
         builder = self.b
         self.given: dict[str, SharedArray] = {}
         with builder.computing(ACCUMULATOR):

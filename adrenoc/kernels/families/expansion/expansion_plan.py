@@ -75,11 +75,11 @@ class ExpansionTile:
         return self.out_blocks, self.bands, self.unroll
 
     def window(self, in_blocks: int) -> int:
-        """Input blocks, filled up to whole k-steps."""
+        """Return input blocks, filled up to whole k-steps."""
         return whole_k_steps(in_blocks, self.unroll)
 
     def parts(self, window: int, *, half: bool) -> tuple[int, int]:
-        """Parts that a sum is added up in, and the k-steps of each."""
+        """Return parts that a sum is added up in, and the k-steps of each."""
         k_steps = window // self.unroll
         if not half:
             return 1, k_steps
@@ -134,7 +134,7 @@ class AxisSpan:
 def _count_needed(
     extent: int, out: int, made: int, stride: int, reach: int, padding: int
 ) -> tuple[int, ...]:
-    """Rows, or columns, within the image that each work-group along an axis reads."""
+    """Return rows, or columns, within the image that each work-group along an axis reads."""
     read = (made - 1) * stride + reach
     firsts = [number * made * stride - padding for number in range(-(-out // made))]
     return tuple(min(first + read, extent) - max(first, 0) for first in firsts)
@@ -183,7 +183,7 @@ class HaloRegion:
         return found
 
     def runs(self, pixels: int) -> int:
-        """Runs of neighbours that make a row of those that are computed."""
+        """Return runs of neighbours that make a row of those that are computed."""
         return -(-self.across.computed // pixels)
 
 
@@ -225,7 +225,7 @@ BITS = 31
 def divide_by_constant(
     builder: Statements, value: Expr, divisor: int, most: int, hints: tuple[str, str]
 ) -> tuple[Expr, Expr]:
-    """Quotient and remainder of a named value in 0 to `most`; `hints` are for their names.
+    """Return quotient and remainder of a named value in 0 to `most`; `hints` are for their names.
 
     Numbers too large for that are divided.
     """
@@ -243,7 +243,7 @@ def divide_by_constant(
 
 
 def reciprocal(divisor: int, most: int) -> tuple[int, int] | None:
-    """(factor, shift): `n * factor >> shift` is `n // divisor` for 0 <= n <= most.
+    """Return (factor, shift): `n * factor >> shift` is `n // divisor` for 0 <= n <= most.
 
     The factor is above 2^shift / divisor by `over / divisor`; as long as n times `over` is below
     2^shift the quotient is not, even of the largest remainder.  None: no product of 31 bits does.

@@ -131,7 +131,7 @@ def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> TileTable[Ex
 
 
 def _rows(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[tuple[int, ...]]:
-    """Of each tile the `_ACTIONS` and the threads of a work-group."""
+    """Yield for each tile the `_ACTIONS` and the threads of a work-group."""
     e, cost, wave = work.out, costs.expansion, costs.pipes.wave_threads
     unrolls = {pixels: _unroll(work.source.blocks, pixels, cost) for pixels in cost.pixels}
     most_blocks = max(1, min(cost.most_blocks, e.blocks))
@@ -160,14 +160,14 @@ def _rows(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[tuple[in
 
 
 def _shares(extent: int, cost: ExpansionCost) -> list[int]:
-    """Rows, or columns, of work-groups that share so many about equally."""
+    """Return rows, or columns, of work-groups that share so many about equally."""
     shares = {-(-extent // n) for n in range(1, extent + 1)}
     shares = {n for n in shares if -(-extent // n) * n <= cost.most_empty * extent}
     return sorted(n for n in shares if n >= min(cost.fewest_a_side, extent))
 
 
 def _unroll(blocks: int, pixels: int, cost: ExpansionCost) -> int:
-    """Input blocks that are asked for at once, which divide all."""
+    """Return input blocks that are asked for at once, which divide all."""
     most = max(cost.texels_at_once // pixels, 1)
     return max(n for n in range(1, most + 1) if blocks % n == 0)
 
@@ -201,20 +201,20 @@ class _ShareChooser:
 
 
 def _ways_to_make(cost: ExpansionCost) -> list[tuple[int, int]]:
-    """Rows and columns that a thread makes at a time, the shortest sides first."""
+    """Return rows and columns that a thread makes at a time, the shortest sides first."""
     sides = cost.made_sides
     ways = [(down, across) for down in sides for across in sides if down * across <= cost.most_made]
     return sorted(ways, key=max)
 
 
 def _count_wide_pixels(work: ExpansionWork, made: tuple[int, int]) -> Column:
-    """Wide pixels that so many rows and columns of the output read."""
+    """Return wide pixels that so many rows and columns of the output read."""
     rows = look_up(made[0], lambda down: rows_read(work.depthwise, down))
     return rows * look_up(made[1], lambda across: len(work.depthwise.columns(across)))
 
 
 def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: HaloRegion) -> Column:
-    """Local memory of a work-group."""
+    """Return local memory of a work-group."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
     weights = vectors_held(weights, tile.threads, half=work.half)
     pixels = region.held_pixels * tile.group_blocks
@@ -249,7 +249,7 @@ def score_tiles(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored
 def estimate_clocks(
     work: ExpansionWork, tile: ExpansionTile, machine: Machine, limits: Limits
 ) -> Column:
-    """Clocks of both on the target."""
+    """Return clocks of both on the target."""
     region, e = work.region(tile), work.out
     cost, rates = machine.cost.expansion, machine.cost.pipes
     counts = _counts(work, tile, region, machine)
@@ -289,7 +289,7 @@ def brings_texels(work: ExpansionWork, machine: Machine) -> bool:
 
 
 def _count_loads(work: ExpansionWork, tile: ExpansionTile) -> Column:
-    """Texels of weights and taps that a thread brings."""
+    """Return texels of weights and taps that a thread brings."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
     taps = work.taps * tile.group_blocks
     return round_up(weights / tile.threads) + round_up(taps / tile.threads)
@@ -336,14 +336,14 @@ def _counts(
 def _count_stores(
     work: ExpansionWork, tile: ExpansionTile, region: HaloRegion, cost: ExpansionCost
 ) -> Column:
-    """Vectors that a thread stores before the products: weights, taps, zeros."""
+    """Return vectors that a thread stores before the products: weights, taps, zeros."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
     zeros = choose(region.has_padding, region.held_pixels * tile.group_blocks, 0)
     return cost.taps_stored + sum(round_up(count / tile.threads) for count in (weights, zeros))
 
 
 def _registers(work: ExpansionWork, tile: ExpansionTile, cost: ExpansionCost) -> Column:
-    """Full registers of four that a thread needs, in the phase that needs more."""
+    """Return full registers of four that a thread needs, in the phase that needs more."""
     return larger(_registers_of_wide(work, tile, cost), _registers_of_output(work, tile, cost))
 
 
@@ -365,7 +365,7 @@ def _registers_of_wide(work: ExpansionWork, tile: ExpansionTile, cost: Expansion
 
 
 def _count_parts(work: ExpansionWork, tile: ExpansionTile) -> Column:
-    """Parts that a sum of halves is added up in: they depend on the unrolling alone."""
+    """Return parts that a sum of halves is added up in: they depend on the unrolling alone."""
 
     def parts(unroll: int) -> int:
         like = replace(tile, unroll=unroll)

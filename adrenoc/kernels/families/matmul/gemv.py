@@ -191,7 +191,7 @@ def visit_inputs(
 
 
 def places_of(extents: Extents) -> list[tuple[int, int, int]]:
-    """(n, h, w) of every vector."""
+    """Return (n, h, w) of every vector."""
     return [(n, h, w) for n in range(extents.n) for h in range(extents.h) for w in range(extents.w)]
 
 
@@ -404,7 +404,7 @@ def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
 
 
 def _read_blocks(e: Extents, node: Node) -> int:
-    """Blocks of four inputs of each product."""
+    """Return blocks of four inputs of each product."""
     return e.blocks * e.h * e.w if node.attrs.get(FLATTENED) else e.blocks
 
 
@@ -460,7 +460,7 @@ def candidates(
 
 
 def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
-    """Clocks of the whole product."""
+    """Return clocks of the whole product."""
     splits, blocks, _ = tile.work_group
     threads_a_wave = machine.threads_of(splits * blocks)
     of_group = math.ceil(splits * blocks / threads_a_wave)
@@ -503,10 +503,10 @@ def walk_clocks(
 
 
 def _texels(work: GemvWork) -> int:
-    """Texels that a step reads."""
+    """Return texels that a step reads."""
     return LANES * work.matrices + work.vectors + work.normed
 
 
 def _sums(work: GemvWork) -> int:
-    """Vectors of sums that a thread holds."""
+    """Return vectors of sums that a thread holds."""
     return work.vectors * (work.matrices + work.normed)

@@ -110,7 +110,7 @@ def matmul(
 
 
 def _existing(builder: KernelBuilder, first: Expr, count: int, blocks: int) -> list[Expr]:
-    """Blocks from `first` on, the last one instead of those behind it."""
+    """Return blocks from `first` on, the last one instead of those behind it."""
     if count == 1:
         return [first]
     last = iconst(blocks - 1)
@@ -121,7 +121,7 @@ def _existing(builder: KernelBuilder, first: Expr, count: int, blocks: int) -> l
 
 
 def _batch(operand: Access, n: Expr, h: Expr) -> tuple[Expr, Expr]:
-    """Batch coordinates of an operand, whose extents of one are broadcast."""
+    """Return batch coordinates of an operand, whose extents of one are broadcast."""
     e = operand.extents
     return (iconst(0) if e.n == 1 else n), (iconst(0) if e.h == 1 else h)
 
@@ -171,7 +171,7 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def candidates(work: MatmulWork, limits: Limits, costs: Cost) -> Iterator[MatmulTile]:
-    """Rows by blocks of columns, as many as there are and as registers hold."""
+    """Yield rows by blocks of columns, as many as there are and as registers hold."""
     e, cost, wave = work.out, costs.matmul, costs.pipes.wave_threads
     for rows in cost.rows:
         for blocks in cost.blocks:
@@ -186,7 +186,7 @@ def candidates(work: MatmulWork, limits: Limits, costs: Cost) -> Iterator[Matmul
 
 
 def estimate_clocks(work: MatmulWork, tile: MatmulTile, machine: Machine) -> float:
-    """Clocks of the whole product."""
+    """Return clocks of the whole product."""
     e, sums = work.out, tile.rows * tile.blocks
     cost, rates = machine.cost.matmul, machine.cost.pipes
     group = math.prod(tile.work_group)
@@ -209,7 +209,7 @@ def estimate_clocks(work: MatmulWork, tile: MatmulTile, machine: Machine) -> flo
 
 
 def _reshape_to_oihw(matrix: np.ndarray) -> np.ndarray:
-    """`[K, N]` as the weights of a 1 x 1 convolution of K channels to N."""
+    """Return `[K, N]` as the weights of a 1 x 1 convolution of K channels to N."""
     return np.ascontiguousarray(matrix.T)[:, :, None, None]
 
 

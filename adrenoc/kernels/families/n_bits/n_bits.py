@@ -53,7 +53,7 @@ WORD_BITS = 32
 
 
 def word_inputs(bits: int) -> int:
-    """Inputs of a word: of 4 bits, two texels of a token."""
+    """Return inputs of a word: of 4 bits, two texels of a token."""
     return WORD_BITS // bits
 
 
@@ -94,7 +94,7 @@ def share_out(kernel: LocalConv, items: int) -> Iterator[Expr]:
 
 
 def find_block(kernel: LocalConv, of_group: Expr) -> Expr:
-    """Output block number `of_group` of the work-group; the last one where there is none."""
+    """Return output block `of_group` of the work-group; the last one where there is none."""
     blocks, builder = kernel.tile.out_blocks * kernel.tile.bands, kernel.b
     block = builder.let(kernel.channel_group * iconst(blocks) + of_group, "block")
     if kernel.plan.channel_groups * blocks > kernel.grid.blocks:
@@ -220,7 +220,7 @@ def _is_below(number: Expr, count: int, step: int) -> Expr | None:
 
 
 def _place(builder: KernelBuilder, token: Expr, out: Access) -> tuple[Expr, Expr, Expr]:
-    """(n, h, w) of a token."""
+    """Return (n, h, w) of a token."""
     e = out.extents
     row = floordiv(token, e.w)
     n, h = floordiv(row, e.h), floormod(row, e.h)
@@ -311,7 +311,7 @@ class _Thread:
         return found
 
     def _number(self, matrix: int, token: int, block: int) -> int:
-        """Of a sum."""
+        """Return the number of a sum."""
         return (matrix * len(self._places) + token) * len(self._blocks) + block
 
     def _word(self, matrix: NBitsWeights, block: Expr, step: Expr) -> Expr:

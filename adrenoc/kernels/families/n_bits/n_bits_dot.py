@@ -432,7 +432,7 @@ def dot_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def least_matrix_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
-    """Clocks of the product with its weights opened to floats, at best."""
+    """Return clocks of the product with its weights opened to floats, at best."""
     work, bits = matrix_work(graph, node, costs.options), int(node.attrs["bits"])
     return score_matrix_tiles(work, costs.limits, costs.machine, bits).least
 
@@ -447,7 +447,7 @@ def score_dot_tiles(work: DotWork, limits: Limits, machine: Machine) -> Scored[C
 
 
 def dot_candidates(work: DotWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
-    """Tiles whose k-steps are single groups of inputs, and whole ones."""
+    """Yield tiles whose k-steps are single groups of inputs, and whole ones."""
     blocks = work.conv.in_blocks
     for tile in local_candidates(work.conv, limits, costs):
         whole = tile.unroll * SIXTEEN == work.rounding.group and blocks % tile.k_step == 0
@@ -456,7 +456,7 @@ def dot_candidates(work: DotWork, limits: Limits, costs: Cost) -> Iterator[ConvT
 
 
 def dot_bytes(work: DotWork, tile: ConvTile) -> int:
-    """Local memory of a work-group: weights, what belongs to them, and sums of splits."""
+    """Return local memory of a work-group: weights, what belongs to them, and sums of splits."""
     threads = math.prod(tile.work_group or (1, 1, 1))
     span = min(tile.chunk * tile.split_k, work.conv.in_blocks)
     of_group = tile.out_blocks * tile.bands
@@ -503,7 +503,7 @@ def dot_clocks(work: DotWork, tile: ConvTile, machine: Machine) -> float:
 
 
 def round_clocks(work: DotWork, machine: Machine) -> float:
-    """Clocks of rounding the tokens: memory's, for a number is read once."""
+    """Return clocks of rounding the tokens: memory's, for a number is read once."""
     e = work.conv.out
     tokens = e.n * e.h * e.w
     read = tokens * work.rounding.inputs * FLOAT_BYTES

@@ -175,7 +175,7 @@ def declare_weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> N
 
 
 def matrix_candidates(work: ConvWork, limits: Limits, costs: Cost, bits: int) -> Iterator[ConvTile]:
-    """Tiles that bring whole words."""
+    """Yield tiles that bring whole words."""
     for tile in local_candidates(work, limits, costs):
         whole = tile.chunk * tile.split_k * LANES % word_inputs(bits) == 0
         if whole and matrix_bytes(work, tile) <= limits.local_mem_bytes:
@@ -196,7 +196,7 @@ def matrix_bytes(work: ConvWork, tile: ConvTile) -> int:
 
 
 def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine, bits: int) -> float:
-    """Clocks of the 1x1 convolution, and of opening its weights for each work-group."""
+    """Return clocks of the 1x1 convolution, and of opening its weights for each work-group."""
     costs, cost = machine.cost.n_bits, machine.cost.pipes
     counts = local_counts(work, tile, machine)
     threads = math.prod(tile.work_group or (1, 1, 1))
@@ -233,7 +233,7 @@ def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine, bits: int) -
 
 
 def candidates(work: NBitsWork, limits: Limits, costs: Cost) -> Iterator[NBitsTile]:
-    """Teams of any power of two that the words feed, in groups of up to a wave."""
+    """Yield teams of any power of two that the words feed, in groups of up to a wave."""
     cost = costs.n_bits
     for tokens in cost.tokens:
         if tokens > power_of_two(work.tokens) and tokens > 1:
@@ -262,7 +262,7 @@ def candidates(work: NBitsWork, limits: Limits, costs: Cost) -> Iterator[NBitsTi
 
 
 def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float:
-    """Clocks of the whole product."""
+    """Return clocks of the whole product."""
     cost, rates = machine.cost.n_bits, machine.cost.pipes
     splits, wide, _ = tile.work_group
     steps = math.ceil(work.steps / splits)

@@ -33,7 +33,7 @@ from adrenoc.kernels.families.shared.typical import NotKnownError, TypicalRun
 
 
 def typical_n_bits(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """Sums of terms of both signs, alike for all outputs."""
+    """Return sums of terms of both signs, alike for all outputs."""
     scales = run.graph.tensors[node.inputs[2]].value
     if scales is None:
         raise NotKnownError

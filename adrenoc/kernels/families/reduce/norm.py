@@ -86,7 +86,7 @@ class Affine:
     blocks: int
 
     def texel(self, at: Position) -> Expr:
-        """Four channels in the accumulator's dtype."""
+        """Return four channels in the accumulator's dtype."""
         zero = iconst(0)
         layer = at.block if "C" in self.roles else zero
         if "N" in self.roles:
@@ -130,7 +130,7 @@ def norm(
 
 
 def sets_of(geometry: NormGeometry, extents: Extents) -> tuple[int, int, int]:
-    """How many sets of elements share their statistics, in x, y, z."""
+    """Return how many sets of elements share their statistics, in x, y, z."""
     e, roles = extents, geometry.roles
     blocks = 1 if "C" in roles else e.blocks
     return (
@@ -143,7 +143,7 @@ def sets_of(geometry: NormGeometry, extents: Extents) -> tuple[int, int, int]:
 def _set_of_thread(
     builder: KernelBuilder, tile: RowTile, geometry: NormGeometry, x: Access
 ) -> tuple[TexelRange, Team]:
-    """The elements of one thread or team."""
+    """Return the elements of one thread or team."""
     e, roles, groups = x.extents, geometry.roles, geometry.groups
     blocks = 1 if "C" in roles else e.blocks
     w, h, z, team = row_threads(builder, sets_of(geometry, e), tile)
@@ -164,7 +164,7 @@ def _set_of_thread(
 def _statistics(
     builder: KernelBuilder, geometry: NormGeometry, x: Access, region: TexelRange, team: Team
 ) -> tuple[Expr, Expr]:
-    """The mean and the reciprocal deviation, in all lanes."""
+    """Return the mean and the reciprocal deviation, in all lanes."""
     mixed = "C" in geometry.roles
     counts = region.counts
     count = counts.n * counts.h * counts.w * (region.channels if mixed else 1)

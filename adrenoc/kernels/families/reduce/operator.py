@@ -32,7 +32,7 @@ from adrenoc.kernels.families.shared.typical import NotKnownError, Typical, Typi
 
 
 def typical_reduction(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """Typical results of a reduction, of data that stands for many equal elements.
+    """Return typical results of a reduction, of data that stands for many equal elements.
 
     A sum counts each element of the data as often as the tensor has such elements."""
     shape = run.graph.tensors[node.inputs[0]].shape
@@ -51,7 +51,7 @@ def typical_reduction(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarr
 
 
 def typical_softmax(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """Shares of one, or their logarithms."""
+    """Return shares of one, or their logarithms."""
     shape = run.graph.tensors[node.inputs[0]].shape
     axis = int(node.attrs["axis"]) % len(shape)
     powers = np.exp(data - data.max(axis=axis + 1, keepdims=True))
@@ -61,7 +61,7 @@ def typical_softmax(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray
 
 
 def typical_norm(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """Typical results of a norm.
+    """Return typical results of a norm.
 
     The data has one pixel, so what is normed over other axes as well is taken to come to one; the
     norm's own factors and offsets then apply."""

@@ -134,7 +134,7 @@ class _Folds:
         self._team = team
 
     def texel(self, start: Position) -> Expr:
-        """Four channels, folded lane by lane."""
+        """Return four channels, folded lane by lane."""
         folded = self._registers(1)
         self._fold(start, folded, 0)
         return self._fold_in_team(folded, 1)[0]
@@ -144,7 +144,7 @@ class _Folds:
         return self._team.fold(self._builder, values, [self._reduction.combine] * count)
 
     def elements(self, out: Access, axes: Sequence[int], keepdims: bool, at: Position) -> Expr:
-        """Four elements of the result, each folded over all lanes of its texels."""
+        """Return four elements of the result, each folded over all lanes of its texels."""
         channels = out.extents.c
         lanes = min(LANES, channels)
         folded = self._registers(lanes)
@@ -180,7 +180,7 @@ class _Folds:
 
 
 def _source_index(index: Sequence[Expr], axes: Sequence[int], keepdims: bool) -> list[Expr]:
-    """The first logical index of the source that an index of the result folds."""
+    """Return the first logical index of the source that an index of the result folds."""
     rest = list(index)
     if keepdims:
         return [iconst(0) if a in axes else i for a, i in enumerate(rest)]

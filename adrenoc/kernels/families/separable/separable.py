@@ -83,19 +83,19 @@ def prepare_first_finish(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Acc
 
 
 def finish_work(node: Node) -> int:
-    """Scalar instructions that make four elements of the sums of the first convolution."""
+    """Return scalar instructions that make four elements of the sums of the first convolution."""
     finish = node.parts.get(FINISH)
     return LANES * body_instructions(finish) if finish is not None else 0
 
 
 def finish_texels(node: Node) -> int:
-    """Texels that those instructions read of each block of channels, beside the sums."""
+    """Return texels that those instructions read of each block of channels, beside the sums."""
     finish = node.parts.get(FINISH)
     return sum(name != Node.RESULT for name in finish.sources.values()) if finish else 0
 
 
 def finish_operations(_graph: Graph, node: Node) -> int:
-    """Operations of what is applied to the sums of the first convolution."""
+    """Return operations of what is applied to the sums of the first convolution."""
     finish = node.parts.get(FINISH)
     if finish is None:
         return 0
@@ -201,7 +201,7 @@ class _SeparableConv(LocalConv):
                 array[self.thread + iconst(done)] = value
 
     def _ask_channels(self, start: Expr, span: int) -> Iterator[tuple[SharedArray, int, int, Expr]]:
-        """Taps, and what else is read of each channel: (where to, from, how many, value).
+        """Yield taps, and what else is read of each channel: (where to, from, how many, value).
 
         They are asked for before the weights, so that a thread waits for all of them once.
         """

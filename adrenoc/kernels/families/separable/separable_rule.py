@@ -123,7 +123,7 @@ def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> TileTable[Se
 
 
 def _actions(columns: np.ndarray) -> dict[str, Any]:
-    """Columns of `_shapes` as actions of a tile."""
+    """Return columns of `_shapes` as actions of a tile."""
     pixels, out_blocks, width, height, bands, split_k = columns
     return {
         "pixels": pixels,
@@ -136,7 +136,7 @@ def _actions(columns: np.ndarray) -> dict[str, Any]:
 
 
 def _shapes(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[tuple[int, ...]]:
-    """Pixels, output blocks, width and height of the work-group, bands and splits."""
+    """Yield pixels, output blocks, width and height of the work-group, bands and splits."""
     e, cost = work.pointwise.out, costs.separable
     for pixels in cost.pixels:
         if pixels > 1 and 2 * pixels > e.w:
@@ -157,7 +157,7 @@ def _shapes(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[tuple[
 def _deep(
     work: SeparableWork, limits: Limits, costs: Cost, out_blocks: int, threads: int
 ) -> Iterator[tuple[int, int]]:
-    """Bands and splits."""
+    """Yield bands and splits."""
     cost = costs.separable
     deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // threads
     deepest = min(deepest, limits.group_sides[2])
@@ -195,7 +195,7 @@ def _chunks(
 
 
 def local_bytes(work: SeparableWork, tile: SeparableTile) -> Column:
-    """Local memory of a work-group: what the 1x1 convolution holds, and taps beside it."""
+    """Return local memory of a work-group: what the 1x1 convolution holds, and taps beside it."""
     of_block = (work.taps + work.finish_texels) * LANES * FLOAT_BYTES
     return pointwise_bytes(work.pointwise, tile) + tile.chunk * tile.split_k * of_block
 
@@ -212,7 +212,7 @@ def score_tiles(work: SeparableWork, limits: Limits, machine: Machine) -> Scored
 def estimate_clocks(
     work: SeparableWork, tile: SeparableTile, machine: Machine, limits: Limits
 ) -> Column:
-    """Clocks of both on the target."""
+    """Return clocks of both on the target."""
     cost, rates = machine.cost.separable, machine.cost.pipes
     counts = local_counts(work.pointwise, tile, machine, parts_by_chunk=True)
     as_texels = has_texel_weights(work.pointwise, machine)
@@ -274,7 +274,7 @@ def _local_vectors(
 
 
 def _registers(work: SeparableWork, tile: SeparableTile, texels: Column, costs: Cost) -> Column:
-    """Full registers of four that a thread needs."""
+    """Return full registers of four that a thread needs."""
     cost = costs.separable
     sums = 1.0 * tile.pixels * tile.out_blocks
     if work.pointwise.half:

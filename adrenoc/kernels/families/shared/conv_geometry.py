@@ -75,7 +75,7 @@ def _extents(shape: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
 
 
 def add_row_axis(weight: np.ndarray, layout: str) -> tuple[np.ndarray, str]:
-    """Weights of a one-dimensional convolution (`OIW`) as those of one row (`OIHW`)."""
+    """Return weights of a one-dimensional convolution (`OIW`) as those of one row (`OIHW`)."""
     if "H" in layout:
         return weight, layout
     axis = layout.index("W")
@@ -83,7 +83,7 @@ def add_row_axis(weight: np.ndarray, layout: str) -> tuple[np.ndarray, str]:
 
 
 def transpose_to_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
-    """Weights of any layout as OIHW."""
+    """Return weights of any layout as OIHW."""
     four, letters = add_row_axis(weight, layout)
     return four.transpose([letters.index(letter) for letter in "OIHW"])
 
@@ -249,7 +249,7 @@ class RowPlan:
 
 
 def _strides(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:
-    """Numbers from one to the next along each axis that has a role."""
+    """Return numbers from one to the next along each axis that has a role."""
     strides, step = {}, 1
     for role, extent in zip(reversed(layout.roles), reversed(shape), strict=True):
         strides[role] = step
@@ -340,5 +340,5 @@ def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWor
 
 
 def _texel_work(prologue: Body) -> int:
-    """Instructions that make a texel of what is read."""
+    """Return instructions that make a texel of what is read."""
     return LANES * body_instructions(prologue) + index_instructions(prologue)

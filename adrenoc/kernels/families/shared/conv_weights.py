@@ -91,7 +91,7 @@ def load_run(builder: KernelBuilder, run: Access, first: Expr, offset: int, kind
 
 
 def _view_words(run: np.ndarray) -> np.ndarray:
-    """Halves as 32-bit words; other numbers as they are."""
+    """Return halves as 32-bit words; other numbers as they are."""
     return run.view(np.uint32) if run.dtype == np.float16 else run
 
 
@@ -120,7 +120,7 @@ class TextureWeights:
         self._first, self._count = first_block, out_blocks
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
-        """One texel an output block."""
+        """Return one texel an output block."""
         return [
             self._builder.let(
                 self._access.texel(tap, iconst(0), self._first + iconst(b), column), "k"
@@ -155,7 +155,7 @@ class UniformWeights:
         self._base = builder.let(group * iconst(taps * columns * self._loads), "wb")
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
-        """One load for each one or two output blocks."""
+        """Return one load for each one or two output blocks."""
         base, offset = _constant_part(column)
         first = self._base + (tap * iconst(self._columns) + base) * iconst(self._loads)
         texels: list[Expr] = []
@@ -207,12 +207,12 @@ def pack_uniform(weight: np.ndarray, out_blocks: int) -> np.ndarray:
 
 
 def vectors_a_load(*, half: bool, texels: bool = False) -> int:
-    """Vectors of four that a load gives: a texel, 16 bytes of halves, or four numbers."""
+    """Return vectors of four that a load gives: a texel, 16 bytes of halves, or four numbers."""
     return HALVES_A_LOAD // LANES if half and not texels else 1
 
 
 def vectors_held(vectors: int, threads: int, *, half: bool, texels: bool = False) -> int:
-    """Vectors of the array that so many weights are brought to.
+    """Return vectors of the array that so many weights are brought to.
 
     Every thread stores what it loads, in the last round too: a test would wait.
     """

@@ -114,7 +114,7 @@ class TileTable(Sequence[T]):
         return np.broadcast_to(np.asarray(estimate(self.columns), dtype=np.float64), self._count)
 
     def where(self, condition: Callable[[T], Column]) -> TileTable[T]:
-        """Those of which it holds, in the same order."""
+        """Return those of which it holds, in the same order."""
         kept = np.broadcast_to(np.asarray(condition(self.columns), dtype=bool), self._count)
         actions = self._map_columns(lambda column: column[kept])
         return TileTable(self._kind, actions, int(np.count_nonzero(kept)))
@@ -185,7 +185,7 @@ class TileTables(Sequence[T]):
 
 
 def _pick(value: Any, place: int) -> Any:
-    """Of one tile: an element of a list, or of each list of a work-group."""
+    """Return the action of one tile: an element of a list, or of each list of a work-group."""
     if isinstance(value, tuple):
         return tuple(_pick(side, place) for side in value)
     return value[place] if isinstance(value, list) else value
@@ -235,7 +235,7 @@ class Machine:
         return self.wave if group > self.wave // 2 else self.wave // 2
 
     def texels_of(self, element_bytes: int) -> float:
-        """Texels a clock, of four elements of so many bytes."""
+        """Return texels a clock, of four elements of so many bytes."""
         return min(self.texels, self.cost.pipes.bytes_per_clock / (LANES * element_bytes))
 
     @staticmethod
@@ -280,7 +280,7 @@ class Machine:
         vector_bytes: Column,
         finish: Callable[[Column], Column],
     ) -> Column:
-        """Clocks of a kernel that reads so many vectors of local memory a thread.
+        """Return clocks of a kernel that reads so many vectors of local memory a thread.
 
         `busiest` is how long a wave keeps the other pipes, and `finish` makes the clocks of the
         kernel of how long it keeps the busiest of all.  Nobody knows whether wide reads take longer
@@ -298,14 +298,14 @@ class Machine:
         return choose(wide <= narrow, by_narrow, both)
 
     def memory_clocks(self, *sizes: Column) -> Column:
-        """Clocks that DRAM needs to move so many bytes, each once.
+        """Return clocks that DRAM needs to move so many bytes, each once.
 
         The second-level cache of the listed GPUs is smaller than nearly every tensor.
         """
         return sum(sizes) / self.dram_bytes
 
     def overlap_with_memory(self, pipes: Column, memory: Column, resident: Column) -> Column:
-        """Clocks of what keeps the pipes busy for so long, and memory, with so many waves.
+        """Return clocks of what keeps the pipes busy for so long, and memory, with so many waves.
 
         Where memory is the bound, the faster of two kernels is still the better, and of two alike
         the one with more waves: they ask for more at a time.
@@ -315,7 +315,7 @@ class Machine:
         return larger(pipes, memory) + few * cost.unhidden * smaller(pipes, memory)
 
     def resident_waves(self, registers: Column) -> Column:
-        """Waves that fit beside each other with so many full registers a thread.
+        """Return waves that fit beside each other with so many full registers a thread.
 
         A thread gets whole registers.
         """
@@ -429,6 +429,6 @@ class Scored(Generic[T]):
         return len(self._searched[0])
 
     def __call__(self, tile: T) -> float:
-        """The estimate of a candidate, or of another tile of the family."""
+        """Return the estimate of a candidate, or of another tile of the family."""
         known = self._estimates.get(tile)
         return self.alone(tile) if known is None else known

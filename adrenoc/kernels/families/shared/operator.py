@@ -85,7 +85,7 @@ class ChannelWeights:
         return np.where(sizes > 0, sizes, 1.0)
 
     def split_by_group(self, by_channels: np.ndarray) -> np.ndarray:
-        """Numbers along the two axes I and O of the weights, as [group, input, output]."""
+        """Return numbers along the two axes I and O of the weights, as [group, input, output]."""
         ahead = self.letters.index("I") < self.letters.index("O")
         matrix = by_channels if ahead else by_channels.T
         inputs, outputs = matrix.shape
@@ -307,7 +307,7 @@ def size_of(graph: Graph, name: str) -> int:
 
 
 def inputs_per_result(graph: Graph, node: Node) -> int:
-    """Elements of the first input for each of the result."""
+    """Return elements of the first input for each of the result."""
     return size_of(graph, node.inputs[0]) // max(1, size_of(graph, node.output))
 
 

@@ -64,7 +64,7 @@ class LocalToken(Access):
         raise TypeError("a vector in local memory is read by blocks")
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four numbers of the vector."""
+        """Return four numbers of the vector."""
         if self._numbers is None:
             raise TypeError("a vector in local memory is read before it is begun")
         return self._numbers[block]
@@ -191,7 +191,7 @@ def mix_clocks(parts: int, blocks: int, threads: int, machine: Machine) -> tuple
 
 
 def mixed_bytes(parts: Extents) -> int:
-    """Local memory that a work-group takes for the mix."""
+    """Return local memory that a work-group takes for the mix."""
     return LANES * FLOAT_BYTES * (parts.w * parts.n + (parts.blocks - 1) * parts.w)
 
 
@@ -243,18 +243,18 @@ def _take_one(names: tuple[str, ...], there: object) -> tuple[str, tuple[str, ..
 
 
 def extents_read(graph: Graph, node: Node) -> Extents:
-    """Extents of the tokens that a product reads."""
+    """Return extents of the tokens that a product reads."""
     read = graph.operand(node.inputs[0]).extents
     return token_of(read) if node.attrs.get(JOINED) else read
 
 
 def bytes_of_mix(graph: Graph, node: Node) -> int:
-    """Local memory for a token that comes in parts."""
+    """Return local memory for a token that comes in parts."""
     return mixed_bytes(graph.operand(node.inputs[0]).extents) if node.attrs.get(JOINED) else 0
 
 
 def parts_read(graph: Graph, node: Node) -> int:
-    """In how many parts a token comes, 0 where it is whole."""
+    """Return how many parts a token comes in, 0 where it is whole."""
     return graph.operand(node.inputs[0]).extents.n if node.attrs.get(JOINED) else 0
 
 

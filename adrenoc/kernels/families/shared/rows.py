@@ -111,7 +111,7 @@ def _existing(builder: KernelBuilder, row: Expr, count: int, a_group: int) -> Ex
 
 
 def _split(builder: KernelBuilder, number: Expr, extent: int) -> tuple[Expr, Expr]:
-    """(number % extent, number // extent)."""
+    """Return (number % extent, number // extent)."""
     if extent == 1:
         return iconst(0), number
     return builder.let(floormod(number, extent)), builder.let(floordiv(number, extent))
@@ -163,7 +163,7 @@ def pick_row_tile(context: RuleContext, node: Node, family: str, work: RowWork) 
 
 
 def candidates(work: RowWork, limits: Limits, costs: Cost) -> Iterator[RowTile]:
-    """One thread a row, and teams no larger than the row."""
+    """Yield one thread a row, and teams no larger than the row."""
     yield RowTile(work_group=pick_work_group(work.rows, limits))
     (wide, high, deep), cost = work.rows, costs.rows
     held_bytes = (work.vectors or work.folds) * LANES * bytes_of(ACCUMULATOR)
@@ -181,7 +181,7 @@ def candidates(work: RowWork, limits: Limits, costs: Cost) -> Iterator[RowTile]:
 
 
 def estimate_clocks(work: RowWork, tile: RowTile, machine: Machine, storage_bytes: int) -> float:
-    """Clocks of the kernel, from the texels that one thread reads one after the other."""
+    """Return clocks of the kernel, from the texels that one thread reads one after the other."""
     cost, rates = machine.cost.rows, machine.cost.pipes
     passes = work.passes if tile.team > 1 else work.passes_alone or work.passes
     texels = math.ceil(work.length / tile.team) * passes

@@ -287,7 +287,7 @@ def work_groups(
 
 
 def threads_started(extents: tuple[int, int, int], group: tuple[int, int, int]) -> float:
-    """Threads that whole groups start."""
+    """Return threads that whole groups start."""
     return float(math.prod(math.ceil(e / g) * g for e, g in zip(extents, group, strict=True)))
 
 
@@ -312,7 +312,7 @@ def is_of(tile: Any, actions: Actions) -> bool:
 
 
 def _sides(extent: int, most: int) -> list[int]:
-    """Powers of two, up to the first that covers the extent."""
+    """Return powers of two, up to the first that covers the extent."""
     return [1 << i for i in range(most.bit_length()) if 1 << i < 2 * extent]
 
 

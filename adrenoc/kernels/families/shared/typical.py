@@ -50,7 +50,7 @@ Raises NotKnownError where it cannot tell.
 
 
 def one_of(shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers of about one, alike along all axes."""
+    """Return numbers of about one, alike along all axes."""
     return TRIALS.reshape([-1] + [1] * len(shape))
 
 
@@ -93,7 +93,7 @@ def sums_over_taps(weights: np.ndarray, taps: tuple[int, ...]) -> tuple[np.ndarr
 
 
 def sums_of_terms(sums: np.ndarray, squares: np.ndarray, *, alike: bool) -> np.ndarray:
-    """Sums of terms that are `alike`, or no larger than terms of both signs make them."""
+    """Return sums of terms that are `alike`, or no larger than terms of both signs make them."""
     if alike:
         return sums
     by_chance = np.sqrt(squares)

@@ -124,7 +124,7 @@ def winograd(outputs: int) -> Winograd:
 
 
 def _polynomial(roots: list[Fraction]) -> tuple[Fraction, ...]:
-    """Coefficients of the product of (x - root), lowest power first."""
+    """Return coefficients of the product of (x - root), lowest power first."""
     coefficients = [Fraction(1)]
     for root in roots:
         shifted = [Fraction(0), *coefficients]
@@ -140,7 +140,7 @@ def two_terms(row: Sequence[Fraction]) -> tuple[int, int, int]:
 
 
 def quotient(number: Expr, by: int) -> Expr:
-    """`number // by` of what is never negative, which TVM does not know of a name.
+    """Return `number // by` of what is never negative, which TVM does not know of a name.
 
     Before -> after:
         t0 / 6 + (t0 % 6 >> 31)    t0 / 6
@@ -190,7 +190,7 @@ class Tiling:
 
     @staticmethod
     def cover(transform: Winograd, out: Extents) -> Tiling:
-        """Tiles that cover an output."""
+        """Return tiles that cover an output."""
         step = transform.outputs
         return Tiling(
             transform=transform, rows=-(-out.h // step), cols=-(-out.w // step), images=out.n
@@ -290,7 +290,7 @@ def _times(builder: KernelBuilder, value: Expr, factor: float) -> Expr:
 
 
 def place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Expr, Expr]:
-    """Image, row and column of a tile."""
+    """Return the image, row and column of a tile."""
     col = builder.let(remainder(tile, tiling.cols), "tx")
     over = quotient(tile, tiling.cols)
     if tiling.images == 1:
@@ -391,7 +391,7 @@ def multiply_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTabl
 
 
 def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: bool) -> float:
-    """Clocks of the transform to tiles, or of the one back; without memory's."""
+    """Return clocks of the transform to tiles, or of the one back; without memory's."""
     cost = machine.cost.winograd_transform
     side, step = tiling.transform.side, tiling.transform.outputs
     blocks, rows, shares = work.in_blocks, side, len(row_parts(side))
@@ -413,7 +413,7 @@ def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: 
 
 
 def _pack(transformed: np.ndarray, tile: ConvTile) -> np.ndarray:
-    """Weights `[O, I, side, side]`, those of each number of a tile as one set."""
+    """Return weights `[O, I, side, side]`, those of each number of a tile as one set."""
     side = transformed.shape[-1]
     sets = [
         pack_local(transformed[:, :, i : i + 1, j : j + 1], *tile.packing)

@@ -318,7 +318,7 @@ class _Kernel:
             self.shared[row.to + iconst(v * tile.group_tiles)] = value
 
     def _weights(self, block: Expr, chunk: Expr, base: Expr) -> Callable[[int], Expr]:
-        """By number, the weights of an input block of a chunk; `base` is the first load of all."""
+        """Return what gives the weights of an input block of a chunk; `base` is the first load."""
         builder, tile = self.b, self.tile
         mine = LANES * tile.out_blocks
         if tile.route is Route.TEXTURE:

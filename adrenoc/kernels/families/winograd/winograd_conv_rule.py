@@ -176,7 +176,7 @@ def _search(
 
 
 def local_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> Column:
-    """Local memory of a work-group: tiles and weights, or what meets on the way back."""
+    """Return local memory of a work-group: tiles and weights, or what meets on the way back."""
     element = 2 if work.half else FLOAT_BYTES
     inputs = tile.chunk * tiling.planes * tile.group_tiles
     weights = tile.chunk * tiling.planes * LANES * tile.group_blocks
@@ -257,13 +257,13 @@ def _brings_texels(work: ConvWork, tile: WinogradTile, machine: Machine) -> Colu
 
 
 def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile, *, texels: bool) -> Column:
-    """Loads of a thread to bring the weights of a chunk to local memory."""
+    """Return loads of a thread to bring the weights of a chunk to local memory."""
     vectors = tile.chunk * tiling.planes * LANES * tile.group_blocks
     return round_up(vectors / vectors_a_load(half=work.half, texels=texels) / tile.threads)
 
 
 def _count_channel_groups(work: ConvWork, tile: WinogradTile) -> Column:
-    """Work-groups along the output blocks."""
+    """Return work-groups along the output blocks."""
     return round_up(work.out.blocks / tile.group_blocks)
 
 
@@ -282,7 +282,7 @@ def _resident(
 def _registers(
     work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost
 ) -> Column:
-    """Full registers that a thread needs: while it transforms, or while it multiplies."""
+    """Return full registers that a thread needs: while it transforms, or while it multiplies."""
     held_weights = is_one(tile.route, Route.LOCAL)
     sums, blocks = tile.tiles * tile.out_blocks, tile.out_blocks
     # Two texels of halves take the registers of 16 bytes.
