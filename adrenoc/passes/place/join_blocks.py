@@ -21,7 +21,7 @@ Before -> after:
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adrenoc.base.decision import DecisionLog
@@ -37,7 +37,13 @@ from adrenoc.passes.analyse.reads import (
 )
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.copies import copy_node
-from adrenoc.passes.place.place_stores import MOST_STORES, SecondStore, can_store, second_stores
+from adrenoc.passes.place.place_stores import (
+    MOST_STORES,
+    SecondStore,
+    add_stores,
+    can_store,
+    second_stores,
+)
 
 MOST_COPIES = 1
 """Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""
@@ -341,7 +347,7 @@ def _rewritten(graph: Graph, plan: _Plan) -> Graph:
     joined = replace(graph, views=views, placements=placements)
     read = {joined.owner(name) for node in nodes for name in node.inputs}
     read.update(joined.owner(name) for name in joined.outputs)
-    stored = [_add_stores(joined, node, stores.get(node.output, ()), read) for node in nodes]
+    stored = [add_stores(joined, node, stores.get(node.output), read) for node in nodes]
     return joined.replace_nodes(stored, tensors)
 
 
@@ -351,11 +357,3 @@ def _piece(graph: Graph, store: SecondStore, number: int) -> Tensor:
     axis = graph.operand(store.whole).roles.axis("C")
     shape = tuple(store.channels if a == axis else n for a, n in enumerate(whole.shape))
     return replace(whole, name=f"{store.source}_in_{store.whole}_{number}", shape=shape)
-
-
-def _add_stores(graph: Graph, node: Node, stores: Sequence[Store], read: Container[str]) -> Node:
-    """Return the node with these stores, and that of its output where somebody reads it there."""
-    if not stores:
-        return node
-    own = (Store(tensor=node.output),) if graph.owner(node.output) in read else ()
-    return replace(node, stores=(*own, *stores))
