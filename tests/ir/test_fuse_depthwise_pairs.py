@@ -11,7 +11,7 @@ from planning import plan
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.families.expansion.expansion_rule import EXPANSION
-from adrenoc.kernels.families.separable.separable_rule import SEPARABLE
+from adrenoc.kernels.families.separable import SEPARABLE
 from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.passes.lower.measure_work import multiply_adds
 from tests.decided import estimate_pairs, set_joins, slow_host

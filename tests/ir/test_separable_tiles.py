@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 
 from adrenoc.ir.layout import Extents
-from adrenoc.kernels.families.separable.separable import SeparableTile
-from adrenoc.kernels.families.separable.separable_rule import SeparableWork, score_tiles
+from adrenoc.kernels.families.separable import SeparableTile, SeparableWork, score_tiles
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvWork, Route
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.target.target import load_target

@@ -31,7 +31,7 @@ from adrenoc.kernels.families.matmul.gemv import (
     walk_clocks,
 )
 from adrenoc.kernels.families.matmul.gemv import candidates as gemv_candidates
-from adrenoc.kernels.families.separable.separable import finish_operations, prepare_first_finish
+from adrenoc.kernels.families.separable import finish_operations, prepare_first_finish
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.kernels.families.shared.machine import CostModel, Machine

@@ -27,7 +27,7 @@ from adrenoc.kernels.families.pool import OPERATORS as POOL
 from adrenoc.kernels.families.recurrent import OPERATORS as RECURRENT
 from adrenoc.kernels.families.reduce.operator import OPERATORS as REDUCE
 from adrenoc.kernels.families.scan import OPERATORS as SCAN
-from adrenoc.kernels.families.separable.separable_rule import OPERATORS as SEPARABLE
+from adrenoc.kernels.families.separable import OPERATORS as SEPARABLE
 from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.families.shared.operator import Fusion, Kind, Numbers, Operator
 from adrenoc.kernels.families.shared.row_product import N_BITS

@@ -44,15 +44,13 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Memory, agree
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.kernels.families import depthwise
+from adrenoc.kernels.families import depthwise, separable
 from adrenoc.kernels.families.conv.conv_rules import least_clocks
 from adrenoc.kernels.families.expansion import expansion_rule
 from adrenoc.kernels.families.expansion.expansion_rule import EXPANSION, expansion_work
 from adrenoc.kernels.families.matmul.gemv import suits_gemv
 from adrenoc.kernels.families.operators import can
-from adrenoc.kernels.families.separable import separable_rule
-from adrenoc.kernels.families.separable.separable import join_products
-from adrenoc.kernels.families.separable.separable_rule import SEPARABLE, separable_work
+from adrenoc.kernels.families.separable import SEPARABLE, join_products, separable_work
 from adrenoc.kernels.families.shared.conv_geometry import (
     ConvGeometry,
     conv_geometry,
@@ -274,7 +272,7 @@ FORMS = (
         apart="a kernel before its 1x1 convolution",
         few="{name} makes few vectors, each thread of which reads all",
         work=separable_work,
-        score=separable_rule.score_tiles,
+        score=separable.score_tiles,
     ),
     PairForm(
         op=EXPANSION,

@@ -24,7 +24,7 @@ from adrenoc.kernels.families.operators import (
     row_product_clocks,
 )
 from adrenoc.kernels.families.reduce.reduce import folded_axes, reduction_clocks
-from adrenoc.kernels.families.separable.separable import join_products
+from adrenoc.kernels.families.separable import join_products
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.kernels.families.shared.row_product import GATED, JOINED, NORMED
 from adrenoc.passes.analyse.reads import first_obstacle, image_clash, other_use, reads_first_alone

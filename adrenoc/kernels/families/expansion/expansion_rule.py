@@ -23,7 +23,7 @@ from adrenoc.kernels.families.conv.conv_rules import conv_clocks
 from adrenoc.kernels.families.depthwise import UNROLLED_ROWS, pack_taps, rows_read
 from adrenoc.kernels.families.expansion.expansion import expansion
 from adrenoc.kernels.families.expansion.expansion_plan import ExpansionTile, HaloRegion
-from adrenoc.kernels.families.separable.separable import (
+from adrenoc.kernels.families.separable import (
     depthwise_geometry,
     finish_operations,
     finish_texels,
