@@ -22,6 +22,8 @@ from adrenoc.lab.fleet.fleet import DONE, LEFT, JobRow
 from adrenoc.lab.fleet.jobs import CALIBRATE, RUN, VERIFY
 
 BAD = ("wrong", "failed", "slower")
+SLOWER = 1.1
+"""The factor over the baseline's time from which on a job is slower."""
 COLUMNS = (
     *("device", "GPU", "driver", "model", "result", "p50", "p90", "cold", "error", "launches"),
     *("memory", "MHz", "°C", "before", "note"),
@@ -95,14 +97,12 @@ class FleetLine:
         )
 
 
-def lines_of(
-    rows: Sequence[JobRow], before: FleetBaseline | None, *, slower_percent: float = 10.0
-) -> tuple[FleetLine, ...]:
+def lines_of(rows: Sequence[JobRow], before: FleetBaseline | None) -> tuple[FleetLine, ...]:
     """Return a line for each row; held against a baseline where there is one."""
     lines = tuple(_line(row) for row in rows)
     if before is None:
         return lines
-    return tuple(_compare_line(line, before.find(line), slower_percent) for line in lines)
+    return tuple(_compare_line(line, before.find(line)) for line in lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ def _describe_action(action: str, output: Mapping[str, Any]) -> str:
     return str(output.get("target_file", "")) if action == CALIBRATE else ""
 
 
-def _compare_line(line: FleetLine, before: FleetLine | None, slower_percent: float) -> FleetLine:
+def _compare_line(line: FleetLine, before: FleetLine | None) -> FleetLine:
     """Return a line with the baseline's time; "slower" where that can be told and is so.
 
     It cannot where the runs of either fleet were further from each other than the two fleets are.
@@ -224,7 +224,7 @@ def _compare_line(line: FleetLine, before: FleetLine | None, slower_percent: flo
     note = ""
     if reason := _difference(before, line):
         note = f"not comparable: {reason}"
-    elif factor > 1 + slower_percent / 100 and line.status in ("right", "done"):
+    elif factor > SLOWER and line.status in ("right", "done"):
         if factor > 1 + spread:
             changes["status"], note = "slower", told
         else:

@@ -91,7 +91,7 @@ def all_suites(cases: Sequence[Case], *, half_type: bool) -> tuple[Suite, ...]:
     )
 
 
-def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = True) -> BuiltSuite:
+def make_suite(suite: Suite, target: Target, folder: Path) -> BuiltSuite:
     """Compile a suite and compute its references; files lie in `folder`.
 
     Raises:
@@ -110,7 +110,6 @@ def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = T
         preset=suite.precision,
         command_line={
             "textures": suite.memory == "textures",
-            "winograd": winograd,
             "int8_prompts": True,
             # Each form of a kernel is to run in halves too, as between layers of a network.
             "keep_float32": HALF_DENORMALS in target.avoided,

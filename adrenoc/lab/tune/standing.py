@@ -179,10 +179,10 @@ class TaskStanding:
                 )
         return list(found.values())
 
-    def start_search(self, model: LearnedCostModel, seeds: tuple[int, ...], seed: int) -> None:
+    def start_search(self, model: LearnedCostModel, seeds: tuple[int, ...]) -> None:
         """Start the search from the trials that are known."""
         self._unreported = []
-        self.search = Search(self.task, model, known=self.list_known(), seeds=seeds, seed=seed)
+        self.search = Search(self.task, model, known=self.list_known(), seeds=seeds)
 
     @property
     def is_finished(self) -> bool:

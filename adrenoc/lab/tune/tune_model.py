@@ -74,7 +74,6 @@ class TuneRequest:
     log: Path
     trials: int
     budget_s: float = 0.0
-    seed: int = 1
     places: tuple[RemoteAddress, ...] = ()
     cl_device: str = ""
     limit_s: float = 20.0
@@ -122,7 +121,6 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
                 trials=request.trials,
                 budget_s=request.budget_s,
                 began_s=began_s,
-                seed=request.seed,
                 tools=tool_versions(),
             ),
             observer=observer,

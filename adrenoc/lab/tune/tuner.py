@@ -49,7 +49,6 @@ class TuneOptions:
     trials: int
     budget_s: float = 0.0
     began_s: float | None = None
-    seed: int = 1
     tools: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -205,7 +204,7 @@ class Tuner:
     def _trial_job(self, standing: TaskStanding) -> MeasureJob | None:
         if standing.search is None:
             start = seeds(standing.task, self._known)
-            standing.start_search(self._model, start, self._options.seed)
+            standing.start_search(self._model, start)
         while not standing.is_finished:
             if not standing.queue:
                 standing.propose(BATCH)
