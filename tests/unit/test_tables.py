@@ -85,10 +85,10 @@ def test_a_stage_keeps_its_name_and_time(
 @pytest.mark.parametrize("verbose", [False, True])
 def test_parts_are_shown_on_demand(capsys: pytest.CaptureFixture[str], verbose: bool) -> None:
     with console.ConsoleReporter(verbose=verbose) as reporter:
-        reporter.working("fuse_steps", 3, 7)
-        reporter.part("fuse_steps", 1.0, "")
+        reporter.working("fuse_norms", 3, 7)
+        reporter.part("fuse_norms", 1.0, "")
         PartReporter(reporter, "x:1,8").stage("fuse", 2.0, "")
         reporter.stage("choose", 3.0, "41 nodes")
     said = [line.split() for line in capsys.readouterr().err.splitlines()]
-    parts = [["fuse_steps", "1.00", "ms"], ["fuse", "2.00", "ms"]] if verbose else []
+    parts = [["fuse_norms", "1.00", "ms"], ["fuse", "2.00", "ms"]] if verbose else []
     assert said == [*parts, ["✓", "choose", "3.00", "ms", "41", "nodes"]]

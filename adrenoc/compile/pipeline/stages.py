@@ -46,7 +46,7 @@ from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
 from adrenoc.passes.fuse.fuse_maps import fuse_around_concats
-from adrenoc.passes.fuse.fuse_products import fuse_products, round_tokens
+from adrenoc.passes.fuse.fuse_products import fuse_norms, fuse_products, round_tokens
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_steps import fuse_parts, fuse_steps
 from adrenoc.passes.fuse.read_images import read_images
@@ -272,6 +272,11 @@ STAGES: tuple[Stage, ...] = (
     placed_stage(
         "fuse_products",
         run_on_graph(fuse_products),
+        phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "fuse_norms",
+        run_on_graph(fuse_norms),
         phase=Phase.CHOOSE,
     ),
     placed_stage(

@@ -10,9 +10,16 @@ Before -> after:
 
 Every work-group of such a product reads all of a token's numbers: their squares cost it little.
 Of many tokens a norm by itself is cheap, and their weights are read or opened by many work-groups.
-A kernel that took a layer norm into products of many tokens was estimated slower than two for every
-norm of CLIP's text, Whisper's and Depth Anything's encoders on a 750, and faster by 2 us at best
-for ViT-tiny's.
+
+Of many tokens, they take in the layer norm before them (`fuse_norms`).
+
+Before -> after:
+    n = layer_norm(x, g, o); y = matmul(n, w)           y = matmul(x, w, g, o), `centred`
+
+The factors go into the weights; what the kernel has to know of a token is its mean and deviation.
+Every work-group takes those anew, which has to cost less than the norm's kernel and its launch.
+It multiplies x as it is, and takes the mean's part off the sums: right where these are in float
+and x lies in halves, whose own rounding is 2^13 times as large.
 
 Of many tokens by weights of few bits, they round these where that is asked for (`round_tokens`).
 
@@ -26,11 +33,15 @@ is rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
+from adrenoc.ir.half import HALF_MAX
 from adrenoc.ir.layout import LANES, Memory, TexelOrder
+from adrenoc.kernels.families.conv.conv_rules import gained_matrix
 from adrenoc.kernels.families.n_bits.n_bits_dot import (
     ROUNDING,
     Rounding,
@@ -47,8 +58,9 @@ from adrenoc.kernels.families.operators import (
     is_row_product,
     may_round_tokens,
 )
-from adrenoc.kernels.families.reduce.norm import is_rms_norm
+from adrenoc.kernels.families.reduce.norm import is_layer_norm, is_rms_norm, norm_clocks
 from adrenoc.kernels.families.shared.row_product import (
+    CENTRED,
     GATE,
     GATED,
     N_BITS_DOT,
@@ -65,6 +77,7 @@ from adrenoc.passes.analyse.reads import (
     reads_first_alone,
 )
 from adrenoc.passes.context import Context
+from adrenoc.passes.fuse.fuse_prologues import product_clocks
 from adrenoc.target.gpu import DOT_PRODUCTS
 
 _FORM = ("block", "zero", "zeros")
@@ -194,6 +207,113 @@ def _gate_of(graph: Graph, node: Node) -> Node | None:
         if alike and alone and same and other_use(graph, other) is None:
             return other
     return None
+
+
+_LEAST_WEIGHT = 2.0**-12
+"""The least weight that halves hold with all their bits, but for two."""
+
+
+def fuse_norms(graph: Graph, context: Context) -> Graph:
+    """Join layer norms with the products that read them, where that takes less time."""
+    for node in graph.nodes:
+        if is_layer_norm(node):
+            graph = _take_layer_norm(graph, context, node)
+    return graph
+
+
+def _take_layer_norm(graph: Graph, context: Context, node: Node) -> Graph:
+    readers = graph.consumers[node.output]
+    if not any(is_row_product(graph, reader) for reader in readers):
+        return graph
+    reason = _layer_norm_stays(graph, context, node) or _readers_do_without(graph, context, node)
+    joined = [] if reason else [_join_layer_norm(reader, node) for reader in readers]
+    reason = reason or find_clash(graph, joined) or _loss(graph, context, node, joined)
+    if reason is not None:
+        context.log.add(node.name, "a kernel before its products", reason)
+        return graph
+    context.log.add(node.name, "computed by its products", f"{len(readers)} read it")
+    return graph.exchange(joined, [node])
+
+
+def _loss(graph: Graph, context: Context, node: Node, joined: Sequence[Node]) -> str | None:
+    """Return why it would take longer, whether or not the width of reads of local memory counts."""
+    costs = context.costs
+    norm = norm_clocks(graph, node, costs)
+    before = [product_clocks(graph, reader, costs) for reader in graph.consumers[node.output]]
+    after = [product_clocks(graph, new, costs) for new in joined]
+    for of_both, of_joined in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True):
+        alone, together = norm + sum(of_both), sum(of_joined)
+        if costs.machine.cost.joins.prologue * together >= alone:
+            return f"estimated {together:.0f} clocks in its products, {alone:.0f} as a kernel"
+    return None
+
+
+def _layer_norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
+    """Return why products cannot compute a norm, whatever they are."""
+    read, made = graph.operand(node.inputs[0]), graph.operand(node.output)
+    last = len(made.shape) - 1
+    whole = [axis % (last + 1) for axis in node.attrs["axes"]] == [last]
+    plain = (node.prologue, node.epilogue) == (None, None) and len(node.inputs) == 3
+    stated = node.attrs.get("scale", True) and node.attrs.get("center", True)
+    obstacles = {
+        "it does more than to norm the channels of a token": not plain or not whole,
+        "it has no gains or no offsets": not stated,
+        "its gains are computed": any(
+            graph.tensors[name].value is None for name in node.inputs[1:]
+        ),
+        "sums of what is not centred are in halves": context.options.compute_dtype != "float32",
+        "what it reads is not stored in halves": read.dtype != "float16",
+        "it lies neither in texels nor in blocks": read.memory
+        not in (Memory.TEXTURE, Memory.BLOCKED),
+        "it is read in another layout": read.roles.roles != made.roles.roles
+        or read.roles.order is not made.roles.order,
+        "its tokens are no whole blocks": read.extents.c % LANES > 0,
+        "its numbers are kept exact": graph.precision(node.output).is_special,
+    }
+    found = first_obstacle(obstacles)
+    return found or other_use(graph, node)
+
+
+def _readers_do_without(graph: Graph, context: Context, node: Node) -> str | None:
+    """Return why not all that read a norm can compute it."""
+    gains = graph.tensors[node.inputs[1]].value
+    for reader in graph.consumers[node.output]:
+        if not is_row_product(graph, reader) or is_of_few_bits(reader):
+            return f"{reader.op} {reader.name} reads it too"
+        if not reads_first_alone(reader, node.output):
+            return f"{reader.name} reads it beside its own input"
+        matrix = graph.tensors[reader.inputs[1]].value
+        if matrix is None or gains is None:
+            return f"{reader.name} has a computed matrix"
+        obstacles = {
+            "few tokens": is_of_few_tokens(graph, reader, context.target.cost),
+            "a norm or a gate already": len(read_form(reader).matrices) > 1
+            or bool(read_form(reader).gains),
+            "a result that is kept exact": graph.precision(reader.output).is_special,
+            "weights that halves do not hold with the gains": not _fits_half(
+                gained_matrix(matrix, gains)
+            ),
+        }
+        found = first_obstacle(obstacles)
+        if found is not None:
+            return f"{reader.name} has {found}"
+    return None
+
+
+def _fits_half(matrix: np.ndarray) -> bool:
+    """Return whether each column's largest weight is a half of full precision, or zero."""
+    largest = np.abs(matrix).max(axis=0)
+    return bool(np.all((largest <= HALF_MAX) & ((largest >= _LEAST_WEIGHT) | (largest == 0.0))))
+
+
+def _join_layer_norm(reader: Node, norm: Node) -> Node:
+    """Return the product on what its norm reads."""
+    return replace(
+        reader,
+        inputs=(norm.inputs[0], reader.inputs[1], *norm.inputs[1:], *reader.inputs[2:]),
+        attrs={**reader.attrs, CENTRED: float(norm.attrs["epsilon"])},
+        fused=(*norm.operators, *reader.operators),
+    )
 
 
 NO_DOT_PRODUCTS = "no driver seen of this GPU has a dot product of bytes in its OpenCL C"

@@ -26,13 +26,14 @@ from adrenoc.base.tvmapi import Call, bits_of, tirx, tvm
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node
 from adrenoc.ir.layout import LANES, Memory, OperandSpec, TexelOrder, agree
 from adrenoc.kernels.body_cost import body_instructions, loads_of
-from adrenoc.kernels.families.conv.conv_rules import least_clocks
+from adrenoc.kernels.families.conv.conv_rules import estimate_clocks, least_clocks, score_tiles
 from adrenoc.kernels.families.matmul.gemv import suits_gemv
 from adrenoc.kernels.families.operators import can
 from adrenoc.kernels.families.shared.conv_geometry import (
     conv_geometry,
     conv_work,
     is_depthwise,
+    pointwise_work,
 )
 from adrenoc.kernels.families.shared.machine import CostModel, Machine
 from adrenoc.kernels.families.shared.operator import Fusion
@@ -56,6 +57,23 @@ def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> floa
     sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
     moved = costs.machine.memory_clocks(*sizes)
     return max(least_clocks(work, costs.limits, costs.machine), moved)
+
+
+def product_clocks(graph: Graph, product: Node, costs: CostModel) -> tuple[float, float]:
+    """Clocks of the product of many tokens by a constant matrix, with a norm that it takes in.
+
+    The first if a wide read of local memory takes longer than a narrow one, the second if not.
+    """
+    work, machine = pointwise_work(graph, product, costs.options), costs.machine
+    tile = next(iter(score_tiles(work, costs.limits, machine).rank()), None)
+    if tile is None:
+        return math.inf, math.inf
+    sizes = (_bytes(graph.operand(name)) for name in (product.inputs[0], product.output))
+    moved = machine.memory_clocks(*sizes)
+    by_width, whatever = (
+        max(estimate_clocks(work, tile, sure), moved) for sure in machine.end_doubt()
+    )
+    return by_width, whatever
 
 
 def _bytes(spec: OperandSpec) -> int:

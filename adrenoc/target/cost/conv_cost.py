@@ -139,6 +139,16 @@ class ConvLocalCost:
     """Further registers where the pixels of neighbouring threads lie apart."""
     waiting_weights: int
     """Vectors of weights that wait in registers for their multiply-adds."""
+    norm_texel_alu: float
+    """Arithmetic instructions of each texel that statistics of a norm are taken of."""
+    norm_texel_slots: float
+    """Slots of each such texel."""
+    norm_alu: float
+    """Arithmetic instructions of the statistics of a pixel beside those of its texels."""
+    norm_slots: float
+    """Slots of the statistics of a pixel beside those of its texels."""
+    norm_waits: float
+    """How often a thread waits for statistics at barriers."""
     stem_registers: float
     """Registers in place of `other_registers` where there is only one input block: no loop over
     k-steps, whose counters and pointers would be kept."""

@@ -20,8 +20,10 @@ import numpy as np
 
 from adrenoc.base.tvmapi import Expr, iconst
 from adrenoc.ir.graph import Node
-from adrenoc.ir.layout import WORDS
+from adrenoc.ir.half import round_constant
+from adrenoc.ir.layout import LANES, WORDS
 from adrenoc.kernels.access import Access, BytesAccess, PlainAccess
+from adrenoc.kernels.families.conv.centred_conv import POINT, centred_conv
 from adrenoc.kernels.families.conv.conv2d import conv2d, texture_candidates, texture_clocks
 from adrenoc.kernels.families.conv.conv2d_dot import conv2d_dot, pack_words
 from adrenoc.kernels.families.conv.conv_tile_local import local_candidates, local_clocks
@@ -50,8 +52,9 @@ from adrenoc.kernels.families.shared.machine import (
     Scored,
     TileTables,
 )
+from adrenoc.kernels.families.shared.row_product import CENTRED, read_form
 from adrenoc.kernels.fused_bodies import Finished
-from adrenoc.kernels.weights import pack_conv, pack_local
+from adrenoc.kernels.weights import blocks, fill_channels, pack_conv, pack_local
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -64,7 +67,7 @@ def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTables[ConvTi
     tables = []
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
         tables.append(local_candidates(work, limits, costs))
-    if work.image is None:
+    if work.image is None and not work.centred:
         tables.append(texture_candidates(work, limits, costs))
     return TileTables(*tables)
 
@@ -230,3 +233,64 @@ def _normalise(kernel: NodeKernel, image: PlainAccess) -> Normalise:
         return finished.value(n, iconst(0), row, column, texel, {node.inputs[0]: texel})
 
     return normalise
+
+
+KIND = "centred"
+
+
+def centred_rule(
+    context: RuleContext, node: Node, oihw: Callable[[np.ndarray], np.ndarray]
+) -> KernelCall:
+    """Make the kernel of such a product; `oihw` transposes its matrix to [O, I, 1, 1].
+
+    Its gains are in the weights, and what its offsets come to is a number for each output.
+    """
+    form, graph = read_form(node), context.graph
+    ((name,),) = form.matrices
+    gains, offsets = (_floats(graph.tensors[each].value) for each in form.centring)
+    work = conv_work(graph, node, POINT, context.options)
+    tiles = score_tiles(work, context.limits, context.machine)
+    tile = context.choose(node, KIND, tiles, tiles)
+    kernel = context.kernel(node, KIND)
+    x = kernel.input(node.inputs[0])
+    kind = f"{KIND}_by_{form.centring[0]}"
+
+    def gain(matrix: np.ndarray) -> np.ndarray:
+        return oihw(gained_matrix(matrix, gains))
+
+    def sum_columns(matrix: np.ndarray) -> np.ndarray:
+        stored = round_constant(gain(matrix), context.options.storage_dtype).value
+        sums = stored.astype(np.float64).sum(axis=(1, 2, 3))
+        both = np.stack([sums, offsets.astype(np.float64) @ matrix.astype(np.float64)])
+        return both.astype(np.float32)
+
+    weight = declare_run(
+        kernel,
+        name,
+        f"{kind}_local{tile.packed_as}",
+        lambda w: pack_local(w, *tile.packing),
+        gain,
+        texels=has_texel_weights(work, context.machine),
+    )
+    columns = kernel.pack_constant(
+        name, f"{kind}_columns_{form.centring[1]}", _pack_rows, sum_columns, dtype="float32"
+    )
+    out, epilogue = kernel.output()
+    epsilon = float(node.attrs[CENTRED])
+    centred_conv(kernel.builder, tile, x, weight, columns, epsilon, out, epilogue)
+    return kernel.call()
+
+
+def gained_matrix(matrix: np.ndarray, gains: np.ndarray) -> np.ndarray:
+    """Return `[K, N]` with the gain of each input in its row."""
+    return _floats(matrix) * _floats(gains).reshape(-1, 1)
+
+
+def _floats(value: np.ndarray | None) -> np.ndarray:
+    return np.asarray(value, dtype=np.float32)
+
+
+def _pack_rows(rows: np.ndarray) -> np.ndarray:
+    """Return `[R, O]` as `[1, R, O/4, 4]`."""
+    whole = blocks(rows.shape[1])
+    return fill_channels(rows, len(rows), whole * LANES).reshape(1, len(rows), whole, LANES)

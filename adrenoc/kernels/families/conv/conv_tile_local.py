@@ -13,6 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
+from adrenoc.kernels.families.conv.centred_conv import (
+    TEXELS_AT_ONCE,
+    Shares,
+    vectors_of_statistics,
+)
 from adrenoc.kernels.families.conv.local_conv import vectors_added
 from adrenoc.kernels.families.shared.conv_geometry import ConvTile, ConvWork, Route
 from adrenoc.kernels.families.shared.conv_weights import (
@@ -34,6 +39,34 @@ from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import ConvLocalCost
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
+
+
+class NormCounts(NamedTuple):
+    """Of one thread; nothing where there is no norm."""
+
+    alu: Column = 0
+    slots: Column = 0
+    texels: Column = 0
+    waits: Column = 0
+
+
+def count_norm(work: ConvWork, tile: ConvTile, machine: Machine) -> NormCounts:
+    """Every work-group takes the statistics of its pixels anew, from their own texels."""
+    if not work.centred:
+        return NormCounts()
+    cost, shares = machine.cost.conv_local, Shares.from_tile(tile, work.in_blocks)
+    texels = work.in_blocks / shares.members * shares.rounds
+    finished = 2 * LANES * tile.pixels * tile.out_blocks
+    alu = cost.norm_texel_alu * texels + cost.norm_alu * shares.rounds + finished
+    slots = cost.norm_texel_slots * texels + cost.norm_slots * shares.rounds + 2 * finished
+    lots = tile.out_blocks * round_up(tile.pixels / LANES)
+    return NormCounts(
+        alu=alu,
+        slots=slots,
+        texels=texels + 2 * tile.out_blocks,
+        waits=texels / TEXELS_AT_ONCE + lots + cost.norm_waits,
+    )
+
 
 _NUMBERS = (
     *("pixels", "out_blocks", "width", "height"),
@@ -169,6 +202,8 @@ def local_bytes(work: ConvWork, tile: ConvTile) -> Column:
     span = smaller(tile.chunk * tile.split_k, whole_k_steps(work.in_blocks, tile.k_step))
     weights = vectors_held(_vectors(work, tile) * span, threads, half=work.half)
     added = vectors_added(tile.pixels * tile.out_blocks, tile.split_k, threads)
+    if work.centred:
+        added = vectors_of_statistics(tile, work.in_blocks, added)
     held = weights + added if work.words else larger(weights, added)
     element = 2 if work.half else FLOAT_BYTES
     return (held * element + work.block_texels * span * FLOAT_BYTES) * LANES
@@ -208,19 +243,22 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     if work.image is not None:
         columns = look_up(tile.pixels, lambda pixels: len(work.geometry.columns(pixels)))
         made = made + cost.numbers_alu * texels + cost.pixel_alu * columns * counts.k_steps
-    alu = counts.alu + made + cost.texel_alu * texels
-    slots = counts.slots + made + (1 + cost.texel_slots) * texels
+    norm = count_norm(work, tile, machine)
+    alu = counts.alu + made + cost.texel_alu * texels + norm.alu
+    slots = counts.slots + made + (1 + cost.texel_slots) * texels + norm.slots
     as_texels = has_texel_weights(work, machine)
     busiest = larger(
         machine.wave * alu / machine.lanes,
-        machine.wave * (texels + counts.loads * as_texels) / machine.texels_of(work.load_bytes),
+        machine.wave
+        * (texels + norm.texels + counts.loads * as_texels)
+        / machine.texels_of(work.load_bytes),
     )
     at_once: float = cost.texels_a_wait
     if work.image is not None:
         at_once = cost.half_loads_a_wait if work.half else cost.float_loads_a_wait
-    waits = counts.waits + counts.k_steps * round_up(counts.texels / at_once)
+    waits = counts.waits + counts.k_steps * round_up(counts.texels / at_once) + norm.waits
     # Only what is under way is waited for: a stem reads little before each barrier.
-    waits = smaller(waits, texels + counts.loads)
+    waits = smaller(waits, texels + norm.texels + counts.loads)
     serial = machine.slots_a_wave * slots + waits * (
         rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
     )

@@ -203,6 +203,8 @@ class LocalConv:
     """The dtype of parts of sums; None takes that of the arithmetic."""
     parts_by_chunk = False
     """Whether parts of sums are those of chunks, not of single k-steps."""
+    vectors_after = 0
+    """Vectors of local memory that are needed where the weights lay, after the loops."""
 
     def __init__(
         self,
@@ -281,6 +283,9 @@ class LocalConv:
         """Return the sums of an output block as the epilogue takes them."""
         return total
 
+    def complete_sums(self) -> None:
+        """Change the sums of all output blocks, before any is finished."""
+
     def begin_step(self, in_block: Expr, done: Expr, row: Expr) -> None:
         """Read what parts of sums need, before a k-step from this input block on, which is `done`
         blocks into the chunk."""
@@ -320,7 +325,7 @@ class LocalConv:
             span * plan.vectors, self.threads, half=self.half, texels=self.as_texels
         )
         if self.sums_reuse_weights:
-            weights = max(weights, self.split_sums)
+            weights = max(weights, self.split_sums, self.vectors_after)
         shared = self.shared = builder.allocate_shared(weights, dtype=self.weight_dtype)
         self.beside = [
             (access, builder.allocate_shared(span, dtype=ACCUMULATOR))
@@ -513,6 +518,7 @@ class LocalConv:
         mine = self.split < iconst(1) if tile.split_k > 1 else None
         full = self.plan.channel_groups * tile.bands * tile.out_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
+            self.complete_sums()
             for blocks, pixels in epilogue.parts(tile.out_blocks, tile.pixels):
                 for p, b in product(pixels, blocks):
                     block = self.first_out + iconst(b)

@@ -14,7 +14,7 @@ from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES, Extents, Layout, channels_last, rows_along_w
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, pick_work_group
-from adrenoc.kernels.families.conv.conv_rules import dense_conv
+from adrenoc.kernels.families.conv.conv_rules import centred_rule, dense_conv
 from adrenoc.kernels.families.matmul.gemv import gemv_rule, suits_gemv
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
@@ -30,7 +30,7 @@ from adrenoc.kernels.families.shared.operator import (
     channel_of_result,
     size_of,
 )
-from adrenoc.kernels.families.shared.row_product import read_form
+from adrenoc.kernels.families.shared.row_product import CENTRED, read_form
 from adrenoc.kernels.families.shared.typical import (
     ROWS,
     NotKnownError,
@@ -147,6 +147,8 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     if b.value is not None and b.value.ndim == 2:
         if suits_gemv(context.graph.operand(node.output).extents):
             return gemv_rule(context, node, "gemv", _reshape_to_oihw)
+        if node.attrs.get(CENTRED):
+            return centred_rule(context, node, _reshape_to_oihw)
         return dense_conv(context, node, "dense", ConvGeometry(kernel=(1, 1)), _reshape_to_oihw)
     work = MatmulWork(
         out=context.graph.operand(node.output).extents,

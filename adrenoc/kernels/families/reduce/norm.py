@@ -15,6 +15,7 @@ import numpy as np
 
 from adrenoc.base.tvmapi import (
     Expr,
+    bytes_of,
     fconst,
     floordiv,
     floormod,
@@ -24,14 +25,17 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.ir.graph import Node
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Extents, OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.families.shared.rows import (
     RowTile,
     RowWork,
+    candidates,
+    estimate_clocks,
     pick_row_tile,
     row_threads,
 )
@@ -204,6 +208,24 @@ def _rsqrt(value: Expr) -> Expr:
 def is_rms_norm(node: Node) -> bool:
     """Return whether a node divides by the root of a mean square, and takes no mean off."""
     return node.op == "rms_norm"
+
+
+def is_layer_norm(node: Node) -> bool:
+    """Return whether a node takes the mean off and divides by the deviation, along stated axes."""
+    return node.op == "layer_norm"
+
+
+def norm_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
+    """Return the least clocks of a norm's own kernel, its launch included."""
+    spec, machine = graph.operand(node.inputs[0]), costs.machine
+    geometry, _ = _geometry_of(node, spec)
+    work, element = _work_of(geometry, spec.extents), bytes_of(spec.dtype)
+    computed = min(
+        estimate_clocks(work, tile, machine, element)
+        for tile in candidates(work, costs.limits, machine.cost)
+    )
+    moved = 2 * math.prod(spec.alone.physical) * element
+    return machine.launch_clocks + max(computed, machine.memory_clocks(moved))
 
 
 def norm_rule(context: RuleContext, node: Node) -> KernelCall:

@@ -15,6 +15,7 @@ from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents, Layout, Memory, OperandSpec
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.body_cost import body_instructions, index_instructions
+from adrenoc.kernels.families.shared.row_product import CENTRED
 from adrenoc.kernels.weights import group_window
 
 
@@ -283,6 +284,9 @@ class ConvWork:
     image: OperandSpec | None = None
     """The input where it is an image that lies row-major in a buffer, as the model is given it."""
 
+    centred: bool = False
+    """Whether it takes in the layer norm of what it reads."""
+
     def loads(self, pixels: int) -> int:
         """Texels, or loads of numbers of an image, of one input block and kernel row."""
         rows = self.image_rows(pixels)
@@ -325,6 +329,7 @@ def conv_work(
         texel_work=_texel_work(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
         textures=options.textures,
+        centred=bool(node.attrs.get(CENTRED)),
         image=source if source.memory is Memory.PLAIN else None,
     )
 

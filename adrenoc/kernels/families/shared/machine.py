@@ -264,6 +264,15 @@ class Machine:
             cost=cost,
         )
 
+    def end_doubt(self) -> tuple[Machine, Machine]:
+        """Return the same where wide reads of local memory take longer, and where they do not;
+        itself twice where that is known."""
+        if not 0.0 < self.cost.pipes.local_by_width < 1.0:
+            return self, self
+        sure = (replace(self.cost.pipes, local_by_width=share) for share in (1.0, 0.0))
+        by_width, whatever = (replace(self, cost=replace(self.cost, pipes=pipes)) for pipes in sure)
+        return by_width, whatever
+
     def hedge(
         self,
         busiest: Column,

@@ -197,6 +197,8 @@ def mixed_bytes(parts: Extents) -> int:
 
 GATED, NORMED = "gated", "normed"
 """Attributes: whether a second matrix is there; the epsilon of a norm of what is read."""
+CENTRED = "centred"
+"""Attribute: the epsilon of a layer norm of what is read, of many tokens (`centred_conv.py`)."""
 JOINED, SUNK = "joined", "sunk"
 """Attributes: whether the token comes in parts; whether these have sinks."""
 GATE = "gate"
@@ -210,11 +212,12 @@ ROUND_TOKENS = "round_tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """Names of inputs: matrices with what belongs to each; gains; sinks of a token in
-    parts; `rest` are an epilogue's."""
+    """Names of inputs: matrices with what belongs to each; gains; gains and offsets of a layer
+    norm; sinks of a token in parts; `rest` are an epilogue's."""
 
     matrices: tuple[tuple[str, ...], ...]
     gains: str
+    centring: tuple[str, ...]
     sinks: str
     rest: tuple[str, ...]
 
@@ -229,8 +232,10 @@ def read_form(node: Node) -> Form:
         matrices.append(inputs[:width])
         inputs = inputs[width:]
     gains, inputs = _take_one(inputs, node.attrs.get(NORMED))
+    of_norm = 2 if node.attrs.get(CENTRED) else 0
+    centring, inputs = inputs[:of_norm], inputs[of_norm:]
     sinks, inputs = _take_one(inputs, node.attrs.get(SUNK))
-    return Form(matrices=tuple(matrices), gains=gains, sinks=sinks, rest=inputs)
+    return Form(matrices=tuple(matrices), gains=gains, centring=centring, sinks=sinks, rest=inputs)
 
 
 def _take_one(names: tuple[str, ...], there: object) -> tuple[str, tuple[str, ...]]:

@@ -284,6 +284,15 @@ def _dense(net: Net, *, rows: int, depth: int, columns: int) -> str:
     return net("Add", product, net.weight(columns))
 
 
+def _multiply_normed(net: Net) -> str:
+    """Return a layer norm that two products compute, of numbers far from zero."""
+    x = net("Add", net("Relu", net.input(41, 72)), net.const(8.0))
+    gains, offsets = net.weight(72, around=1.0), net.weight(72)
+    norm = net("LayerNormalization", x, gains, offsets, axis=-1, epsilon=1e-3)
+    products = [net("MatMul", norm, net.weight(72, n, terms=72)) for n in (21, 40)]
+    return net("Concat", *products, axis=1)
+
+
 def _batched_matmul(net: Net) -> str:
     x, y = net("Relu", net.input(3, 9, 14)), net("Relu", net.input(3, 14, 7))
     return net("MatMul", x, y)
@@ -363,6 +372,7 @@ PRODUCT_CASES: tuple[Case, ...] = (
     Case(
         family="matmul", name="one row of 130", build=partial(_dense, rows=1, depth=130, columns=70)
     ),
+    Case(family="matmul", name="41 x 72 with their norm", build=_multiply_normed, slack=2.0),
     Case(
         family="n_bits",
         name="one row of 136 in 4 bits",
