@@ -195,6 +195,18 @@ def test_operator_computes_what_onnxruntime_does(tmp_path: Path, name: str) -> N
     assert not any(op.startswith(("call_tir", "shape_of", "dynamic")) or not op for op in made)
 
 
+def test_definition_of_a_node_that_leaves_an_input_out(tmp_path: Path) -> None:
+    """The mask stands between keys, values and what is before them."""
+    one_row, past = (1, 2, 3, 4), (1, 2, 5, 4)
+    model = graph(
+        [node("Attention", ["q", "k", "v", "", "a", "b"], ["y", "c", "d"], is_causal=1)],
+        {"q": one_row, "k": one_row, "v": one_row, "a": past, "b": past},
+        ["y", "c", "d"],
+        opset=23,
+    )
+    check(write(model, tmp_path))
+
+
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize(("shape", "axis"), [((2, 4, 5, 5), -1), ((2, 7, 1, 1), 1), ((2, 1), 1)])
 def test_old_softmax_along_one_axis_needs_no_reshape(

@@ -299,6 +299,8 @@ def _expand(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     defaults = (a.default_value for a in schema.attributes.values())
     whole.attribute.extend(a for a in defaults if a.name and a.name not in given)
     model = make_model(whole, types, {}, graph.opset)
+    # The inliner asks for the type of inputs that are left out, too, and ends where none is.
+    model.graph.value_info.append(onnx.ValueInfoProto(name=""))
     wanted = [("", node.op_type)]
     inlined = inliner.inline_selected_functions(model, wanted, inline_schema_functions=True)
     made = [copy_node(one) for one in inlined.graph.node]
