@@ -101,12 +101,6 @@ def _elu(node: OnnxNode) -> relax.Expr:
     return relax.op.nn.relu(x) + grown * node.like(alpha)
 
 
-def _celu(node: OnnxNode) -> relax.Expr:
-    x, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
-    ratio = relax.op.minimum(x, node.like(0)) / node.like(alpha)
-    return relax.op.nn.relu(x) + (relax.op.exp(ratio) - node.like(1)) * node.like(alpha)
-
-
 def _sign(node: OnnxNode) -> relax.Expr:
     """TVM: zero of NaN."""
     x = node.inputs[0]
@@ -463,7 +457,6 @@ MATH_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "ArgMin": _place_of(relax.op.argmin, np.inf),
     "BitCast": _bit_cast,
     "BitShift": _bit_shift,
-    "Celu": _celu,
     "Clip": clip,
     "Elu": _elu,
     "EyeLike": _eye_like,

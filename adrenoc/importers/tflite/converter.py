@@ -26,7 +26,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import EXPORT_AGAIN
-from adrenoc.importers.imported import CONVERTER_ERRORS, quote
+from adrenoc.importers.imported import CONVERTER_ERRORS, Imported, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
 from adrenoc.importers.relax.fold import Emitter
 from adrenoc.importers.relax.values import (
@@ -37,6 +37,7 @@ from adrenoc.importers.relax.values import (
     make_constant,
     static_shape,
 )
+from adrenoc.importers.states import check_states
 from adrenoc.importers.tflite.control import BY_DATA, CONTROL_OPS, STATE_OPS, LoopOfDataError
 from adrenoc.importers.tflite.conv import CONV_OPS
 from adrenoc.importers.tflite.elementwise import ELEMENTWISE_OPS, Convert
@@ -84,7 +85,7 @@ class GraphConverter:
         self._active = [file.entry]
         """Numbers of the graphs that are being translated, each called by the one before it."""
         self._written = 0
-        self.shapes: list[tuple[int, ...]] = []
+        self._shapes: list[tuple[int, ...]] = []
         """Those that the outputs come out with."""
         self.builder = relax.BlockBuilder()
         self.emit = Emitter(self.builder)
@@ -95,7 +96,35 @@ class GraphConverter:
         """Variable -> the tensor that it holds, as the file stores it."""
         self._unique = UniqueNames()
 
-    def convert(self) -> tvm.IRModule:
+    def import_main(
+        self, sha256: str, told: Sequence[Decision], states: Sequence[tuple[str, str]]
+    ) -> Imported:
+        """Return the model of a file with this digest; its last outputs are `states`.
+
+        Raises:
+            UnsupportedOperatorError: naming all that could not be translated.
+            OptionError: no memory can be such states.
+        """
+        module, main = self._convert(), self.file.main
+        if self.failures:
+            _refuse(self.failures)
+        outputs = tuple(
+            TensorSpec(name=main.tensors[i].name, shape=shape, dtype=main.tensors[i].dtype)
+            for i, shape in zip(main.outputs, self._shapes, strict=True)
+        )
+        check_states(states, self.inputs, outputs)
+        return Imported(
+            module=module,
+            format="tflite",
+            inputs=tuple(self.inputs),
+            outputs=outputs[: len(outputs) - len(states)],
+            decisions=(*told, *self.decisions()),
+            model_sha256=sha256,
+            tensors=self.names,
+            states=tuple(states),
+        )
+
+    def _convert(self) -> tvm.IRModule:
         """Return the module; on failures it computes nothing of worth."""
         main = self.file.main
         params = []
@@ -142,7 +171,7 @@ class GraphConverter:
         expr = store(self.emit, value)
         var = emit_named(self.builder, expr, self._unique.take(info.name), output=True)
         self.names[var.name] = info.name
-        self.shapes.append(static_shape(var) or info.shape)
+        self._shapes.append(static_shape(var) or info.shape)
         return var
 
     def _graph(
@@ -349,25 +378,18 @@ def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> N
         )
 
 
-def check_imported(converter: GraphConverter) -> None:
-    """Refuse what could not be translated.
-
-    Raises:
-        UnsupportedOperatorError: naming it all.
-    """
-    if converter.failures:
-        failed = [operator for operator, _, _ in converter.failures]
-        labels: dict[str, list[str]] = {}
-        for operator, label, why in converter.failures:
-            labels.setdefault(why, []).append(label if operator.outputs else operator.kind)
-        where = list_first(
-            f"{list_first(dict.fromkeys(same), between=', ')}: {why}"
-            for why, same in labels.items()
-        )
-        raise UnsupportedOperatorError(
-            f"operators that cannot be imported: {_counts(failed)}; at {where}",
-            hint="convert the model with other operators, or cut it before these",
-        )
+def _refuse(failures: Sequence[Failure]) -> None:
+    failed = [operator for operator, _, _ in failures]
+    labels: dict[str, list[str]] = {}
+    for operator, label, why in failures:
+        labels.setdefault(why, []).append(label if operator.outputs else operator.kind)
+    where = list_first(
+        f"{list_first(dict.fromkeys(same), between=', ')}: {why}" for why, same in labels.items()
+    )
+    raise UnsupportedOperatorError(
+        f"operators that cannot be imported: {_counts(failed)}; at {where}",
+        hint="convert the model with other operators, or cut it before these",
+    )
 
 
 def _counts(operators: Sequence[OperatorInfo]) -> str:

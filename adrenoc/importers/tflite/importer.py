@@ -31,11 +31,9 @@ from adrenoc.importers.shapes import (
     write_options,
 )
 from adrenoc.importers.signature import fill_ports, port_of, tell_fixed
-from adrenoc.importers.states import check_states
 from adrenoc.importers.tflite.converter import (
     NUMERIC_DTYPES,
     GraphConverter,
-    check_imported,
     check_operators,
 )
 from adrenoc.importers.tflite.decoder.join import import_call
@@ -93,24 +91,7 @@ def import_tflite(
         )
 
     inputs, assumed = shape_inputs(infos, shapes, suggest)
-    converter = GraphConverter(file, inputs)
-    module = converter.convert()
-    check_imported(converter)
-    outputs = tuple(
-        TensorSpec(name=main.tensors[i].name, shape=shape, dtype=main.tensors[i].dtype)
-        for i, shape in zip(main.outputs, converter.shapes, strict=True)
-    )
-    check_states(states, inputs, outputs)
-    return Imported(
-        module=module,
-        format="tflite",
-        inputs=inputs,
-        outputs=outputs[: len(outputs) - len(states)],
-        decisions=(*told, *assumed, *converter.decisions()),
-        model_sha256=sha256,
-        tensors=converter.names,
-        states=tuple(states),
-    )
+    return GraphConverter(file, inputs).import_main(sha256, (*told, *assumed), states)
 
 
 def _fix_inputs(file: TFLiteFile, settings: Mapping[str, np.ndarray]) -> TFLiteFile:

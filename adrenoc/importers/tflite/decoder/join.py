@@ -31,7 +31,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax import own
 from adrenoc.importers.relax.values import dtype_of, make_constant
-from adrenoc.importers.tflite.converter import GraphConverter, check_imported, check_operators
+from adrenoc.importers.tflite.converter import GraphConverter, check_operators
 from adrenoc.importers.tflite.decoder.find_attention import (
     CallProber,
     DecoderAttention,
@@ -471,24 +471,9 @@ def import_call(file: TFLiteFile, sha256: str, shapes: Mapping[str, tuple[int, .
     check_operators((graph,), _DECODER_OPS)
     inputs = [_spec(graph.tensors[index], rows, call.length) for index in graph.inputs]
     whole = replace(file, graphs=(graph, *file.graphs), entry=0)
-    converter = GraphConverter(whole, inputs, _DECODER_OPS)
-    module = converter.convert()
-    check_imported(converter)
-    states = tuple((name, f"{name}/next") for name in call.caches)
-    outputs = tuple(
-        TensorSpec(name=graph.tensors[index].name, shape=shape, dtype=graph.tensors[index].dtype)
-        for index, shape in zip(graph.outputs, converter.shapes, strict=True)
-    )
-    return Imported(
-        module=module,
-        format="tflite",
-        inputs=tuple(inputs),
-        outputs=outputs[: len(outputs) - len(states)],
-        decisions=(*_explain(call, graph, found, rows), *converter.decisions()),
-        model_sha256=sha256,
-        tensors=converter.names,
-        states=states,
-    )
+    states = [(name, f"{name}/next") for name in call.caches]
+    told = _explain(call, graph, found, rows)
+    return GraphConverter(whole, inputs, _DECODER_OPS).import_main(sha256, told, states)
 
 
 def _choose(file: TFLiteFile, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Call, int]:
