@@ -27,7 +27,6 @@ import onnx
 from tvm import relax, te, tirx
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.base.tvmapi import Expr
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
@@ -359,45 +358,10 @@ def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
         x = before(x)
         if before is _square and dtype == "int32":  # so that a sum of them stays in 64 bits
             x = _end(x)
-        folded = after(_of_int32(node, fold)(x, axes, keepdims) if axes else x)
+        folded = after(fold(x, axes, keepdims) if axes else x)
         return _end(folded).astype(dtype) if dtype == "int32" else folded
 
     return convert
-
-
-# TVM inspects this function: it must be Python's own, with two parameters.
-def _multiply_within(a: Expr, b: Expr) -> Expr:
-    """Multiply so that a further factor stays in 64 bits: what is beyond the end stays there."""
-    end = tirx.const(-_ENDS.min, "int64")
-    return tirx.max(tirx.min(a * b, end), -end)
-
-
-_PRODUCT = te.comm_reducer(_multiply_within, lambda t: tirx.const(1, t), name="product")
-
-
-def _of_int32(node: OnnxNode, fold: Fold) -> Fold:
-    """Return the fold of what was int32, in int64: products end on their way."""
-    if fold is not relax.op.prod or dtype_of(node.inputs[0]) != "int32":
-        return fold
-
-    def product(x: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
-        def fold_axes(source: te.Tensor) -> te.Tensor:
-            shape = [int(d) for d in source.shape]
-            folded = [axis % len(shape) for axis in axes]
-            loops = {axis: te.reduce_axis((0, shape[axis]), f"r{axis}") for axis in folded}
-            kept = [1 if a in folded else d for a, d in enumerate(shape)]
-            walked = [loops[axis] for axis in folded]
-
-            def element(*index: Expr) -> Expr:
-                at = [loops[a].var if a in loops else i for a, i in enumerate(index)]
-                return _PRODUCT(source(*at), axis=walked)
-
-            return te.compute(kept, element, name="product")
-
-        whole = node.emit(node.bb.call_te(fold_axes, x, primfunc_name_hint="product"))
-        return whole if keepdims else relax.op.squeeze(whole, axes)
-
-    return product
 
 
 def _log_sum_exp(node: OnnxNode) -> relax.Expr:
