@@ -66,10 +66,12 @@ def _quanta(write: Writer, x: str, scale: int, source: int = 0) -> None:
     write("QuantizeLinear", x, write.input(scale), zero, out=write.result)
 
 
-def _number(write: Writer, index: int) -> np.ndarray | None:
-    """Return a scale or zero point as one constant float."""
-    value = write.value(write.input(index)) if write.input(index) else np.zeros((), np.float32)
-    return None if value is None or value.size != 1 else value.astype(np.float32).reshape(())
+def _numbers(write: Writer, *indices: int) -> list[np.float32]:
+    """Return scales and zero points, each of which is one constant number, and 0 if left out."""
+    held = [write.value(write.input(i)) if write.input(i) else np.zeros(()) for i in indices]
+    if any(value is None or value.size != 1 for value in held):
+        raise RefusedError("a scale or zero point of it is not one constant number")
+    return [np.float32(value.reshape(())) for value in held if value is not None]
 
 
 def _whole(write: Writer, index: int) -> str:
@@ -91,11 +93,7 @@ def _zero_of(write: Writer, index: int, source: int = 0) -> str:
 
 def _add(write: Writer) -> None:
     """Write one factor an operand, one offset, one rounding: as onnxruntime does on x86."""
-    numbers = [_number(write, index) for index in (1, 2, 4, 5, 6, 7)]
-    if any(n is None for n in numbers):
-        _binary("Add")(write)
-        return
-    a_scale, a_zero, b_scale, b_zero, scale, zero = (np.float32(n) for n in numbers)
+    a_scale, a_zero, b_scale, b_zero, scale, zero = _numbers(write, 1, 2, 4, 5, 6, 7)
     a_factor, b_factor = a_scale / scale, b_scale / scale
     offset = zero - (a_factor * a_zero + b_factor * b_zero)
     b = write("Mul", _whole(write, 3), write.array(np.asarray(b_factor)))
@@ -108,11 +106,7 @@ def _add(write: Writer) -> None:
 
 def _mul(write: Writer) -> None:
     """Write the product of integers times one factor, plus the zero point; rounded then."""
-    numbers = [_number(write, index) for index in (1, 2, 4, 5, 6, 7)]
-    if any(n is None for n in numbers):
-        _binary("Mul")(write)
-        return
-    a_scale, a_zero, b_scale, b_zero, scale, zero = (np.float32(n) for n in numbers)
+    a_scale, a_zero, b_scale, b_zero, scale, zero = _numbers(write, 1, 2, 4, 5, 6, 7)
     a = write("Sub", _whole(write, 0), write.array(np.asarray(a_zero)))
     b = write("Sub", _whole(write, 3), write.array(np.asarray(b_zero)))
     scaled = write("Mul", write("Mul", a, b), write.array(np.asarray(a_scale * b_scale / scale)))
@@ -122,15 +116,11 @@ def _mul(write: Writer) -> None:
 
 def _global_pool(write: Writer) -> None:
     """Write the sum of integers times one factor."""
-    numbers = [_number(write, index) for index in (1, 2, 3)]
+    x_scale, x_zero, scale = _numbers(write, 1, 2, 3)
     shape = write.shape(write.input(0))
-    last = bool(write.number("channels_last", 0))
-    if any(n is None for n in numbers) or last:
-        _pool("GlobalAveragePool")(write)
-        return
-    x_scale, x_zero, scale = (np.float32(n) for n in numbers)
-    axes = list(range(2, len(shape)))
-    count = np.float32(np.prod(shape[2:]))
+    first = 1 if write.number("channels_last", 0) else 2
+    axes = list(range(first, first + len(shape) - 2))
+    count = np.float32(np.prod([shape[axis] for axis in axes]))
     centred = write("Sub", _whole(write, 0), write.array(np.asarray(x_zero)))
     if write.opset >= _AXES_AS_INPUT:
         total = write("ReduceSum", centred, write.array(np.array(axes, np.int64)), keepdims=1)
@@ -138,13 +128,6 @@ def _global_pool(write: Writer) -> None:
         total = write("ReduceSum", centred, axes=axes, keepdims=1)
     factor = x_scale / (scale * count)
     _quantise(write, write("Mul", total, write.array(np.asarray(factor))), _zero_of(write, 4))
-
-
-def _binary(op: str) -> Callable[[Writer], None]:
-    def rewrite(write: Writer) -> None:
-        _quanta(write, write(op, _float(write, 0), _float(write, 3)), 6)
-
-    return rewrite
 
 
 def _unary(op: str, *attributes: str) -> Callable[[Writer], None]:
@@ -160,21 +143,16 @@ def _leaky_relu(write: Writer) -> None:
     _quanta(write, write("LeakyRelu", _float(write, 0), alpha=alpha), 3)
 
 
-def _pool(op: str) -> Callable[[Writer], None]:
-    own = {"channels_last"}
-
-    def rewrite(write: Writer) -> None:
-        x, last = _float(write, 0), bool(write.number("channels_last", 0))
-        rank = len(write.shape(write.input(0)))
-        if last:
-            x = write("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
-        kept = {name: value for name, value in write.attrs.items() if name not in own}
-        pooled = write(op, x, **kept)
-        if last:
-            pooled = write("Transpose", pooled, perm=[0, *range(2, rank), 1])
-        _quanta(write, pooled, 3)
-
-    return rewrite
+def _average_pool(write: Writer) -> None:
+    x, last = _float(write, 0), bool(write.number("channels_last", 0))
+    rank = len(write.shape(write.input(0)))
+    if last:
+        x = write("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+    kept = {name: value for name, value in write.attrs.items() if name != "channels_last"}
+    pooled = write("AveragePool", x, **kept)
+    if last:
+        pooled = write("Transpose", pooled, perm=[0, *range(2, rank), 1])
+    _quanta(write, pooled, 3)
 
 
 def _concat(write: Writer) -> None:
@@ -327,7 +305,7 @@ QUANTISED: dict[str, Callable[[Writer], None]] = {
     "QEmbedLayerNormalization": _embed_layer_normalization,
     "QGemm": _gemm,
     "QLinearAdd": _add,
-    "QLinearAveragePool": _pool("AveragePool"),
+    "QLinearAveragePool": _average_pool,
     "QLinearConcat": _concat,
     "QLinearGlobalAveragePool": _global_pool,
     "QLinearLeakyRelu": _leaky_relu,
