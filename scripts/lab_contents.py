@@ -17,7 +17,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +44,12 @@ NETWORKS = {
     "resnet18": onnx_models.resnet18,
 }
 """Those of which LiteRT's times are published, by the names that they have there."""
-PROBES = {"launch": ((1, 4, 8, 8), (8, 72)), "memory": ((1, 64, 512, 256), (2, 10))}
+Probe = tuple[tuple[int, ...], tuple[int, int]]
+"""The shape of a tensor, and the lengths of two chains."""
+PROBES: dict[str, Probe] = {
+    "launch": ((1, 4, 8, 8), (8, 72)),
+    "memory": ((1, 64, 512, 256), (2, 10)),
+}
 """Chains of copies: of so little that a launch alone counts, and of more than caches hold."""
 PRESET = "fp16"
 """LiteRT's engine computes in halves, too."""
@@ -90,10 +95,10 @@ class Contents:
             self.rows.append(("suite", suite.name, asset, numbers, *counts))
             self.rows += [("case", *case) for case in _judged(made)]
 
-    def add_probes(self, device: str) -> None:
+    def add_probes(self, device: str, probes: Mapping[str, Probe] = PROBES) -> None:
         """Compile the chains for any Adreno, and list what the GPUs of a set are reckoned with."""
         common = "host" if device == "host" else "adreno"
-        for name, (shape, lengths) in PROBES.items():
+        for name, (shape, lengths) in probes.items():
             made = [self._chain(f"{name}_{length}", shape, length, common) for length in lengths]
             assets = [self.put_bundle(bundle, bundle.manifest.name) for bundle in made]
             counts = [len(bundle.launches()) for bundle in made]

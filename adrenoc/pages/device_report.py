@@ -527,7 +527,7 @@ KINDS = (
     FileKind(
         name="lab app",
         made_by="adrenoc-lab.apk",
-        keys=frozenset({"adrenoc_lab", "suites", "networks"}),
+        keys=frozenset({"adrenoc_lab", "runtime"}),
         pick=_LAB,
     ),
     FileKind(

@@ -109,10 +109,10 @@ class LabReport:
     runtime: str
     system: str
     device: LabDevice
-    suites: tuple[LabSuite, ...]
-    networks: tuple[LabNetwork, ...]
-    probes: tuple[LabProbe, ...] = ()
     is_whole: bool
+    suites: tuple[LabSuite, ...] = ()
+    probes: tuple[LabProbe, ...] = ()
+    networks: tuple[LabNetwork, ...] = ()
     beside: tuple[dict[str, Any], ...] = ()
 
     def page(self, now: str) -> str:

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from lab_contents import Contents
 
+from adrenoc.bundle.bundle import PROOF, open_bundle
+from adrenoc.bundle.write_bundle import put_files, write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.session import pick_cases
 from adrenoc.native.android.java_classes import find_javac
@@ -30,6 +32,8 @@ from tests.runtime.programs import HERE, Finished
 LAB = Path(lab_contents.__file__).parent / "lab"
 CASES = ("softmax: along channels", "conv2d: 3x3 with a border")
 NETWORK = "squeezenet1_1"
+# A CPU takes minutes for those of phones.
+PROBES = {"launch": ((1, 4, 8, 8), (8, 24)), "memory": ((1, 64, 32, 32), (2, 10))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +75,23 @@ def phone(jvm: Jvm, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Ph
     host = load_target("host")
     limits = replace(host.limits, fp16=False)
     contents.add_suites(replace(host, gpu=replace(host.gpu, limits=limits)), pick_cases(CASES))
-    contents.add_probes("host")
+    contents.add_probes("host", PROBES)
     contents.add_network(NETWORK, "host", size=64)
     contents.finish()
     sources = [path for path in (LAB / "src").rglob("*.java") if path.stem != "LabActivity"]
     _compile_runner(classes, jvm.class_path, *sources)
     path = os.pathsep.join((jvm.class_path, str(classes)))
     return Phone(jvm=replace(jvm, class_path=path), assets=assets, opencl=opencl)
+
+
+@pytest.fixture(scope="module")
+def suites(phone: Phone, tmp_path_factory: pytest.TempPathFactory) -> Phone:
+    """The same app with its suites alone, which take seconds."""
+    assets = shutil.copytree(phone.assets, tmp_path_factory.mktemp("suites") / "assets")
+    rows = (assets / "lab.tsv").read_text().splitlines(keepends=True)
+    kept = [row for row in rows if row.startswith(("suite\t", "case\t"))]
+    (assets / "lab.tsv").write_text("".join(kept))
+    return replace(phone, assets=assets)
 
 
 def test_a_right_driver(phone: Phone, tmp_path: Path) -> None:
@@ -104,8 +118,9 @@ def _import(report: dict[str, Any], folder: Path) -> DeviceReport:
     assert "Imported from lab.json." in (output / "report.html").read_text()
     assert main(["device", "report", str(path), "-o", str(folder / "sent.json")]) == 0
     (part,) = json.loads((folder / "sent.json").read_text())["parts"]
-    assert [one["network"] for one in part["content"]["networks"]] == [NETWORK]
     assert part["content"]["suites"] == report["suites"]
+    networks = part["content"].get("networks", ())
+    assert [one["network"] for one in networks] == [NETWORK] * len(report.get("networks", ()))
     return read_report(output / "device.json")
 
 
@@ -118,8 +133,8 @@ def _faulty(layer: Path, *orders: str) -> dict[str, str]:
     return {"OPENCL_LAYERS": str(layer), "FAULTY_OPENCL": "\n".join((*claim("640"), *orders))}
 
 
-def test_a_driver_that_gives_wrong_numbers(phone: Phone, layer: Path, tmp_path: Path) -> None:
-    report = phone.report(tmp_path, **_faulty(layer, "edit|softmax|exp(|1.5f + exp("))
+def test_a_driver_that_gives_wrong_numbers(suites: Phone, layer: Path, tmp_path: Path) -> None:
+    report = suites.report(tmp_path, **_faulty(layer, "edit|softmax|exp(|1.5f + exp("))
     assert report["device"]["facts"]["gpu"] == "640"
     wrong = [finding for suite in report["suites"] for finding in suite.get("findings", ())]
     assert wrong and {finding["case"] for finding in wrong} == {CASES[0]}
@@ -129,11 +144,11 @@ def test_a_driver_that_gives_wrong_numbers(phone: Phone, layer: Path, tmp_path: 
     assert {finding.case for finding in verified.findings} == {CASES[0]}
 
 
-def test_a_driver_that_ends_the_app(phone: Phone, layer: Path, tmp_path: Path) -> None:
+def test_a_driver_that_ends_the_app(suites: Phone, layer: Path, tmp_path: Path) -> None:
     """The next start names the step, and goes on after it."""
     crash = _faulty(layer, "crash|conv2d")
     for _ in range(8):
-        if (done := phone.run(tmp_path, expect=None, **crash)).code == 0:
+        if (done := suites.run(tmp_path, expect=None, **crash)).code == 0:
             break
     report = done.json()
     assert {suite["status"] for suite in report["suites"]} == {"failed"}
@@ -141,9 +156,9 @@ def test_a_driver_that_ends_the_app(phone: Phone, layer: Path, tmp_path: Path) -
     assert report["is_whole"]
 
 
-def test_expected_numbers_that_are_altered(phone: Phone, tmp_path: Path) -> None:
-    """One number of a suite and one of a proof: both are found, and named."""
-    altered = replace(phone, assets=shutil.copytree(phone.assets, tmp_path / "assets"))
+def test_expected_numbers_that_are_altered(suites: Phone, tmp_path: Path) -> None:
+    """One number of each suite: it is found, and its case is named."""
+    altered = replace(suites, assets=shutil.copytree(suites.assets, tmp_path / "assets"))
     rows = [line.split("\t") for line in (altered.assets / "lab.tsv").read_text().splitlines()]
     for numbers in {row[3] for row in rows if row[0] == "suite"}:
         held = np.fromfile(altered.assets / numbers, np.float32)
@@ -155,11 +170,29 @@ def test_expected_numbers_that_are_altered(phone: Phone, tmp_path: Path) -> None
     assert len(wrong) == len(report["suites"]) and {finding["case"] for finding in wrong} == {last}
 
 
-def test_no_opencl(phone: Phone, tmp_path: Path) -> None:
-    absent = replace(phone, opencl=str(tmp_path / "libOpenCL.so"))
+def test_a_proof_that_is_altered(phone: Phone, tmp_path: Path) -> None:
+    """One number that a bundle is held to: the network is wrong, and no time of it is told."""
+    folder = shutil.copytree(
+        phone.assets.parent / f"scratch/{NETWORK}.adrenoc", tmp_path / "n.adrenoc"
+    )
+    bundle, assets = open_bundle(folder), tmp_path / "assets"
+    proof = json.loads((folder / PROOF).read_text())
+    proof["trials"][0]["outputs"][0]["values"][7] += 1.0
+    put_files(bundle, {PROOF: json.dumps(proof).encode()})
+    assets.mkdir()
+    write_app_tar(folder, assets / "n.tar", name=bundle.manifest.name)
+    (assets / "lab.tsv").write_text(f"network\t{NETWORK}\tn.tar\n")
+    shutil.copy(phone.assets / "page.html", assets)
+    (network,) = replace(phone, assets=assets).report(tmp_path)["networks"]
+    assert network["status"] == "wrong" and "p50_ms" not in network
+    assert "output" in network["text"]
+
+
+def test_no_opencl(suites: Phone, tmp_path: Path) -> None:
+    absent = replace(suites, opencl=str(tmp_path / "libOpenCL.so"))
     report = absent.report(tmp_path)
     assert "The app cannot run anything here" in report["device"]["text"]
-    assert not report["suites"] and not report["networks"] and not report["is_whole"]
+    assert not report["suites"] and not report["is_whole"]
 
 
 @pytest.fixture(scope="module")
