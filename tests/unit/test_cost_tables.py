@@ -62,7 +62,7 @@ ALLOWED = {
         "_LOOKED_AT",
         "_PART",
     },
-    "weights that any memory holds": {"MOST_EMPTY_PLACES"},
+    "what any memory holds": {"MOST_EMPTY_PLACES", "_MOST_UNITS"},
     "the form of a kernel's text": {
         "ALIKE",
         "AT_ONCE",
