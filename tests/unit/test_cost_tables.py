@@ -88,7 +88,7 @@ ALLOWED = {
     },
 }
 """Constants and functions of families that have a number that is no target's, by why."""
-MOST_ALLOWED = 55
+MOST_ALLOWED = 56
 PLAIN = {-1, 0, 1, 2, 0.5}
 """Numbers that state no figure: none, one, both, pairs, halves."""
 
