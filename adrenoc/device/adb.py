@@ -75,12 +75,12 @@ class AdbDevice:
 
     @property
     def is_ready(self) -> bool:
-        """Whether commands can be given to it."""
+        """Return whether commands can be given to it."""
         return self.state == _READY
 
     @property
     def is_too_old(self) -> bool:
-        """Whether its Android lacks what the runtime calls."""
+        """Return whether its Android lacks what the runtime calls."""
         return _NUMBER.fullmatch(self.api) is not None and int(self.api) < MIN_API
 
     @property

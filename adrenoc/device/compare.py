@@ -236,12 +236,12 @@ class CheckResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every output passed."""
+        """Return whether every output passed."""
         return all(tensor.passed for tensor in self.tensors)
 
     @property
     def accepted(self) -> tuple[TensorCheck, ...]:
-        """The outputs that passed beyond the tolerance."""
+        """Return the outputs that passed beyond the tolerance."""
         return tuple(tensor for tensor in self.tensors if tensor.accepted_as)
 
     def raise_if_failed(self, *, in_float32: bool = False) -> None:

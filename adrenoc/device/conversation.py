@@ -53,7 +53,7 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the tools."""
+        """Return the names of the tools."""
         return tuple(tool["function"]["name"] for tool in self.tools)
 
     def schemas(self) -> dict[str, dict[str, Any]]:
@@ -281,7 +281,7 @@ class Conversation:
 
     @cached_property
     def _call_form(self) -> CallForm | None:
-        """How the model's template writes calls of tools."""
+        """Return how the model's template writes calls of tools."""
 
         def show(messages: Sequence[Message]) -> str:
             tokens = self._tokenizer.render(messages, add_generation_prompt=False)

@@ -133,7 +133,7 @@ class _Loaded:
     build_ms: float
 
     def times(self, first_ms: float, warm_ms: list[float]) -> Times:
-        """These times with those of the runs."""
+        """Return these times with those of the runs."""
         return Times.from_runs(
             load_ms=self.load_ms, build_ms=self.build_ms, first_ms=first_ms, warm_ms=warm_ms
         )

@@ -315,7 +315,7 @@ class Chosen:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The decision in a sentence."""
+        """Return the decision in a sentence."""
         if self.decision is None:
             return ()
         return (f"kernels for {self.decision.taken} run: {self.decision.reason}",)

@@ -101,7 +101,7 @@ class Decoder:
 
     @property
     def vocabulary(self) -> int:
-        """How many logits a token is picked of."""
+        """Return how many logits a token is picked of."""
         return self._logits.shape[-1] if self._logits is not None else 0
 
     def take_in(self, tokens: Sequence[int]) -> None:

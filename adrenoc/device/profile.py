@@ -52,7 +52,7 @@ class TimedLaunch:
 
     @property
     def time_ms(self) -> float:
-        """How long it ran."""
+        """Return how long it ran."""
         return (self.end_ns - self.start_ns) / 1e6
 
 
@@ -118,7 +118,7 @@ class GpuState:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything could be read: only on a phone, and often only for its shell."""
+        """Return whether anything could be read: only on a phone, and often only for its shell."""
         return self != GpuState()
 
     def __str__(self) -> str:

@@ -96,7 +96,7 @@ class ProgramReport:
     unsaved: str = ""
 
     def plus(self, other: ProgramReport) -> ProgramReport:
-        """Both together."""
+        """Return both together."""
         return ProgramReport(
             hits=self.hits + other.hits,
             misses=self.misses + other.misses,

@@ -122,7 +122,7 @@ class Tokenizer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process of the library has not ended, as it does beyond the limits."""
+        """Return whether the process of the library has not ended, as it does beyond the limits."""
         return self._process.poll() is None
 
     def ask_of_grammar(self, deed: str, of: Any) -> Any:

@@ -103,7 +103,7 @@ class ModelFiles:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the model's file is the model, no more and no less."""
+        """Return whether the model's file is the model, no more and no less."""
         return len(self.paths) == 1 and self.part is None and not self.data
 
     def read(self) -> tuple[bytes, str]:

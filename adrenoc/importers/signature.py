@@ -204,7 +204,7 @@ class Entry:
 
     @property
     def leaves_decoder(self) -> bool:
-        """Whether it is another way into a file than that of a decoder with a past."""
+        """Return whether it is another way into a file than that of a decoder with a past."""
         branch = dict(self.fixed).get(PAST_BRANCH, "")
         return bool(self.signature) or branch.lower() in ("false", "0")
 

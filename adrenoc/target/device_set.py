@@ -44,7 +44,7 @@ class SetMember:
 
     @property
     def folder(self) -> str:
-        """A name for it that no other member has."""
+        """Return a name for it that no other member has."""
         if self.driver:
             return f"a{self.gpu}-{sha256_bytes(self.driver.encode())[:_DIGEST_LETTERS]}"
         name = self.target.own.stem if self.target.own else self.target.name.rpartition(":")[2]
@@ -60,7 +60,7 @@ class DeviceSet:
 
     @property
     def option(self) -> str:
-        """What to type for it."""
+        """Return what to type for it."""
         return ",".join(member.target.option for member in self.members)
 
 

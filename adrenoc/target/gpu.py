@@ -51,7 +51,7 @@ class Limits:
 
     @property
     def group_sides(self) -> WorkGroup:
-        """The most threads of a group in x, y, z."""
+        """Return the most threads of a group in x, y, z."""
         x, y, z = self.max_work_item_sizes or (self.max_work_group_size,) * 3
         return x, y, z
 

@@ -98,12 +98,12 @@ class OwnFile:
 
     @property
     def stem(self) -> str:
-        """The name without its ending."""
+        """Return the name without its ending."""
         return self.name.removesuffix(SUFFIX)
 
     @property
     def sha256(self) -> str:
-        """The digest of the text, in hexadecimal."""
+        """Return the digest of the text, in hexadecimal."""
         return sha256_bytes(self.text.encode("utf-8"))
 
     def parse(self) -> SourcedFile:

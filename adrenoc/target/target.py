@@ -56,22 +56,24 @@ class Target:
 
     @property
     def title(self) -> str:
-        """The name on the box."""
+        """Return the name on the box."""
         return f"{self.soc.title} ({self.gpu.title})" if self.soc else self.gpu.title
 
     @property
     def measured_as(self) -> str:
-        """The GPU under whose name times are kept: a host's are its own, whatever it compiles."""
+        """Return the GPU under whose name times are kept: a host's are its own, whatever it
+        compiles.
+        """
         return "host" if self.host else self.gpu.name
 
     @property
     def path(self) -> Path | None:
-        """The user's file, which no output of a command may replace."""
+        """Return the user's file, which no output of a command may replace."""
         return self.own.path if self.own is not None else None
 
     @property
     def option(self) -> str:
-        """What `--device` takes for it."""
+        """Return what `--device` takes for it."""
         if self.own is None:
             return self.name
         if self.own.device:
@@ -80,26 +82,26 @@ class Target:
 
     @property
     def host_name(self) -> str:
-        """The name of the device on this computer that has the same kernels."""
+        """Return the name of the device on this computer that has the same kernels."""
         if self.host or self.name.startswith("host"):
             return self.name
         return f"host:{self.name}" if self.own else self.name.replace("adreno", "host", 1)
 
     @property
     def limits(self) -> Limits:
-        """What kernels may ask of the GPU."""
+        """Return what kernels may ask of the GPU."""
         return self.gpu.limits
 
     @property
     def performance(self) -> Performance:
-        """The GPU's figures, at the clock of the SoC where that is known."""
+        """Return the GPU's figures, at the clock of the SoC where that is known."""
         if self.soc is None or self.soc.clock_mhz is None:
             return self.gpu.performance
         return replace(self.gpu.performance, clock_mhz=self.soc.clock_mhz)
 
     @property
     def llvm_triple(self) -> str:
-        """The CPU part's LLVM triple."""
+        """Return the CPU part's LLVM triple."""
         return find_triple(self.system, host=self.host)
 
     def has_extension(self, name: str) -> bool | None:
@@ -108,7 +110,8 @@ class Target:
 
     @property
     def has_dot_products(self) -> bool:
-        """Whether OpenCL C has a name for dot products of four bytes, and kernels can use it.
+        """Return whether OpenCL C has a name for dot products of four bytes, and kernels can use
+        it.
 
         Qualcomm's own name counts up to OpenCL C 2.0: a compiler of 3.0 was seen that refuses it.
         Convolutions of bytes share their weights through local memory.
@@ -126,7 +129,7 @@ class Target:
 
     @cached_property
     def avoided(self) -> dict[str, str]:
-        """What compilations leave out, by the words of `adrenoc/target/gpu.py`, and why."""
+        """Return what compilations leave out, by the words of `adrenoc/target/gpu.py`, and why."""
         return collect_avoided(self.gpu.quirks)
 
     def digest(self) -> str:
@@ -220,7 +223,7 @@ class _Catalog:
 
     @cached_property
     def assumed_facts(self) -> dict[str, tuple[Any, str]]:
-        """What holds for GPUs whose files do not tell: the value and its source, by key."""
+        """Return what holds for GPUs whose files do not tell: the value and its source, by key."""
         path = self.folder / "assumed.toml"
         if not path.exists():
             return {}

@@ -132,7 +132,7 @@ def _unsqueeze(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
 
 
 def _reshape(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    """The axis has to stay whole, and the wanted shape has to leave its extent open."""
+    """Return the axis has to stay whole, and the wanted shape has to leave its extent open."""
     wanted = _ints(graph, node, 1, "shape")
     before, after = _shape(graph, node.input[0]), _shape(graph, node.output[0])
     axis = own[node.input[0]].axis
@@ -202,7 +202,7 @@ def _split(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
 
 
 def _expand(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    """The axis keeps its extent, and the wanted shape leaves it to the data."""
+    """Return the axis keeps its extent, and the wanted shape leaves it to the data."""
     wanted = _ints(graph, node, 1, "shape")
     before, after = _shape(graph, node.input[0]), _shape(graph, node.output[0])
     axis = own[node.input[0]].axis

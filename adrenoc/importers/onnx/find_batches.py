@@ -156,7 +156,7 @@ class _Visit:
         return attributes(self.node)
 
     def stay(self) -> _Moved:
-        """The axis lies in the results as it does here."""
+        """Return the axis lies in the results as it does here."""
         return _Moved(axis=self.axis, rank=self.rank)
 
     def axes(self, at: int, *, rank: int) -> list[int] | None:

@@ -49,7 +49,7 @@ class TensorType:
 
     @property
     def dtype(self) -> str:
-        """The name of the element type, as NumPy writes it."""
+        """Return the name of the element type, as NumPy writes it."""
         return str(onnx.helper.tensor_dtype_to_np_dtype(self.element))
 
     def to_proto(self) -> onnx.TypeProto:

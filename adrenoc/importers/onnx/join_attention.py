@@ -227,12 +227,12 @@ class _Joiner:
 
     @property
     def tokens(self) -> int:
-        """How many new tokens a run has."""
+        """Return how many new tokens a run has."""
         return self.tables.tokens
 
     @property
     def rows(self) -> int:
-        """How many rows a cache has."""
+        """Return how many rows a cache has."""
         return self.tables.rows
 
     def join(self, one: FoundAttention) -> None:

@@ -332,7 +332,7 @@ class Projection:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What has to be the same of products that one can compute."""
+        """Return what has to be the same of products that one can compute."""
         own = attributes(self.product)
         said = (own.get(name) for name in _SAME_ATTRIBUTES)
         return (self.product.op_type, self.product.input[0], *said)

@@ -53,7 +53,7 @@ class _Weights:
 
     @property
     def middle(self) -> float:
-        """What stands for zero where no zero points are given."""
+        """Return what stands for zero where no zero points are given."""
         return float(1 << (self.bits - 1))
 
     def open(self) -> np.ndarray:

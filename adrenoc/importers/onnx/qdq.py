@@ -65,7 +65,7 @@ class QuantisedTensor:
 
     @property
     def is_per_tensor(self) -> bool:
-        """Whether one scale is for all of it."""
+        """Return whether one scale is for all of it."""
         return bool(self.scale_value.size == 1)
 
 

@@ -31,7 +31,7 @@ class Writer:
 
     @property
     def result(self) -> str:
-        """The name of the first output."""
+        """Return the name of the first output."""
         return str(self.node.output[0])
 
     def input(self, index: int) -> str:
@@ -106,7 +106,7 @@ class Writer:
 
     @property
     def float_dtype(self) -> np.dtype[Any]:
-        """The dtype of the first input, or float32 where that holds integers.
+        """Return the dtype of the first input, or float32 where that holds integers.
 
         Raises:
             UnknownTypeError: it is not known.

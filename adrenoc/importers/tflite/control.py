@@ -58,7 +58,7 @@ def _if(node: TfliteNode) -> list[Result]:
 
 
 def _choose(node: TfliteNode, choice: relax.Expr, a: TensorValue, b: TensorValue) -> TensorValue:
-    """Both branches are computed: they have no effects, and kernels cannot be skipped."""
+    """Return both branches are computed: they have no effects, and kernels cannot be skipped."""
     return TensorValue(info=a.info, made=node.emit(relax.op.where(choice, a.expr, b.expr)))
 
 

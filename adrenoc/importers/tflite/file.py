@@ -101,13 +101,13 @@ class TensorInfo:
 
     @property
     def is_quantised(self) -> bool:
-        """Whether integers stand for real numbers."""
+        """Return whether integers stand for real numbers."""
         # int32 carries scales on biases: they follow from those of data and weights.
         return self.scales.size > 0 and self.dtype in ("int4", "int8", "uint8", "int16")
 
     @property
     def scale(self) -> float:
-        """The one scale of a tensor.
+        """Return the one scale of a tensor.
 
         Raises:
             RefusedError: it has one for each channel.
@@ -118,7 +118,7 @@ class TensorInfo:
 
     @property
     def zero(self) -> int:
-        """The one zero point of a tensor."""
+        """Return the one zero point of a tensor."""
         return int(self.zeros[0]) if self.zeros.size else 0
 
     def lay_along(self, values: np.ndarray) -> np.ndarray:
@@ -182,7 +182,7 @@ class TFLiteFile:
 
     @property
     def main(self) -> GraphInfo:
-        """The graph that a run computes."""
+        """Return the graph that a run computes."""
         return self.graphs[self.entry]
 
 

@@ -43,7 +43,7 @@ def _gather(node: TfliteNode) -> Result:
 
 
 def _take_by_batch(node: TfliteNode, index: relax.Expr, axis: int, batch: int) -> relax.Expr:
-    """Each batch looks up by its own indices: one take from all batches in a row."""
+    """Return each batch looks up by its own indices: one take from all batches in a row."""
     shape, own = node.shape(), node.shape(1)
     count = math.prod(shape[:batch])
     order = [*range(batch), axis, *(a for a in range(batch, len(shape)) if a != axis)]

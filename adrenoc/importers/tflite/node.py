@@ -101,7 +101,7 @@ class TensorValue:
 
     @cached_property
     def expr(self) -> relax.Expr:
-        """What it holds: of a quantised tensor the quanta, else the numbers.
+        """Return what it holds: of a quantised tensor the quanta, else the numbers.
 
         Raises:
             RefusedError: nothing computes it, and it holds no numbers.

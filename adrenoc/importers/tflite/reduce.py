@@ -228,7 +228,7 @@ def _roots_of_unity(extent: int, outputs: int, length: int) -> np.ndarray:
 
 
 def _reduce_window(node: TfliteNode) -> Result:
-    """Each tap of the window is a strided slice; they are joined one by one."""
+    """Return each tap of the window is a strided slice; they are joined one by one."""
     joins: dict[int, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
         1: relax.op.add,
         2: relax.op.multiply,
@@ -354,18 +354,20 @@ class ResizedAxis:
 
     @property
     def is_half(self) -> bool:
-        """Whether an element's place is its middle."""
+        """Return whether an element's place is its middle."""
         return bool(self.options.get("HalfPixelCenters"))
 
     @property
     def intervals(self) -> tuple[int, int]:
-        """How many steps the data has to so many of the results: one less between corners."""
+        """Return how many steps the data has to so many of the results: one less between
+        corners.
+        """
         corner = int(bool(self.options.get("AlignCorners")) and self.outputs > 1)
         return self.extent - corner, self.outputs - corner
 
     @property
     def scale(self) -> np.float32:
-        """How far results lie apart in the data."""
+        """Return how far results lie apart in the data."""
         have, want = self.intervals
         return np.float32(have) / np.float32(want)
 

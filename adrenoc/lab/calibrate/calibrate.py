@@ -72,14 +72,14 @@ class MeasureRow:
 
     @property
     def doubt(self) -> float:
-        """How far off the value may be, relative, for all that the samples tell."""
+        """Return how far off the value may be, relative, for all that the samples tell."""
         if self.samples < FEWEST_TO_TELL:
             return 1.0
         return doubt_of(self.spread, self.samples)
 
     @property
     def figure(self) -> str:
-        """The value with its unit, and the word for it; empty where there is no value."""
+        """Return the value with its unit, and the word for it; empty where there is no value."""
         value = "" if self.value is None or not self.unit else f"{self.value:.4g} {self.unit}"
         return "; ".join(filter(None, (value, self.word)))
 
@@ -93,7 +93,7 @@ class MeasureRow:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is a figure."""
+        """Return whether there is a figure."""
         return self.status == MEASURED
 
 

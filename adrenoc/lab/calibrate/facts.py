@@ -40,17 +40,19 @@ class TargetValue:
 
     @property
     def spread(self) -> float:
-        """The relative spread of the least certain row that the value is from."""
+        """Return the relative spread of the least certain row that the value is from."""
         return max((row.spread for row in self.rows), default=0.0)
 
     @property
     def doubt(self) -> float:
-        """How far off it may be, relative: what its rows are off by together."""
+        """Return how far off it may be, relative: what its rows are off by together."""
         return sum(row.doubt for row in self.rows)
 
     @property
     def is_certain(self) -> bool:
-        """Whether to reckon with it: a listed value is better than one that may be anything."""
+        """Return whether to reckon with it: a listed value is better than one that may be
+        anything.
+        """
         return self.doubt <= MOST_DOUBT
 
 

@@ -81,17 +81,17 @@ class DeviceFacts:
 
     @property
     def with_driver(self) -> str:
-        """The device and its driver, as what was seen on them tells of both."""
+        """Return the device and its driver, as what was seen on them tells of both."""
         return f"{self.name}, driver {self.shown_driver}"
 
     @property
     def shown_driver(self) -> str:
-        """What a text has room for of the driver's words."""
+        """Return what a text has room for of the driver's words."""
         return plain(self.driver)
 
     @property
     def identity(self) -> str:
-        """What tells two devices apart, and two drivers of one."""
+        """Return what tells two devices apart, and two drivers of one."""
         return f"{self.name}, driver {self.driver}"
 
     def lacks(self, extension: str) -> str:

@@ -45,7 +45,7 @@ class MeasuredTarget:
 
     @property
     def source(self) -> str:
-        """What every value is from."""
+        """Return what every value is from."""
         return f"measured on {self.device.with_driver}, {self.date.isoformat()}"
 
 

@@ -81,13 +81,13 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What tells this job from every other one, as a file name."""
+        """Return what tells this job from every other one, as a file name."""
         parts = [self.action, self.device, self.model, self.target, self.words, self.inputs]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
     @property
     def progress_bytes(self) -> int:
-        """How much its command has kept of what it did, that it would go on from."""
+        """Return how much its command has kept of what it did, that it would go on from."""
         try:
             return Path(self.progress).stat().st_size if self.progress else 0
         except OSError:
@@ -107,7 +107,9 @@ class Result:
 
     @property
     def is_final(self) -> bool:
-        """Whether the command came to its end, rather than lose the device or its own life."""
+        """Return whether the command came to its end, rather than lose the device or its own
+        life.
+        """
         return self.exit_code >= 0 and self.exit_code not in LEFT_CODES
 
 

@@ -63,12 +63,12 @@ class FleetLine:
 
     @property
     def is_bad(self) -> bool:
-        """Whether a build should stop at it; a device that left is no such thing."""
+        """Return whether a build should stop at it; a device that left is no such thing."""
         return self.status in BAD
 
     @property
     def spread(self) -> float:
-        """How much longer than half of the runs the slowest tenth took, as a part of p50."""
+        """Return how much longer than half of the runs the slowest tenth took, as a part of p50."""
         if not self.p50_ms or self.p90_ms is None:
             return 0.0
         return self.p90_ms / self.p50_ms - 1

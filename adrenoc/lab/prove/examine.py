@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """The title of its case."""
+        """Return the title of its case."""
         return self.case.title
 
     def __str__(self) -> str:

@@ -73,7 +73,7 @@ class QuirkSearch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is spent."""
+        """Return whether the time is spent."""
         return time.monotonic() > self.end
 
     def target(self, *more: Quirk) -> Target:

@@ -23,7 +23,7 @@ class KernelDifference:
 
     @property
     def gain(self) -> float:
-        """How much faster the second log's is, 0 where one is missing."""
+        """Return how much faster the second log's is, 0 where one is missing."""
         if self.first is None or self.second is None or not self.second.median_us:
             return 0.0
         return self.first.median_us / self.second.median_us

@@ -123,7 +123,7 @@ class Search:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every candidate was proposed."""
+        """Return whether every candidate was proposed."""
         return len(self._tried) >= len(self.task.candidates)
 
     def propose(self, count: int) -> list[int]:

@@ -74,7 +74,7 @@ class MeasureJob:
 
     @property
     def compares(self) -> bool:
-        """Whether outputs are held against the reference."""
+        """Return whether outputs are held against the reference."""
         return self.reference is not None and not self.write_reference
 
 
@@ -150,7 +150,7 @@ class Session:
 
     @property
     def is_old(self) -> bool:
-        """Whether it has lasted long enough."""
+        """Return whether it has lasted long enough."""
         return time.monotonic() - self._opened > SESSION_S
 
     def cut(self) -> None:

@@ -186,14 +186,14 @@ class TaskStanding:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to try."""
+        """Return whether nothing is left to try."""
         if self.base is None:
             return True
         return self.search is not None and self.search.is_exhausted and not self.queue
 
     @property
     def measured_trials(self) -> list[Trial]:
-        """What counts as trials: no reference runs, no confirmations."""
+        """Return what counts as trials: no reference runs, no confirmations."""
         return [t for t in self.trials if not (t.untuned or t.confirmed)]
 
     def _find_untuned(self) -> float:
@@ -207,7 +207,7 @@ class TaskStanding:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest right trial."""
+        """Return the fastest right trial."""
         return best_trials(self.trials).get(self.task.digest)
 
     def _fastest(self) -> float:
@@ -234,7 +234,7 @@ class TaskStanding:
 
     @property
     def confirmable_us(self) -> float:
-        """What a run gains if the fastest trial is no luck."""
+        """Return what a run gains if the fastest trial is no luck."""
         if not (math.isfinite(self.untuned_us) and math.isfinite(self.fastest_us)):
             return 0.0
         return self.task.calls * (self.untuned_us - self.fastest_us)

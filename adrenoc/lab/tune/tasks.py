@@ -40,12 +40,12 @@ class TuneTask:
 
     @cached_property
     def estimates(self) -> tuple[float, ...]:
-        """The family's estimate of each candidate (any unit, less is better)."""
+        """Return the family's estimate of each candidate (any unit, less is better)."""
         return tuple(self.choice.estimate(tile) for tile in self.candidates)
 
     @property
     def title(self) -> str:
-        """What people see: the operators and where the first of these kernels is."""
+        """Return what people see: the operators and where the first of these kernels is."""
         return f"{'+'.join(self.node.operators)} {self.node.name}"
 
     def spread(self, count: int) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class TuneTask:
 
     @cached_property
     def actions(self) -> tuple[Actions, ...]:
-        """The actions of each candidate."""
+        """Return the actions of each candidate."""
         return tuple(actions_of(tile) for tile in self.candidates)
 
     @cached_property

@@ -67,7 +67,7 @@ class TrialQueue:
 
     @property
     def held(self) -> int:
-        """How many trials have not come to their end."""
+        """Return how many trials have not come to their end."""
         return len(self._waiting) + len(self._started)
 
     def add(self, job: MeasureJob) -> None:

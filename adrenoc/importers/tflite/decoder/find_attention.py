@@ -288,7 +288,7 @@ class _Scores:
 
     @property
     def _deepest(self) -> int:
-        """The longest past."""
+        """Return the longest past."""
         return self.prober.call.graph.tensors[self.scores].shape[-1] - self.prober.call.length
 
     @property

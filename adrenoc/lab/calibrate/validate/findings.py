@@ -91,17 +91,17 @@ class JoinFinding:
 
     @property
     def ratio(self) -> float:
-        """How many times as long the kernels take apart."""
+        """Return how many times as long the kernels take apart."""
         return self.apart_us / self.joined_us
 
     @property
     def is_clear(self) -> bool:
-        """Whether one way is so much faster that the decision counts."""
+        """Return whether one way is so much faster that the decision counts."""
         return max(self.ratio, 1 / self.ratio) > CLEAR
 
     @property
     def is_right(self) -> bool:
-        """Whether the model takes the faster way."""
+        """Return whether the model takes the faster way."""
         return (self.takes == "joined") == (self.ratio > 1.0)
 
 
@@ -355,7 +355,9 @@ class Confirmed:
 
     @property
     def is_better(self) -> bool:
-        """Whether something became faster, and neither what was fitted to nor the rest slower."""
+        """Return whether something became faster, and neither what was fitted to nor the rest
+        slower.
+        """
         both = (self.seen, self.kept)
         return not self.failed and min(both) < 1.0 and max(both) <= 1.0
 

@@ -68,12 +68,12 @@ class Forms:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the cost model chose the joined form."""
+        """Return whether the cost model chose the joined form."""
         return self.joined is not None and digests_of(self.chosen) == digests_of(self.joined)
 
     @property
     def validated(self) -> tuple[tuple[TunePlan, TuneTask], ...]:
-        """The kernels whose schedules are measured: the joined one where there is one."""
+        """Return the kernels whose schedules are measured: the joined one where there is one."""
         plan = self.joined or self.chosen
         elsewhere = digests_of(self.apart) if self.apart is not None else frozenset()
         return tuple(
@@ -84,7 +84,9 @@ class Forms:
 
     @property
     def compared(self) -> tuple[tuple[TunePlan, tuple[TuneTask, ...]], ...]:
-        """The kernels that one form has and the other lacks: of the joined one, of the other."""
+        """Return the kernels that one form has and the other lacks: of the joined one, of the
+        other.
+        """
         if self.joined is None or self.apart is None:
             return ()
         joined, apart = digests_of(self.joined), digests_of(self.apart)
@@ -302,7 +304,7 @@ class _Run:
         return None if times is None else timed_of(row, plan, task, times)
 
     def _join(self, forms: Forms, folder: Path) -> JoinFinding | None:
-        """Both ways of a layer by the schedules that the model chooses, in turn."""
+        """Return both ways of a layer by the schedules that the model chooses, in turn."""
         if not forms.compared:
             return None
         variants, joined_count = [], 0
