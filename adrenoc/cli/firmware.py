@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adrenoc.firmware.mcu.core import Core
     from adrenoc.firmware.mcu.folder import Firmware
     from adrenoc.firmware.mcu.make import MadeFirmware, Wishes
-    from adrenoc.firmware.mcu.program import Program
+    from adrenoc.firmware.mcu.program import FirmwareProgram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +212,7 @@ def _show_decisions(firmware: Firmware) -> None:
     )
 
 
-def _budget(program: Program, limits: dict[str, int]) -> Budget:
+def _budget(program: FirmwareProgram, limits: dict[str, int]) -> Budget:
     from adrenoc.firmware.mcu.budget import budget_of
 
     return budget_of(program, **{f"max_{name}": value for name, value in limits.items()})

@@ -21,7 +21,7 @@ from adrenoc.cli.records import argument, give_options, group_of, option
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
-    from adrenoc.firmware.mcu.boards import Board
+    from adrenoc.firmware.mcu.boards import TrialBoard
     from adrenoc.firmware.mcu.core import Core
     from adrenoc.firmware.mcu.emulator import Emulated
     from adrenoc.firmware.mcu.folder import Firmware
@@ -239,7 +239,7 @@ def tune_firmware_command(given: _Tuned) -> None:
         more_logs=wanted.more_logs,
     )
 
-    def board() -> Board:
+    def board() -> TrialBoard:
         if executor:
             return ExecutorBoard(executor, limit_s=timeout_s(20.0))
         return EmulatedBoard(core, limit_s=timeout_s(20.0))

@@ -17,7 +17,7 @@ from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.folder import Firmware
 from adrenoc.firmware.mcu.make import plan_firmware
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise
-from adrenoc.firmware.mcu.program import Program
+from adrenoc.firmware.mcu.program import FirmwareProgram
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import TensorSpec
@@ -30,7 +30,7 @@ class Fallback:
 
     model: Path
     halves_to_even: bool
-    program: Program
+    program: FirmwareProgram
     firmware: Firmware
 
     def write(self, root: Path, compiled: Compiled, triple: str) -> int:

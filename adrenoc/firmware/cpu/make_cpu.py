@@ -38,7 +38,7 @@ from adrenoc.firmware.mcu.folder import (
 )
 from adrenoc.firmware.mcu.make import MadeFirmware, plan_firmware
 from adrenoc.firmware.mcu.print_c import NOT_FUSED
-from adrenoc.firmware.mcu.program import Program
+from adrenoc.firmware.mcu.program import FirmwareProgram
 
 C_FOLDER = Path(__file__).parent / "c"
 _THREADS = ("threads.h", "threads.c")
@@ -59,7 +59,7 @@ def make_cpu_folder(model: Path, core: Core, output: Path) -> MadeFirmware:
     )
 
 
-def write_cpu_folder(program: Program, firmware: Firmware, output: Path) -> None:
+def write_cpu_folder(program: FirmwareProgram, firmware: Firmware, output: Path) -> None:
     """Write the folder, all or nothing.
 
     Raises:
@@ -104,7 +104,7 @@ _OVERRUN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class CpuMachine:
     """How a folder is built and run: what begins the command of its program, if anything."""
 
     compiler: str
@@ -113,7 +113,7 @@ class Machine:
     counts: bool
 
 
-def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> Machine:
+def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> CpuMachine:
     """Return how to run what was made for a core on this computer.
 
     Raises:
@@ -127,7 +127,7 @@ def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> Machine:
                 f"no C compiler, which runs a model for {core.name} here",
                 hint="apt-get install gcc",
             )
-        return Machine(compiler=compiler, flags=(), emulator=(), counts=False)
+        return CpuMachine(compiler=compiler, flags=(), emulator=(), counts=False)
     compiler = shutil.which(_ARM_COMPILER)
     emulator = shutil.which(_COUNTING) or shutil.which(_PLAIN)
     missing = [n for n, at in ((_ARM_COMPILER, compiler), (_COUNTING, emulator)) if at is None]
@@ -137,7 +137,7 @@ def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> Machine:
             f"{'is' if len(missing) == 1 else 'are'} not installed",
             hint=INSTALL,
         )
-    return Machine(
+    return CpuMachine(
         compiler=compiler,
         flags=("-static",),
         emulator=(emulator, "-cpu", emulated_cpu),
@@ -152,7 +152,7 @@ def run_cpu_folder(
     *,
     threads: int = 1,
     features: int = ALL_FEATURES,
-    machine: Machine | None = None,
+    machine: CpuMachine | None = None,
     timeout_s: float = 600.0,
 ) -> Emulated:
     """Build the folder's model and run it once; `features` masks what the core has.
@@ -188,7 +188,7 @@ def run_cpu_folder(
     )
 
 
-def _build(work: Path, machine: Machine) -> Path:
+def _build(work: Path, machine: CpuMachine) -> Path:
     made = work / "runner"
     sources = [str(work / "model.c"), str(work / "threads.c"), str(C_FOLDER / "runner.c")]
     hook = work / "hook.h"
@@ -204,7 +204,7 @@ def _build(work: Path, machine: Machine) -> Path:
 
 
 def _execute(
-    work: Path, program: Path, arguments: list[str], machine: Machine, timeout_s: float
+    work: Path, program: Path, arguments: list[str], machine: CpuMachine, timeout_s: float
 ) -> None:
     plugin = _counter(work, program) if machine.counts else []
     command = [*machine.emulator, *plugin, str(program), *arguments]
@@ -237,7 +237,7 @@ def _counter(work: Path, program: Path) -> list[str]:
 _LONGEST_S = 300.0
 
 
-def count_on_cpu(program: Program, firmware: Firmware) -> Counts:
+def count_on_cpu(program: FirmwareProgram, firmware: Firmware) -> Counts:
     """Run a program on drawn inputs with one thread, where QEMU is installed."""
     try:
         machine = machine_for(program.core)

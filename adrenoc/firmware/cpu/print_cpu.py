@@ -35,7 +35,7 @@ from adrenoc.firmware.mcu.print_c import (
     struct_lines,
     title_text,
 )
-from adrenoc.firmware.mcu.program import Program
+from adrenoc.firmware.mcu.program import FirmwareProgram
 from adrenoc.ir.layout import MOST_DIGITS
 
 WEIGHTS_FILE = "model.weights"
@@ -47,7 +47,7 @@ _EVEN = 3
 
 
 def print_cpu_model(
-    program: Program, *, halves_to_even: bool = False, shared: Sequence[SharedWeight] = ()
+    program: FirmwareProgram, *, halves_to_even: bool = False, shared: Sequence[SharedWeight] = ()
 ) -> dict[str, bytes]:
     """`model.h`, what it includes, `model.c` and the file of constants.
 
@@ -68,7 +68,9 @@ def print_cpu_model(
     return {**{name: text.encode() for name, text in texts.items()}, WEIGHTS_FILE: constants}
 
 
-def _laid_out(program: Program, lent: Collection[str]) -> tuple[list[tuple[str, str, int]], bytes]:
+def _laid_out(
+    program: FirmwareProgram, lent: Collection[str]
+) -> tuple[list[tuple[str, str, int]], bytes]:
     """Names, types and places of all constants in one file, and that file."""
     found = [
         (f"constant{index}", "int8_t", np.asarray(value, np.int8))
@@ -92,7 +94,7 @@ def _laid_out(program: Program, lent: Collection[str]) -> tuple[list[tuple[str, 
     return places, b"".join(parts) or bytes(ALIGN)
 
 
-def _header(program: Program) -> str:
+def _header(program: FirmwareProgram) -> str:
     network = program.network
     sizes = [
         "{" + ", ".join(f"MODEL_{n}_BYTES" for n in border_names(stem, indices)) + "}"
@@ -143,7 +145,7 @@ __asm__(
     ".popsection\\n");"""
 
 
-def _code(program: Program, places: list[tuple[str, str, int]], borrowed: list[str]) -> str:
+def _code(program: FirmwareProgram, places: list[tuple[str, str, int]], borrowed: list[str]) -> str:
     network = program.network
     parts = [title_text(program), '#include "model.h"', "", *LAYER_HOOK, _WEIGHTS]
     parts += [
@@ -168,7 +170,7 @@ def _code(program: Program, places: list[tuple[str, str, int]], borrowed: list[s
     return "\n".join([*parts, *body_lines(program)])
 
 
-def _facts(program: Program, halves_to_even: bool, sources: Mapping[str, int]) -> list[str]:
+def _facts(program: FirmwareProgram, halves_to_even: bool, sources: Mapping[str, int]) -> list[str]:
     """Return the table that a runtime finds in a library of the model."""
     network = program.network
     indices = (*network.inputs, *network.outputs)
@@ -204,7 +206,7 @@ def names_of(shared: Sequence[SharedWeight]) -> set[str]:
     return {f"{weight.step}_weights" for weight in shared}
 
 
-def room_lines(program: Program, shared: Sequence[SharedWeight]) -> list[str]:
+def room_lines(program: FirmwareProgram, shared: Sequence[SharedWeight]) -> list[str]:
     """Room for the weights that are lent, each under its name."""
     lent = names_of(shared)
     lines, at = [], 0
@@ -264,7 +266,11 @@ _GCC = {"aarch64": "aarch64-linux-gnu-gcc", "x86_64": "x86_64-linux-gnu-gcc"}
 
 
 def build_cpu_library(
-    program: Program, machine: str, *, halves_to_even: bool, shared: Sequence[SharedWeight] = ()
+    program: FirmwareProgram,
+    machine: str,
+    *,
+    halves_to_even: bool,
+    shared: Sequence[SharedWeight] = (),
 ) -> bytes:
     """Compile and link a program for the processors of a `machine`, as `aarch64`.
 

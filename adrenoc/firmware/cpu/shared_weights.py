@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 
 from adrenoc.firmware.mcu.operators import Convolution
-from adrenoc.firmware.mcu.program import Program
+from adrenoc.firmware.mcu.program import FirmwareProgram
 from adrenoc.ir.layout import Digits, find_axis_digits, forms_of, pack_indices, read_places
 from adrenoc.ir.program import Packing
 
@@ -61,7 +61,7 @@ class _WeightSource:
 
 
 def find_shared_weights(
-    program: Program, params: Mapping[str, np.ndarray], packings: Mapping[str, Packing]
+    program: FirmwareProgram, params: Mapping[str, np.ndarray], packings: Mapping[str, Packing]
 ) -> tuple[SharedWeight, ...]:
     """Return the weights that packed constants of a bundle hold element by element, in any
     order."""

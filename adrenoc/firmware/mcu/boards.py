@@ -46,7 +46,7 @@ class TrialError(Exception):
         self.status, self.reason = status, reason
 
 
-class Board(Protocol):
+class TrialBoard(Protocol):
     """Where trials run."""
 
     device: TunedDevice

@@ -12,7 +12,7 @@ from pathlib import Path
 from adrenoc.base.errors import DeviceError, ToolError
 from adrenoc.firmware.mcu.emulator import INSTALL, code_bytes, missing_tools, run_firmware
 from adrenoc.firmware.mcu.folder import Firmware, self_test_vectors, write_firmware
-from adrenoc.firmware.mcu.program import Program
+from adrenoc.firmware.mcu.program import FirmwareProgram
 
 _KIB = 1024
 
@@ -43,7 +43,7 @@ class Budget:
 
 
 def budget_of(
-    program: Program, *, max_flash_kib: int | None = None, max_ram_kib: int | None = None
+    program: FirmwareProgram, *, max_flash_kib: int | None = None, max_ram_kib: int | None = None
 ) -> Budget:
     """Measure a program.
 
@@ -76,7 +76,7 @@ def budget_of(
     )
 
 
-def _alive(program: Program) -> tuple[Alive, ...]:
+def _alive(program: FirmwareProgram) -> tuple[Alive, ...]:
     names = _names(program)
     found = []
     for time, step in enumerate(program.steps):
@@ -93,7 +93,7 @@ def _alive(program: Program) -> tuple[Alive, ...]:
     return tuple(found)
 
 
-def _names(program: Program) -> dict[str, str]:
+def _names(program: FirmwareProgram) -> dict[str, str]:
     """Return how a report calls what lies in the arena."""
     tensors = program.network.tensors
     keys = [block.key for block in program.blocks]
@@ -116,7 +116,7 @@ class Counts:
     reason: str = ""
 
 
-def count_layers(program: Program, firmware: Firmware) -> Counts:
+def count_layers(program: FirmwareProgram, firmware: Firmware) -> Counts:
     """Run a program on the inputs of its self-test, where QEMU is installed and it fits there."""
     if missing := missing_tools():
         return Counts(reason=f"install {' and '.join(missing)} for them: {INSTALL}")

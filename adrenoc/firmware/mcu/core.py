@@ -27,7 +27,7 @@ class CoreFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Board:
+class EmulatedMachine:
     """The board that QEMU emulates; code begins at address 0 where nothing else is said."""
 
     machine: str
@@ -45,7 +45,7 @@ class Core:
     name: str
     title: str
     facts: CoreFacts
-    board: Board | None
+    board: EmulatedMachine | None
     sources: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -107,6 +107,6 @@ def load_core(name: str, *, folder: Path | None = None) -> Core:
         name=wanted,
         title=file.text(file.tables, "title"),
         facts=facts,
-        board=file.facts(Board, "board") if room == "mcu" else None,
+        board=file.facts(EmulatedMachine, "board") if room == "mcu" else None,
         sources=tuple(file.sources.items()),
     )

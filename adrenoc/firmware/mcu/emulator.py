@@ -19,11 +19,11 @@ from adrenoc.base.errors import BundleError, CheckFailedError, DependencyError, 
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.firmware.mcu.core import Board, Core, load_core
+from adrenoc.firmware.mcu.core import Core, EmulatedMachine, load_core
 from adrenoc.firmware.mcu.folder import Firmware, read_files
 from adrenoc.firmware.mcu.network import WIDTHS
 from adrenoc.firmware.mcu.print_c import border_names, ctype_of, print_model
-from adrenoc.firmware.mcu.program import Program
+from adrenoc.firmware.mcu.program import FirmwareProgram
 
 _BOARD = Path(__file__).parent / "board"
 _COMPILER, _EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
@@ -106,7 +106,7 @@ def run_firmware(
     return _read(said, firmware, core, code_bytes)
 
 
-def code_bytes(program: Program) -> int | None:
+def code_bytes(program: FirmwareProgram) -> int | None:
     """Code and constants of a program in flash, as the compiler makes them; None without one.
 
     Raises:
@@ -166,7 +166,7 @@ def _build(work: Path, core: Core, sources: Mapping[str, Sequence[str]]) -> Path
     return image
 
 
-def _board(core: Core) -> Board:
+def _board(core: Core) -> EmulatedMachine:
     if core.board is None:
         raise TypeError(f"{core.name} has no board")
     return core.board

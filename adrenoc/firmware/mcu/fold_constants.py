@@ -14,7 +14,7 @@ import numpy as np
 
 from adrenoc.base.decision import Decision
 from adrenoc.firmware.mcu.fixed_point import requantise
-from adrenoc.firmware.mcu.network import Network, Tensor, sources_of
+from adrenoc.firmware.mcu.network import FirmwareTensor, Network, sources_of
 from adrenoc.firmware.mcu.operators import (
     Convolution,
     Depthwise,
@@ -88,7 +88,7 @@ def _find_sources(
     return constants[sources_of(operator)[0]]
 
 
-def _channels(tensor: Tensor) -> int:
+def _channels(tensor: FirmwareTensor) -> int:
     return tensor.shape[-1] if tensor.shape else 1
 
 
@@ -217,7 +217,7 @@ def _fill_group(mask: np.ndarray, group: int) -> None:
 # --- what is left -------------------------------------------------------------------------------
 
 
-def _shrunk(tensor: Tensor, kept: np.ndarray) -> Tensor:
+def _shrunk(tensor: FirmwareTensor, kept: np.ndarray) -> FirmwareTensor:
     if not tensor.shape or kept.all():
         return tensor
     return replace(tensor, shape=(*tensor.shape[:-1], int(kept.sum())))

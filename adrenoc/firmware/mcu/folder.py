@@ -32,7 +32,7 @@ from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.evaluate import evaluate
 from adrenoc.firmware.mcu.network import DTYPES, WIDTHS, Border, multiply_adds
 from adrenoc.firmware.mcu.print_c import NOT_FUSED, print_cmake, print_model, print_self_test
-from adrenoc.firmware.mcu.program import Program
+from adrenoc.firmware.mcu.program import FirmwareProgram
 
 MODEL_FILE = "model.json"
 FIRMWARE_FOLDER = make_listed_kind("firmware folder")
@@ -76,7 +76,7 @@ class Firmware:
     decisions: tuple[Decision, ...]
 
 
-def firmware_of(program: Program, sha256: str) -> Firmware:
+def firmware_of(program: FirmwareProgram, sha256: str) -> Firmware:
     """Return the report of a program."""
     network = program.network
 
@@ -116,7 +116,7 @@ def firmware_of(program: Program, sha256: str) -> Firmware:
 
 
 def write_firmware(
-    program: Program, firmware: Firmware, output: Path, *, with_object: bool = False
+    program: FirmwareProgram, firmware: Firmware, output: Path, *, with_object: bool = False
 ) -> None:
     """Write the folder, all or nothing.
 
@@ -142,7 +142,9 @@ def write_firmware(
         write_list(root, FIRMWARE_FOLDER)
 
 
-def self_test_vectors(program: Program) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+def self_test_vectors(
+    program: FirmwareProgram,
+) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
     """Seeded inputs and what the network makes of them."""
     network = program.original
     random = np.random.default_rng(0)

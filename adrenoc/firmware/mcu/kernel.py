@@ -38,7 +38,7 @@ WIDTHS = {"int8_t": 1, "int16_t": 2, "uint16_t": 2, "int32_t": 4, "uint32_t": 4,
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Kernel:
+class FirmwareKernel:
     """One operator in C.
 
     `snippets` are files of `c/` and `texts` further code, in the order in which they are needed;
@@ -76,7 +76,7 @@ def fields_of(
     return (*texts, *((array.suffix, "{layer}_" + array.suffix) for array in arrays))
 
 
-Rule: TypeAlias = Callable[[Network, Operator], Kernel]
+Rule: TypeAlias = Callable[[Network, Operator], FirmwareKernel]
 """From an operator to its kernel.
 
 Raises:
@@ -111,7 +111,7 @@ class Choice:
     actions: Actions
     instructions: float
     scratch_bytes: int
-    make: Callable[[], Kernel]
+    make: Callable[[], FirmwareKernel]
     spare_bytes: int = 0
 
     @property

@@ -15,7 +15,7 @@ from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of, write_firmware
 from adrenoc.firmware.mcu.kernel import Measured
 from adrenoc.firmware.mcu.network import has_words
-from adrenoc.firmware.mcu.program import Program, make_program
+from adrenoc.firmware.mcu.program import FirmwareProgram, make_program
 from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.file import read_tflite
@@ -74,7 +74,9 @@ class Wishes:
 NO_WISHES = Wishes()
 
 
-def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[Program, Firmware]:
+def plan_firmware(
+    model: Path, core: Core, wishes: Wishes = NO_WISHES
+) -> tuple[FirmwareProgram, Firmware]:
     """Return what would be written for a model.
 
     Raises:

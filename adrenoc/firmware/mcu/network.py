@@ -39,7 +39,7 @@ WIDTHS = {"int8": 1, "int16": 2}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tensor:
+class FirmwareTensor:
     """A tensor of int8 or int16; real = scale * (stored - zero)."""
 
     name: str
@@ -75,7 +75,7 @@ class Network:
     """Operators in the order of execution, over tensors by index."""
 
     name: str
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[FirmwareTensor, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -198,7 +198,10 @@ _MOST_GROUPS = 64
 
 
 def split_groups(
-    whole: Convolution, source: Tensor, result: Tensor, add: Callable[[Tensor], int]
+    whole: Convolution,
+    source: FirmwareTensor,
+    result: FirmwareTensor,
+    add: Callable[[FirmwareTensor], int],
 ) -> list[Operator]:
     """Return the same by convolutions of all channels; the last operator makes the result.
 
@@ -287,7 +290,7 @@ class Border:
         return numbers
 
 
-def border_decision(tensor: Tensor, dtype: str) -> Decision:
+def border_decision(tensor: FirmwareTensor, dtype: str) -> Decision:
     """Return the Decision that a border's own type is not what firmware has."""
     why = f"{dtype} in the model: the header's SCALE and ZERO_POINT convert"
     if dtype == "uint8":

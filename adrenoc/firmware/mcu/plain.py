@@ -14,7 +14,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import one_product, results_of, sum_product, sum_range
-from adrenoc.firmware.mcu.kernel import Array, Kernel, fields_of, pair_text
+from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of, pair_text
 from adrenoc.firmware.mcu.network import Network, image_extents, shape4
 from adrenoc.firmware.mcu.operators import (
     Bilinear,
@@ -42,7 +42,7 @@ from adrenoc.firmware.mcu.operators import (
 
 
 @singledispatch
-def plain_kernel(operator: Operator, network: Network) -> Kernel:
+def plain_kernel(operator: Operator, network: Network) -> FirmwareKernel:
     """Return the kernel of an operator in plain C."""
     raise TypeError(type(operator))
 
@@ -91,11 +91,11 @@ def _product_rule(operator: Product) -> dict[str, int | str]:
 
 
 @plain_kernel.register
-def _(operator: Product, network: Network) -> Kernel:
+def _(operator: Product, network: Network) -> FirmwareKernel:
     call, count, gap = repeat_call(operator, network, "multiply_tensors")
     zeros = {"zero_first": operator.zeros[0], "zero_second": operator.zeros[1]}
     numbers = {"count": count, **zeros, **_product_rule(operator)}
-    return Kernel(
+    return FirmwareKernel(
         call=call,
         how="plain C",
         snippets=("requantise", "multiply_tensors"),
@@ -106,10 +106,10 @@ def _(operator: Product, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Mean, network: Network) -> Kernel:
+def _(operator: Mean, network: Network) -> FirmwareKernel:
     extents = dict(zip(("outer", "count", "inner"), operator.extents, strict=True))
     numbers = {**extents, "zero_in": operator.zero_in, **_one_rule(operator.requantise)}
-    return Kernel(
+    return FirmwareKernel(
         call="mean_of_axis(&{layer}, {in0}, {out});",
         how="plain C",
         snippets=("requantise", "mean"),
@@ -119,12 +119,12 @@ def _(operator: Mean, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Move, network: Network) -> Kernel:
+def _(operator: Move, network: Network) -> FirmwareKernel:
     last = operator.offsets[3]
     run = int(len(last) > 1 and (np.diff(last) == 1).all() and last[0] >= 0)
     names = ("first", "second", "third", "fourth")
     pairs = list(zip(names, operator.offsets, strict=True))
-    return Kernel(
+    return FirmwareKernel(
         call="move_elements(&{layer}, {in0}, {out});",
         how="tables of offsets",
         snippets=("move_layer", "move"),
@@ -144,7 +144,7 @@ def _bits(number: np.float32) -> int:
 
 
 @plain_kernel.register
-def _(operator: FloatPool, network: Network) -> Kernel:
+def _(operator: FloatPool, network: Network) -> FirmwareKernel:
     numbers = {
         **image_extents(operator, network),
         **operator.window.steps(),
@@ -157,7 +157,7 @@ def _(operator: FloatPool, network: Network) -> Kernel:
         "offset": operator.offset,
         "whole": int(operator.whole),
     }
-    return Kernel(
+    return FirmwareKernel(
         call="float_pool(&{layer}, {in0}, {out});",
         how="plain C, in float32",
         snippets=("requantise", "nearest", "float_pool"),
@@ -167,7 +167,7 @@ def _(operator: FloatPool, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Svdf, network: Network) -> Kernel:
+def _(operator: Svdf, network: Network) -> FirmwareKernel:
     filters, depth = operator.feature.shape
     arrays = (
         Array(suffix="feature", ctype="int8_t", values=operator.feature),
@@ -184,7 +184,7 @@ def _(operator: Svdf, network: Network) -> Kernel:
         "kept_shift": operator.kept[1],
         **_one_rule(operator.requantise),
     }
-    return Kernel(
+    return FirmwareKernel(
         call="svdf(&{layer}, {in0}, {out}, (int16_t *)({state}));",
         how="plain C, with a state",
         snippets=("requantise", "svdf"),
@@ -196,11 +196,11 @@ def _(operator: Svdf, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: FloatSoftmax, network: Network) -> Kernel:
+def _(operator: FloatSoftmax, network: Network) -> FirmwareKernel:
     n, h, w, depth = shape4(network.tensors[operator.result].shape)
     table = operator.exponentials.astype(np.float32).view(np.int32)
     numbers = f"{n * h * w}, {depth}, {_bits(operator.scale)}, {operator.zero}"
-    return Kernel(
+    return FirmwareKernel(
         call=f"float_softmax({{layer}}_exponentials, {{in0}}, {{out}}, {numbers});",
         how="a table, in float32",
         snippets=("requantise", "nearest", "float_softmax"),
@@ -210,7 +210,7 @@ def _(operator: FloatSoftmax, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Bilinear, network: Network) -> Kernel:
+def _(operator: Bilinear, network: Network) -> FirmwareKernel:
     _, _, width, channels = network.shape4(operator.source)
     _, out_height, out_width, _ = network.shape4(operator.result)
     arrays = []
@@ -221,7 +221,7 @@ def _(operator: Bilinear, network: Network) -> Kernel:
             arrays.append(Array(suffix=f"{name}_{axis}", ctype="int16_t", values=values))
     numbers = {"in_width": width, "channels": channels}
     numbers |= {"out_height": out_height, "out_width": out_width}
-    return Kernel(
+    return FirmwareKernel(
         call="resize_bilinear(&{layer}, {in0}, {out});",
         how="plain C",
         snippets=("bilinear_layer", "resize_bilinear"),
@@ -232,7 +232,7 @@ def _(operator: Bilinear, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: FloatBilinear, network: Network) -> Kernel:
+def _(operator: FloatBilinear, network: Network) -> FirmwareKernel:
     _, _, width, channels = network.shape4(operator.source)
     _, out_height, out_width, _ = network.shape4(operator.result)
     arrays = []
@@ -254,7 +254,7 @@ def _(operator: FloatBilinear, network: Network) -> Kernel:
         "zero_out": operator.zeros[1],
         "offset": operator.offset,
     }
-    return Kernel(
+    return FirmwareKernel(
         call="float_bilinear(&{layer}, {in0}, {out});",
         how="plain C, in float32",
         snippets=("requantise", "nearest", "float_bilinear"),
@@ -265,19 +265,19 @@ def _(operator: FloatBilinear, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Join, network: Network) -> Kernel:
+def _(operator: Join, network: Network) -> FirmwareKernel:
     stride, calls, at = sum(operator.chunks), [], 0
     for number, chunk in enumerate(operator.chunks):
         place = f"{{in{number}}}, {{out}} + {at}"
         calls.append(f"join_part({place}, {operator.count}, {chunk}, {stride});")
         at += chunk
-    return Kernel(call=" ".join(calls), how="copies", snippets=("join",))
+    return FirmwareKernel(call=" ".join(calls), how="copies", snippets=("join",))
 
 
 @plain_kernel.register
-def _(operator: Lookup, network: Network) -> Kernel:
+def _(operator: Lookup, network: Network) -> FirmwareKernel:
     count = network.tensors[operator.result].elements
-    return Kernel(
+    return FirmwareKernel(
         call=f"look_up({{layer}}_table, {{in0}}, {{out}}, {count});",
         how="a table",
         snippets=("look_up",),
@@ -287,19 +287,19 @@ def _(operator: Lookup, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Sum, network: Network) -> Kernel:
+def _(operator: Sum, network: Network) -> FirmwareKernel:
     try:
         return _lines(operator, network)
     except RefusedError:
         return _tables(operator, network)
 
 
-def _lines(operator: Sum, network: Network) -> Kernel:
+def _lines(operator: Sum, network: Network) -> FirmwareKernel:
     product = sum_product(operator)
     call, _, gap = repeat_call(operator, network, "add_lines", ", {}")
     bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
     numbers = {**asdict(product), **bounds}
-    return Kernel(
+    return FirmwareKernel(
         call=call,
         how="two products",
         snippets=("requantise", "add_lines"),
@@ -309,9 +309,9 @@ def _lines(operator: Sum, network: Network) -> Kernel:
     )
 
 
-def _pairs(operator: Sum, network: Network) -> Kernel:
+def _pairs(operator: Sum, network: Network) -> FirmwareKernel:
     call, _, gap = repeat_call(operator, network, "look_up_pairs", ", {}")
-    return Kernel(
+    return FirmwareKernel(
         call=call.replace("&{layer}", "{layer}_pairs"),
         how="a table of pairs",
         snippets=("look_up_pairs",),
@@ -320,7 +320,7 @@ def _pairs(operator: Sum, network: Network) -> Kernel:
     )
 
 
-def _tables(operator: Sum, network: Network) -> Kernel:
+def _tables(operator: Sum, network: Network) -> FirmwareKernel:
     if operator.wanted is not None:
         return _pairs(operator, network)
     call, count, gap = repeat_call(operator, network, "add_tensors")
@@ -330,7 +330,7 @@ def _tables(operator: Sum, network: Network) -> Kernel:
     )
     numbers = {"count": count, **_one_rule(operator.requantise)}
     fields = [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
-    return Kernel(
+    return FirmwareKernel(
         call=call,
         how="two tables",
         snippets=("requantise", "add_tensors"),
@@ -342,9 +342,9 @@ def _tables(operator: Sum, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Softmax, network: Network) -> Kernel:
+def _(operator: Softmax, network: Network) -> FirmwareKernel:
     n, h, w, depth = shape4(network.tensors[operator.result].shape)
-    return Kernel(
+    return FirmwareKernel(
         call=f"softmax({{layer}}_exponentials, {{in0}}, {{out}}, {n * h * w}, {depth});",
         how="a table",
         snippets=("requantise", "softmax"),
@@ -357,7 +357,7 @@ _COMMON = ("requantise", "short_functions", "pairs", "add_two", "byte_dot")
 
 
 @plain_kernel.register
-def _(operator: Lstm, network: Network) -> Kernel:
+def _(operator: Lstm, network: Network) -> FirmwareKernel:
     """Keeps cells of int16 and the last result."""
     cells, depth = operator.gates[1].weights[0].shape
     rows = network.tensors[operator.result].elements // cells
@@ -377,7 +377,7 @@ def _(operator: Lstm, network: Network) -> Kernel:
         "clip": operator.clip,
         "zero_out": operator.zero,
     }
-    return Kernel(
+    return FirmwareKernel(
         call="lstm(&{layer}, {in0}, {out}, (int16_t *)({state}), (int16_t *)({scratch}));",
         how="an LSTM, with a state",
         snippets=(*_COMMON, *(("lstm_norm",) if norms else ()), "lstm"),
@@ -420,20 +420,22 @@ def _text(gate: Gate, constants: list[Array]) -> str:
 
 
 @plain_kernel.register
-def _(operator: Convolution, network: Network) -> Kernel:
+def _(operator: Convolution, network: Network) -> FirmwareKernel:
     return _filter_kernel(operator, network, "plain_convolution")
 
 
 @plain_kernel.register
-def _(operator: Depthwise, network: Network) -> Kernel:
+def _(operator: Depthwise, network: Network) -> FirmwareKernel:
     return _filter_kernel(operator, network, "plain_depthwise")
 
 
-def _filter_kernel(operator: Convolution | Depthwise, network: Network, name: str) -> Kernel:
+def _filter_kernel(
+    operator: Convolution | Depthwise, network: Network, name: str
+) -> FirmwareKernel:
     if isinstance(operator, Convolution) and operator.joined is not None:
         raise TypeError("a sum was given to a convolution whose own code has no place for it")
     arrays, fields = plain_parts(operator, network)
-    return Kernel(
+    return FirmwareKernel(
         call=name + "(&{layer}, {in0}, {out});",
         how="plain C",
         snippets=("requantise", "plain_layer", name),
@@ -510,7 +512,7 @@ def _gap(
 
 
 @plain_kernel.register
-def _(operator: Pool, network: Network) -> Kernel:
+def _(operator: Pool, network: Network) -> FirmwareKernel:
     (_, width, _), (_, out_width, _) = images_of(operator, network)
     window = operator.window
     numbers = {
@@ -521,7 +523,7 @@ def _(operator: Pool, network: Network) -> Kernel:
         "low": operator.low,
         "high": operator.high,
     }
-    return Kernel(
+    return FirmwareKernel(
         call=f"{operator.kind}_pool(&{{layer}}, {{in0}}, {{out}});",
         how="plain C",
         snippets=("requantise", "pool", f"{operator.kind}_pool"),
@@ -532,7 +534,9 @@ def _(operator: Pool, network: Network) -> Kernel:
 
 
 @plain_kernel.register
-def _(operator: Reshape, network: Network) -> Kernel:
+def _(operator: Reshape, network: Network) -> FirmwareKernel:
     """Only for what goes from the model's input to its output: else it is no kernel at all."""
     count = network.tensors[operator.result].elements
-    return Kernel(call=f"copy_bytes({{in0}}, {{out}}, {count});", how="a copy", snippets=("copy",))
+    return FirmwareKernel(
+        call=f"copy_bytes({{in0}}, {{out}}, {count});", how="a copy", snippets=("copy",)
+    )

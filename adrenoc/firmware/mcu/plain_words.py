@@ -16,7 +16,7 @@ from adrenoc.base.errors import CompileError
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.curves import exponential_points, logistic_points, reciprocal_points
 from adrenoc.firmware.mcu.fixed_point import reduced_factor
-from adrenoc.firmware.mcu.kernel import Array, Kernel, fields_of, pair_text
+from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of, pair_text
 from adrenoc.firmware.mcu.network import Network, shape4
 from adrenoc.firmware.mcu.operators import (
     Bilinear,
@@ -43,7 +43,7 @@ _COMMON = ("requantise", "words", "word_layer")
 _HOW = {"plain": "plain C, of int16", "dsp": "pairs of int16 by SMLAD", "mve": "vectors of int16"}
 
 
-def word_filter(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
+def word_filter(operator: Convolution | Depthwise, network: Network, core: Core) -> FirmwareKernel:
     """Return the kernel of a filter.
 
     Raises:
@@ -64,7 +64,7 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
     piece = taps if fits else _PIECE
     constants = (Array(suffix="weights", ctype="int8_t", values=weights),)
     arrays, fields = _layer(operator, network, rule, constants, taps=taps, piece=piece)
-    return Kernel(
+    return FirmwareKernel(
         call="word_convolution(&{layer}, {in0}, {out}, (int16_t *)({scratch}));",
         how=_HOW[core.facts.arithmetic],
         snippets=(*_COMMON, *snippets, "word_convolution"),
@@ -75,7 +75,7 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
     )
 
 
-def _depthwise(operator: Depthwise, network: Network, core: Core, rule: WordRule) -> Kernel:
+def _depthwise(operator: Depthwise, network: Network, core: Core, rule: WordRule) -> FirmwareKernel:
     """Weights of int16 for pairs of channels; several results of a channel go by plain C."""
     kernel_height, kernel_width, _ = operator.weights.shape
     if kernel_width > _PIECE:
@@ -96,7 +96,7 @@ def _depthwise(operator: Depthwise, network: Network, core: Core, rule: WordRule
     elif core.facts.arithmetic == "mve" and each and fits:
         snippets, how = ("word_vector_depthwise",), "mve"
     arrays, fields = _layer(operator, network, rule, constants, taps=0, piece=0)
-    return Kernel(
+    return FirmwareKernel(
         call="word_depthwise_" + how + "(&{layer}, {in0}, {out});",
         how=_HOW[how],
         snippets=(*_COMMON, "word_depthwise", *snippets),
@@ -286,7 +286,7 @@ _WIDTH = 2
 
 
 @singledispatch
-def word_kernel(operator: Operator, network: Network) -> Kernel:
+def word_kernel(operator: Operator, network: Network) -> FirmwareKernel:
     """Return the kernel of an operator that reads or makes int16."""
     raise TypeError(type(operator))
 
@@ -297,14 +297,14 @@ def _rule(rule: Requantise) -> dict[str, int | str]:
 
 
 @word_kernel.register
-def _(operator: WordSum, network: Network) -> Kernel:
+def _(operator: WordSum, network: Network) -> FirmwareKernel:
     call, count, gap = repeat_call(operator, network, "word_sum")
     pairs = {
         "first": pair_text(operator.factors[0]),
         "second": pair_text(operator.factors[1]),
         "signs": pair_text(operator.signs),
     }
-    return Kernel(
+    return FirmwareKernel(
         call=call,
         snippets=("requantise", "words", "word_sum"),
         gap_bytes=gap,
@@ -315,9 +315,9 @@ def _(operator: WordSum, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Product, network: Network) -> Kernel:
+def _(operator: Product, network: Network) -> FirmwareKernel:
     call, count, gap = repeat_call(operator, network, "word_product")
-    return Kernel(
+    return FirmwareKernel(
         call=call,
         snippets=("requantise", "words", "word_product"),
         gap_bytes=gap,
@@ -328,9 +328,9 @@ def _(operator: Product, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Mean, network: Network) -> Kernel:
+def _(operator: Mean, network: Network) -> FirmwareKernel:
     extents = dict(zip(("outer", "count", "inner"), operator.extents, strict=True))
-    return Kernel(
+    return FirmwareKernel(
         call="word_mean(&{layer}, {in0}, {out});",
         snippets=("requantise", "words", "word_mean"),
         how=_HOW["plain"],
@@ -340,10 +340,10 @@ def _(operator: Mean, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Pool, network: Network) -> Kernel:
+def _(operator: Pool, network: Network) -> FirmwareKernel:
     plain = plain_kernel(operator, network)
     averages = int(operator.kind == "average")
-    return Kernel(
+    return FirmwareKernel(
         call=f"word_pool(&{{layer}}, {{in0}}, {{out}}, {averages});",
         how=_HOW["plain"],
         snippets=("requantise", "words", "pool", "word_pool"),
@@ -354,7 +354,7 @@ def _(operator: Pool, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Rescale, network: Network) -> Kernel:
+def _(operator: Rescale, network: Network) -> FirmwareKernel:
     source, result = network.tensors[operator.source], network.tensors[operator.result]
     numbers: dict[str, int | str] = {
         "count": result.elements,
@@ -367,7 +367,7 @@ def _(operator: Rescale, network: Network) -> Kernel:
         "low": operator.low,
         "high": operator.high,
     }
-    return Kernel(
+    return FirmwareKernel(
         call="rescale(&{layer}, {in0}, {out});",
         snippets=("requantise", "words", "rescale"),
         gap_bytes=0 if source.width >= result.width else None,
@@ -378,10 +378,10 @@ def _(operator: Rescale, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Curve, network: Network) -> Kernel:
+def _(operator: Curve, network: Network) -> FirmwareKernel:
     count = network.tensors[operator.result].elements
     numbers = f"{count}, {operator.multiplier}, {operator.shift}"
-    return Kernel(
+    return FirmwareKernel(
         call=f"word_{operator.kind}({{layer}}_points, {{in0}}, {{out}}, {numbers});",
         how="lines of a table",
         snippets=("words", "word_curves"),
@@ -391,11 +391,11 @@ def _(operator: Curve, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: WordSoftmax, network: Network) -> Kernel:
+def _(operator: WordSoftmax, network: Network) -> FirmwareKernel:
     n, h, w, depth = shape4(network.tensors[operator.result].shape)
     numbers = f"{n * h * w}, {depth}, {operator.factor[0]}, {operator.factor[1]}"
     tables = "{layer}_powers, {layer}_reciprocals"
-    return Kernel(
+    return FirmwareKernel(
         call=f"word_softmax({tables}, {{in0}}, {{out}}, {numbers});",
         how="lines of two tables",
         snippets=("requantise", "words", "word_softmax"),
@@ -408,9 +408,9 @@ def _(operator: WordSoftmax, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Move, network: Network) -> Kernel:
+def _(operator: Move, network: Network) -> FirmwareKernel:
     plain = plain_kernel(operator, network)
-    return Kernel(
+    return FirmwareKernel(
         call="move_words(&{layer}, {in0}, {out});",
         how=plain.how,
         snippets=("move_layer", "word_move"),
@@ -421,9 +421,9 @@ def _(operator: Move, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Bilinear, network: Network) -> Kernel:
+def _(operator: Bilinear, network: Network) -> FirmwareKernel:
     plain = plain_kernel(operator, network)
-    return Kernel(
+    return FirmwareKernel(
         call="resize_words(&{layer}, {in0}, {out});",
         how=_HOW["plain"],
         snippets=("bilinear_layer", "word_bilinear"),
@@ -434,7 +434,7 @@ def _(operator: Bilinear, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Join, network: Network) -> Kernel:
+def _(operator: Join, network: Network) -> FirmwareKernel:
     """Copies of bytes, twice as many."""
     wider = Join(
         sources=operator.sources,
@@ -446,7 +446,9 @@ def _(operator: Join, network: Network) -> Kernel:
 
 
 @word_kernel.register
-def _(operator: Reshape, network: Network) -> Kernel:
+def _(operator: Reshape, network: Network) -> FirmwareKernel:
     """Only for what goes from the model's input to its output."""
     size = network.tensors[operator.result].size_bytes
-    return Kernel(call=f"copy_bytes({{in0}}, {{out}}, {size});", how="a copy", snippets=("copy",))
+    return FirmwareKernel(
+        call=f"copy_bytes({{in0}}, {{out}}, {size});", how="a copy", snippets=("copy",)
+    )

@@ -9,8 +9,8 @@ import numpy as np
 
 import adrenoc
 from adrenoc.firmware.mcu.kernel import Array
-from adrenoc.firmware.mcu.network import Network, Tensor
-from adrenoc.firmware.mcu.program import Program, Step
+from adrenoc.firmware.mcu.network import FirmwareTensor, Network
+from adrenoc.firmware.mcu.program import FirmwareProgram, FirmwareStep
 
 _SNIPPETS = Path(__file__).parent / "c"
 _NUMBERS_A_LINE = 20
@@ -20,13 +20,13 @@ NOT_FUSED = "-ffp-contract=off"
 GCC fuses them by default under GNU's dialect of C, wherever a core can."""
 
 
-def print_model(program: Program) -> dict[str, str]:
+def print_model(program: FirmwareProgram) -> dict[str, str]:
     """`model.h` and `model.c`."""
     return {"model.h": _header(program), "model.c": _code(program)}
 
 
 def print_self_test(
-    program: Program, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]
+    program: FirmwareProgram, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]
 ) -> dict[str, str]:
     """`self_test.c`, which compares one run with numbers, and a `main.c` that returns that."""
     network = program.network
@@ -59,7 +59,7 @@ def print_self_test(
     return {"self_test.c": "\n".join(lines), "main.c": main}
 
 
-def print_cmake(program: Program) -> str:
+def print_cmake(program: FirmwareProgram) -> str:
     """Return a CMakeLists.txt: the library `model`, and with -DMODEL_SELF_TEST=ON a program."""
     flags = " ".join(program.core.flags)
     return (
@@ -79,7 +79,7 @@ def print_cmake(program: Program) -> str:
     )
 
 
-def arguments_of(program: Program) -> tuple[list[str], list[str]]:
+def arguments_of(program: FirmwareProgram) -> tuple[list[str], list[str]]:
     """Return the names of the pointers that `model_run` takes: inputs, outputs."""
     network = program.network
     return border_names("input", network.inputs), border_names("output", network.outputs)
@@ -95,11 +95,11 @@ def ctype_of(dtype: str) -> str:
     return f"{dtype}_t"
 
 
-def _make_array(tensor: Tensor, values: np.ndarray) -> Array:
+def _make_array(tensor: FirmwareTensor, values: np.ndarray) -> Array:
     return Array(suffix="", ctype=ctype_of(tensor.dtype), values=values)
 
 
-def _signature(program: Program) -> str:
+def _signature(program: FirmwareProgram) -> str:
     inputs, outputs = arguments_of(program)
     tensors, network = program.network.tensors, program.network
     ctypes = [ctype_of(tensors[i].dtype) for i in (*network.inputs, *network.outputs)]
@@ -109,7 +109,7 @@ def _signature(program: Program) -> str:
     return f"void model_run({', '.join(parts)}, void *arena)"
 
 
-def _header(program: Program) -> str:
+def _header(program: FirmwareProgram) -> str:
     network = program.network
     lines = [
         title_text(program),
@@ -136,7 +136,7 @@ def _header(program: Program) -> str:
 _RESET = "void model_reset(void *arena)"
 
 
-def _memory_lines(program: Program) -> list[str]:
+def _memory_lines(program: FirmwareProgram) -> list[str]:
     if not program.states:
         return [
             "/* Working memory, aligned to 4 bytes; nothing in it has to be kept between runs. */"
@@ -148,7 +148,7 @@ def _memory_lines(program: Program) -> list[str]:
     ]
 
 
-def _reset_lines(program: Program) -> list[str]:
+def _reset_lines(program: FirmwareProgram) -> list[str]:
     lines = [_RESET + " {", "  int8_t *const bytes = arena;"]
     for state in program.states:
         end, (count, value) = state.at + state.size_bytes, state.end
@@ -159,7 +159,7 @@ def _reset_lines(program: Program) -> list[str]:
     return [*lines, "}"]
 
 
-def title_text(program: Program) -> str:
+def title_text(program: FirmwareProgram) -> str:
     """Return the comment that a file begins with."""
     name = comment_text(program.network.name)
     return f"/* {name}, for the {program.core.title}: by adrenoc {adrenoc.__version__}. */"
@@ -174,7 +174,7 @@ def border_lines(network: Network) -> list[str]:
     return lines
 
 
-def _border(name: str, tensor: Tensor) -> list[str]:
+def _border(name: str, tensor: FirmwareTensor) -> list[str]:
     return [
         f"/* {comment_text(tensor.name)}: {' x '.join(map(str, tensor.shape))} */",
         f"#define MODEL_{name}_BYTES {tensor.size_bytes}",
@@ -198,7 +198,7 @@ LAYER_HOOK = (
 )
 
 
-def _code(program: Program) -> str:
+def _code(program: FirmwareProgram) -> str:
     parts = [title_text(program), '#include "model.h"', "", *LAYER_HOOK, *function_texts(program)]
     for index, value in program.network.constants.items():
         tensor = program.network.tensors[index]
@@ -212,7 +212,7 @@ def _code(program: Program) -> str:
     return "\n".join([*parts, *body_lines(program)])
 
 
-def function_texts(program: Program) -> list[str]:
+def function_texts(program: FirmwareProgram) -> list[str]:
     """Return the functions that the layers call."""
     snippets = once(s for step in program.steps for s in step.kernel.snippets)
     texts = once(text for step in program.steps for text in step.kernel.texts)
@@ -224,7 +224,7 @@ def snippet_text(name: str) -> str:
     return (_SNIPPETS / f"{name}.c").read_text(encoding="utf-8")
 
 
-def body_lines(program: Program) -> list[str]:
+def body_lines(program: FirmwareProgram) -> list[str]:
     """Return the body of the function that calls them, over `memory`."""
     lines = ["  int8_t *const arena = memory;", "  (void)arena;"]
     for number, step in enumerate(program.steps):
@@ -238,7 +238,7 @@ def once(items: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(items))
 
 
-def call_text(step: Step) -> str:
+def call_text(step: FirmwareStep) -> str:
     """Return the statement that computes a layer."""
     places = {f"in{n}": place for n, place in enumerate(step.sources)}
     return step.kernel.call.format(
@@ -246,7 +246,7 @@ def call_text(step: Step) -> str:
     )
 
 
-def struct_lines(step: Step) -> list[str]:
+def struct_lines(step: FirmwareStep) -> list[str]:
     """Return the struct of a layer, if it has one."""
     if not step.kernel.struct:
         return []

@@ -21,7 +21,15 @@ from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.dsp.products import covers
 from adrenoc.firmware.mcu.fixed_point import sum_product
 from adrenoc.firmware.mcu.fold_constants import fold_constants
-from adrenoc.firmware.mcu.kernel import Choice, Kernel, Measured, Room, digest_of, pick, usable
+from adrenoc.firmware.mcu.kernel import (
+    Choice,
+    FirmwareKernel,
+    Measured,
+    Room,
+    digest_of,
+    pick,
+    usable,
+)
 from adrenoc.firmware.mcu.network import Network, border_decision, sources_of
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator, Reshape, Sum
 from adrenoc.firmware.mcu.rules import choose_kernel, schedules_of
@@ -33,7 +41,7 @@ _LEAST_SCRATCH = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class ArenaState:
     """Bytes of the arena that are kept between runs; so many at the `end` begin as what."""
 
     at: int
@@ -42,12 +50,12 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Step:
+class FirmwareStep:
     """One kernel with C expressions for where its tensors lie."""
 
     name: str
     label: str
-    kernel: Kernel
+    kernel: FirmwareKernel
     sources: tuple[str, ...]
     result: str
     scratch: str
@@ -57,7 +65,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Program:
+class FirmwareProgram:
     """Steps in order over one arena, which is the whole of the RAM but for inputs and outputs.
 
     `network` is what the steps compute, `original` what it was before anything was folded.
@@ -66,21 +74,21 @@ class Program:
     network: Network
     original: Network
     core: Core
-    steps: tuple[Step, ...]
-    memory: MemoryPlan
-    blocks: tuple[Block, ...]
+    steps: tuple[FirmwareStep, ...]
+    memory: ArenaPlan
+    blocks: tuple[ArenaBlock, ...]
     decisions: tuple[Decision, ...]
     rooms: Mapping[int, Room]
     """What the operator that makes a tensor may take."""
 
     @property
-    def states(self) -> tuple[State, ...]:
+    def states(self) -> tuple[ArenaState, ...]:
         """Return what is kept between runs."""
         found = []
         for number, step in enumerate(self.steps):
             if size := step.kernel.state_bytes:
                 at = self.memory.offsets[f"{STATE}{number}"]
-                found.append(State(at=at, size_bytes=size, end=step.kernel.state_end))
+                found.append(ArenaState(at=at, size_bytes=size, end=step.kernel.state_end))
         return tuple(found)
 
     @property
@@ -93,7 +101,7 @@ class Program:
 
 def make_program(
     original: Network, core: Core, *, measured: Measured | None = None, spare_bytes: int = 0
-) -> Program:
+) -> FirmwareProgram:
     """Fold what cannot vary, choose kernels and plan memory.
 
     Weights may take `spare_bytes` of flash beyond their bytes, where that saves instructions.
@@ -120,7 +128,7 @@ def make_program(
         operator = network.operators[index]
         scratch = f"scratch{number}"
         steps.append(
-            Step(
+            FirmwareStep(
                 name=f"layer{index}",
                 label=network.labels[index] if network.labels else type(operator).__name__,
                 kernel=kernel,
@@ -131,7 +139,7 @@ def make_program(
                 made=operator.result,
             )
         )
-    return Program(
+    return FirmwareProgram(
         network=network,
         original=original,
         core=core,
@@ -170,9 +178,9 @@ def _homes(network: Network) -> list[str]:
 class _Chosen:
     """Kernels by the index of their operators, and the memory that they take."""
 
-    kernels: list[tuple[int, Kernel]]
-    blocks: list[Block]
-    memory: MemoryPlan
+    kernels: list[tuple[int, FirmwareKernel]]
+    blocks: list[ArenaBlock]
+    memory: ArenaPlan
     decisions: list[Decision]
 
 
@@ -206,8 +214,8 @@ def _free_bytes(network: Network, chosen: _Chosen) -> list[int]:
 
 
 def _blocks(
-    network: Network, homes: Sequence[str], kernels: Sequence[tuple[int, Kernel]]
-) -> tuple[list[Block], Overlaps]:
+    network: Network, homes: Sequence[str], kernels: Sequence[tuple[int, FirmwareKernel]]
+) -> tuple[list[ArenaBlock], Overlaps]:
     """Return what lives in the arena from when to when, and what may lie over what."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -220,7 +228,7 @@ def _blocks(
                 first.setdefault(home, time)
                 last[home] = time
                 size[home] = network.tensors[tensor].size_bytes
-    blocks = [Block(key=k, size_bytes=size[k], first=first[k], last=last[k]) for k in first]
+    blocks = [ArenaBlock(key=k, size_bytes=size[k], first=first[k], last=last[k]) for k in first]
     overlaps: dict[tuple[str, str], Overlap] = {}
     for time, (index, kernel) in enumerate(kernels):
         operator = network.operators[index]
@@ -228,11 +236,11 @@ def _blocks(
         if kernel.state_bytes:
             whole = len(kernels) - 1
             state = kernel.state_bytes
-            blocks.append(Block(key=f"{STATE}{time}", size_bytes=state, first=0, last=whole))
+            blocks.append(ArenaBlock(key=f"{STATE}{time}", size_bytes=state, first=0, last=whole))
         if kernel.scratch_bytes:
             key = f"scratch{time}"
             bytes_ = kernel.scratch_bytes
-            blocks.append(Block(key=key, size_bytes=bytes_, first=time, last=time))
+            blocks.append(ArenaBlock(key=key, size_bytes=bytes_, first=time, last=time))
         for place, source in enumerate(sources):
             dies = source in last and result in first and last[source] == time == first[result]
             if dies and kernel.in_place:
@@ -242,7 +250,7 @@ def _blocks(
     return blocks, overlaps
 
 
-def _place(network: Network, homes: Sequence[str], tensor: int, memory: MemoryPlan) -> str:
+def _place(network: Network, homes: Sequence[str], tensor: int, memory: ArenaPlan) -> str:
     """Return a C expression for the place of a tensor, in bytes."""
     home = homes[tensor]
     if home in memory.offsets:
@@ -252,7 +260,7 @@ def _place(network: Network, homes: Sequence[str], tensor: int, memory: MemoryPl
     return f"(int8_t *){home}" if home.startswith("output") else f"(const int8_t *){home}"
 
 
-def _print_address(home: str, memory: MemoryPlan) -> str:
+def _print_address(home: str, memory: ArenaPlan) -> str:
     return f"arena + {memory.offsets[home]}"
 
 
@@ -295,7 +303,7 @@ _ALIGN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class ArenaBlock:
     """Something that lives in the arena while operators `first` to `last` run."""
 
     key: str
@@ -305,7 +313,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryPlan:
+class ArenaPlan:
     """Offsets in the arena by key, and its size."""
 
     offsets: Mapping[str, int]
@@ -324,7 +332,7 @@ Overlaps = Mapping[tuple[str, str], Overlap]
 """How two tensors may overlap, by (result, source)."""
 
 
-def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
+def plan_memory(blocks: Sequence[ArenaBlock], overlaps: Overlaps) -> ArenaPlan:
     """Return the smallest of several plans: first fit, in orders by size and in seeded random
     ones."""
     orders = [
@@ -335,17 +343,17 @@ def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
     shuffle = random.Random(0)
     orders += [shuffle.sample(list(blocks), len(blocks)) for _ in range(_TRIES)]
     floor = _floor(blocks, overlaps)
-    best: MemoryPlan | None = None
+    best: ArenaPlan | None = None
     for order in orders:
         found = _first_fit(order, overlaps)
         if best is None or found.size_bytes < best.size_bytes:
             best = found
         if best.size_bytes <= floor:
             break
-    return best or MemoryPlan(offsets={}, size_bytes=0)
+    return best or ArenaPlan(offsets={}, size_bytes=0)
 
 
-def _floor(blocks: Sequence[Block], overlaps: Overlaps) -> int:
+def _floor(blocks: Sequence[ArenaBlock], overlaps: Overlaps) -> int:
     """Return no plan is smaller than the largest block."""
     return max((align_words(block.size_bytes) for block in blocks), default=0)
 
@@ -355,8 +363,8 @@ def align_words(size_bytes: int) -> int:
     return -(-size_bytes // _ALIGN) * _ALIGN
 
 
-def _first_fit(order: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
-    placed: list[tuple[Block, int]] = []
+def _first_fit(order: Sequence[ArenaBlock], overlaps: Overlaps) -> ArenaPlan:
+    placed: list[tuple[ArenaBlock, int]] = []
     for block in order:
         alive = [(b, at) for b, at in placed if b.first <= block.last and block.first <= b.last]
         candidates = {0, *(at + align_words(b.size_bytes) for b, at in alive)}
@@ -367,13 +375,15 @@ def _first_fit(order: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
         spots = sorted(candidates)
         spot = next(s for s in spots if all(_apart(block, s, b, at, overlaps) for b, at in alive))
         placed.append((block, spot))
-    return MemoryPlan(
+    return ArenaPlan(
         offsets={block.key: at for block, at in placed},
         size_bytes=max((at + align_words(b.size_bytes) for b, at in placed), default=0),
     )
 
 
-def _apart(block: Block, at: int, other: Block, other_at: int, overlaps: Overlaps) -> bool:
+def _apart(
+    block: ArenaBlock, at: int, other: ArenaBlock, other_at: int, overlaps: Overlaps
+) -> bool:
     """Return whether two blocks that are alive at once may lie so."""
     if at + block.size_bytes <= other_at or other_at + other.size_bytes <= at:
         return True

@@ -13,8 +13,8 @@ from adrenoc.firmware.mcu.dsp.depthwise import depthwise_choices, paired_kernel
 from adrenoc.firmware.mcu.dsp.products import product_choices
 from adrenoc.firmware.mcu.kernel import (
     Choice,
+    FirmwareKernel,
     Grounds,
-    Kernel,
     Measured,
     Room,
     digest_of,
@@ -59,7 +59,7 @@ def choose_kernel(
     room: Room,
     measured: Measured,
     decisions: list[Decision],
-) -> Kernel:
+) -> FirmwareKernel:
     """Return the kernel of an operator, with a decision where a faster one declined.
 
     It takes what `room` allows of working memory, or the least that there is.
@@ -89,7 +89,9 @@ def choose_kernel(
     return kernel
 
 
-def _plain_kernel(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
+def _plain_kernel(
+    operator: Convolution | Depthwise, network: Network, core: Core
+) -> FirmwareKernel:
     if isinstance(operator, Depthwise) and core.has_dsp:
         with suppress(RefusedError):
             return paired_kernel(operator, network)
@@ -110,7 +112,7 @@ def _decide_tuned(
 
 def _processor_kernel(
     operator: Convolution | Depthwise, network: Network, subject: str, decisions: list[Decision]
-) -> Kernel:
+) -> FirmwareKernel:
     try:
         if isinstance(operator, Convolution):
             return neon_products(operator, network)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.firmware.mcu.evaluate import evaluate
-from adrenoc.firmware.mcu.kernel import Array, Choice, Kernel, digest_of, family_of, work_of
+from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, digest_of, family_of, work_of
 from adrenoc.firmware.mcu.network import Network, sources_of
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise
 from adrenoc.firmware.mcu.print_c import array_text, call_text, once, snippet_text, struct_lines
-from adrenoc.firmware.mcu.program import Program, Step
+from adrenoc.firmware.mcu.program import FirmwareProgram, FirmwareStep
 from adrenoc.firmware.mcu.rules import schedules_of
 
 _WORTH_COUNTING = 40_000
@@ -79,7 +79,7 @@ class Candidate:
         return max(1, int(_WORTH_COUNTING / max(self.choice.instructions, 100)))
 
 
-def tasks_of(program: Program) -> list[Task]:
+def tasks_of(program: FirmwareProgram) -> list[Task]:
     """Return the distinct layers of a program that have more than one schedule."""
     network, core = program.network, program.core
     steps = {step.made: step for step in program.steps}
@@ -145,8 +145,8 @@ def _sizes(candidate: Candidate) -> tuple[int, int, int]:
     return sizes[0], (sizes[1] if len(sizes) > 1 else 0), result
 
 
-def _step(number: int, candidate: Candidate, kernel: Kernel) -> Step:
-    return Step(
+def _step(number: int, candidate: Candidate, kernel: FirmwareKernel) -> FirmwareStep:
+    return FirmwareStep(
         name=f"layer{number}",
         label="",
         kernel=kernel,

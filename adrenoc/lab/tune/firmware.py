@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import adrenoc
-from adrenoc.firmware.mcu.boards import Board, TrialError
+from adrenoc.firmware.mcu.boards import TrialBoard, TrialError
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.kernel import Choice, Measured
 from adrenoc.firmware.mcu.make import measured_of, plan_firmware
@@ -53,7 +53,7 @@ def read_lines(said: str) -> dict[int, TrialLine]:
 
 
 def tune_firmware(
-    request: FirmwareTuneRequest, open_board: Callable[[], Board], observer: TuneObserver
+    request: FirmwareTuneRequest, open_board: Callable[[], TrialBoard], observer: TuneObserver
 ) -> TuneProgress:
     """Measure schedules, those first that the cost model thinks most of, into the log.
 
@@ -80,7 +80,7 @@ class _Run:
         self,
         request: FirmwareTuneRequest,
         tasks: Sequence[Task],
-        board: Board,
+        board: TrialBoard,
         writer: LogWriter,
         observer: TuneObserver,
     ) -> None:

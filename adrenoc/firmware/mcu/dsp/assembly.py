@@ -24,7 +24,7 @@ from adrenoc.firmware.mcu.operators import Convolution, Depthwise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Store:
+class Requantise:
     """How a sum becomes a byte.
 
     `shift` above 0: a high product, and that shift for all channels; 0: each channel has its own;
@@ -141,13 +141,13 @@ _MOST_SHIFT = 23
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Stored:
+class DspConstants:
     """`bias` holds the input's zero point; `constants` has a row for each channel.
 
     `doubled` wants sums twice as large, and so the bias where weights cannot be doubled.
     """
 
-    store: Store
+    store: Requantise
     bias: np.ndarray
     constants: np.ndarray
 
@@ -158,7 +158,7 @@ class Stored:
 
 
 @lru_cache(maxsize=1024)
-def pack_constants(operator: Convolution | Depthwise) -> Stored:
+def pack_constants(operator: Convolution | Depthwise) -> DspConstants:
     """Return one product where its constants can be had, else the rule's own two roundings.
 
     Raises:
@@ -180,27 +180,27 @@ def pack_constants(operator: Convolution | Depthwise) -> Stored:
             continue
         columns = [product.multipliers, product.offsets, product.shifts]
         shift = int(product.shifts[0]) if one_shift else 0
-        return Stored(
-            store=Store(shift=shift, low=rule.low, high=rule.high),
+        return DspConstants(
+            store=Requantise(shift=shift, low=rule.low, high=rule.high),
             bias=bias + product.nudges,
             constants=np.stack(columns[:2] if one_shift else columns, 1),
         )
     return _twice(operator, bias)
 
 
-def _single(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:
+def _single(operator: Convolution | Depthwise, bias: np.ndarray) -> DspConstants:
     """Return the rule's own product in float32, where no whole numbers round as it does."""
     rule = operator.requantise
     sum_range(operator)
     factors = rule.reals.view(np.int32).astype(np.int64)
-    return Stored(
-        store=Store(shift=1, low=rule.low, high=rule.high, single=True),
+    return DspConstants(
+        store=Requantise(shift=1, low=rule.low, high=rule.high, single=True),
         bias=bias,
         constants=np.stack([factors, np.full(len(factors), rule.zero, np.int64)], 1),
     )
 
 
-def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:
+def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> DspConstants:
     rule = operator.requantise
     least, most = sum_range(operator)
     if max(-int(least.min()), int(most.max())) >= 1 << 30:
@@ -210,8 +210,8 @@ def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:
     if (shifts < 1).any() or (shifts > _MOST_SHIFT).any():
         raise RefusedError(f"shifts of {shifts.min()} to {shifts.max()} bits")
     rounding = (np.int64(1) << (shifts - 1)) + (np.int64(rule.zero) << shifts)
-    return Stored(
-        store=Store(shift=None, low=rule.low, high=rule.high),
+    return DspConstants(
+        store=Requantise(shift=None, low=rule.low, high=rule.high),
         bias=bias,
         constants=np.stack([rule.multipliers, rounding, shifts], 1),
     )
@@ -225,7 +225,7 @@ MOST_OFFSET = 4095
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class PixelBlock:
     """A function for groups of `pixels` pixels and a group of `channels` channels.
 
     It reads pixels up to `end`, for each group the same weights up to `last`, `unroll` words of
@@ -237,7 +237,7 @@ class Block:
     channels: int
     unroll: int
     stride: int
-    store: Store
+    store: Requantise
     between: bool = False
 
     @property
@@ -256,14 +256,14 @@ class Block:
         return enter + groups * (begin - 2 + rounds * inner + finish) + leave
 
 
-def block_code(block: Block) -> str:
+def block_code(block: PixelBlock) -> str:
     """Return the function."""
     lines = [line for part in _parts(block) for line in part]
     twin = _twin(block.pixels, block.channels, block.stride, block.store)
     return function(_signature(block.name), lines, twin)
 
 
-def _parts(block: Block) -> tuple[list[str], ...]:
+def _parts(block: PixelBlock) -> tuple[list[str], ...]:
     """Instructions before the groups, before a group's products, a round of them, what follows
     them in a group, and what follows all groups."""
     pixels, channels, store = block.pixels, block.channels, block.store
@@ -294,7 +294,7 @@ def _parts(block: Block) -> tuple[list[str], ...]:
     return enter, begin, inner, finish, leave
 
 
-def _word(block: Block, sums: list[list[str]]) -> list[str]:
+def _word(block: PixelBlock, sums: list[list[str]]) -> list[str]:
     """Return the products of one word of each pixel with one of each channel."""
     pixels, weights = _PIXELS[: block.pixels], _WEIGHTS[: block.channels]
     lines = [_load(pixels, "r11")]
@@ -327,7 +327,7 @@ def _load(registers: tuple[str, ...], pointer: str) -> str:
     return f"ldmia {pointer}!, {{{', '.join(registers)}}}"
 
 
-def _twin(pixels: int, channels: int, stride: int, store: Store) -> str:
+def _twin(pixels: int, channels: int, stride: int, store: Requantise) -> str:
     scale = f"rule + {channels} + {store.words} * c"
     total = "2 * sum" if store.shift is None else "sum"
     return (

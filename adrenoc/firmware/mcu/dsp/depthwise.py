@@ -16,8 +16,14 @@ from functools import partial
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.dsp.assembly import MOST_OFFSET, Store, Stored, function, pack_constants
-from adrenoc.firmware.mcu.kernel import Array, Choice, Kernel, fields_of
+from adrenoc.firmware.mcu.dsp.assembly import (
+    MOST_OFFSET,
+    DspConstants,
+    Requantise,
+    function,
+    pack_constants,
+)
+from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of
 from adrenoc.firmware.mcu.network import Network, image_extents
 from adrenoc.firmware.mcu.operators import Depthwise
 from adrenoc.firmware.mcu.plain import images_of, plain_parts
@@ -79,7 +85,7 @@ def _columns(operator: Depthwise, network: Network) -> int:
 
 
 def _strips(
-    operator: Depthwise, network: Network, rule: Stored, unroll: int
+    operator: Depthwise, network: Network, rule: DspConstants, unroll: int
 ) -> dict[tuple[int, int], tuple[Strip, int]]:
     """Return the functions by (first, rows), and how often each runs for a channel."""
     _, out_height, out_width, channels = network.shape4(operator.result)
@@ -102,7 +108,7 @@ def _strips(
     }
 
 
-def _estimate(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> float:
+def _estimate(operator: Depthwise, network: Network, rule: DspConstants, unroll: int) -> float:
     """Instructions by the cost model: the strips are counted, the code around them is fitted."""
     _, _, _, channels = network.shape4(operator.result)
     _, _, width, _ = network.shape4(operator.source)
@@ -113,7 +119,9 @@ def _estimate(operator: Depthwise, network: Network, rule: Stored, unroll: int) 
     return _LAYER + channels * own + groups * pairs * (_PAIR_OF_ROWS + _PIXEL * width)
 
 
-def _kernel(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> Kernel:
+def _kernel(
+    operator: Depthwise, network: Network, rule: DspConstants, unroll: int
+) -> FirmwareKernel:
     rows = 2 if operator.window.strides[0] == 1 else 1
     columns = _columns(operator, network)
     strips = {key: strip for key, (strip, _) in _strips(operator, network, rule, unroll).items()}
@@ -130,7 +138,7 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored, unroll: int) ->
         "zero": operator.zero_in,
         "rule_words": 7 + rule.store.words,
     }
-    return Kernel(
+    return FirmwareKernel(
         call="run_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how=f"SMLAD, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
         snippets=("requantise", "pairs", "depthwise"),
@@ -147,7 +155,7 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored, unroll: int) ->
     )
 
 
-def _rules(operator: Depthwise, rule: Stored) -> np.ndarray:
+def _rules(operator: Depthwise, rule: DspConstants) -> np.ndarray:
     """Of each channel: weights of three columns as two words each, bias, constants."""
     taps = operator.weights.astype(np.int64) * (2 if rule.doubled else 1)
     bias = rule.bias * (2 if rule.doubled else 1)
@@ -179,7 +187,7 @@ class Strip:
     width: int
     step: int
     channels: int
-    store: Store
+    store: Requantise
     unroll: int
 
     @property
@@ -259,7 +267,7 @@ def _column(rows: int, first: int, step: int) -> list[str]:
     return lines
 
 
-def _twin(rows: int, first: int, width: int, step: int, channels: int, store: Store) -> str:
+def _twin(rows: int, first: int, width: int, step: int, channels: int, store: Requantise) -> str:
     lines = [
         "{",
         f"  for (int32_t x = 0; x < {width}; ++x, plane += {2 * step}, out += {channels}) {{",
@@ -281,7 +289,7 @@ _MOST_ROWS = 16
 _MOST_TAPS = 256
 
 
-def paired_kernel(operator: Depthwise, network: Network) -> Kernel:
+def paired_kernel(operator: Depthwise, network: Network) -> FirmwareKernel:
     """Return the kernel of a depthwise convolution.
 
     Raises:
@@ -307,7 +315,7 @@ def paired_kernel(operator: Depthwise, network: Network) -> Kernel:
     pairs = Array(suffix="pairs", ctype="uint32_t", values=_pairs(operator, words))
     numbers = {"ring": ring, "columns": part * step, "part": part, "channel_words": height * words}
     name = f"paired_{height}x{words}"
-    return Kernel(
+    return FirmwareKernel(
         call="run_paired(&{layer}, {in0}, {out}, (int16_t *)({scratch}));",
         how=f"SMLAD, a ring of {ring} rows",
         snippets=("requantise", "plain_layer", "pairs", "paired_depthwise"),

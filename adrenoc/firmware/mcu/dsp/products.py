@@ -18,15 +18,15 @@ import numpy as np
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import (
     MOST_OFFSET,
-    Block,
-    Store,
-    Stored,
+    DspConstants,
+    PixelBlock,
+    Requantise,
     block_code,
     function,
     pack_constants,
 )
 from adrenoc.firmware.mcu.fixed_point import sum_product
-from adrenoc.firmware.mcu.kernel import Array, Choice, Kernel, fields_of, strips_of
+from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, strips_of
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Convolution, Sum
 from adrenoc.firmware.mcu.plain import images_of
@@ -93,7 +93,7 @@ _WIDENING = 2.25
 """Instructions a byte of a pixel."""
 
 
-def _row_choices(operator: Convolution, rule: Stored, pixels: int) -> list[Choice]:
+def _row_choices(operator: Convolution, rule: DspConstants, pixels: int) -> list[Choice]:
     """Return the schedules of a window of 1x1, a pixel at a time."""
     channels, _, _, depth = operator.weights.shape
     groups = -(-channels // CHANNELS)
@@ -119,8 +119,8 @@ def _row_choices(operator: Convolution, rule: Stored, pixels: int) -> list[Choic
 
 
 def _row_kernel(
-    operator: Convolution, rule: Stored, row: Row, pixels: int, pairs: list[tuple[int, int]]
-) -> Kernel:
+    operator: Convolution, rule: DspConstants, row: Row, pixels: int, pairs: list[tuple[int, int]]
+) -> FirmwareKernel:
     channels, _, _, depth = operator.weights.shape
     weights = operator.weights.reshape(channels, depth)
     words = _wide_words(weights, pairs) if row.wide else _byte_rows(weights, pairs)
@@ -133,7 +133,7 @@ def _row_kernel(
         "rule_words": 1 + rule.store.words,
         "weight_words": len(pairs) // (1 if row.wide else 2),
     }
-    return Kernel(
+    return FirmwareKernel(
         call="run_rows(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how="SMLAD, a pixel by 4 channels" + rule.store.how,
         snippets=_ROW_SNIPPETS,
@@ -150,7 +150,7 @@ def _row_kernel(
     )
 
 
-def _row_rules(rule: Stored, channels: int) -> np.ndarray:
+def _row_rules(rule: DspConstants, channels: int) -> np.ndarray:
     """For four channels at a time: their biases, then the constants of each."""
     missing = -channels % CHANNELS
     biases = np.concatenate([rule.bias, np.zeros(missing, np.int64)])
@@ -175,7 +175,7 @@ class Row:
 
     unroll: int
     wide: bool
-    store: Store
+    store: Requantise
 
     @property
     def name(self) -> str:
@@ -325,7 +325,7 @@ def _is_side_by_side(operator: Convolution) -> bool:
     return operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
 
 
-def _block_choices(operator: Convolution, network: Network, rule: Stored) -> list[Choice]:
+def _block_choices(operator: Convolution, network: Network, rule: DspConstants) -> list[Choice]:
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, window = height * width, operator.window
     pairs = _widened_pairs(window.kernel[0], window.kernel[1] * depth)
@@ -369,7 +369,7 @@ def _scratch(operator: Convolution, network: Network, blocks: _Blocks, words: in
 
 
 def _estimate(
-    operator: Convolution, network: Network, rule: Stored, blocks: _Blocks, words: int
+    operator: Convolution, network: Network, rule: DspConstants, blocks: _Blocks, words: int
 ) -> float:
     """Instructions by the cost model: the products are counted, the code around them is fitted."""
     (_, _, depth), (height, width, channels) = images_of(operator, network)
@@ -389,7 +389,7 @@ def _estimate(
     return total
 
 
-def _products(rule: Stored, blocks: _Blocks, words: int, channels: int, count: int) -> float:
+def _products(rule: DspConstants, blocks: _Blocks, words: int, channels: int, count: int) -> float:
     """Return all channels of one strip of `count` pixels, with the widening of their weights."""
     total = 0.0
     for width, times in ((2, channels // 2), (1, channels % 2)):
@@ -405,8 +405,10 @@ def _products(rule: Stored, blocks: _Blocks, words: int, channels: int, count: i
     return total
 
 
-def _block(blocks: _Blocks, pixels: int, width: int, channels: int, rule: Stored) -> Block:
-    return Block(
+def _block(
+    blocks: _Blocks, pixels: int, width: int, channels: int, rule: DspConstants
+) -> PixelBlock:
+    return PixelBlock(
         pixels=pixels,
         channels=width,
         unroll=blocks.unroll,
@@ -419,10 +421,10 @@ def _block(blocks: _Blocks, pixels: int, width: int, channels: int, rule: Stored
 def _kernel(
     operator: Convolution,
     network: Network,
-    rule: Stored,
+    rule: DspConstants,
     blocks: _Blocks,
     pairs: list[tuple[int, int]],
-) -> Kernel:
+) -> FirmwareKernel:
     (_, _, _), (height, width, channels) = images_of(operator, network)
     pixels, words, strip = height * width, len(pairs), blocks.strip
     flat = operator.weights.reshape(channels, -1)
@@ -447,7 +449,7 @@ def _kernel(
         "wide_weights": int(blocks.wide),
         "adds": int(operator.joined is not None),
     }
-    return Kernel(
+    return FirmwareKernel(
         call="run_products(&{layer}, {in0}, "
         + ("{in1}" if operator.joined else "0")
         + ", {out}, (uint32_t *)({scratch}));",
@@ -539,7 +541,7 @@ def _shapes(pixels: int, strip: int, channels: int) -> list[tuple[int, int]]:
     return [(p, c) for p in sorted(groups) for c in sorted(widths)]
 
 
-def _rules(rule: Stored) -> np.ndarray:
+def _rules(rule: DspConstants) -> np.ndarray:
     """For two channels at a time: their biases, then the constants of each."""
     found: list[int] = []
     for first in range(0, len(rule.bias), 2):

@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.dsp.assembly import Stored, function, pack_constants
+from adrenoc.firmware.mcu.dsp.assembly import DspConstants, function, pack_constants
 from adrenoc.firmware.mcu.dsp.depthwise import count_strips
 from adrenoc.firmware.mcu.fixed_point import INT8
-from adrenoc.firmware.mcu.kernel import Array, Choice, Kernel, fields_of
+from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of
 from adrenoc.firmware.mcu.mve.products import (
     GUARD,
     VectorStore,
@@ -69,7 +69,7 @@ def _columns(operator: Depthwise, network: Network) -> int:
     return max((-(-out_width // 4) * 4 - 1) * step + 4, operator.window.left + width)
 
 
-def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
+def _kernel(operator: Depthwise, network: Network, rule: DspConstants) -> FirmwareKernel:
     window = operator.window
     _, out_height, out_width, channels = network.shape4(operator.result)
     step, rows = window.strides[1], 2 if window.strides[0] == 1 else 1
@@ -100,7 +100,7 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
         "zero": operator.zero_in,
         "rule_words": WINDOW_WORDS + store.rows,
     }
-    return Kernel(
+    return FirmwareKernel(
         call="run_vector_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how=f"vectors, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
         snippets=("requantise", "vectors", "vector_depthwise"),
@@ -117,7 +117,7 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
     )
 
 
-def _rules(operator: Depthwise, rule: Stored) -> np.ndarray:
+def _rules(operator: Depthwise, rule: DspConstants) -> np.ndarray:
     """Of each channel: a zero, three columns of weights as words, a zero, then constants."""
     height, width, channels = operator.weights.shape
     taps = np.zeros((3, 3, channels), np.int64)

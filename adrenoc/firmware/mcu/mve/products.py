@@ -15,9 +15,9 @@ from functools import partial
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.dsp.assembly import Store, Stored, function, pack_constants
+from adrenoc.firmware.mcu.dsp.assembly import DspConstants, Requantise, function, pack_constants
 from adrenoc.firmware.mcu.dsp.products import patch_fields, sum_fields
-from adrenoc.firmware.mcu.kernel import Array, Choice, Kernel, fields_of, strips_of
+from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, strips_of
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Convolution
 from adrenoc.firmware.mcu.plain import images_of
@@ -46,7 +46,7 @@ def scale_by_float(sums: str, factors: str) -> list[str]:
 class VectorStore:
     """A `Store`, four channels a vector: rows of biases, multipliers, offsets, perhaps shifts."""
 
-    store: Store
+    store: Requantise
 
     @property
     def rows(self) -> int:
@@ -104,7 +104,7 @@ class VectorStore:
         return f"(int8_t)clamp_int8({raw}, {self.store.low}, {self.store.high})"
 
 
-def vector_constants(rule: Stored, multiple: int) -> np.ndarray:
+def vector_constants(rule: DspConstants, multiple: int) -> np.ndarray:
     """Return a row for each channel: bias, multiplier, offset, and a left shift where it has its
     own.
 
@@ -183,7 +183,9 @@ def _scratch(operator: Convolution, network: Network, vectors: _Vectors) -> int:
     return vectors.strip * ((reach if gathered else 0) + (channels if operator.joined else 0))
 
 
-def _estimate(operator: Convolution, network: Network, rule: Stored, vectors: _Vectors) -> float:
+def _estimate(
+    operator: Convolution, network: Network, rule: DspConstants, vectors: _Vectors
+) -> float:
     """Instructions by the cost model: the products are counted, the code around them is fitted."""
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels = height * width
@@ -202,7 +204,7 @@ def _estimate(operator: Convolution, network: Network, rule: Stored, vectors: _V
 
 
 def _block(
-    operator: Convolution, rule: Stored, vectors: _Vectors, pixels: int, stride: int
+    operator: Convolution, rule: DspConstants, vectors: _Vectors, pixels: int, stride: int
 ) -> VectorBlock:
     return VectorBlock(
         pixels=pixels,
@@ -214,7 +216,9 @@ def _block(
     )
 
 
-def _kernel(operator: Convolution, network: Network, rule: Stored, vectors: _Vectors) -> Kernel:
+def _kernel(
+    operator: Convolution, network: Network, rule: DspConstants, vectors: _Vectors
+) -> FirmwareKernel:
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, group = height * width, vectors.pixels
     steps = -(-operator.weights[0].size // STEP)
@@ -237,7 +241,7 @@ def _kernel(operator: Convolution, network: Network, rule: Stored, vectors: _Vec
         "group": group,
     }
     rules = _group_by_four(vector_constants(rule, multiple))
-    return Kernel(
+    return FirmwareKernel(
         call="run_vectors(&{layer}, {in0}, "
         + ("{in1}" if adds else "0")
         + ", {out}, (int8_t *)({scratch}));",
@@ -267,7 +271,7 @@ def _kernel(operator: Convolution, network: Network, rule: Stored, vectors: _Vec
 
 def _blocks(
     operator: Convolution,
-    rule: Stored,
+    rule: DspConstants,
     vectors: _Vectors,
     counts: tuple[int, int],
     strides: tuple[int, int],

@@ -153,7 +153,7 @@ class NeonStore:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Stored:
+class NeonConstants:
     """`bias` holds the input's zero point.
 
     Of four channels there are eight words of `constants`: four factors and four left shifts, or the
@@ -175,7 +175,7 @@ class Stored:
 
 
 @lru_cache(maxsize=1024)
-def pack_constants(operator: Convolution | Depthwise) -> Stored:
+def pack_constants(operator: Convolution | Depthwise) -> NeonConstants:
     """Return the constants of a filter.
 
     Raises:
@@ -199,7 +199,7 @@ def pack_constants(operator: Convolution | Depthwise) -> Stored:
             raise RefusedError(f"shifts of {-shifts.max()} to {-shifts.min()} bits")
         kind = "twice" if rule.low >= rule.zero else "signed"
         constants = np.stack([rule.multipliers, shifts], 1)
-    return Stored(
+    return NeonConstants(
         store=NeonStore(kind=kind, zero=rule.zero, low=rule.low, high=rule.high),
         bias=operator.bias - operator.zero_in * sums,
         constants=constants,

@@ -16,8 +16,13 @@ from typing import ClassVar
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.kernel import Array, Kernel, fields_of
-from adrenoc.firmware.mcu.neon.assembly import NeonStore, Stored, arm_function, pack_constants
+from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of
+from adrenoc.firmware.mcu.neon.assembly import (
+    NeonConstants,
+    NeonStore,
+    arm_function,
+    pack_constants,
+)
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Depthwise
 
@@ -26,7 +31,7 @@ _MOST_TAPS = 128
 """As c/neon_depthwise.c has it."""
 
 
-def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
+def neon_depthwise(operator: Depthwise, network: Network) -> FirmwareKernel:
     """Return the kernel of a depthwise convolution.
 
     Raises:
@@ -68,7 +73,7 @@ def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
             for walk in walks
         ),
     )
-    return Kernel(
+    return FirmwareKernel(
         call="run_neon_depthwise(environment, &{layer}, {in0}, {out});",
         how=("columns of 3x3, 8" if walks else "16") + f" channels at once{rule.store.how}",
         snippets=("requantise", "environment", "neon_runs", "neon_store", "neon_depthwise"),
@@ -84,7 +89,7 @@ def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
     )
 
 
-def _walks(operator: Depthwise, network: Network, rule: Stored) -> tuple[WindowWalk, ...]:
+def _walks(operator: Depthwise, network: Network, rule: NeonConstants) -> tuple[WindowWalk, ...]:
     """Return the functions for windows of 3x3, where they cover this one."""
     window, channels = operator.window, operator.weights.shape[2]
     _, _, width, _ = network.shape4(operator.source)
@@ -106,7 +111,7 @@ def _walks(operator: Depthwise, network: Network, rule: Stored) -> tuple[WindowW
     )
 
 
-def _blocks(operator: Depthwise, rule: Stored, walk: WindowWalk) -> np.ndarray:
+def _blocks(operator: Depthwise, rule: NeonConstants, walk: WindowWalk) -> np.ndarray:
     """Of eight channels: the window's columns, with four bytes a channel for SDOT; what follows."""
     bias, constants = rule.pad_channels(CHANNELS)
     taps = operator.weights.transpose(2, 1, 0).reshape(-1, CHANNELS, 3, 3)

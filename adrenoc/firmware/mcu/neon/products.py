@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.firmware.mcu.dsp.products import patch_fields
-from adrenoc.firmware.mcu.kernel import Array, Kernel, fields_of
+from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of
 from adrenoc.firmware.mcu.neon.assembly import (
+    NeonConstants,
     NeonStore,
-    Stored,
     arm_function,
     pack_constants,
     stores,
@@ -320,7 +320,7 @@ _STRIP_BYTES = 16 << 10
 _MOST_STRIP = 16 * ROWS
 
 
-def neon_products(operator: Convolution, network: Network) -> Kernel:
+def neon_products(operator: Convolution, network: Network) -> FirmwareKernel:
     """Return the kernel of a convolution or a dense layer.
 
     Raises:
@@ -357,7 +357,7 @@ def neon_products(operator: Convolution, network: Network) -> Kernel:
         "strip": strip,
         "gathered": int(gathered),
     }
-    return Kernel(
+    return FirmwareKernel(
         call="run_neon_products(environment, &{layer}, {in0}, {out}, {scratch});",
         how=f"tiles of {ROWS} pixels by {CHANNELS} channels{rule.store.how}",
         snippets=(
@@ -397,7 +397,7 @@ def _weights(operator: Convolution, blocks: int) -> np.ndarray:
     return grown.reshape(tiles, CHANNELS, blocks, BLOCK).transpose(0, 2, 1, 3)
 
 
-def tile_constants(rule: Stored) -> np.ndarray:
+def tile_constants(rule: NeonConstants) -> np.ndarray:
     """Return the constants of each tile: biases and constants of sixteen channels, then of pairs of
     them, twice."""
     bias, constants = rule.pad_channels(CHANNELS)

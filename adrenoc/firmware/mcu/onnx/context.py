@@ -20,7 +20,7 @@ from onnx import helper
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
-from adrenoc.firmware.mcu.network import Tensor, offsets_of
+from adrenoc.firmware.mcu.network import FirmwareTensor, offsets_of
 from adrenoc.firmware.mcu.operators import Move, Requantise, Reshape
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
@@ -41,7 +41,7 @@ class OnnxContext:
     graph: OnnxGraph
     operators: list[NetworkOperator] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: list[FirmwareTensor] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
     """The tensor of each name."""
 
@@ -94,9 +94,9 @@ class OnnxContext:
 
     def add(self, shape: tuple[int, ...], name: str, scale: float, zero: int) -> int:
         """Return a tensor."""
-        return self.add_tensor(Tensor(name=name, shape=shape, scale=scale, zero=zero))
+        return self.add_tensor(FirmwareTensor(name=name, shape=shape, scale=scale, zero=zero))
 
-    def add_tensor(self, tensor: Tensor) -> int:
+    def add_tensor(self, tensor: FirmwareTensor) -> int:
         """Return the place of a new tensor."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1

@@ -13,7 +13,7 @@ import numpy as np
 import tflite
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.network import WIDTHS, Tensor
+from adrenoc.firmware.mcu.network import WIDTHS, FirmwareTensor
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo
 
@@ -28,11 +28,11 @@ class TfliteContext:
     operators: list[NetworkOperator] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     constants: dict[int, np.ndarray] = field(default_factory=dict)
-    tensors: list[Tensor] = field(init=False)
+    tensors: list[FirmwareTensor] = field(init=False)
 
     def __post_init__(self) -> None:
         self.tensors = [
-            Tensor(
+            FirmwareTensor(
                 name=t.name,
                 shape=t.shape,
                 scale=_scale(t),
@@ -82,7 +82,7 @@ class TfliteContext:
         self.constants.setdefault(operator.inputs[index], info.value)
         return operator.inputs[index]
 
-    def new_tensor(self, tensor: Tensor) -> int:
+    def new_tensor(self, tensor: FirmwareTensor) -> int:
         """Return a tensor that the file does not have."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1

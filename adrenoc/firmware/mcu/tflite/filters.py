@@ -17,7 +17,13 @@ import tflite
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
-from adrenoc.firmware.mcu.network import Tensor, index_padded, offsets_of, shape4, split_groups
+from adrenoc.firmware.mcu.network import (
+    FirmwareTensor,
+    index_padded,
+    offsets_of,
+    shape4,
+    split_groups,
+)
 from adrenoc.firmware.mcu.operators import (
     Convolution,
     Depthwise,
@@ -100,7 +106,7 @@ def _space_to_batch(made: TfliteContext, operator: OperatorInfo) -> NetworkOpera
     return _add_move(made, operator, source, indices)
 
 
-def _pad(made: TfliteContext, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
+def _pad(made: TfliteContext, source: int, ends: np.ndarray) -> tuple[int, FirmwareTensor]:
     tensor = made.tensors[source]
     indices = [np.arange(d) for d in tensor.shape]
     for axis, (before, after) in enumerate(ends, start=1):

@@ -9,7 +9,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8, multiplier_of
-from adrenoc.firmware.mcu.network import Tensor
+from adrenoc.firmware.mcu.network import FirmwareTensor
 from adrenoc.firmware.mcu.operators import Factor, Gate, GateNorm, Lstm, Requantise, Svdf
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation, activation_of
@@ -92,14 +92,14 @@ def _cell_bits(cell: TensorInfo) -> int:
     return bits
 
 
-def _intermediate(made: TfliteContext, operator: OperatorInfo, place: int) -> Tensor:
+def _intermediate(made: TfliteContext, operator: OperatorInfo, place: int) -> FirmwareTensor:
     """Return what the file says of a number within; it has a scale of its own."""
     if len(operator.intermediates) <= place or operator.intermediates[place] < 0:
         raise RefusedError("it does not say how its results are rounded within")
     info = made.graph.tensors[operator.intermediates[place]]
     if info.scales.size != 1:
         raise RefusedError(f"a number within has {info.scales.size} scales, expected one")
-    return Tensor(name=info.name, shape=(1,), scale=info.scale, zero=info.zero)
+    return FirmwareTensor(name=info.name, shape=(1,), scale=info.scale, zero=info.zero)
 
 
 def _gate(
