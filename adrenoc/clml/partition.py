@@ -75,7 +75,7 @@ class RegionTimes:
 
     @property
     def wins(self) -> bool:
-        """Whether CLML is faster after its copies, by the margin."""
+        """Return whether CLML is faster after its copies, by the margin."""
         return self.gain >= self.margin
 
     def text(self) -> str:

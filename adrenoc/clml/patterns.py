@@ -133,7 +133,7 @@ class Found:
 
     @property
     def output(self) -> relax.Var:
-        """The variable that is bound to the result."""
+        """Return the variable that is bound to the result."""
         return self.bindings[-1].var
 
 

@@ -62,7 +62,7 @@ class Body:
 
     @property
     def term(self) -> Any:
-        """What a fold adds up, multiplies or picks among; of others the value itself."""
+        """Return what a fold adds up, multiplies or picks among; of others the value itself."""
         sides = (getattr(self.value, "a", None), getattr(self.value, "b", None))
         for one, other in (sides, sides[::-1]):
             if isinstance(one, tvm.ir.TensorLoad) and one.source.same_as(self.accumulator):
@@ -71,7 +71,7 @@ class Body:
 
     @property
     def moves(self) -> bool:
-        """Whether its value is an element of a tensor, as it is."""
+        """Return whether its value is an element of a tensor, as it is."""
         return isinstance(self.value, tvm.ir.TensorLoad) and not self.reduced
 
     @staticmethod
@@ -141,12 +141,12 @@ class Precision:
 
     @property
     def is_special(self) -> bool:
-        """Whether another kernel than the usual one would compute other numbers."""
+        """Return whether another kernel than the usual one would compute other numbers."""
         return self.float32 or self.rounded
 
     @property
     def computes_in_float32(self) -> bool:
-        """Whether it is computed in float32, however it is stored."""
+        """Return whether it is computed in float32, however it is stored."""
         return self.float32 or self.rounded or self.wide_sums
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ class Tensor:
 
     @property
     def is_float(self) -> bool:
-        """Whether it can lie in a texture at all: RGBA float or half."""
+        """Return whether it can lie in a texture at all: RGBA float or half."""
         return self.dtype in ("float32", "float16")
 
 
@@ -269,80 +269,84 @@ class Node:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The tensors that its kernel writes."""
+        """Return the tensors that its kernel writes."""
         made = tuple(dict.fromkeys(store.tensor for store in self.stores)) or (self.output,)
         return (*made, *self.changes)
 
     @property
     def is_map(self) -> bool:
-        """Whether a scalar expression alone says what it computes, one element at a time."""
+        """Return whether a scalar expression alone says what it computes, one element at a time."""
         return self.op == "map"
 
     @property
     def moves_alone(self) -> bool:
-        """Whether it gives elements of its one input at other places, and computes nothing."""
+        """Return whether it gives elements of its one input at other places, and computes
+        nothing.
+        """
         body = self.body if self.is_map and self.epilogue is None else None
         return body is not None and body.moves and len(self.inputs) == 1
 
     @property
     def is_fold(self) -> bool:
-        """Whether its scalar expression says what it adds up, multiplies or picks over axes."""
+        """Return whether its scalar expression says what it adds up, multiplies or picks over
+        axes.
+        """
         return self.op == "fold"
 
     @property
     def is_concat(self) -> bool:
-        """Whether it is a concatenation that may need no kernel."""
+        """Return whether it is a concatenation that may need no kernel."""
         return self.op == CONCAT
 
     @property
     def has_kernel(self) -> bool:
-        """Whether a family has a kernel for it."""
+        """Return whether a family has a kernel for it."""
         return self.op not in NO_KERNEL
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether a function of the CPU computes it."""
+        """Return whether a function of the CPU computes it."""
         return self.op == CPU
 
     @property
     def is_device_copy(self) -> bool:
-        """Whether it copies a tensor between the memory of the CPU and that of the GPU."""
+        """Return whether it copies a tensor between the memory of the CPU and that of the GPU."""
         return self.is_copy_to_cpu or self.is_copy_to_gpu
 
     @property
     def is_copy_to_cpu(self) -> bool:
-        """Whether it copies a tensor from the memory of the GPU to that of the CPU."""
+        """Return whether it copies a tensor from the memory of the GPU to that of the CPU."""
         return self.op == TO_CPU
 
     @property
     def is_copy_to_gpu(self) -> bool:
-        """Whether it copies a tensor from the memory of the CPU to that of the GPU."""
+        """Return whether it copies a tensor from the memory of the CPU to that of the GPU."""
         return self.op == TO_GPU
 
     @property
     def is_region(self) -> bool:
-        """Whether OpenCL ML computes it."""
+        """Return whether OpenCL ML computes it."""
         return self.op == CLML
 
     @property
     def is_region_memory(self) -> bool:
-        """Whether it is memory alone, which a region will write."""
+        """Return whether it is memory alone, which a region will write."""
         return self.op == ALLOC
 
     @property
     def bodies(self) -> tuple[Body, ...]:
-        """All expressions that the node's kernel evaluates."""
+        """Return all expressions that the node's kernel evaluates."""
         stated = (self.body, self.prologue, self.epilogue)
         return (*(body for body in stated if body is not None), *self.parts.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The node's name, after those of further nodes that its kernel computes."""
+        """Return the node's name, after those of further nodes that its kernel computes."""
         return (*self.also, self.name)
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """All operators that the node computes."""
+        """Return all operators that the node computes."""
         return self.fused or (self.op,)
 
 
@@ -368,32 +372,32 @@ class Graph:
 
     @cached_property
     def input_names(self) -> frozenset[str]:
-        """The inputs, to ask whether a tensor is one: graphs can have very many."""
+        """Return the inputs, to ask whether a tensor is one: graphs can have very many."""
         return frozenset(self.inputs)
 
     @cached_property
     def output_names(self) -> frozenset[str]:
-        """The outputs, to ask whether a tensor is one."""
+        """Return the outputs, to ask whether a tensor is one."""
         return frozenset(self.outputs)
 
     @cached_property
     def state_names(self) -> frozenset[str]:
-        """The inputs and outputs that are states, by either name."""
+        """Return the inputs and outputs that are states, by either name."""
         return frozenset((*self.states, *self.states.values()))
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The outputs that a run hands out: all but states."""
+        """Return the outputs that a run hands out: all but states."""
         return tuple(name for name in self.outputs if name not in self.states)
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:
-        """The node that makes each tensor."""
+        """Return the node that makes each tensor."""
         return {name: node for node in self.nodes for name in (*node.writes, node.output)}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """The nodes that read each tensor, in execution order."""
+        """Return the nodes that read each tensor, in execution order."""
         found: dict[str, list[Node]] = {name: [] for name in self.tensors}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
@@ -411,7 +415,7 @@ class Graph:
 
     @cached_property
     def float32_names(self) -> frozenset[str]:
-        """The tensors that are computed and stored in float32, whatever the options say."""
+        """Return the tensors that are computed and stored in float32, whatever the options say."""
         return frozenset(name for name, asked in self.precisions.items() if asked.float32)
 
     def operand(self, name: str) -> OperandSpec:
@@ -444,7 +448,7 @@ class Graph:
 
     @cached_property
     def output_owners(self) -> frozenset[str]:
-        """The tensors whose memory the outputs lie in."""
+        """Return the tensors whose memory the outputs lie in."""
         return frozenset(self.owner(name) for name in self.outputs)
 
     def makers(self, name: str) -> tuple[Node, ...]:

@@ -227,12 +227,14 @@ class OperandSpec:
 
     @property
     def scope(self) -> str:
-        """The memory scope in TVM's terms."""
+        """Return the memory scope in TVM's terms."""
         return TEXTURE if self.memory is Memory.TEXTURE else GLOBAL
 
     @property
     def physical(self) -> tuple[int, ...]:
-        """The shape of the memory that a kernel is given: that of the larger tensor of a window."""
+        """Return the shape of the memory that a kernel is given: that of the larger tensor of a
+        window.
+        """
         if self.memory in (Memory.PLAIN, Memory.CPU):
             return self.shape
         if self.memory is Memory.BYTES:
@@ -242,12 +244,12 @@ class OperandSpec:
 
     @property
     def alone(self) -> OperandSpec:
-        """The tensor as if it had memory of its own."""
+        """Return the tensor as if it had memory of its own."""
         return self if self.window is None else replace(self, window=None)
 
     @property
     def roles(self) -> Layout:
-        """The layout, where there must be one."""
+        """Return the layout, where there must be one."""
         if self.layout is None:
             raise ValueError("a tensor without roles has no layout")
         return self.layout

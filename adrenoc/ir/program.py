@@ -78,7 +78,7 @@ class ScheduleChoice:
 
     @property
     def untuned(self) -> Any:
-        """The candidate that the estimate picks."""
+        """Return the candidate that the estimate picks."""
         return min(self.candidates, key=self.estimate)
 
 
@@ -113,12 +113,12 @@ class Step:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The arguments that are read."""
+        """Return the arguments that are read."""
         return self.arguments[: -self.written]
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The arguments that are written."""
+        """Return the arguments that are written."""
         return self.arguments[-self.written :]
 
 

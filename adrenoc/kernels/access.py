@@ -70,7 +70,7 @@ class Access(ABC):
 
     @property
     def buffer(self) -> Buffer:
-        """The parameter itself, for kernels that index it in their own way.
+        """Return the parameter itself, for kernels that index it in their own way.
 
         Raises:
             TypeError: the tensor is computed where it is read, or spread over several buffers.
@@ -308,7 +308,7 @@ class BytesAccess(BlockedAccess):
 
     @property
     def _zero(self) -> Expr:
-        """A word of four bytes that mean zero."""
+        """Return a word of four bytes that mean zero."""
         return tirx.const(-self.spec.low * _ONE_IN_EACH, "uint32")
 
     def element(self, index: Sequence[Expr]) -> Expr:

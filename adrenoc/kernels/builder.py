@@ -128,7 +128,7 @@ class KernelBuilder(Statements):
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The memory scope of each parameter, in order."""
+        """Return the memory scope of each parameter, in order."""
         return tuple(spec.scope for spec in self._specs)
 
     def _declare(self, spec: OperandSpec, name: str) -> Access:
@@ -148,7 +148,7 @@ class KernelBuilder(Statements):
         work_group: tuple[int, int, int] | None = None,
         cooperate: bool = False,
     ) -> tuple[Expr, Expr, Expr]:
-        """One thread for each point of x * y * z; returns its coordinates.
+        """Return one thread for each point of x * y * z; returns its coordinates.
 
         Threads beyond the extents exist where the work-group does not divide them, and do
         nothing; if threads `cooperate`, they run like the others, for a barrier needs them all,
@@ -187,12 +187,12 @@ class KernelBuilder(Statements):
 
     @property
     def _stores_halves(self) -> bool:
-        """Whether all that the kernel writes is rounded to halves."""
+        """Return whether all that the kernel writes is rounded to halves."""
         return all(spec.dtype == "float16" for spec in self._specs[-self._outputs :])
 
     @property
     def is_coarse(self) -> bool:
-        """Whether functions of the device's own precision will do."""
+        """Return whether functions of the device's own precision will do."""
         return self._coarse and self._stores_halves
 
     def build(self, name: str) -> PrimFunc:

@@ -65,7 +65,9 @@ class ComputedAccess(Access):
 
     @property
     def channel_reads(self) -> tuple[Access, ...]:
-        """The tensors that it reads a texel of for each block, whatever the row and column."""
+        """Return the tensors that it reads a texel of for each block, whatever the row and
+        column.
+        """
         return tuple(self._of_channels.values())
 
     def give(self, texels: Sequence[Expr]) -> None:

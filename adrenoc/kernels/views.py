@@ -255,7 +255,7 @@ class FlatAccess(Access):
 
     @property
     def extents(self) -> Extents:
-        """One pixel of all channels, those that fill up the blocks of four too."""
+        """Return one pixel of all channels, those that fill up the blocks of four too."""
         e = self._image.extents
         return Extents(1, e.blocks * LANES * e.h * e.w, 1, 1)
 

@@ -93,7 +93,7 @@ class TexelRange:
 
     @property
     def channels(self) -> int:
-        """The channels along the walk's blocks."""
+        """Return the channels along the walk's blocks."""
         return self.counts.blocks * LANES - (LANES - self.tail if self.tail else 0)
 
 

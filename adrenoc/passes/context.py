@@ -25,12 +25,12 @@ class Context:
 
     @property
     def limits(self) -> Limits:
-        """What the GPU can hold."""
+        """Return what the GPU can hold."""
         return self.target.limits
 
     @property
     def costs(self) -> CostModel:
-        """What estimates of clocks go by."""
+        """Return what estimates of clocks go by."""
         return CostModel.from_target(self.options, self.target)
 
     def avoids(self, word: str) -> bool:

@@ -95,12 +95,12 @@ class Grid:
 
     @property
     def macro(self) -> str:
-        """How the text of a kernel begins to name a place there."""
+        """Return how the text of a kernel begins to name a place there."""
         return "BESIDE" if self.bands == 1 else "IN_BANDS"
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What it names first."""
+        """Return what it names first."""
         if self.bands == 1:
             return (self.columns,)
         return self.columns, self.rows, self.layers.bit_length() - 1

@@ -179,7 +179,9 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def _refuses_transposed(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
-    """Its packed weights have a place for each tap of each phase, most empty for long strides."""
+    """Return its packed weights have a place for each tap of each phase, most empty for long
+    strides.
+    """
     shape, layout = tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
     kernel = [e for e, letter in zip(shape, layout, strict=True) if letter in "DHW"]
     strides, dilation = node.attrs["strides"], node.attrs["dilation"]

@@ -63,7 +63,7 @@ class Deal:
 
     @property
     def rounds(self) -> int:
-        """How many sums a thread has a share in."""
+        """Return how many sums a thread has a share in."""
         return math.ceil(self.blocks * self.width / self.threads)
 
     @property
@@ -73,7 +73,7 @@ class Deal:
 
     @cached_property
     def folds(self) -> tuple[int, ...]:
-        """How many partial sums of a block each fold leaves."""
+        """Return how many partial sums of a block each fold leaves."""
         if self.width == 1:
             return ()
         fewest = math.ceil(self.width / MOST_FOLDED)
@@ -182,7 +182,7 @@ class MeanToken(LocalToken):
 
     @property
     def extents(self) -> Extents:
-        """One vector of the image's channels."""
+        """Return one vector of the image's channels."""
         return Extents(1, self._image.extents.c, 1, 1)
 
     def _compute(self, member: Expr, threads: int) -> SharedArray:
@@ -252,7 +252,7 @@ class HiddenToken(LocalToken):
 
     @property
     def extents(self) -> Extents:
-        """One vector of the hidden channels."""
+        """Return one vector of the hidden channels."""
         return Extents(1, self._channels, 1, 1)
 
     def begin(self, work_group: tuple[int, int, int]) -> None:

@@ -137,7 +137,7 @@ class _Fold:
 
 
 def texel_of_thread(builder: KernelBuilder, spec: OperandSpec) -> tuple[Expr, Expr, Expr, Expr]:
-    """One thread for each texel of a tensor; returns its (n, block, h, w)."""
+    """Return one thread for each texel of a tensor; returns its (n, block, h, w)."""
     e = spec.extents
     w, h, z = builder.threads(e.w, e.h, e.n * e.blocks)
     if e.n == 1:
@@ -146,7 +146,7 @@ def texel_of_thread(builder: KernelBuilder, spec: OperandSpec) -> tuple[Expr, Ex
 
 
 def body_rule(context: RuleContext, node: Node) -> KernelCall:
-    """One kernel for a body, whatever it computes."""
+    """Return one kernel for a body, whatever it computes."""
     if node.body is None:
         raise ValueError(f"{node.name} has no body")
     kernel = context.kernel(node, "_".join(node.fused) if len(node.fused) < 4 else node.op)

@@ -417,7 +417,7 @@ def _terms(graph: Graph, node: Node) -> int:
 
 
 def _wants_layout(node: Node, position: int, tensors: Mapping[str, Tensor]) -> Layout | None:
-    """All but the weights are read with their last axis in texels."""
+    """Return all but the weights are read with their last axis in texels."""
     return None if position == 1 else channels_last(len(tensors[node.inputs[position]].shape))
 
 

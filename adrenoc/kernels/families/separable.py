@@ -320,7 +320,7 @@ class SeparableWork:
 
     @property
     def taps(self) -> int:
-        """The taps (weights) that one channel of the depthwise convolution has."""
+        """Return the taps (weights) that one channel of the depthwise convolution has."""
         return self.depthwise.kernel[0] * self.depthwise.kernel[1]
 
 
@@ -568,7 +568,7 @@ def separable_work(graph: Graph, node: Node, options: CompileOptions) -> Separab
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    """Each weight of both convolutions is used once for each output position."""
+    """Return each weight of both convolutions is used once for each output position."""
     weights = sum(size_of(graph, name) for name in node.inputs[1:3])
     return weights * positions_of(graph, node.output)
 

@@ -142,7 +142,9 @@ _POW = "tirx.pow"
 
 
 def unify_reads(body: Body) -> Any:
-    """The body's expression with each tensor read under one name: `x * x` reads x under two."""
+    """Return the body's expression with each tensor read under one name: `x * x` reads x under
+    two.
+    """
     names = list(body.sources.items())
     buffers = {name: buffer for buffer, name in names}
 

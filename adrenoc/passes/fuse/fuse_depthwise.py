@@ -108,7 +108,7 @@ class Pair:
 
     @property
     def estimates(self) -> str:
-        """Both ways, for the log."""
+        """Return both ways, for the log."""
         together = (
             "no schedule fits" if math.isinf(self.together) else f"{self.together:.0f} clocks"
         )
@@ -142,7 +142,7 @@ class PairForm:
 
     @property
     def suits(self) -> tuple[Suits, Suits]:
-        """What the first and the second have to be."""
+        """Return what the first and the second have to be."""
         found = is_pointwise, is_depthwise_conv
         return found if self.pointwise_first else (found[1], found[0])
 

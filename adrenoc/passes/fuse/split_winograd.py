@@ -66,7 +66,7 @@ class _Way:
 
     @property
     def saving(self) -> Saving:
-        """What it gains, and the roundings that it adds."""
+        """Return what it gains, and the roundings that it adds."""
         added = ADDED if self.whole else ADDED_BY_PLANES
         return Saving(clocks=self.clocks, direct=self.direct, added=added)
 

@@ -38,7 +38,7 @@ def keep_states(graph: Graph, context: Context) -> Graph:
 
 
 def _widen_both_names(graph: Graph, context: Context) -> Graph:
-    """One memory has one dtype: float32 where either of a state's names asks for it."""
+    """Return one memory has one dtype: float32 where either of a state's names asks for it."""
     exact = graph.float32_names
     more = set()
     for present, past in graph.states.items():

@@ -77,7 +77,9 @@ class TexelMove:
     read: tuple[Expr, ...]
 
     def compose(self, first: TexelMove, *, block: int) -> TexelMove:
-        """Both moves as one; `source` is what `first` makes, or its blocks from `block` on."""
+        """Return both moves as one; `source` is what `first` makes, or its blocks from `block`
+        on.
+        """
         position = [self.read[0], self.read[1] + iconst(block), *self.read[2:]]
         analyzer = bind_extents(self.at, self.grid)
         values = list(zip(first.at, position, strict=True))

@@ -35,17 +35,19 @@ class Interval:
 
     @property
     def most(self) -> float:
-        """The largest size that one can have."""
+        """Return the largest size that one can have."""
         return max(abs(self.low), abs(self.high))
 
     @property
     def has_both_signs(self) -> bool:
-        """Whether numbers may lie on either side of zero."""
+        """Return whether numbers may lie on either side of zero."""
         return self.low < 0 < self.high
 
     @property
     def of_sign(self) -> Interval:
-        """What is left where numbers are scaled or added up: on which side of zero they lie."""
+        """Return what is left where numbers are scaled or added up: on which side of zero they
+        lie.
+        """
         return Interval(0.0 if self.low >= 0 else -math.inf, 0.0 if self.high <= 0 else math.inf)
 
     def plus(self, other: Interval) -> Interval:
@@ -263,12 +265,12 @@ class Analysis:
 
     @property
     def known(self) -> Mapping[str, Known]:
-        """What is known of each tensor."""
+        """Return what is known of each tensor."""
         return self._known
 
     @cached_property
     def whole(self) -> Mapping[str, Interval]:
-        """The ends of each computed tensor that holds nothing but whole numbers."""
+        """Return the ends of each computed tensor that holds nothing but whole numbers."""
         return {
             name: self[name].interval
             for name, tensor in self.graph.tensors.items()

@@ -147,7 +147,9 @@ def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
 
 
 def _led_by_maps(graph: Graph, names: Iterable[str], rounded: Collection[str]) -> frozenset[str]:
-    """These tensors, and what maps make them of, but for those that come out of a rounding."""
+    """Return these tensors, and what maps make them of, but for those that come out of a
+    rounding.
+    """
     waiting, found = list(names), set[str]()
     while waiting:
         name = waiting.pop()

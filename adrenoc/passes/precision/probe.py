@@ -62,7 +62,7 @@ class ValueRange:
 
     @property
     def most(self) -> float:
-        """The largest size that one can have."""
+        """Return the largest size that one can have."""
         return max(abs(self.low), abs(self.high))
 
 
@@ -85,7 +85,7 @@ class ExprProbe:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The tensors whose elements the value is computed of."""
+        """Return the tensors whose elements the value is computed of."""
         return frozenset(self._body.sources.get(load.source, "") for load in self._loads)
 
     def results(self, limit: float) -> np.ndarray:
@@ -223,14 +223,14 @@ class ExprProbe:
 
     @cached_property
     def _thresholds(self) -> tuple[float, ...]:
-        """The numbers that the expression compares with or holds: where it may jump."""
+        """Return the numbers that the expression compares with or holds: where it may jump."""
         kinds = (*COMPARISONS, tirx.Max, tirx.Min)
         sides = (side for part in parts_of_kind(self._value, kinds) for side in (part.a, part.b))
         return tuple(float(side.value) for side in sides if isinstance(side, tirx.FloatImm))
 
     @cached_property
     def _places(self) -> list[tuple[Any, np.ndarray]]:
-        """Where points lie along each axis."""
+        """Return where points lie along each axis."""
         random = np.random.default_rng(3)
         return [(axis, random.integers(0, max(n, 1), _POINTS)) for axis, n in self._extents]
 

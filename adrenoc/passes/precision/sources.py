@@ -67,17 +67,17 @@ class Source:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether its numbers are at most as large as those of a network."""
+        """Return whether its numbers are at most as large as those of a network."""
         return self.origin in (Origin.LEARNED, Origin.EXACT) or self.span.most <= LARGE
 
     @property
     def is_transform(self) -> bool:
-        """Whether it is a linear transform of the inputs."""
+        """Return whether it is a linear transform of the inputs."""
         return self.origin is Origin.LEARNED and not self.trained
 
     @property
     def are_shares(self) -> bool:
-        """Whether its numbers weigh others, as a softmax's do."""
+        """Return whether its numbers weigh others, as a softmax's do."""
         return self.origin is Origin.LEARNED and self.span.low >= 0 and self.span.high <= 1
 
 

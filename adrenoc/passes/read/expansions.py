@@ -37,8 +37,9 @@ def _rms_norm(call: Any, name: str) -> Any:
 
 
 def _group_norm(call: Any, name: str) -> Any:
-    """The channel axis is split into groups and members; the members share their
-    statistics."""
+    """Return the channel axis is split into groups and members; the members share their
+    statistics.
+    """
     shape, channel, groups = _shape(call), _channel(call), int(call.attrs.num_groups)
     split = [*shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]]
     axes = [channel + 1, *(a + 1 if a > channel else a for a in _axes(call))]

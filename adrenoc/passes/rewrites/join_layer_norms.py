@@ -178,7 +178,9 @@ class _Finder:
         return var in self._returned or not readers <= set(places.values())
 
     def _multiply_out(self, value: relax.Expr, forms: dict[relax.Var, _Form]) -> _Form | None:
-        """A call of arithmetic as a polynomial; None where it is none, or of another tensor."""
+        """Return a call of arithmetic as a polynomial; None where it is none, or of another
+        tensor.
+        """
         name = op_name(value).removeprefix("relax.")
         if name == "negative":
             form = forms.get(value.args[0])
@@ -215,7 +217,9 @@ class _Finder:
         return forms.get(argument) if isinstance(argument, relax.Var) else None
 
     def _norm_of(self, var: relax.Var, form: _Form, norm: _Norm) -> list[Binding]:
-        """The norm as an operator; gains and offsets that differ along other axes stay apart."""
+        """Return the norm as an operator; gains and offsets that differ along other axes stay
+        apart.
+        """
         shape = static_shape(norm.x) or ()
         parts = [_along(form[_SCALE, _X], shape, norm.axes)]
         parts.append(_along(form.get((), np.float64(0)), shape, norm.axes))

@@ -123,7 +123,7 @@ class _Walk:
 
     @cached_property
     def states(self) -> frozenset[str]:
-        """The inputs that this program writes."""
+        """Return the inputs that this program writes."""
         return frozenset(self.program.graph.states.values())
 
     def follow(self, step: Step) -> None:

@@ -287,7 +287,7 @@ class AttentionWalk(ABC):
 
     @property
     def group_rows(self) -> tuple[Expr, Expr]:
-        """The work-group's first row, and the one behind its last, which may not exist."""
+        """Return the work-group's first row, and the one behind its last, which may not exist."""
         first = self._first_row - self._y * iconst(ROWS)
         return first, first + iconst(ROWS * self._high)
 

@@ -234,11 +234,11 @@ class HoldsRows(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many there may be."""
+        """Return how many there may be."""
 
     @property
     def held(self) -> int:
-        """How many of them have a place."""
+        """Return how many of them have a place."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -329,7 +329,7 @@ def _follows_no_batch(_batch: Batch, _node: Node) -> None:
 
 
 def _turning_operations(graph: Graph, node: Node) -> int:
-    """Some for each number that is rotated."""
+    """Return some for each number that is rotated."""
     return 2 * int(np.prod(graph.tensors[node.inputs[1]].shape))
 
 

@@ -51,7 +51,7 @@ class NormCounts(NamedTuple):
 
 
 def count_norm(work: ConvWork, tile: ConvTile, machine: Machine) -> NormCounts:
-    """Every work-group takes the statistics of its pixels anew, from their own texels."""
+    """Return every work-group takes the statistics of its pixels anew, from their own texels."""
     if not work.centred:
         return NormCounts()
     cost, shares = machine.cost.conv_local, Shares.from_tile(tile, work.in_blocks)

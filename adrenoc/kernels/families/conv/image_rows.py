@@ -92,7 +92,7 @@ class ImageRows:
 
     @property
     def _loaded_dtype(self) -> str:
-        """The dtype of what is loaded."""
+        """Return the dtype of what is loaded."""
         return self._statements.compute if self._normalise is None else "float32"
 
     def _normalise_texel(self, row: Expr, at: int, lanes: list[Expr]) -> Expr:

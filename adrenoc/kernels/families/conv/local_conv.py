@@ -309,7 +309,7 @@ class LocalConv:
 
     @property
     def sums_reuse_weights(self) -> bool:
-        """Whether they lie where the weights did: work-groups wait for local memory."""
+        """Return whether they lie where the weights did: work-groups wait for local memory."""
         return self.sum_dtype == self.weight_dtype
 
     @property

@@ -49,7 +49,7 @@ class ExpansionTile:
 
     @property
     def threads(self) -> int:
-        """The threads of a work-group, all of them along x."""
+        """Return the threads of a work-group, all of them along x."""
         return self.work_group[0]
 
     @property
@@ -65,13 +65,13 @@ class ExpansionTile:
 
     @property
     def made_rounds(self) -> tuple[int, int]:
-        """How often the threads begin to make a rectangle, and blocks of it."""
+        """Return how often the threads begin to make a rectangle, and blocks of it."""
         rectangles = -(-self.items * self.blocks_at_once // self.threads)
         return rectangles, -(-self.group_blocks // self.blocks_at_once)
 
     @property
     def packing(self) -> tuple[int, int, int]:
-        """How `pack_local` orders the weights."""
+        """Return how `pack_local` orders the weights."""
         return self.out_blocks, self.bands, self.unroll
 
     def window(self, in_blocks: int) -> int:
@@ -161,12 +161,12 @@ class HaloRegion:
 
     @property
     def pixels(self) -> int:
-        """The pixels of the rectangle that a work-group reads, for one block of channels."""
+        """Return the pixels of the rectangle that a work-group reads, for one block of channels."""
         return self.down.read * self.across.read
 
     @property
     def has_shift(self) -> bool:
-        """Whether some work-group computes pixels that are not in its rectangle."""
+        """Return whether some work-group computes pixels that are not in its rectangle."""
         return self.down.shifted | self.across.shifted
 
     @property
@@ -176,7 +176,7 @@ class HaloRegion:
 
     @property
     def has_padding(self) -> bool:
-        """Whether some places of the rectangle are not computed."""
+        """Return whether some places of the rectangle are not computed."""
         spans = (self.down, self.across)
         outside = [(span.computed != span.read) | bool(span.padding) for span in spans]
         found: bool = outside[0] | outside[1] | self.has_shift

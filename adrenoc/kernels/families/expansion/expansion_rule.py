@@ -87,7 +87,7 @@ class ExpansionWork:
 
     @property
     def taps(self) -> int:
-        """The taps (weights) that one channel of the depthwise convolution has."""
+        """Return the taps (weights) that one channel of the depthwise convolution has."""
         return math.prod(self.depthwise.kernel)
 
     @property
@@ -298,7 +298,7 @@ def _count_loads(work: ExpansionWork, tile: ExpansionTile) -> Column:
 def _counts(
     work: ExpansionWork, tile: ExpansionTile, region: HaloRegion, machine: Machine
 ) -> _Counts:
-    """Both phases, each of whole rounds of all threads."""
+    """Return both phases, each of whole rounds of all threads."""
     cost = machine.cost.expansion
     items = region.runs(tile.pixels) * region.down.computed * tile.bands
     rounds = round_up(items / tile.threads)

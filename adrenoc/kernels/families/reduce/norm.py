@@ -229,7 +229,7 @@ def norm_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
 
 
 def norm_rule(context: RuleContext, node: Node) -> KernelCall:
-    """One kernel for a norm; gamma and beta are packed as the data lies."""
+    """Return one kernel for a norm; gamma and beta are packed as the data lies."""
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
     geometry, affine_axes = _geometry_of(node, x.spec)

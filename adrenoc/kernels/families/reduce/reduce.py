@@ -189,7 +189,7 @@ def _source_index(index: Sequence[Expr], axes: Sequence[int], keepdims: bool) ->
 
 
 def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
-    """One kernel for a reduction, named by the node's op, over any axes."""
+    """Return one kernel for a reduction, named by the node's op, over any axes."""
     kernel = context.kernel(node, node.op)
     x = kernel.input_or_prologue()
     out, epilogue = kernel.output()

@@ -106,7 +106,7 @@ class RuleContext:
 
     @cached_property
     def machine(self) -> Machine:
-        """The GPU as estimates see it."""
+        """Return the GPU as estimates see it."""
         return Machine.from_performance(self.performance, self.cost)
 
     def copy_in_float32(self) -> RuleContext:

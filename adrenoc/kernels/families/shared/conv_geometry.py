@@ -128,7 +128,7 @@ class ConvTile:
 
     @property
     def packing(self) -> tuple[int, int, int]:
-        """What the order of its weights depends on (`weights.pack_local`)."""
+        """Return what the order of its weights depends on (`weights.pack_local`)."""
         return self.out_blocks, self.bands, self.k_step
 
     @property
@@ -158,7 +158,7 @@ class Load:
 
     @property
     def count(self) -> int:
-        """How many numbers it gives."""
+        """Return how many numbers it gives."""
         return 1 if self.reach is LoadReach.EITHER else LANES
 
 
@@ -212,7 +212,7 @@ class RowPlan:
 
     @property
     def loads(self) -> Iterator[Load]:
-        """The loads of one run."""
+        """Yield the loads of one run."""
         wanted = [
             (column - self.padding) * self.pitch + i
             for column in self.columns

@@ -104,7 +104,7 @@ class TileTable(Sequence[T]):
 
     @property
     def columns(self) -> T:
-        """The tile that stands for all."""
+        """Return the tile that stands for all."""
         return self._kind(**self._actions)
 
     def estimate(self, estimate: Callable[[T], Column]) -> np.ndarray:
@@ -369,12 +369,12 @@ class CostModel:
 
     @property
     def float_model(self) -> CostModel:
-        """The cost model of the same target with arithmetic in float32."""
+        """Return the cost model of the same target with arithmetic in float32."""
         return replace(self, options=replace(self.options, compute_dtype="float32"))
 
     @property
     def in_float32(self) -> CostModel:
-        """The same with arithmetic and storage in float32."""
+        """Return the same with arithmetic and storage in float32."""
         wide = replace(self.options, compute_dtype="float32", storage_dtype="float32")
         return replace(self, options=wide)
 
@@ -395,7 +395,7 @@ class Scored(Generic[T]):
 
     @cached_property
     def _searched(self) -> tuple[Sequence[T], np.ndarray]:
-        """The candidates, and the estimate of each; made when somebody first asks."""
+        """Return the candidates, and the estimate of each; made when somebody first asks."""
         found = self._candidates()
         if isinstance(found, (TileTable, TileTables)):
             return found, found.estimate(self._estimate)
@@ -413,7 +413,7 @@ class Scored(Generic[T]):
 
     @property
     def least(self) -> float:
-        """The least estimate; infinite where there is no candidate."""
+        """Return the least estimate; infinite where there is no candidate."""
         estimates = self._searched[1]
         return float(estimates.min()) if len(estimates) else math.inf
 

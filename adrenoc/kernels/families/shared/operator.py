@@ -58,18 +58,18 @@ class ChannelWeights:
 
     @property
     def mixes(self) -> bool:
-        """Whether each result is made of several channels."""
+        """Return whether each result is made of several channels."""
         inputs = self.shape[self.letters.index("I")]
         return (inputs // self.groups if self.transposed else inputs) > 1
 
     @cached_property
     def input_sizes(self) -> np.ndarray | None:
-        """The largest size of the weights that multiply each channel that is read."""
+        """Return the largest size of the weights that multiply each channel that is read."""
         return self._largest("I")
 
     @cached_property
     def output_sizes(self) -> np.ndarray | None:
-        """The largest size of the weights that make each channel of the result."""
+        """Return the largest size of the weights that make each channel of the result."""
         return self._largest("O")
 
     def _largest(self, channels: str) -> np.ndarray | None:
@@ -258,7 +258,7 @@ class Operator:
 
     @property
     def is_product(self) -> bool:
-        """Whether it adds up products, by weights or of activations."""
+        """Return whether it adds up products, by weights or of activations."""
         return self.multiply_adds is not None
 
 

@@ -107,7 +107,7 @@ class MixedParts(LocalToken):
 
     @property
     def extents(self) -> Extents:
-        """One token."""
+        """Return one token."""
         return token_of(self._parts.extents)
 
     def _compute(self, member: Expr, threads: int) -> SharedArray:

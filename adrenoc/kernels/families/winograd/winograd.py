@@ -86,13 +86,15 @@ class Winograd:
 
     @property
     def growth(self) -> int:
-        """A power of two: a number of a transformed tile is at most so many times an input."""
+        """Return a power of two: a number of a transformed tile is at most so many times an
+        input.
+        """
         largest = max(sum(abs(c) for c in row) for row in self.input_transform) ** 2
         return 1 << (math.ceil(largest) - 1).bit_length()
 
     @property
     def weight_growth(self) -> float:
-        """A transformed weight is at most so many times the largest weight."""
+        """Return a transformed weight is at most so many times the largest weight."""
         return float(max(sum(abs(c) for c in row) for row in self.weight_transform)) ** 2
 
 
@@ -198,7 +200,7 @@ class Tiling:
 
     @property
     def tiles(self) -> int:
-        """How many tiles cover the outputs of all images."""
+        """Return how many tiles cover the outputs of all images."""
         return self.images * self.rows * self.cols
 
     @property
@@ -302,7 +304,7 @@ def place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Exp
 def combinations(
     builder: KernelBuilder, matrix: Sequence[Sequence[Fraction]], values: Sequence[Expr]
 ) -> list[Expr]:
-    """Each row of the matrix times the vectors; zeros and ones cost nothing."""
+    """Return each row of the matrix times the vectors; zeros and ones cost nothing."""
     return [builder.let(_combination(builder.compute, row, values), "w") for row in matrix]
 
 

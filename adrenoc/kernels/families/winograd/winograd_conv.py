@@ -94,7 +94,7 @@ class WinogradTile:
 
     @property
     def threads(self) -> int:
-        """The threads of a work-group."""
+        """Return the threads of a work-group."""
         return self.work_group[0] * self.work_group[2]
 
     @property
