@@ -141,7 +141,7 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         (["--prompt-ids", "3", "--on", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
         (["--prompt-ids", "3", "--bench"], "exclude each other"),
         (["--prompt", "a"], "adrenoc compile puts one into it"),
-        (["--bench", "--sample", "temperature=1"], "are for --prompt and --prompt-ids"),
+        (["--bench", "--sample", "temperature=1"], "is for --prompt and --prompt-ids"),
         (["--prompt-ids", ",".join(["1"] * 301)], "no room for 1 more"),
         (["--prompt-ids", "3", "--sample", "top_k=4"], "temperature=T above 0"),
         (["--prompt-ids", "3", "--sample", "topk=4"], 'did you mean "top_k"?'),

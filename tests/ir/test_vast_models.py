@@ -245,16 +245,13 @@ def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path: Path) ->
     assert any("200 operands" in d.reason for d in state.log)
 
 
-def test_a_long_recurrence_stacks_its_steps_in_groups(tmp_path: Path) -> None:
-    steps, hidden = 130, 4
-    held = {"w": np.ones((1, hidden, 2), np.float32)}
-    # Layers whose weights are computed are no kernel of their own.
+def test_a_long_sequence_is_stacked_in_groups(tmp_path: Path) -> None:
+    steps = 130
     nodes = [
-        node("Tanh", ["given"], ["r"]),
-        node("RNN", ["x", "w", "r"], ["y", ""], hidden_size=hidden),
+        node("SequenceConstruct", ["x", "z"] * (steps // 2), ["s"]),
+        node("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1),
     ]
-    inputs = {"x": (steps, 2, 2), "given": (1, hidden, hidden)}
-    onnx.save(graph(nodes, inputs, ["y"], held), tmp_path / "model.onnx")
+    onnx.save(graph(nodes, {"x": (2, 3), "z": (2, 3)}, ["y"]), tmp_path / "model.onnx")
     state = plan_as_user(tmp_path / "model.onnx")
     assert state.graph is not None
     assert max(len(n.inputs) for n in state.graph.nodes) <= 32
