@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
 
 import onnx
 import pytest
@@ -15,6 +16,7 @@ from adrenoc.ir.tuning_log import actions_key
 from adrenoc.kernels.families.shared.schedule import WorkGroup
 from adrenoc.lab.tune.refit import (
     FittedKernel,
+    blame,
     constants_to_fit,
     fit_cost,
     loss_of,
@@ -149,3 +151,31 @@ def test_regret_and_rank() -> None:
     assert rank_correlation([1.0, 1.0, 1.0], [30.0, 20.0, 10.0]) == 1.0
     assert loss_of([2.0, 4.0], [1.0, 2.0]) < loss_of([2.0, 4.1], [1.0, 2.0])
     assert loss_of([math.inf, 1.0], [1.0, 1.0]) == math.inf
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Stands for a kernel: two estimates are constants, and the last is far from its time."""
+
+    times_ms: tuple[float, ...] = (1.0, 1.2, 30.0)
+
+    def estimates_ms(self, cost: Cost) -> tuple[float, ...]:
+        spilled, waits = (value_of(cost, key) for key in (SPILLED, WAITS))
+        return (waits, 1.0, spilled)
+
+
+SPILLED, WAITS = ("pipes", "spilled"), ("conv_local", "chunk_waits")
+
+
+def test_a_constant_is_to_blame_if_choices_are_better_without_it() -> None:
+    cost = replace_values(STORED, {SPILLED: 2.0, WAITS: 3.0})
+    kernels = cast("list[FittedKernel]", [Estimated()])
+    nearer = replace_values(cost, {SPILLED: 16.0})
+    assert loss_of(kernels[0].estimates_ms(nearer), kernels[0].times_ms) < loss_of(
+        kernels[0].estimates_ms(cost), kernels[0].times_ms
+    )
+    assert blame(kernels, cost, [SPILLED]) is None, "estimates are nearer, and choose as badly"
+    found = blame(kernels, cost, [SPILLED, WAITS])
+    assert found is not None
+    assert (found.key, found.before, found.regret) == (WAITS, 3.0, 1.0)
+    assert found.after < 1.0

@@ -132,13 +132,14 @@ def test_a_model_that_is_right_has_no_regret(monkeypatch: pytest.MonkeyPatch) ->
         assert kernel.rank > 0.98  # alike schedules may stand either way
         assert kernel.measured == min(16, kernel.offered)
         assert kernel.spread == kernel.noise == pytest.approx(0.0, abs=1e-9)
+    assert {family.change for family in found.families} == {""}
 
 
-def test_a_constant_that_is_wrong_has_regret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_constant_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
     found = validated(monkeypatch, PlantedDevice(truth), "depthwise")
     (family,) = found.families
-    assert family.regret > 1.0
+    assert family.change.startswith("depthwise.texel_slots 7 -> 56: regret 1.0")
     quality = overall(found.timed, truth)
     assert (quality.regret, quality.rank) == (1.0, pytest.approx(1.0))
 

@@ -30,7 +30,10 @@ from adrenoc.lab.calibrate.measure import ProbeError, spread_of
 from adrenoc.lab.tune.refit import (
     FittedKernel,
     Quality,
+    blame,
+    constants_to_fit,
     quality_of,
+    that_matter,
 )
 from adrenoc.lab.tune.session import TrialResult
 from adrenoc.lab.tune.variant import Variant
@@ -68,13 +71,14 @@ class KernelFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyFinding:
-    """The kernels of a family together."""
+    """The kernels of a family together; `change` says which constant would have to change."""
 
     family: str
     kernels: int
     regret: float
     worst: float
     rank: float
+    change: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +162,19 @@ def family_findings(timed: Sequence[Timed], cost: Cost) -> tuple[FamilyFinding, 
 
 def _family(family: str, kernels: Sequence[FittedKernel], cost: Cost) -> FamilyFinding:
     quality = quality_of(kernels, cost)
+    keys = that_matter(kernels, cost, constants_to_fit())
+    to_blame = blame(kernels, cost, keys) if quality.regret > 1.0 else None
+    if to_blame is not None:
+        change = str(to_blame)
+    else:
+        change = "no single one" if quality.regret > 1.0 else ""
     return FamilyFinding(
         family=family,
         kernels=quality.kernels,
         regret=quality.regret,
         worst=quality.worst,
         rank=quality.rank,
+        change=change,
     )
 
 

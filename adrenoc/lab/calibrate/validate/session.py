@@ -369,7 +369,7 @@ def join_of(forms: Forms, times_us: Sequence[Sequence[float]], joined_count: int
 def list_families(found: Sequence[FamilyFinding]) -> ResultTable:
     """List how well the cost model chooses in each family of kernels."""
     return ResultTable(
-        columns=("family", "kernels", "regret", "worst", "rank"),
+        columns=("family", "kernels", "regret", "worst", "rank", "what would have to change"),
         rows=tuple(
             (
                 one.family,
@@ -377,6 +377,7 @@ def list_families(found: Sequence[FamilyFinding]) -> ResultTable:
                 f"{one.regret:.2f}",
                 f"{one.worst:.2f}",
                 f"{one.rank:.2f}",
+                one.change,
             )
             for one in found
         ),
