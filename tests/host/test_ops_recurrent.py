@@ -97,13 +97,17 @@ def test_computed_weights_run_on_the_cpu(device: Any, kind: str, after: int, ste
     assert "is computed, expected constant weights" in ops.fallbacks[0]
 
 
-def test_layers_of_more_units_than_a_kernel_holds_run_on_the_cpu(device: Any) -> None:
+@pytest.mark.parametrize("kind, units, held", [("RNN", 1100, True), ("LSTM", 1400, False)])
+def test_layers_of_more_units_than_local_memory_holds_run_on_the_cpu(
+    device: Any, kind: str, units: int, held: bool
+) -> None:
     ops = Ops()
-    for name in _layer(ops, "RNN", units=1025, steps=2, given="b"):
+    for name in _layer(ops, kind, units=units, steps=2, given="b"):
         ops.output(name)
     ops.check(device, "fp32")
-    assert len(ops.fallbacks) == 1
-    assert "one kernel takes up to 1024" in ops.fallbacks[0]
+    assert len(ops.fallbacks) == (not held) and ops.kernels.count("recurrent") == held
+    if not held:
+        assert "bytes of local memory, and some GPUs have 16384" in ops.fallbacks[0]
 
 
 @pytest.mark.parametrize("is_computed", [False, True])

@@ -62,7 +62,7 @@ ALLOWED = {
         "_LOOKED_AT",
         "_PART",
     },
-    "what any memory holds": {"MOST_EMPTY_PLACES", "_MOST_UNITS"},
+    "what any memory holds": {"MOST_EMPTY_PLACES", "_LEAST_LOCAL_BYTES"},
     "the form of a kernel's text": {
         "ALIKE",
         "AT_ONCE",

@@ -39,8 +39,8 @@ from adrenoc.kernels.walk import ACCUMULATOR, Team, plus, widen
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
-_MOST_UNITS = 1024
-"""More take more local memory than some GPU has."""
+_LEAST_LOCAL_BYTES = 16384
+"""Local memory that every GPU has: what a layer keeps there has to fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,8 +395,15 @@ def estimate_clocks(work: RecurrentWork, tile: RecurrentTile, machine: Machine) 
 
 def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     weights = tensors[node.inputs[1]]
-    if weights.shape[1] > _MOST_UNITS:
-        return f"it has {weights.shape[1]} units, one kernel takes up to {_MOST_UNITS}"
+    kind, units = str(node.attrs["kind"]), weights.shape[1]
+    kept = RecurrentTile(work_group=(1, 1, 1)).shared_bytes(
+        kind, -(-units // LANES), reset_before=bool(node.attrs["reset_before"])
+    )
+    if kept > _LEAST_LOCAL_BYTES:
+        return (
+            f"its {units} units are {kept} bytes of local memory, and some GPUs have "
+            f"{_LEAST_LOCAL_BYTES}"
+        )
     is_constant = weights.value is not None
     return None if is_constant else f"{node.inputs[1]} is computed, expected constant weights"
 
