@@ -429,6 +429,7 @@ _QUIRK = fields(
     work_item_sizes=figures,
     avoid=each(text),
 )
+_FINDING = fields(case=text, suite=text, text=text, helps=each(text))
 _VERIFIED = fields(
     format=figures,
     device=fields(name=text, driver=text, gpu=text),
@@ -436,7 +437,7 @@ _VERIFIED = fields(
     suites=fields(names=each(text), cases=figures, kernels=figures, launches=figures),
     is_right=figures,
     quirks=each(_QUIRK),
-    findings=each(fields(case=text, suite=text, text=text, helps=each(text))),
+    findings=each(_FINDING),
     failed_once=each(text),
 )
 _TARGET = fields(
@@ -475,7 +476,7 @@ _LAB = fields(
             cases=figures,
             kernels=figures,
             launches=figures,
-            findings=each(fields(case=text, suite=text, text=text, helps=each(text))),
+            findings=each(_FINDING),
             text=text,
         )
     ),

@@ -26,12 +26,20 @@ public final class Lab {
   }
 
   /** One thing to do; what fails throws, and `about` says of what. */
-  interface Step {
-    String name();
+  abstract static class Step {
+    final String name;
+    private final String kind;
 
-    Json about(String status);
+    Step(String kind, String name) {
+      this.kind = kind;
+      this.name = name;
+    }
 
-    Json run(Contents contents, Options options) throws IOException;
+    Json about(String status) {
+      return new Json().put(kind, name).put("status", status);
+    }
+
+    abstract Json run(Contents contents, Options options) throws IOException;
   }
 
   /** Is told of each step before it begins. */
@@ -98,7 +106,7 @@ public final class Lab {
     }
     for (List<Step> some : steps.values()) {
       for (Step one : some) {
-        take(one.name(), listener, one.about("failed"), () -> one.run(contents, options));
+        take(one.name, listener, one.about("failed"), () -> one.run(contents, options));
       }
     }
   }
@@ -162,7 +170,7 @@ public final class Lab {
   /** Null for what has not come yet. */
   private List<String> results(String kind) {
     List<String> found = new ArrayList<>();
-    steps.get(kind).forEach(one -> found.add(journal.resultOf(one.name())));
+    steps.get(kind).forEach(one -> found.add(journal.resultOf(one.name)));
     return found;
   }
 

@@ -7,32 +7,21 @@ import org.adrenoc.Model;
 import org.adrenoc.Options;
 
 /** One network: its proof, then rounds of runs, each timed by itself with its wait. */
-final class Network implements Lab.Step {
+final class Network extends Lab.Step {
   private static final int WARM_UP = 10;
   private static final int ROUNDS = 3;
   private static final int RUNS = 50;
   private static final double ROUND_MS = 5000;
 
-  private final String name;
   private final String bundle;
 
   Network(String[] row) {
-    name = row[1];
+    super("network", row[1]);
     bundle = row[2];
   }
 
   @Override
-  public String name() {
-    return name;
-  }
-
-  @Override
-  public Json about(String status) {
-    return new Json().put("network", name).put("status", status);
-  }
-
-  @Override
-  public Json run(Lab.Contents contents, Options options) {
+  Json run(Lab.Contents contents, Options options) {
     long before = DeviceMemory.now().used();
     long begun = System.nanoTime();
     try (Model model = contents.load(bundle, options)) {

@@ -5,30 +5,19 @@ import org.adrenoc.Model;
 import org.adrenoc.Options;
 
 /** What one more launch takes: of two chains of the same small kernel, unlike in length, by turns. */
-final class Probe implements Lab.Step {
+final class Probe extends Lab.Step {
   private static final int ROUNDS = 7;
   private static final int RUNS = 20;
 
-  private final String name;
   private final String[] row;
 
   Probe(String[] row) {
+    super("probe", row[1]);
     this.row = row;
-    name = row[1];
   }
 
   @Override
-  public String name() {
-    return name;
-  }
-
-  @Override
-  public Json about(String status) {
-    return new Json().put("probe", name).put("status", status);
-  }
-
-  @Override
-  public Json run(Lab.Contents contents, Options options) {
+  Json run(Lab.Contents contents, Options options) {
     double[] us = new double[ROUNDS];
     int more = Integer.parseInt(row[5]) - Integer.parseInt(row[4]);
     try (Model few = open(contents, row[2], options); Model many = open(contents, row[3], options)) {

@@ -16,10 +16,9 @@ import org.adrenoc.Tensor;
  * Cases in one bundle, as `adrenoc device verify` runs them: numbers beside those of the reference,
  * bits beside bits over repeats, and other inputs between, so that what nobody computed is seen.
  */
-final class Suite implements Lab.Step {
+final class Suite extends Lab.Step {
   private static final int REPEATS = 3;
 
-  private final String name;
   private final String bundle;
   private final String numbers;
   private final String kernels;
@@ -29,7 +28,7 @@ final class Suite implements Lab.Step {
   private final Map<String, String> findings = new LinkedHashMap<>();
 
   Suite(String[] row) {
-    name = row[1];
+    super("suite", row[1]);
     bundle = row[2];
     numbers = row[3];
     kernels = row[4];
@@ -43,22 +42,15 @@ final class Suite implements Lab.Step {
   }
 
   @Override
-  public String name() {
-    return name;
-  }
-
-  @Override
-  public Json about(String status) {
-    return new Json()
-        .put("suite", name)
-        .put("status", status)
+  Json about(String status) {
+    return super.about(status)
         .put("cases", titles.size())
         .raw("kernels", kernels)
         .raw("launches", launches);
   }
 
   @Override
-  public Json run(Lab.Contents contents, Options options) throws IOException {
+  Json run(Lab.Contents contents, Options options) throws IOException {
     findings.clear();
     ByteBuffer all = contents.read(numbers).order(ByteOrder.LITTLE_ENDIAN);
     try (Model model = contents.load(bundle, options)) {
