@@ -73,10 +73,7 @@ def use_software_device() -> bool:
     Raises:
         DependencyError: an OpenCL library is already in use, or the packages are incomplete.
     """
-    folder = Path(sys.prefix) / "lib"
-    driver = folder / "libintelocl.so"
-    opencl = folder / "libOpenCL.so.1"
-    if not (driver.exists() and opencl.exists()):
+    if not _software_driver().exists() or not _software_opencl().exists():
         return False
     load()
     import tvm_ffi
@@ -84,9 +81,31 @@ def use_software_device() -> bool:
     set_library = tvm_ffi.get_global_func("adrenoc.opencl.set_library", allow_missing=True)
     if set_library is None:
         return False  # TVM has an OpenCL runtime of its own, which finds its devices itself
+    opencl = open_software_driver()
+    try:
+        set_library(opencl)
+    except RuntimeError as error:
+        raise DependencyError(
+            f"the software OpenCL device cannot be chosen any more: {error}",
+            hint="choose the device before anything uses OpenCL",
+        ) from error
+    return True
+
+
+def open_software_driver() -> str:
+    """Put Intel's driver into the reach of this process; returns the OpenCL library that finds it.
+
+    That is empty, and nothing changes, where its packages are not installed.
+
+    Raises:
+        DependencyError: the packages are incomplete.
+    """
+    driver, opencl = _software_driver(), _software_opencl()
+    if not (driver.exists() and opencl.exists()):
+        return ""
     for name in _SOFTWARE_LIBRARIES:
         try:
-            _loaded.append(ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL))
+            _loaded.append(ctypes.CDLL(str(driver.with_name(name)), mode=ctypes.RTLD_GLOBAL))
         except OSError as error:
             raise DependencyError(
                 f"the software OpenCL device is incomplete: {error}",
@@ -99,11 +118,12 @@ def use_software_device() -> bool:
     # One work item at a time: our kernels are made of vectors of four already.  Packing work items
     # on top runs MobileNetV2 no faster and takes 3.5 times as long to build a kernel.
     os.environ.setdefault("CL_CONFIG_CPU_VECTORIZER_MODE", "1")
-    try:
-        set_library(str(opencl))
-    except RuntimeError as error:
-        raise DependencyError(
-            f"the software OpenCL device cannot be chosen any more: {error}",
-            hint="choose the device before anything uses OpenCL",
-        ) from error
-    return True
+    return str(opencl)
+
+
+def _software_driver() -> Path:
+    return Path(sys.prefix) / "lib" / "libintelocl.so"
+
+
+def _software_opencl() -> Path:
+    return Path(sys.prefix) / "lib" / "libOpenCL.so.1"

@@ -35,7 +35,12 @@ def sd_unet(*, size: int = 64, width: float = 1.0, seed: int = 0) -> onnx.ModelP
     net = OnnxNet("sd_unet", (1, 4, size, size), seed=seed, dtype=np.float16)
     base = max(1, round(10 * width)) * 32
     text = net.input("text", (1, 77, 768))
-    time = net.input("time", (1, base))
+    return net.finish(unet(net, net.input("time", (1, base)), text, (1, 2, 4, 4)))
+
+
+def unet(net: OnnxNet, time: str, text: str, factors: tuple[int, ...], layers: int = 2) -> str:
+    """A U-Net of which all levels but the last see the text, with factors on the channels."""
+    base, last = net.shapes[time][1], len(factors) - 1
     for _ in range(2):
         time = silu(net, linear(net, time, 4 * base, gain=1.0))
 
@@ -56,51 +61,60 @@ def sd_unet(*, size: int = 64, width: float = 1.0, seed: int = 0) -> onnx.ModelP
 
     x = net.conv("input", base, 3)
     kept = [x]
-    for level, factor in enumerate((1, 2, 4, 4)):
-        for _ in range(2):
+    for level, factor in enumerate(factors):
+        for _ in range(layers):
             x = residual(x, base * factor)
-            x = see_text(x) if level < 3 else x
+            x = see_text(x) if level < last else x
             kept.append(x)
-        if level < 3:
+        if level < last:
             x = net.conv(x, base * factor, 3, stride=2)
             kept.append(x)
-    x = residual(see_text(residual(x, 4 * base)), 4 * base)
-    for level, factor in enumerate((4, 4, 2, 1)):
-        for _ in range(3):
+    x = residual(see_text(residual(x, factors[-1] * base)), factors[-1] * base)
+    for level, factor in enumerate(reversed(factors)):
+        for _ in range(layers + 1):
             x = residual(net.concat([x, kept.pop()]), base * factor)
             x = see_text(x) if level else x
-        if level < 3:
+        if level < last:
             x = net.conv(_double(net, x), base * factor, 3)
-    return net.finish(net.conv(silu(net, group_norm(net, x)), 4, 3))
+    return net.conv(silu(net, group_norm(net, x)), 4, 3)
 
 
 def sd_decoder(*, size: int = 64, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
     """The decoder of Stable Diffusion's images: eight times the extents of what it is given."""
     net = OnnxNet("sd_decoder", (1, 4, size, size), seed=seed)
-    base = max(1, round(4 * width)) * 32
+    return net.finish(decoder(net, max(1, round(4 * width)) * 32, (4, 4, 2, 1)))
 
-    x = _residual(net, net.conv(net.conv("input", 4, 1), 4 * base, 3), 4 * base)
+
+def decoder(net: OnnxNet, base: int, factors: tuple[int, ...]) -> str:
+    """The image of latents, of twice the extents after each level but the last."""
+    size = net.shapes["input"][2]
+    x = _residual(net, net.conv(net.conv("input", 4, 1), factors[0] * base, 3), factors[0] * base)
     seen = attention(net, to_tokens(net, group_norm(net, x)), 1)
-    x = _residual(net, net.add(x, to_image(net, seen, (size, size))), 4 * base)
-    for level, factor in enumerate((4, 4, 2, 1)):
+    x = _residual(net, net.add(x, to_image(net, seen, (size, size))), factors[0] * base)
+    for level, factor in enumerate(factors):
         for _ in range(3):
             x = _residual(net, x, base * factor)
-        if level < 3:
+        if level < len(factors) - 1:
             x = net.conv(_double(net, x), base * factor, 3)
-    return net.finish(net.conv(silu(net, group_norm(net, x)), 3, 3))
+    return net.conv(silu(net, group_norm(net, x)), 3, 3)
 
 
 def clip_text(*, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
     """CLIP's encoder of 77 tokens, which are looked up in a table of 49,408."""
     net = OnnxNet("clip_text", (1, 77), seed=seed, input_dtype=np.int64)
     heads = max(1, round(12 * width))
-    dim = 64 * heads
-    table = net.constant(net.weights.matrix(49408, dim, gain=0.04 * 49408))
-    x = add_places(net, net.node("Gather", [table, "input"], (1, 77, dim)))
-    mask = net.constant(np.triu(np.full((1, 1, 77, 77), -1e4, np.float32), 1))
-    for _ in range(12):
+    return net.finish(text_encoder(net, 49408, 64 * heads, heads, 12))
+
+
+def text_encoder(net: OnnxNet, words: int, dim: int, heads: int, layers: int) -> str:
+    """Tokens that see themselves and those before them."""
+    batch, count = net.shapes["input"]
+    table = net.constant(net.weights.matrix(words, dim, gain=0.04 * words))
+    x = add_places(net, net.node("Gather", [table, "input"], (batch, count, dim)))
+    mask = net.constant(np.triu(np.full((1, 1, count, count), -1e4, np.float32), 1))
+    for _ in range(layers):
         x = encoder_layer(net, x, heads, mask=mask)
-    return net.finish(layer_norm(net, x))
+    return layer_norm(net, x)
 
 
 def depth_anything(*, size: int = 518, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:

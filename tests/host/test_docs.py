@@ -40,8 +40,9 @@ _PAGES = [
 ]
 
 _UNDER_QEMU = ("docs/tutorials/first-microcontroller.md",)
-_NIGHTLY = ("README.md", "docs/how-to/accuracy.md")
-"""The first tutorial types what the former does; `test_check_accuracy.py` has smaller networks."""
+_NIGHTLY = ("README.md", "docs/how-to/accuracy.md", "docs/how-to/pipelines.md")
+"""The first tutorial types what the first does; `test_check_accuracy.py` and
+`test_text_to_image.py` have smaller networks."""
 
 
 def _write_inputs(folder: Path) -> None:

@@ -1,0 +1,282 @@
+"""The C API for Python: a bundle is loaded once, and each run takes and gives NumPy's arrays.
+
+    with Model("mobilenet_v2.adrenoc") as model:
+        scores = model.run({"input": pixels})["output"]
+
+What a run does not give of a bundle's states goes on from the run before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from adrenoc.base.errors import BundleError, DeviceError, InputError
+from adrenoc.base.files.read import cache_folder
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.native import open_software_driver
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_BAD_ARGUMENT, _NOT_FOUND, _BAD_BUNDLE = 1, 2, 3
+_MOST_AXES = 16
+
+
+class TensorInfo(NamedTuple):
+    """An input or output."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Memory(NamedTuple):
+    """Bytes of the device that all models hold, and how often constants left it and came back."""
+
+    used: int
+    budget: int
+    evictions: int
+    returns: int
+
+
+class Model:
+    """A loaded bundle, on the first OpenCL device or one that is named."""
+
+    def __init__(self, bundle: Path | str, *, device: str = "") -> None:
+        """`device` is a number or a part of a name, or "cpu" for code for the CPU.
+
+        Raises:
+            BundleError: it is not there, damaged, or for another machine.
+            DeviceError: there is no such device, or it refuses the kernels.
+            DependencyError, ToolError: this machine's runtime cannot be built.
+        """
+        self._bundle = str(bundle)
+        self._model = ctypes.c_void_p()
+        options = _Options(struct_bytes=ctypes.sizeof(_Options))
+        options.device = device.encode() or None
+        options.opencl_library = open_software_driver().encode() or None
+        options.cache_folder = os.fsencode(cache_folder() / "programs")
+        path = os.fsencode(self._bundle)
+        self._call("load", path, ctypes.byref(options), ctypes.byref(self._model))
+        self.inputs = self._list("input")
+        """By name, in the model's order."""
+        self.outputs = self._list("output")
+
+    def __enter__(self) -> Model:
+        """Return this model, which is loaded."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give its memory back."""
+        self.close()
+
+    def close(self) -> None:
+        """Give its memory back; it cannot run any more."""
+        _open().adrenoc_free(self._model)
+        self._model = ctypes.c_void_p()
+
+    @property
+    def device(self) -> str:
+        """Return the name of what it runs on."""
+        return str(_open().adrenoc_device_name(self._model).decode())
+
+    @property
+    def notes(self) -> str:
+        """Return what a developer should know of how it runs here, a line each."""
+        return str(_open().adrenoc_notes(self._model).decode())
+
+    def run(
+        self, inputs: Mapping[str, np.ndarray], *, wanted: Collection[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Compute once; returns the outputs that are `wanted`, or all of them.
+
+        Raises:
+            InputError: an input is unknown, missing, or of another shape or dtype.
+            DeviceError: the device failed.
+        """
+        import numpy as np
+
+        asked = self.outputs.keys() if wanted is None else set(wanted)
+        self._check_names(inputs.keys() - self.inputs.keys(), "input", self.inputs)
+        self._check_names(asked - self.outputs.keys(), "output", self.outputs)
+        given = [
+            self._fit(info, inputs[name]) if name in inputs else None
+            for name, info in self.inputs.items()
+        ]
+        made = {
+            name: np.empty(self._output_shape(given, place), info.dtype)
+            for place, (name, info) in enumerate(self.outputs.items())
+            if name in asked
+        }
+        results = [made.get(name) for name in self.outputs]
+        self._call("run_with", self._model, *_tensors(given), *_tensors(results), None)
+        return made
+
+    def _check_names(self, unknown: Collection[str], kind: str, known: Iterable[str]) -> None:
+        if unknown:
+            raise InputError(
+                f"{self._bundle} has no {kind} '{min(unknown)}', expected {', '.join(known)}",
+                hint=f"adrenoc inspect {quote_word(self._bundle)}",
+            )
+
+    def _fit(self, info: TensorInfo, value: np.ndarray) -> np.ndarray:
+        """Return an array as the runtime reads it."""
+        import numpy as np
+
+        array = np.asarray(value)
+        if not np.can_cast(array.dtype, info.dtype, "same_kind"):
+            raise InputError(
+                f"'{info.name}' of {self._bundle} gets {array.dtype}, expected {info.dtype}",
+                hint=f"array.astype('{info.dtype}')",
+            )
+        return np.ascontiguousarray(array, info.dtype).reshape(array.shape)
+
+    def _output_shape(self, given: Sequence[np.ndarray | None], place: int) -> tuple[int, ...]:
+        shapes = (_Shape * len(given))(*map(_shape, given))
+        rank = ctypes.c_uint32(_MOST_AXES)
+        extents = (ctypes.c_int64 * _MOST_AXES)()
+        counts = ctypes.c_size_t(len(given)), ctypes.c_size_t(place)
+        self._call("output_shape_for", self._model, shapes, *counts, extents, ctypes.byref(rank))
+        return tuple(extents[: rank.value])
+
+    def _list(self, kind: str) -> dict[str, TensorInfo]:
+        """Return the inputs or outputs, by name."""
+        found = {}
+        for place in range(getattr(_open(), f"adrenoc_{kind}_count")(self._model)):
+            info = _Info()
+            self._call(f"{kind}_info", self._model, ctypes.c_size_t(place), ctypes.byref(info))
+            shape = tuple(info.shape[: info.rank])
+            name, dtype = info.name.decode(), info.dtype.decode()
+            found[name] = TensorInfo(name=name, dtype=dtype, shape=shape)
+        return found
+
+    def _call(self, name: str, *words: Any) -> None:
+        _call(name, *words, of=self._bundle)
+
+
+def set_memory_budget(megabytes: float) -> None:
+    """Limit what all models hold on the device between runs; 0 for no limit.
+
+    Beyond it those that were used longest ago give their constants up until their next run.
+    """
+    _call("set_memory_budget", ctypes.c_uint64(int(megabytes * 1e6)))
+
+
+def read_memory() -> Memory:
+    """Return what all models hold now."""
+    found = _Memory(struct_bytes=ctypes.sizeof(_Memory))
+    _call("get_memory", ctypes.byref(found))
+    return Memory(
+        used=found.used_bytes,
+        budget=found.budget_bytes,
+        evictions=found.evictions,
+        returns=found.returns,
+    )
+
+
+class _Options(ctypes.Structure):
+    """The first fields of `adrenoc_options`."""
+
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("trust_files", ctypes.c_uint32),
+        ("device", ctypes.c_char_p),
+        ("opencl_library", ctypes.c_char_p),
+        ("cache_folder", ctypes.c_char_p),
+    )
+
+
+class _Info(ctypes.Structure):
+    """`adrenoc_tensor_info`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint64),
+    )
+
+
+class _Shape(ctypes.Structure):
+    """`adrenoc_shape`."""
+
+    _fields_ = (("extents", ctypes.POINTER(ctypes.c_int64)), ("rank", ctypes.c_uint32))
+
+
+class _Tensor(ctypes.Structure):
+    """`adrenoc_tensor`."""
+
+    _fields_ = (
+        ("memory", ctypes.c_void_p),
+        ("kind", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("shape", _Shape),
+    )
+
+
+class _Memory(ctypes.Structure):
+    """`adrenoc_memory`."""
+
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("models", ctypes.c_uint32),
+        ("evicted", ctypes.c_uint32),
+        ("budget_bytes", ctypes.c_uint64),
+        ("used_bytes", ctypes.c_uint64),
+        ("pooled_bytes", ctypes.c_uint64),
+        ("evictions", ctypes.c_uint64),
+        ("returns", ctypes.c_uint64),
+        ("return_ms", ctypes.c_double),
+    )
+
+
+@cache
+def _open() -> ctypes.CDLL:
+    """Open this machine's runtime, which is built where it is not there yet."""
+    from adrenoc.native.android.runtime_build import build_runtime
+
+    api = ctypes.CDLL(str(build_runtime().library))
+    for name in ("last_error", "device_name", "notes"):
+        getattr(api, f"adrenoc_{name}").restype = ctypes.c_char_p
+    for name in ("input_count", "output_count"):
+        getattr(api, f"adrenoc_{name}").restype = ctypes.c_size_t
+    return api
+
+
+def _call(name: str, *words: Any, of: str = "") -> None:
+    """Call a function that tells a status, and raise what it says."""
+    status = getattr(_open(), f"adrenoc_{name}")(*words)
+    if status == 0:
+        return
+    said = _open().adrenoc_last_error().decode()
+    message = f"{of}: {said}" if of and of not in said else said
+    if status == _BAD_ARGUMENT:
+        raise InputError(message, hint=f"adrenoc inspect {quote_word(of)}")
+    if status in (_NOT_FOUND, _BAD_BUNDLE):
+        raise BundleError(message, hint="adrenoc compile MODEL --device host")
+    raise DeviceError(message, hint="adrenoc doctor")
+
+
+def _shape(array: np.ndarray | None) -> _Shape:
+    """Return an array's shape, or that it does not matter."""
+    if array is None:
+        return _Shape()
+    return _Shape((ctypes.c_int64 * array.ndim)(*array.shape), array.ndim)
+
+
+def _tensors(arrays: Sequence[np.ndarray | None]) -> tuple[Any, ctypes.c_size_t]:
+    """Return what describes arrays to `adrenoc_run_with`, and how many there are."""
+    found = (_Tensor * len(arrays))()
+    for tensor, array in zip(found, arrays, strict=True):
+        if array is not None:
+            tensor.memory, tensor.bytes = array.ctypes.data, array.nbytes
+        tensor.shape = _shape(array)
+    return found, ctypes.c_size_t(len(arrays))

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Write a small text-to-image pipeline with seeded weights: make_diffusion.py FOLDER [--size 16].
+
+FOLDER gets text_encoder, unet, vae_decoder and the scheduler's settings, as optimum exports them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import onnx
+from model_zoo.diffusion import SETTINGS, make_text_encoder, make_unet, make_vae_decoder
+
+
+def main() -> int:
+    """Parse, build, write; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--size", type=int, default=16, help="extents of the latents (16)")
+    options = parser.parse_args()
+    folder, size = options.folder, options.size
+    parts = {
+        "text_encoder": make_text_encoder(),
+        "unet": make_unet(size),
+        "vae_decoder": make_vae_decoder(size),
+    }
+    for name, model in parts.items():
+        path = folder / name / "model.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(model, path)
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    for name, settings in SETTINGS.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
