@@ -144,12 +144,19 @@ class Model:
         self._call("output_shape_for", self._model, shapes, *counts, extents, ctypes.byref(rank))
         return tuple(extents[: rank.value])
 
-    def _list(self, kind: str) -> dict[str, TensorInfo]:
-        """Return the inputs or outputs, by name."""
+    @property
+    def buckets(self) -> list[dict[str, TensorInfo]]:
+        """Return the inputs of each choice of shapes that there is, the smallest first."""
+        count = _open().adrenoc_bucket_count(self._model)
+        return [self._list("input", "bucket_input", ctypes.c_size_t(n)) for n in range(count)]
+
+    def _list(self, kind: str, told: str = "", *of: ctypes.c_size_t) -> dict[str, TensorInfo]:
+        """Return the inputs or outputs, by name, as the function that is `told` gives them."""
         found = {}
         for place in range(getattr(_open(), f"adrenoc_{kind}_count")(self._model)):
             info = _Info()
-            self._call(f"{kind}_info", self._model, ctypes.c_size_t(place), ctypes.byref(info))
+            words = (*of, ctypes.c_size_t(place), ctypes.byref(info))
+            self._call(f"{told or kind}_info", self._model, *words)
             shape = tuple(info.shape[: info.rank])
             name, dtype = info.name.decode(), info.dtype.decode()
             found[name] = TensorInfo(name=name, dtype=dtype, shape=shape)
@@ -246,7 +253,7 @@ def _open() -> ctypes.CDLL:
     api = ctypes.CDLL(str(build_runtime().library))
     for name in ("last_error", "device_name", "notes"):
         getattr(api, f"adrenoc_{name}").restype = ctypes.c_char_p
-    for name in ("input_count", "output_count"):
+    for name in ("input_count", "output_count", "bucket_count"):
         getattr(api, f"adrenoc_{name}").restype = ctypes.c_size_t
     return api
 

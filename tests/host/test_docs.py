@@ -41,8 +41,8 @@ _PAGES = [
 
 _UNDER_QEMU = ("docs/tutorials/first-microcontroller.md",)
 _NIGHTLY = ("README.md", "docs/how-to/accuracy.md", "docs/how-to/pipelines.md")
-"""The first tutorial types what the first does; `test_check_accuracy.py` and
-`test_text_to_image.py` have smaller networks."""
+"""The first tutorial types what the first does; `test_check_accuracy.py`,
+`test_text_to_image.py` and `test_speech.py` have smaller networks."""
 
 
 def _write_inputs(folder: Path) -> None:
