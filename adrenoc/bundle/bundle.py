@@ -102,11 +102,13 @@ TARGET = "target.toml"
 TOKENIZER = "tokenizer.json"
 CHAT = "chat.json"
 """Of a language model: its template of messages, and how it wants tokens picked."""
+TEXT_TABLES = "text_tables.bin"
+"""The same as the phone's runtime reads it."""
 KERNELS = "kernels"
 PROGRAMS = "programs"
 PROOF = "proof.json"
 
-_OF_THE_WHOLE = (PARAMS, MOVES, PROGRAMS, PROOF, TOKENIZER, CHAT)
+_OF_THE_WHOLE = (PARAMS, MOVES, PROGRAMS, PROOF, TOKENIZER, CHAT, TEXT_TABLES)
 """Files that parts of a bundle share."""
 _DECISION_KEYS = ("stage", "subject", "taken", "reason")
 # What the manifest of a bundle has had in every version.

@@ -29,6 +29,7 @@ from adrenoc.bundle.bundle import (
     PARAMS,
     PROGRAMS,
     PROOF,
+    TEXT_TABLES,
     TOKENIZER,
     Bundle,
     open_part,
@@ -191,7 +192,9 @@ def extract_edition(bundle: Bundle, edition: Edition, into: Path) -> None:
         if file.path not in _OF_EDITIONS and not file.path.startswith(f"{DEVICES_FOLDER}/"):
             _copy(part.root / file.path, into / file.path)
     for file in bundle.manifest.files:
-        if file.path in (PROOF, TOKENIZER, CHAT) or file.path.startswith(f"{PROGRAMS}/"):
+        if file.path in (PROOF, TOKENIZER, CHAT, TEXT_TABLES) or file.path.startswith(
+            f"{PROGRAMS}/"
+        ):
             _copy(bundle.root / file.path, into / file.path)
     params: dict[str, np.ndarray] = {}
     for bucket in open_buckets(part):

@@ -142,7 +142,7 @@ def open_talker(
     from adrenoc.cli.generate import reach_place
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
-    from adrenoc.device.tokenizer import Tokenizer, read_grammar
+    from adrenoc.language.tokenizer import Tokenizer, read_grammar
 
     bundle = open_bundle(path)
     check_is_decoder(bundle)

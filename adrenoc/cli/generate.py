@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from adrenoc.cli.run import RunGiven
     from adrenoc.device.generate import Decoder, DecoderBench, Wish
     from adrenoc.device.place import RunPlace
-    from adrenoc.device.tokenizer import Tokenizer
+    from adrenoc.language.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ def _open_tokenizer(bundle: Bundle, asked: GenerationOptions) -> Tokenizer | Non
     if asked.prompt is None:
         return None
     from adrenoc.bundle.bundle import TOKENIZER
-    from adrenoc.device.tokenizer import Tokenizer
+    from adrenoc.language.tokenizer import Tokenizer
 
     path = bundle.file(TOKENIZER)
     if not path.is_file():
@@ -221,7 +221,7 @@ class _Said:
 
     def __init__(self, tokenizer: Tokenizer | None, *, shown: bool) -> None:
         from adrenoc.cli import console
-        from adrenoc.device.tokenizer import TextStream
+        from adrenoc.language.tokenizer import TextStream
 
         self._stream = None if tokenizer is None else TextStream(tokenizer)
         self._print: Callable[[str], None] = console.print_piece if shown else lambda text: None

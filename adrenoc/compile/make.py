@@ -35,6 +35,7 @@ from adrenoc.bundle.write_bundle import fill_bundle, move_bundle
 from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, BundleDigests, cache_key, tool_versions
 from adrenoc.compile.load_tvm import quick_loading
+from adrenoc.compile.text_tables import add_text_tables
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.options import CompileOptions, Shapes
 from adrenoc.ir.tuning_log import choose_trials, find_log, read_log
@@ -237,15 +238,16 @@ def _compile_into_place(
     linker = find_linker(
         host=target.host, ndk=Path(options.ndk) if options.ndk else None
     )  # before the long work, not after it
+    words, decided = add_text_tables(job.words)
     writer = _Writer(
         info=job.info,
         target=target,
         linker=linker,
         name=job.name,
         reporter=job.reporter,
-        chosen_before=job.chosen_before,
+        chosen_before=(*job.chosen_before, *decided),
         fallback=_plan_fallback(job),
-        words=job.words,
+        words=words,
     )
     fill, decisions = _compile(job, writer=writer, dump_dir=dump_dir)
 

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.chat import Pictures
 from adrenoc.device.generate import Decoder, Wish
-from adrenoc.device.tokenizer import Constrainer, Grammar, TextStream, Tokenizer
+from adrenoc.language.tokenizer import Constrainer, Grammar, TextStream, Tokenizer
 
 Show: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], str]
 """Messages -> the text that the template makes of them, without tokens that are no text."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from adrenoc.device.tokenizer import Allow, Grammar
+    from adrenoc.language.tokenizer import Allow, Grammar
 
 
 _BUDGET_MS = 100

@@ -21,6 +21,7 @@ from adrenoc.device.generate import Decoder
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
+from tests.tokenizer_files import CHAT_TEMPLATE, END, make_bytes
 
 
 def write_decoder(folder: Path, shape: DecoderShape) -> Path:
@@ -95,7 +96,7 @@ TALKERS_TEMPLATE = (
 def make_talker(folder: Path) -> Bundle:
     """A bundle of a small decoder whose words are w0, w1 and so on, with a template of chats."""
     write_tokenizer(folder / TOKENIZER, TALKER.vocabulary)
-    return _compile_talker(folder, TALKER, TALKERS_TEMPLATE)
+    return _compile_talker(folder, TALKER, TALKERS_TEMPLATE, "talker")
 
 
 SPELLER = DecoderShape(layers=1, context=128, vocabulary=270)
@@ -119,14 +120,27 @@ def make_speller(folder: Path) -> Bundle:
     tokenizer.decoder = library.decoders.ByteLevel()
     tokenizer.add_special_tokens([*fill, *end])
     tokenizer.save(str(folder / TOKENIZER))
-    return _compile_talker(folder, SPELLER, SPELLERS_TEMPLATE)
+    return _compile_talker(folder, SPELLER, SPELLERS_TEMPLATE, "speller")
 
 
-def _compile_talker(folder: Path, shape: DecoderShape, template: str) -> Bundle:
+WRITER = DecoderShape(layers=1, context=200, vocabulary=600)
+
+
+def make_writer(folder: Path) -> Bundle:
+    """A bundle of a small decoder with a tokenizer of the kind of Qwen's, and its chats."""
+    pytest.importorskip("tokenizers")
+    made = make_bytes(size=WRITER.vocabulary)
+    (folder / TOKENIZER).write_text(json.dumps(made), encoding="utf-8")
+    ends = {"eos_token_id": made["model"]["vocab"][END]}
+    (folder / "generation_config.json").write_text(json.dumps(ends))
+    return _compile_talker(folder, WRITER, CHAT_TEMPLATE, "writer")
+
+
+def _compile_talker(folder: Path, shape: DecoderShape, template: str, name: str) -> Bundle:
     model = write_decoder(folder, shape)
     config = {"chat_template": template, "bos_token": {"content": "w1"}}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    output = folder / f"{'talker' if shape is TALKER else 'speller'}.adrenoc"
+    output = folder / f"{name}.adrenoc"
     words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
     assert main([*words, "--prefill", "4", "--no-cache"]) == 0
     return open_bundle(output)

@@ -18,7 +18,7 @@ from adrenoc.cli.main import cli, main
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
-from adrenoc.device.tokenizer import Tokenizer
+from adrenoc.language.tokenizer import Tokenizer
 from tests.host.decoder_bundles import (
     TALKER,
     TALKERS_TEMPLATE,

@@ -17,11 +17,11 @@ from adrenoc.bundle.bundle import TOKENIZER, Bundle
 from adrenoc.bundle.chat import ChatSettings, read_chat
 from adrenoc.bundle.sampling import Sampling
 from adrenoc.cli.main import cli
-from adrenoc.device import tokenizer as limits
 from adrenoc.device.conversation import Conversation, Toolbox
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
-from adrenoc.device.tokenizer import Constrainer, Grammar, Tokenizer
+from adrenoc.language import tokenizer as limits
+from adrenoc.language.tokenizer import Constrainer, Grammar, Tokenizer
 from tests.host.decoder_bundles import SPELLER, make_speller
 from tests.host.test_openai_server import serve
 

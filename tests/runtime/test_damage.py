@@ -32,7 +32,7 @@ CACHE_READERS = tuple(
 )
 READERS = (
     *CACHE_READERS,
-    *(f"src/{name}" for name in ("base/half", "base/json", "files/safetensors")),
+    *(f"src/{name}" for name in ("base/half", "base/json", "base/utf8", "files/safetensors")),
     *(
         f"runtime/src/bundle/{name}"
         for name in (

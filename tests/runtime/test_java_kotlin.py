@@ -9,16 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.cli.main import main
 from adrenoc.native.android.java_classes import java_folder
-from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.host.decoder_bundles import (
+    DecoderShape,
+    make_decoder_bundle,
+    make_writer,
+    write_decoder,
+)
+from tests.models import graph, parse_nodes, write
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import HERE
 
 pytestmark = pytest.mark.nightly  # the compiler takes half a minute
-COROUTINES = "samples/android/app/src/main/kotlin/org/adrenoc/sample/Coroutines.kt"
+SAMPLE = "samples/android/app/src/main/kotlin/org/adrenoc/sample"
+# What needs nothing of Android's but what stands in for it here.
+PLAIN = ("Classifier", "Conversation", "Coroutines", "Segmenter")
 PROMPT = (3, 5, 7, 11, 2, 9)
 ROWS = 40
 _CORE = "kotlinx-coroutines-core-jvm"
@@ -39,7 +49,7 @@ def _find_kotlin() -> Path | None:
 
 @pytest.fixture(scope="module")
 def kotlin(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
-    """The JVM with `Coroutines.kt`, programs in Kotlin and what they need."""
+    """The JVM with the sample's classes, programs in Kotlin and what they need."""
     home = _find_kotlin()
     if home is None:
         pytest.skip("no Kotlin compiler: npm install --global kotlin-compiler")
@@ -47,7 +57,9 @@ def kotlin(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
     jars = [str(libraries / f"{name}.jar") for name in ("kotlin-stdlib", _CORE)]
     classes = tmp_path_factory.mktemp("kotlin") / "classes"
     path = os.pathsep.join((jvm.class_path, *jars))
-    sources = [java_folder().parent / COROUTINES, *sorted((HERE / "java/kotlin").glob("*.kt"))]
+    sample = java_folder().parent / SAMPLE
+    sources = [sample / f"{name}.kt" for name in PLAIN]
+    sources += sorted((HERE / "java/kotlin").glob("*.kt"))
     command = [jvm.java, "-cp", str(libraries / "*"), _COMPILER, "-kotlin-home", str(home)]
     command += ["-Werror", "-jvm-target", "17", "-cp", path, "-d", str(classes)]
     subprocess.run([*command, *map(str, sources)], check=True)
@@ -66,3 +78,29 @@ def test_tokens_in_a_flow(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path)
     tokens = kotlin.run("StreamsKt", opencl, decoder.path, ids).split()
     assert len(tokens) == ROWS - len(PROMPT) + 1
     assert kotlin.run("Tokens", opencl, decoder.path, ids).split() == tokens
+
+
+def test_the_sample_s_conversation(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    bundle = make_writer(tmp_path)
+    assert kotlin.run("TalksKt", opencl, bundle.path, "Hello there", "Why 你好?").strip() == "2"
+
+
+def test_the_sample_s_eyes(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path) -> None:
+    """Scores are the colours of a picture: kinds before rows, behind them, one; and their means."""
+    kinds = {
+        "first": "y = Conv(x, eye)",
+        "last": "c = Conv(x, eye) y = Transpose<perm=[0, 2, 3, 1]>(c)",
+        "one": "y = Conv(x, red)",
+        "class": "c = Conv(x, eye) y = ReduceMean<axes=[2, 3], keepdims=0>(c)",
+    }
+    eye = np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1)
+    bundles = []
+    for name, nodes in kinds.items():
+        constants = {"eye": eye, "red": eye[:1]}
+        made = graph(parse_nodes(nodes), {"x": (1, 3, 8, 8)}, ["y"], constants)
+        bundles.append(tmp_path / f"{name}.adrenoc")
+        words = [str(write(made, tmp_path, f"{name}.onnx")), "--device", "host", "-o"]
+        assert main(["compile", *words, str(bundles[-1]), "--no-cache"]) == 0
+    assert kotlin.run("SeesKt", opencl, *bundles).strip() == "3"

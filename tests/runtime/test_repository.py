@@ -300,7 +300,7 @@ def test_the_app_builds_from_what_is_there(app: Path) -> None:
     manifest = ElementTree.parse(app / "app/src/main/AndroidManifest.xml").getroot()
     source = "".join(path.read_text("utf-8") for path in sorted(kotlin.glob("*.kt")))
     activities = [one.attrib[f"{android}name"] for one in manifest.iter("activity")]
-    assert activities == [".MainActivity", ".CameraActivity"]
+    assert activities == [".MainActivity", ".CameraActivity", ".ChatActivity"]
     for name in activities:
         assert re.search(rf"^class {name[1:]} : (Component)?Activity\(\)", source, re.MULTILINE)
     (library,) = manifest.iter("uses-native-library")

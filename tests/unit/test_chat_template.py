@@ -10,13 +10,13 @@ import pytest
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.chat import ChatSettings
 from adrenoc.bundle.sampling import Sampling
-from adrenoc.device import tokenizer as module
-from adrenoc.device.tokenizer import Tokenizer
 from adrenoc.importers.chat_settings import read_chat_settings
 from adrenoc.importers.decoder_form import _ends_beside
+from adrenoc.language import tokenizer as module
+from adrenoc.language.tokenizer import Tokenizer
 
 jinja2 = pytest.importorskip("jinja2")
-from adrenoc.device.tokenizer_process import compile_template  # noqa: E402
+from adrenoc.language.tokenizer_process import compile_template  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from adrenoc.device.tokenizer import TextStream
+from adrenoc.language.tokenizer import TextStream
 
 
 class Pieces:

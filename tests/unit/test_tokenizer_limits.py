@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from adrenoc.base.errors import InputError
-from adrenoc.device import tokenizer
-from adrenoc.device.tokenizer import Tokenizer
+from adrenoc.language import tokenizer
+from adrenoc.language.tokenizer import Tokenizer
 
 pytest.importorskip("tokenizers")
 

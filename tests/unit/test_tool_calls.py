@@ -12,7 +12,7 @@ from adrenoc.base.errors import InputError
 from adrenoc.device.conversation import CallForm, Toolbox, ToolCall, find_call_form, write_arguments
 
 jinja2 = pytest.importorskip("jinja2")
-from adrenoc.device.tokenizer_process import compile_template  # noqa: E402
+from adrenoc.language.tokenizer_process import compile_template  # noqa: E402
 
 HERMES = (
     "{% for m in messages %}<|im_start|>{{ m.role }}"

@@ -22,8 +22,8 @@ from adrenoc.check.generation import compute_logits, feed_steps, feed_tokens, ke
 from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.decoder_plan import find_tokenizer
-from adrenoc.device.tokenizer import Tokenizer
 from adrenoc.importers.states import DecoderForm
+from adrenoc.language.tokenizer import Tokenizer
 
 
 def score_tokens(tokens: Sequence[int], logits: np.ndarray, reference: np.ndarray) -> TokenScore:

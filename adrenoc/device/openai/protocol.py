@@ -15,7 +15,7 @@ from typing import Any
 from adrenoc.bundle.sampling import RANGES
 from adrenoc.device.conversation import Reply, Toolbox
 from adrenoc.device.generate import Wish
-from adrenoc.device.tokenizer import Grammar
+from adrenoc.language.tokenizer import Grammar
 
 MOST_STOPS = 16
 _ROLES = ("system", "developer", "user", "assistant", "tool")

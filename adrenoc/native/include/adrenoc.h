@@ -403,7 +403,8 @@ ADRENOC_API adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms
 ADRENOC_API adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor);
 
 /* Cancel the calls for the model that compute now or wait for their turn to: adrenoc_run, also of
- * adrenoc_run_async, adrenoc_run_repeatedly, adrenoc_verify, adrenoc_profile and adrenoc_generate.
+ * adrenoc_run_async, adrenoc_run_repeatedly, adrenoc_verify, adrenoc_profile, adrenoc_generate,
+ * adrenoc_answer and adrenoc_continue.
  * From any thread; it returns at once, and they end soon, with ADRENOC_CANCELLED.  Calls that begin
  * later are not meant.
  * How soon: with cancel_within_ms or a limit on submissions, when the piece or the single kernel that
@@ -460,6 +461,9 @@ typedef struct adrenoc_generation {
   const int64_t* bias_tokens;
   const float* bias;
   size_t bias_count;
+  /* Of texts: each ends the answer that has it, and is no part of that. */
+  const char* const* stop_texts;
+  size_t stop_count;
 } adrenoc_generation;
 
 /* Is told each token as it comes; other than 0 ends it.  It may call adrenoc_stop, and no other
@@ -473,7 +477,43 @@ ADRENOC_API adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t*
                                             size_t count, const adrenoc_generation* how,
                                             adrenoc_on_token on_token, void* user);
 
-/* End an adrenoc_generate that goes on, after the token that is under way. */
+/* Text, of a decoder whose bundle has the tables of its tokenizer: `adrenoc compile` puts them in where a
+ * tokenizer.json lies beside the model.  ADRENOC_UNSUPPORTED: it has none.  Texts are UTF-8.
+ *
+ * The tokens of a text of `bytes` bytes; `with_special` is 1 for those that the tokenizer puts around
+ * it, too, such as one that begins a text, else 0.  `count` becomes how many there are;
+ * ADRENOC_BAD_ARGUMENT where there is `room` for fewer.  NULL for `tokens` asks only for that. */
+ADRENOC_API adrenoc_status adrenoc_encode(adrenoc_model* model, const char* text, size_t bytes,
+                                          int with_special, int64_t* tokens, size_t room,
+                                          size_t* count);
+/* The text of tokens, those left out that are no text, without a 0 behind it; `bytes` becomes how many it
+ * has.  NULL for `text`, and `room`, as above. */
+ADRENOC_API adrenoc_status adrenoc_decode(adrenoc_model* model, const int64_t* tokens, size_t count,
+                                          char* text, size_t room, size_t* bytes);
+
+/* What somebody says in a conversation; `role` is "system", "user" or "assistant". */
+typedef struct adrenoc_message {
+  const char* role;
+  const char* content;
+} adrenoc_message;
+
+/* Is told pieces of an answer as they come, which are whole letters, with a 0 behind them; other than 0
+ * ends it.  It may call adrenoc_stop, and no other function for the model. */
+typedef int (*adrenoc_on_text)(const char* piece, void* user);
+
+/* Have the model answer a whole conversation, as its template writes it: a system's message or none, then
+ * a user's and an answer in turns, a user's last.  The context is that conversation then: what it
+ * shares with what the context holds is not computed again.  ADRENOC_UNSUPPORTED, too, where the bundle
+ * does not hold how turns are written.  `how` and ADRENOC_CONTEXT_FULL as for adrenoc_generate. */
+ADRENOC_API adrenoc_status adrenoc_answer(adrenoc_model* model, const adrenoc_message* messages,
+                                          size_t count, const adrenoc_generation* how,
+                                          adrenoc_on_text on_text, void* user);
+/* Have it go on with a text, which is all that the context holds then. */
+ADRENOC_API adrenoc_status adrenoc_continue(adrenoc_model* model, const char* text,
+                                            const adrenoc_generation* how, adrenoc_on_text on_text,
+                                            void* user);
+
+/* End an adrenoc_generate, adrenoc_answer or adrenoc_continue that goes on, after the token that is under way. */
 ADRENOC_API adrenoc_status adrenoc_stop(adrenoc_model* model);
 
 /* How many tokens the context holds, and how many it has room for.  Either may be NULL. */

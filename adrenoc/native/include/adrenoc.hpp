@@ -79,6 +79,13 @@ struct Generation {
   float presence_penalty = 0;
   float frequency_penalty = 0;
   std::vector<std::pair<int64_t, float>> bias;  // tokens, and what is added
+  std::vector<std::string> stop_texts;          // of texts: each ends the answer that has it
+};
+
+// What somebody says in a conversation; `role` is "system", "user" or "assistant".
+struct Message {
+  std::string role;
+  std::string content;
 };
 
 // Gives the device back what no model uses.
@@ -324,37 +331,48 @@ class Model {
   // has no room.
   void generate(const std::vector<int64_t>& prompt, const Generation& how,
                 const std::function<bool(int64_t)>& on_token) {
-    const int64_t none = 0;
-    const std::vector<int64_t>& ends = how.end_tokens;
-    adrenoc_generation plain{};
-    plain.struct_bytes = sizeof(plain);
-    plain.max_tokens = how.max_tokens;
-    plain.temperature = how.temperature;
-    plain.top_k = how.top_k;
-    plain.top_p = how.top_p;
-    plain.seed = how.seed;
-    plain.end_tokens = how.has_own_ends ? (ends.empty() ? &none : ends.data()) : nullptr;
-    plain.end_count = ends.size();
-    plain.min_p = how.min_p;
-    plain.repetition_penalty = how.repetition_penalty;
-    plain.presence_penalty = how.presence_penalty;
-    plain.frequency_penalty = how.frequency_penalty;
-    std::vector<int64_t> biased;
-    std::vector<float> added;
-    for (const auto& [token, bias] : how.bias) {
-      biased.push_back(token);
-      added.push_back(bias);
-    }
-    plain.bias_tokens = biased.data();
-    plain.bias = added.data();
-    plain.bias_count = added.size();
-    Listener listener{on_token, nullptr};
-    const adrenoc_status status = adrenoc_generate(model_.get(), prompt.data(), prompt.size(),
-                                                   &plain, &Listener::hear, &listener);
-    if (listener.thrown != nullptr) std::rethrow_exception(listener.thrown);
-    check(status);
+    const PlainGeneration plain(how);
+    Listener<int64_t> listener{on_token, nullptr};
+    listener.check(adrenoc_generate(model_.get(), prompt.data(), prompt.size(), &plain.plain,
+                                    &Listener<int64_t>::hear, &listener));
   }
-  // Ends a generate() that goes on in another thread.
+  // The tokens of a text, with those that the tokenizer puts around it, and the text of tokens.
+  [[nodiscard]] std::vector<int64_t> encode(const std::string& text, bool with_special = true) {
+    const int special = with_special ? 1 : 0;
+    size_t count = 0;
+    check(adrenoc_encode(model_.get(), text.data(), text.size(), special, nullptr, 0, &count));
+    std::vector<int64_t> tokens(count + 1);  // null would only ask
+    check(adrenoc_encode(model_.get(), text.data(), text.size(), special, tokens.data(), count,
+                         &count));
+    tokens.resize(count);
+    return tokens;
+  }
+  [[nodiscard]] std::string decode(const std::vector<int64_t>& tokens) {
+    size_t bytes = 0;
+    check(adrenoc_decode(model_.get(), tokens.data(), tokens.size(), nullptr, 0, &bytes));
+    std::string text(bytes + 1, '\0');
+    check(adrenoc_decode(model_.get(), tokens.data(), tokens.size(), &text[0], bytes, &bytes));
+    text.resize(bytes);
+    return text;
+  }
+  // A decoder answers a conversation, or goes on with a text, and tells whole letters as they come; as
+  // generate() otherwise.
+  using OnText = std::function<bool(const char*)>;
+  void answer(const std::vector<Message>& messages, const Generation& how, const OnText& on_text) {
+    std::vector<adrenoc_message> said;
+    for (const Message& one : messages) said.push_back({one.role.c_str(), one.content.c_str()});
+    const PlainGeneration plain(how);
+    Listener<const char*> listener{on_text, nullptr};
+    listener.check(adrenoc_answer(model_.get(), said.data(), said.size(), &plain.plain,
+                                  &Listener<const char*>::hear, &listener));
+  }
+  void continue_text(const std::string& text, const Generation& how, const OnText& on_text) {
+    const PlainGeneration plain(how);
+    Listener<const char*> listener{on_text, nullptr};
+    listener.check(adrenoc_continue(model_.get(), text.c_str(), &plain.plain,
+                                    &Listener<const char*>::hear, &listener));
+  }
+  // Ends a generate(), answer() or continue_text() that goes on in another thread.
   void stop() { check(adrenoc_stop(model_.get())); }
   struct Context {
     uint64_t tokens;
@@ -386,19 +404,60 @@ class Model {
   }
 
  private:
+  template <typename Told>
   struct Listener {
-    const std::function<bool(int64_t)>& on_token;
+    const std::function<bool(Told)>& on_told;
     std::exception_ptr thrown;
     // No exception may pass through the runtime.
-    static int hear(int64_t token, void* user) noexcept {
+    static int hear(Told told, void* user) noexcept {
       auto* self = static_cast<Listener*>(user);
       try {
-        return self->on_token(token) ? 0 : 1;
+        return self->on_told(told) ? 0 : 1;
       } catch (...) {
         self->thrown = std::current_exception();
         return 1;
       }
     }
+    void check(adrenoc_status status) const {
+      if (thrown != nullptr) std::rethrow_exception(thrown);
+      Model::check(status);
+    }
+  };
+  // What C is given, and what it points to.
+  struct PlainGeneration {
+    explicit PlainGeneration(const Generation& how) {
+      plain.struct_bytes = sizeof(plain);
+      plain.max_tokens = how.max_tokens;
+      plain.temperature = how.temperature;
+      plain.top_k = how.top_k;
+      plain.top_p = how.top_p;
+      plain.seed = how.seed;
+      const std::vector<int64_t>& ends = how.end_tokens;
+      plain.end_tokens = how.has_own_ends ? (ends.empty() ? &none : ends.data()) : nullptr;
+      plain.end_count = ends.size();
+      plain.min_p = how.min_p;
+      plain.repetition_penalty = how.repetition_penalty;
+      plain.presence_penalty = how.presence_penalty;
+      plain.frequency_penalty = how.frequency_penalty;
+      for (const auto& [token, bias] : how.bias) {
+        biased.push_back(token);
+        added.push_back(bias);
+      }
+      plain.bias_tokens = biased.data();
+      plain.bias = added.data();
+      plain.bias_count = added.size();
+      for (const std::string& text : how.stop_texts) stops.push_back(text.c_str());
+      plain.stop_texts = stops.data();
+      plain.stop_count = stops.size();
+    }
+    PlainGeneration(const PlainGeneration&) = delete;
+    PlainGeneration& operator=(const PlainGeneration&) = delete;
+
+    adrenoc_generation plain{};
+    int64_t none = 0;
+    std::vector<int64_t> biased{};
+    std::vector<float> added{};
+    std::vector<const char*> stops{};
   };
   struct Free {
     void operator()(adrenoc_model* model) const noexcept { adrenoc_free(model); }

@@ -102,6 +102,9 @@ _PROGUARD = """-keepclasseswithmembernames class org.adrenoc.Native {
 -keep interface org.adrenoc.OnToken {
     boolean onToken(long);
 }
+-keep interface org.adrenoc.OnPiece {
+    boolean onPiece(byte[]);
+}
 """
 # onnxruntime-android brings no rules, and its native code looks classes up by name, too.
 _ONNXRUNTIME_PROGUARD = "-keep class ai.onnxruntime.** { *; }\n"

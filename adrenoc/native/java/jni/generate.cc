@@ -7,19 +7,105 @@ using adrenoc_jni::require;
 
 namespace {
 
-// Who is told each token, in the thread that asked for them.
+// Who is told tokens or text, in the thread that asked for them.
 struct Listener {
   JNIEnv* env;
   jobject object;
   jmethodID hear;
+
+  // `kind` is its interface; `hear` is null, and thrown, where it lacks the method.
+  Listener(JNIEnv* own, jobject listener, const char* kind, const char* method, const char* takes)
+      : env(own), object(listener), hear(nullptr) {
+    jclass found = env->FindClass(kind);
+    if (found != nullptr) hear = env->GetMethodID(found, method, takes);
+  }
+  // What C takes for "end it".
+  [[nodiscard]] int ends(jboolean goes_on) const {
+    return env->ExceptionCheck() || goes_on == JNI_FALSE ? 1 : 0;
+  }
 };
 
 int hear_token(int64_t token, void* user) {
   const auto* told = static_cast<const Listener*>(user);
-  const jboolean goes_on =
-      told->env->CallBooleanMethod(told->object, told->hear, static_cast<jlong>(token));
-  return told->env->ExceptionCheck() || goes_on == JNI_FALSE ? 1 : 0;
+  return told->ends(
+      told->env->CallBooleanMethod(told->object, told->hear, static_cast<jlong>(token)));
 }
+
+int hear_text(const char* piece, void* user) {
+  const auto* told = static_cast<const Listener*>(user);
+  jbyteArray bytes = adrenoc_jni::to_bytes(told->env, piece);
+  if (bytes == nullptr) return 1;
+  const jboolean goes_on = told->env->CallBooleanMethod(told->object, told->hear, bytes);
+  told->env->DeleteLocalRef(bytes);
+  return told->ends(goes_on);
+}
+
+// Texts of Java's class Text.
+std::vector<adrenoc_jni::Chars> to_texts(JNIEnv* env, jobjectArray array) {
+  std::vector<adrenoc_jni::Chars> texts;
+  for (jsize i = 0; i < env->GetArrayLength(array); ++i) {
+    auto bytes = static_cast<jbyteArray>(env->GetObjectArrayElement(array, i));
+    texts.emplace_back(env, bytes);
+    env->DeleteLocalRef(bytes);
+  }
+  return texts;
+}
+
+// How tokens are picked, and what it points to.
+class How {
+ public:
+  // All of it is there (`is_there`).
+  How(JNIEnv* env, jint most, jfloatArray drawing, jint top_k, jlong seed, jlongArray ends,
+      jlongArray biased, jfloatArray bias, jobjectArray stops)
+      : ends_(1), biased_(adrenoc_jni::to_numbers(env, biased)), added_(biased_.size()) {
+    plain.struct_bytes = sizeof(plain);
+    // An array without elements may have no memory, and null stands for the model's own ends.
+    if (ends != nullptr) {
+      ends_ = adrenoc_jni::to_numbers(env, ends);
+      plain.end_count = ends_.size();
+      ends_.push_back(0);
+      plain.end_tokens = ends_.data();
+    }
+    jfloat drawn[6] = {};
+    env->GetFloatArrayRegion(drawing, 0, 6, drawn);
+    env->GetFloatArrayRegion(bias, 0, static_cast<jsize>(added_.size()), added_.data());
+    plain.bias_tokens = biased_.data();
+    plain.bias = added_.data();
+    plain.bias_count = added_.size();
+    plain.max_tokens = static_cast<uint32_t>(most);
+    plain.temperature = drawn[0];
+    plain.top_p = drawn[1];
+    plain.min_p = drawn[2];
+    plain.repetition_penalty = drawn[3];
+    plain.presence_penalty = drawn[4];
+    plain.frequency_penalty = drawn[5];
+    plain.top_k = static_cast<uint32_t>(top_k);
+    plain.seed = static_cast<uint64_t>(seed);
+    if (stops == nullptr) return;
+    stops_ = to_texts(env, stops);
+    for (const adrenoc_jni::Chars& stop : stops_) stop_texts_.push_back(stop.get());
+    plain.stop_texts = stop_texts_.data();
+    plain.stop_count = stop_texts_.size();
+  }
+  How(const How&) = delete;
+  How& operator=(const How&) = delete;
+
+  [[nodiscard]] static bool is_there(JNIEnv* env, jfloatArray drawing, jlongArray biased,
+                                     jfloatArray bias) {
+    return require(env, drawing, "how to draw") && require(env, biased, "the tokens of the bias") &&
+           require(env, bias, "the bias");
+  }
+
+  adrenoc_generation plain{};
+
+ private:
+  std::vector<int64_t> ends_;
+  std::vector<int64_t> biased_;
+  std::vector<float> added_;
+  std::vector<adrenoc_jni::Chars> stops_{};
+  std::vector<const char*> stop_texts_{};
+};
+
 
 }  // namespace
 
@@ -30,47 +116,88 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_generate(JNIEnv* env, jclass, jlo
                                                         jfloatArray drawing, jint top_k, jlong seed,
                                                         jlongArray ends, jlongArray biased,
                                                         jfloatArray bias, jobject listener) {
-  if (!require(env, prompt, "the prompt") || !require(env, drawing, "how to draw") ||
-      !require(env, biased, "the tokens of the bias") || !require(env, bias, "the bias") ||
+  if (!require(env, prompt, "the prompt") || !How::is_there(env, drawing, biased, bias) ||
       !require(env, listener, "the listener")) {
     return;
   }
-  jclass kind = env->FindClass("org/adrenoc/OnToken");
-  const jmethodID hear = kind == nullptr ? nullptr : env->GetMethodID(kind, "onToken", "(J)Z");
-  if (hear == nullptr) return;  // Java has thrown
+  Listener told(env, listener, "org/adrenoc/OnToken", "onToken", "(J)Z");
+  if (told.hear == nullptr) return;  // Java has thrown
   const std::vector<int64_t> tokens = adrenoc_jni::to_numbers(env, prompt);
-  // An array without elements may have no memory, and null stands for the model's own ends.
-  std::vector<int64_t> last(1);
-  adrenoc_generation how{};
-  how.struct_bytes = sizeof(how);
-  if (ends != nullptr) {
-    last = adrenoc_jni::to_numbers(env, ends);
-    how.end_count = last.size();
-    last.push_back(0);
-    how.end_tokens = last.data();
-  }
-  jfloat drawn[6] = {};
-  env->GetFloatArrayRegion(drawing, 0, 6, drawn);
-  const std::vector<int64_t> changed = adrenoc_jni::to_numbers(env, biased);
-  std::vector<float> added(changed.size());
-  env->GetFloatArrayRegion(bias, 0, static_cast<jsize>(added.size()), added.data());
-  how.bias_tokens = changed.data();
-  how.bias = added.data();
-  how.bias_count = added.size();
-  how.max_tokens = static_cast<uint32_t>(most);
-  how.temperature = drawn[0];
-  how.top_p = drawn[1];
-  how.min_p = drawn[2];
-  how.repetition_penalty = drawn[3];
-  how.presence_penalty = drawn[4];
-  how.frequency_penalty = drawn[5];
-  how.top_k = static_cast<uint32_t>(top_k);
-  how.seed = static_cast<uint64_t>(seed);
-  Listener told{env, listener, hear};
+  const How how(env, most, drawing, top_k, seed, ends, biased, bias, nullptr);
   const adrenoc_status status =
-      adrenoc_generate(model_of(model), tokens.data(), tokens.size(), &how, hear_token, &told);
+      adrenoc_generate(model_of(model), tokens.data(), tokens.size(), &how.plain, hear_token, &told);
   // What the listener has thrown goes on.
   if (!env->ExceptionCheck()) check(env, status);
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_answer(JNIEnv* env, jclass, jlong model,
+                                                      jobjectArray roles, jobjectArray contents,
+                                                      jint most, jfloatArray drawing, jint top_k,
+                                                      jlong seed, jlongArray ends,
+                                                      jlongArray biased, jfloatArray bias,
+                                                      jobjectArray stops, jobject listener) {
+  if (!require(env, contents, "the messages") || !How::is_there(env, drawing, biased, bias) ||
+      !require(env, stops, "the texts that stop") || !require(env, listener, "the listener")) {
+    return;
+  }
+  Listener told(env, listener, "org/adrenoc/OnPiece", "onPiece", "([B)Z");
+  if (told.hear == nullptr) return;  // Java has thrown
+  const How how(env, most, drawing, top_k, seed, ends, biased, bias, stops);
+  const std::vector<adrenoc_jni::Chars> said = to_texts(env, contents);
+  adrenoc_status status = ADRENOC_OK;
+  if (roles == nullptr) {
+    status = adrenoc_continue(model_of(model), said.at(0).get(), &how.plain, hear_text, &told);
+  } else {
+    const std::vector<adrenoc_jni::Chars> who = to_texts(env, roles);
+    std::vector<adrenoc_message> messages;
+    for (size_t i = 0; i < said.size() && i < who.size(); ++i) {
+      messages.push_back({who[i].get(), said[i].get()});
+    }
+    messages.reserve(1);  // no message is no null
+    status = adrenoc_answer(model_of(model), messages.data(), messages.size(), &how.plain,
+                            hear_text, &told);
+  }
+  if (!env->ExceptionCheck()) check(env, status);
+}
+
+JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_encode(JNIEnv* env, jclass, jlong model,
+                                                            jbyteArray text,
+                                                            jboolean with_special) {
+  if (!require(env, text, "the text")) return nullptr;
+  const std::string said = adrenoc_jni::Chars(env, text).get();
+  const int special = with_special ? 1 : 0;
+  size_t count = 0;
+  if (!check(env, adrenoc_encode(model_of(model), said.c_str(), said.size(), special, nullptr, 0,
+                                 &count))) {
+    return nullptr;
+  }
+  std::vector<int64_t> tokens(count + 1);
+  if (!check(env, adrenoc_encode(model_of(model), said.c_str(), said.size(), special,
+                                 tokens.data(), count, &count))) {
+    return nullptr;
+  }
+  jlongArray made = env->NewLongArray(static_cast<jsize>(count));
+  if (made == nullptr) return nullptr;
+  env->SetLongArrayRegion(made, 0, static_cast<jsize>(count),
+                          reinterpret_cast<const jlong*>(tokens.data()));
+  return made;
+}
+
+JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_decode(JNIEnv* env, jclass, jlong model,
+                                                            jlongArray tokens) {
+  if (!require(env, tokens, "the tokens")) return nullptr;
+  const std::vector<int64_t> given = adrenoc_jni::to_numbers(env, tokens);
+  size_t bytes = 0;
+  if (!check(env, adrenoc_decode(model_of(model), given.data(), given.size(), nullptr, 0, &bytes))) {
+    return nullptr;
+  }
+  std::string text(bytes + 1, '\0');
+  if (!check(env, adrenoc_decode(model_of(model), given.data(), given.size(), &text[0], bytes,
+                                 &bytes))) {
+    return nullptr;
+  }
+  text.resize(bytes);
+  return adrenoc_jni::to_bytes(env, text);
 }
 
 JNIEXPORT void JNICALL Java_org_adrenoc_Native_stop(JNIEnv* env, jclass, jlong model) {

@@ -38,6 +38,8 @@ constexpr char kUsage[] =
     "  --profile FILE         when each kernel ran, as JSON\n"
     "  --device NAME          the OpenCL device whose name holds this\n"
     "  --prompt ID,ID,...     a decoder makes tokens after these, in a line before that of JSON\n"
+    "  --say TEXT             a decoder answers this, and what is said after it, in one conversation\n"
+    "  --system TEXT          before that, how it is to answer\n"
     "  --max-tokens N         so many, or until the context is full (0)\n"
     "  --temperature T        draw tokens; 0 takes the likeliest (0)\n"
     "  --top-k K              ... among so many of the likeliest; 0 for all (0)\n"
@@ -70,6 +72,8 @@ struct Arguments {
   std::string signature;
   bool verify = false;
   std::vector<int64_t> prompt;
+  std::string system;
+  std::vector<std::string> said;
   adrenoc::Generation generation;
   adrenoc::Options options;
 };
@@ -89,6 +93,10 @@ bool parse_generation(const std::string& option, const std::string& value, Argum
   adrenoc::Generation& how = arguments->generation;
   if (option == "--prompt") {
     arguments->prompt = parse_counts(option, value, ',');
+  } else if (option == "--say") {
+    arguments->said.push_back(value);
+  } else if (option == "--system") {
+    arguments->system = value;
   } else if (option == "--max-tokens") {
     how.max_tokens = static_cast<uint32_t>(parse_count(option, value));
   } else if (option == "--temperature") {
@@ -286,6 +294,25 @@ void generate(const Arguments& arguments, adrenoc::Model* model, Watch* watch) {
               static_cast<unsigned long long>(context.rows), is_full ? "true" : "false");
 }
 
+// Answers as they come, each in lines of its own.
+void talk(const Arguments& arguments, adrenoc::Model* model, Watch* watch) {
+  std::vector<adrenoc::Message> messages;
+  if (!arguments.system.empty()) messages.push_back({"system", arguments.system});
+  for (const std::string& said : arguments.said) {
+    messages.push_back({"user", said});
+    std::string answer;
+    model->answer(messages, arguments.generation, [&](const char* piece) {
+      watch->begin("an answer");
+      answer += piece;
+      std::fputs(piece, stdout);
+      std::fflush(stdout);
+      return true;
+    });
+    std::printf("\n");
+    messages.push_back({"assistant", answer});
+  }
+}
+
 void run(const Arguments& arguments) {
   // It lives longest: what the model leaves may wait for the device as well.
   Watch watch(arguments.timeout_s, kFirstStatusCode + static_cast<int>(ADRENOC_DEVICE_FAILED));
@@ -298,6 +325,10 @@ void run(const Arguments& arguments) {
   }
   if (!arguments.prompt.empty()) {
     generate(arguments, &model, &watch);
+    return;
+  }
+  if (!arguments.said.empty()) {
+    talk(arguments, &model, &watch);
     return;
   }
   if (!arguments.signature.empty()) model.set_signature(arguments.signature);

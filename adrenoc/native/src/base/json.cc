@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/failure.h"
+#include "base/utf8.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -15,25 +16,6 @@ constexpr int kMaxDepth = 32;
 constexpr size_t kMaxWhereBytes = 200;
 
 bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
-
-void append_utf8(uint32_t code, std::string* text) {
-  const auto put = [&](uint32_t byte) { *text += static_cast<char>(byte); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xC0 | code >> 6);
-    put(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    put(0xE0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  } else {
-    put(0xF0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3F));
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  }
-}
 
 }  // namespace
 

@@ -72,6 +72,7 @@ class TokenLoop {
   // Tokens that the caches hold, and how many they can.
   [[nodiscard]] int64_t length() const { return length_; }
   [[nodiscard]] int64_t rows() const { return rows_; }
+  [[nodiscard]] const std::vector<int64_t>& taken() const { return taken_; }
   // The last token that was made, which the caches do not hold yet.
   [[nodiscard]] std::optional<int64_t> pending() const { return pending_; }
 

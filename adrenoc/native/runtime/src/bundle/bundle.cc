@@ -24,6 +24,7 @@ constexpr const char* kLibrary = "model.so";
 constexpr const char* kParams = "params.safetensors";
 constexpr const char* kFallback = "cpu.so";
 constexpr const char* kProof = "proof.json";
+constexpr const char* kTextTables = "text_tables.bin";
 constexpr const char* kPrograms = "programs/";
 constexpr const char* kBuckets = "buckets.json";
 constexpr const char* kDevices = "devices.json";
@@ -133,6 +134,7 @@ void Bundle::read() {
   }
   // A copy: it is read when somebody asks, and what the bundle came from may be gone by then.
   if (manifest_.files.count(kProof) != 0) proof_ = inflated(kProof);
+  if (manifest_.files.count(kTextTables) != 0) text_tables_ = inflated(kTextTables);
   if (manifest_.files.count(kDevices) != 0) editions_ = read_editions(inflated(kDevices));
   open_folder("");
 }

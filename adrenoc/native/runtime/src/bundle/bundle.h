@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bundle/buckets.h"
@@ -59,6 +60,9 @@ class Bundle {
   [[nodiscard]] const std::string& digest() const { return digest_; }
   // Inputs with what has to come of them (proof/proof.h); "" where the bundle carries none.
   [[nodiscard]] const std::string& proof() const { return proof_; }
+  // What texts and tokens are turned into each other by; "" where the bundle carries none.  It is
+  // given once.
+  [[nodiscard]] std::string take_text_tables() { return std::move(text_tables_); }
   // A file of built kernels that came with the bundle, by its name.
   [[nodiscard]] std::optional<std::string_view> programs(const std::string& name) const;
 
@@ -90,6 +94,7 @@ class Bundle {
   std::string fallback_path_;
   std::string digest_;
   std::string proof_;
+  std::string text_tables_;
   std::map<std::string, StoredTensor> params_;
   std::map<std::string, std::string_view> programs_;
 };

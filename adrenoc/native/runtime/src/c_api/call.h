@@ -62,6 +62,9 @@ template <typename Struct>
   return plain;
 }
 
+// What an app says of how tokens are picked.
+[[nodiscard]] Generation read_generation(const adrenoc_generation* given);
+
 // Runs `work` and lets no exception out.
 template <typename Work>
 adrenoc_status guarded(Work work) noexcept {

@@ -12,7 +12,6 @@ using adrenoc_runtime::guarded;
 using adrenoc_runtime::require;
 
 namespace adrenoc_runtime {
-namespace {
 
 Generation read_generation(const adrenoc_generation* given) {
   const adrenoc_generation plain = read_plain(given, "generation");
@@ -39,7 +38,6 @@ Generation read_generation(const adrenoc_generation* given) {
   return how;
 }
 
-}  // namespace
 }  // namespace adrenoc_runtime
 
 adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t* prompt, size_t count,

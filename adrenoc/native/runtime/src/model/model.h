@@ -31,6 +31,7 @@
 #include "opencl/hints.h"
 #include "proof/proof.h"
 #include "proof/verdict_store.h"
+#include "text/tokenizer.h"
 
 namespace adrenoc_runtime {
 
@@ -130,6 +131,18 @@ class Model final : public Resident {
   // full, when all tokens that fit have been told.  `on_token` says whether to go on.
   using OnToken = Session::OnToken;
   void generate(const std::vector<int64_t>& prompt, const Generation& how, const OnToken& on_token);
+  // What turns texts into tokens and back.  Throws Failure (unsupported) where the bundle has none.
+  [[nodiscard]] const Tokenizer& tokenizer();
+  struct Answer {
+    std::vector<int64_t> prompt;
+    Generation how;
+    std::vector<std::string> stops;  // texts that end it
+  };
+  // A decoder makes text after `prompt`, which is all that the context holds then: what it begins with
+  // and is there already is not computed again.  `on_text` is told whole letters, and says whether
+  // to go on.  Throws as generate().
+  using OnText = std::function<bool(const std::string& piece)>;
+  void answer(const Answer& asked, const OnText& on_text);
   // Ends a generate() that goes on in another thread.
   void stop_generating() { stops_ = true; }
   void rewind(uint64_t tokens);
@@ -224,6 +237,9 @@ class Model final : public Resident {
   void run_on_cpu();
   void check_bound() const;
   [[nodiscard]] Session& session();
+  // While the lock is held.
+  void make_tokens(const std::vector<int64_t>& prompt, const Generation& how,
+                   const OnToken& on_token);
   [[nodiscard]] opencl::Recording recording() const;
   void load_programs();
   void upload_constants();
@@ -291,6 +307,8 @@ class Model final : public Resident {
   std::vector<Program> programs_;  // one a bucket
   std::vector<Tensors> inputs_;    // of each program, for what comes from the host; all share states
   std::unique_ptr<Session> session_;  // of a decoder, once it is asked for
+  std::once_flag has_tokenizer_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
   std::atomic<bool> stops_{false};
   std::atomic<uint64_t> cancels_{0};
   uint64_t since_ = 0;  // of the call that works, as the next

@@ -1,8 +1,11 @@
 // A model that is a decoder: its session.
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/failure.h"
 #include "model/model.h"
+#include "text/stops.h"
 
 namespace adrenoc_runtime {
 
@@ -21,25 +24,71 @@ Session& Model::session() {
 
 void Model::generate(const std::vector<int64_t>& prompt, const Generation& how,
                      const OnToken& on_token) {
+  at_turn(cancels(), [&] { make_tokens(prompt, how, on_token); });
+}
+
+void Model::make_tokens(const std::vector<int64_t>& prompt, const Generation& how,
+                        const OnToken& on_token) {
+  stops_ = false;
+  bool was_paused = false;
+  bool was_cancelled = false;
+  // Between the parts of a prompt and between tokens, so that the context holds whole ones.
+  const opencl::Cancelling heeded = cancelling();
+  const opencl::CancellingScope scope(&heeded);
+  session().generate(prompt, how, [&](int64_t token) {
+    const bool is_wanted = on_token(token);
+    was_cancelled = heeded.is_asked();
+    const bool goes_on = is_wanted && !was_cancelled && !stops_.load();
+    was_paused = goes_on && Pause::global().is_on();
+    return goes_on && !was_paused;
+  });
+  if (was_cancelled) refuse_cancelled();
+  if (was_paused) {
+    throw Failure(ADRENOC_NOT_READY,
+                  "models were paused while it made tokens: an empty prompt goes on");
+  }
+}
+
+const Tokenizer& Model::tokenizer() {
+  std::call_once(has_tokenizer_, [&] {
+    const std::string file = bundle_->take_text_tables();
+    if (!file.empty()) tokenizer_ = std::make_unique<const Tokenizer>(file);
+  });
+  if (tokenizer_ == nullptr) {
+    throw Failure(ADRENOC_UNSUPPORTED,
+                  "the bundle has no text_tables.bin, so that texts are no tokens here: no "
+                  "tokenizer.json lay beside the model, or its decisions.json says why (\"text on the "
+                  "device\")");
+  }
+  return *tokenizer_;
+}
+
+void Model::answer(const Answer& asked, const OnText& on_text) {
+  TextStream stream(&tokenizer());
+  Stops stops(asked.stops);
   at_turn(cancels(), [&] {
-    stops_ = false;
-    bool was_paused = false;
-    bool was_cancelled = false;
-    // Between the parts of a prompt and between tokens, so that the context holds whole ones.
-    const opencl::Cancelling heeded = cancelling();
-    const opencl::CancellingScope scope(&heeded);
-    session().generate(prompt, how, [&](int64_t token) {
-      const bool is_wanted = on_token(token);
-      was_cancelled = heeded.is_asked();
-      const bool goes_on = is_wanted && !was_cancelled && !stops_.load();
-      was_paused = goes_on && Pause::global().is_on();
-      return goes_on && !was_paused;
-    });
-    if (was_cancelled) refuse_cancelled();
-    if (was_paused) {
-      throw Failure(ADRENOC_NOT_READY,
-                    "models were paused while it made tokens: an empty prompt goes on");
+    Session& own = session();
+    const uint64_t kept = own.shared(asked.prompt);
+    if (kept < own.tokens()) own.rewind(kept);
+    const std::vector<int64_t>& ends = asked.how.ends.has_value() ? *asked.how.ends : own.ends();
+    const auto give = [&](const std::string& piece) { return piece.empty() || on_text(piece); };
+    bool is_wanted = true;
+    const std::vector<int64_t> rest(asked.prompt.begin() + static_cast<ptrdiff_t>(kept),
+                                    asked.prompt.end());
+    const auto end = [&] {
+      if (is_wanted && !stops.has_stopped()) (void)give(stops.finish(stream.finish()));
+    };
+    try {
+      make_tokens(rest, asked.how, [&](int64_t token) {
+        if (std::find(ends.begin(), ends.end(), token) != ends.end()) return true;
+        is_wanted = give(stops.feed(stream.feed(token)));
+        return is_wanted && !stops.has_stopped();
+      });
+    } catch (const Failure& failure) {
+      if (failure.status() == ADRENOC_CONTEXT_FULL) end();
+      throw;
     }
+    end();
   });
 }
 

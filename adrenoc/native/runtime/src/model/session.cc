@@ -140,6 +140,14 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
   }
 }
 
+uint64_t Session::shared(const std::vector<int64_t>& prompt) const {
+  const std::vector<int64_t>& taken = loop_->taken();
+  const auto end = prompt.begin() + static_cast<ptrdiff_t>(std::max<size_t>(prompt.size(), 1) - 1);
+  const auto differ = std::mismatch(prompt.begin(), prompt.empty() ? prompt.end() : end,
+                                    taken.begin(), taken.end());
+  return static_cast<uint64_t>(differ.first - prompt.begin());
+}
+
 void Session::rewind(uint64_t count) {
   if (count == tokens()) return;
   if (count > tokens()) {

@@ -39,6 +39,11 @@ class Session {
   // Tokens of prompts, and made; forgets all but the first so many.
   [[nodiscard]] uint64_t tokens() const;
   void rewind(uint64_t tokens);
+  // How many tokens a prompt and the caches begin with, but for its last: that is taken in by the step
+  // which makes the next.
+  [[nodiscard]] uint64_t shared(const std::vector<int64_t>& prompt) const;
+  // After one of these no more are made, where nobody says otherwise.
+  [[nodiscard]] const std::vector<int64_t>& ends() const { return ends_; }
   [[nodiscard]] uint64_t rows() const { return static_cast<uint64_t>(loop_->rows()); }
   [[nodiscard]] size_t saved_bytes() const { return loop_->saved_bytes(); }
   [[nodiscard]] std::string save() { return loop_->save(); }

@@ -1,9 +1,11 @@
 package org.adrenoc;
 
 import android.os.CancellationSignal;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
+import java.util.function.BooleanSupplier;
 
 /**
  * Tokens of a decoder, and its context: those of prompts and those that were made.
@@ -12,6 +14,12 @@ import java.util.TreeMap;
  *   Generation generation = model.generation();
  *   generation.temperature(0.8f).topK(40);
  *   generation.generate(prompt, token -&gt; { show(token); return true; });
+ * </pre>
+ *
+ * Where the bundle has its model's tokenizer, text goes in and comes out:
+ *
+ * <pre>
+ *   generation.answer(messages, piece -&gt; { show(piece); return true; });
  * </pre>
  */
 public final class Generation {
@@ -27,6 +35,7 @@ public final class Generation {
   private final Map<Long, Float> bias = new TreeMap<>();
   private long seed;
   private long[] ends;
+  private String[] stops = {};
 
   Generation(Access access) {
     this.access = access;
@@ -102,6 +111,13 @@ public final class Generation {
     return this;
   }
 
+  /** Each ends the text that has it, and is no part of it. */
+  public Generation stopTexts(String... texts) {
+    Objects.requireNonNull(texts, "the texts that stop are null, expected none or some");
+    stops = texts.clone();
+    return this;
+  }
+
   /** As below, and nobody cancels but the listener and {@link #stop}. */
   public int generate(long[] prompt, OnToken listener) {
     return generate(prompt, listener, null);
@@ -118,39 +134,92 @@ public final class Generation {
   public int generate(long[] prompt, OnToken listener, CancellationSignal signal) {
     Objects.requireNonNull(prompt, "the prompt is null; an empty one goes on");
     Objects.requireNonNull(listener, "the listener is null, expected one that takes tokens");
-    if (signal != null) {
-      signal.throwIfCanceled();
-      signal.setOnCancelListener(this::stop);
-    }
-    Told told = new Told(listener, signal);
-    try {
-      access.apply(
-          model -> {
-            float[] drawing = {
-              temperature, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty
-            };
-            long[] biased = new long[bias.size()];
-            float[] added = new float[bias.size()];
-            int at = 0;
-            for (Map.Entry<Long, Float> one : bias.entrySet()) {
-              biased[at] = one.getKey();
-              added[at++] = one.getValue();
-            }
+    Told told = new Told(signal);
+    OnToken tell = token -> told.goesOn(() -> listener.onToken(token));
+    told.ask(
+        model ->
             Native.generate(
-                model, prompt, most, drawing, topK, seed, ends, biased, added, told);
-          });
-    } finally {
-      if (signal != null) {
-        signal.setOnCancelListener(null);
-      }
-    }
-    if (signal != null) {
-      signal.throwIfCanceled();
-    }
-    if (told.cut) {
-      throw new AdrenocException.Closed("the model was closed while it made tokens");
-    }
+                model, prompt, most, drawing(), topK, seed, ends, biased(), added(), tell));
     return told.count;
+  }
+
+  /** As below, and nobody cancels but the listener and {@link #stop}. */
+  public void answer(List<Message> messages, OnText listener) {
+    answer(messages, listener, null);
+  }
+
+  /**
+   * Answers a whole conversation, as the model's template writes it: a system's message or none, then
+   * a user's and an answer in turns, a user's last. The context is that conversation then: what it
+   * shares with what the context held is not computed again.
+   *
+   * @throws AdrenocException.Unsupported the bundle has no tables of its tokenizer, or does not hold
+   *     how its model wants turns written
+   * @throws AdrenocException.ContextFull a token has no room; the text before it was told
+   * @throws android.os.OperationCanceledException by the signal
+   */
+  public void answer(List<Message> messages, OnText listener, CancellationSignal signal) {
+    Objects.requireNonNull(messages, "the messages are null");
+    byte[][] roles = new byte[messages.size()][];
+    byte[][] contents = new byte[messages.size()][];
+    for (int i = 0; i < roles.length; i++) {
+      roles[i] = Text.encode(messages.get(i).role);
+      contents[i] = Text.encode(messages.get(i).content);
+    }
+    tellText(roles, contents, listener, signal);
+  }
+
+  /** Goes on with a text, which is all that the context holds then; as {@link #answer} otherwise. */
+  public void continueText(String text, OnText listener, CancellationSignal signal) {
+    Objects.requireNonNull(text, "the text is null");
+    tellText(null, new byte[][] {Text.encode(text)}, listener, signal);
+  }
+
+  private void tellText(
+      byte[][] roles, byte[][] contents, OnText listener, CancellationSignal signal) {
+    Objects.requireNonNull(listener, "the listener is null, expected one that takes text");
+    byte[][] last = new byte[stops.length][];
+    for (int i = 0; i < last.length; i++) {
+      last[i] = Text.encode(stops[i]);
+    }
+    Told told = new Told(signal);
+    OnPiece tell = piece -> told.goesOn(() -> listener.onText(Text.decode(piece)));
+    told.ask(
+        model ->
+            Native.answer(
+                model, roles, contents, most, drawing(), topK, seed, ends, biased(), added(),
+                last, tell));
+  }
+
+  /** The tokens of a text, with those that the tokenizer puts around it. */
+  public long[] encode(String text) {
+    Objects.requireNonNull(text, "the text is null");
+    return access.call(model -> Native.encode(model, Text.encode(text), true));
+  }
+
+  /** The text of tokens, those left out that are no text. */
+  public String decode(long... tokens) {
+    Objects.requireNonNull(tokens, "the tokens are null");
+    return Text.decode(access.call(model -> Native.decode(model, tokens)));
+  }
+
+  private float[] drawing() {
+    return new float[] {
+      temperature, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty
+    };
+  }
+
+  private long[] biased() {
+    return bias.keySet().stream().mapToLong(Long::longValue).toArray();
+  }
+
+  private float[] added() {
+    float[] added = new float[bias.size()];
+    int at = 0;
+    for (float one : bias.values()) {
+      added[at++] = one;
+    }
+    return added;
   }
 
   /** Ends a generate that goes on, after the token that is under way; from any thread. */
@@ -196,26 +265,45 @@ public final class Generation {
   }
 
   /** Between the native half and the app's listener: counts, and ends it where somebody closes. */
-  private final class Told implements OnToken {
-    private final OnToken listener;
+  private final class Told {
     private final CancellationSignal signal;
     private int count;
     private boolean cut;
 
-    Told(OnToken listener, CancellationSignal signal) {
-      this.listener = listener;
+    Told(CancellationSignal signal) {
       this.signal = signal;
     }
 
-    @Override
-    public boolean onToken(long token) {
+    /** Has the native half work, which tells what it makes by {@link #goesOn}. */
+    void ask(Access.Deed work) {
+      if (signal != null) {
+        signal.throwIfCanceled();
+        signal.setOnCancelListener(Generation.this::stop);
+      }
+      try {
+        access.apply(work);
+      } finally {
+        if (signal != null) {
+          signal.setOnCancelListener(null);
+        }
+      }
+      if (signal != null) {
+        signal.throwIfCanceled();
+      }
+      if (cut) {
+        throw new AdrenocException.Closed("the model was closed while it made tokens");
+      }
+    }
+
+    /** Whether to go on after what a listener is told. */
+    boolean goesOn(BooleanSupplier listener) {
       if (signal != null && signal.isCanceled()) {
         return false;
       }
       count++;
-      boolean goesOn = listener.onToken(token);
-      cut = goesOn && access.isClosing();
-      return goesOn && !cut;
+      boolean wanted = listener.getAsBoolean();
+      cut = wanted && access.isClosing();
+      return wanted && !cut;
     }
   }
 }

@@ -100,6 +100,16 @@ final class Native {
       long model, long[] prompt, int most, float[] drawing, int topK, long seed, long[] ends,
       long[] biased, float[] bias, OnToken listener);
 
+  // Text, the same; without roles it goes on with the one content.
+  static native void answer(
+      long model, byte[][] roles, byte[][] contents, int most, float[] drawing, int topK,
+      long seed, long[] ends, long[] biased, float[] bias, byte[][] stops,
+      OnPiece listener);
+
+  static native long[] encode(long model, byte[] text, boolean withSpecial);
+
+  static native byte[] decode(long model, long[] tokens);
+
   static native void stop(long model);
 
   static native long context(long model, boolean ofRows);

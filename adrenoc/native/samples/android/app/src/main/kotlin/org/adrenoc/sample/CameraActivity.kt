@@ -1,7 +1,10 @@
 package org.adrenoc.sample
 
 import android.Manifest
+import android.graphics.Bitmap
 import android.os.Bundle
+import android.widget.FrameLayout
+import android.widget.ImageView
 import android.widget.LinearLayout
 import android.widget.TextView
 import androidx.activity.ComponentActivity
@@ -15,25 +18,34 @@ import androidx.camera.view.PreviewView
 import androidx.core.content.ContextCompat
 import java.util.concurrent.Executors
 import org.adrenoc.AdrenocException
-import org.adrenoc.Model
-import org.adrenoc.Options
 
-/** Shows what the camera sees, and which class the first classifier of the assets gives to it. */
+/**
+ * Shows what the camera sees, and what the first model of the assets that takes a picture says of it:
+ * a classifier its class, and a model that segments colours over the picture.
+ */
 class CameraActivity : ComponentActivity() {
     private lateinit var preview: PreviewView
     private lateinit var text: TextView
+    private lateinit var overlay: ImageView
 
     // All that touches the model runs here, one after the other; closing it, too.
     private val worker = Executors.newSingleThreadExecutor()
     private var classifier: Classifier? = null
+    private var segmenter: Segmenter? = null
 
     override fun onCreate(savedInstanceState: Bundle?) {
         super.onCreate(savedInstanceState)
         preview = PreviewView(this)
         text = TextView(this).apply { setPadding(32, 96, 32, 32) }
         val column = LinearLayout(this).apply { orientation = LinearLayout.VERTICAL }
+        // The model sees the middle of the picture; upright both fill the width of the screen.
+        preview.scaleType = PreviewView.ScaleType.FIT_CENTER
+        overlay = ImageView(this).apply { scaleType = ImageView.ScaleType.FIT_CENTER }
+        val shown = FrameLayout(this)
+        shown.addView(preview)
+        shown.addView(overlay)
         column.addView(text)
-        column.addView(preview)
+        column.addView(shown)
         setContentView(column)
         val asked = registerForActivityResult(ActivityResultContracts.RequestPermission()) { granted ->
             if (granted) worker.execute { load() } else show("The camera was not allowed.")
@@ -43,29 +55,24 @@ class CameraActivity : ComponentActivity() {
 
     override fun onDestroy() {
         super.onDestroy()
-        worker.execute { classifier?.close() }
+        worker.execute {
+            classifier?.close()
+            segmenter?.close()
+        }
         worker.shutdown()
     }
 
     private fun load() {
         try {
-            classifier = find()
+            val model = findBundle(this) { Segmenter.takes(it) || Classifier.takes(it) }
+            if (model != null && Segmenter.takes(model)) segmenter = Segmenter(model)
+            else classifier = model?.let { Classifier(it) }
         } catch (error: AdrenocException) {
             show("${error.message}")
             return
         }
-        if (classifier == null) show("No bundle among the assets takes a picture.")
+        if (classifier == null && segmenter == null) show("No bundle among the assets takes a picture.")
         else runOnUiThread { startCamera() }
-    }
-
-    private fun find(): Classifier? {
-        val names = assets.list("").orEmpty().filter { it.endsWith(".adrenoc.tar") }
-        for (name in names) {
-            val model = Model.fromAsset(assets, name, Options().cacheFolder(cacheDir))
-            if (Classifier.takes(model)) return Classifier(model)
-            model.close()
-        }
-        return null
     }
 
     private fun startCamera() {
@@ -74,7 +81,7 @@ class CameraActivity : ComponentActivity() {
             .setOutputImageFormat(ImageAnalysis.OUTPUT_IMAGE_FORMAT_RGBA_8888)
             .setBackpressureStrategy(ImageAnalysis.STRATEGY_KEEP_ONLY_LATEST)
             .build()
-        analysis.setAnalyzer(worker) { proxy -> proxy.use { classify(it) } }
+        analysis.setAnalyzer(worker) { proxy -> proxy.use { see(it) } }
         val shown = Preview.Builder().build()
         shown.setSurfaceProvider(preview.surfaceProvider)
         provided.addListener(
@@ -87,9 +94,18 @@ class CameraActivity : ComponentActivity() {
         )
     }
 
-    private fun classify(proxy: ImageProxy) {
-        val answer = classifier?.classify(proxy) ?: return
-        show("class %d, score %.3f, %.1f ms".format(answer.number, answer.score, answer.runMs))
+    private fun see(proxy: ImageProxy) {
+        val (width, height) = proxy.width to proxy.height
+        val picture = proxy.planes[0]
+        val (row, degrees) = picture.rowStride to proxy.imageInfo.rotationDegrees
+        classifier?.classify(picture.buffer, width, height, row, degrees)?.let {
+            show("class %d, score %.3f, %.1f ms".format(it.number, it.score, it.runMs))
+        }
+        segmenter?.segment(picture.buffer, width, height, row, degrees)?.let {
+            val colours = Bitmap.createBitmap(it.colours, it.width, it.height, Bitmap.Config.ARGB_8888)
+            runOnUiThread { overlay.setImageBitmap(colours) }
+            show("%.1f ms".format(it.runMs))
+        }
     }
 
     private fun show(said: String) = runOnUiThread { text.text = said }

@@ -1,6 +1,5 @@
 package org.adrenoc.sample
 
-import androidx.camera.core.ImageProxy
 import java.nio.ByteBuffer
 import org.adrenoc.ImageInput
 import org.adrenoc.Model
@@ -25,11 +24,9 @@ class Classifier(private val model: Model) : AutoCloseable {
         model.bindOutput(0, scores)
     }
 
-    /** Of a picture of RGBA. */
-    fun classify(proxy: ImageProxy): Answer {
-        val plane = proxy.planes[0]
-        val degrees = proxy.imageInfo.rotationDegrees
-        image.write(plane.buffer, proxy.width, proxy.height, plane.rowStride, degrees, pixels)
+    /** Of a picture of RGBA, which is turned by so many degrees to stand upright. */
+    fun classify(picture: ByteBuffer, width: Int, height: Int, rowBytes: Int, degrees: Int): Answer {
+        image.write(picture, width, height, rowBytes, degrees, pixels)
         model.run()
         val floats = scores.asFloatBuffer()
         val best = (0 until floats.limit()).maxBy { floats.get(it) }
@@ -43,12 +40,13 @@ class Classifier(private val model: Model) : AutoCloseable {
         fun takes(model: Model): Boolean =
             model.inputs().size == 1 && isPicture(model.inputs()[0]) && isRow(model.outputs()[0])
 
-        private fun isPicture(tensor: Tensor): Boolean {
-            val shape = tensor.shape()
-            return shape.size == 4 && shape[0] == 1L && (shape[1] == 3L || shape[3] == 3L)
-        }
-
         private fun isRow(tensor: Tensor): Boolean =
             tensor.type() == "float32" && tensor.elements() == tensor.shape().max()
     }
+}
+
+/** Whether a tensor is one picture of three channels, which come first or last. */
+internal fun isPicture(tensor: Tensor): Boolean {
+    val shape = tensor.shape()
+    return shape.size == 4 && shape[0] == 1L && (shape[1] == 3L || shape[3] == 3L)
 }

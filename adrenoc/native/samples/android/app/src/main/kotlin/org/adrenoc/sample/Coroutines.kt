@@ -19,6 +19,7 @@ import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withContext
 import org.adrenoc.Generation
+import org.adrenoc.Message
 import org.adrenoc.Model
 
 /**
@@ -48,13 +49,20 @@ suspend fun Model.compute(
 }
 
 /** Tokens after this prompt, made as they are collected; who stops collecting ends them. */
-fun Generation.stream(prompt: LongArray): Flow<Long> =
+fun Generation.stream(prompt: LongArray): Flow<Long> = told { tell -> generate(prompt) { tell(it) } }
+
+/** The answer to a conversation in pieces that are whole letters, in the same way. */
+fun Generation.streamAnswer(messages: List<Message>): Flow<String> =
+    told { tell -> answer(messages) { tell(it) } }
+
+/** What `ask` is told, one by one. */
+private fun <T> told(ask: (tell: (T) -> Boolean) -> Unit): Flow<T> =
     channelFlow {
         val job = coroutineContext.job
         try {
-            generate(prompt) { token -> hand(token, channel, job) }
+            ask { one -> hand(one, channel, job) }
         } catch (error: RuntimeException) {
-            // Thrown from here it would cancel who collects, and a token on its way would be lost.
+            // Thrown from here it would cancel who collects, and what is on its way would be lost.
             close(error)
         }
     }
@@ -62,13 +70,13 @@ fun Generation.stream(prompt: LongArray): Flow<Long> =
         .flowOn(Dispatchers.IO)
 
 /**
- * Waits until the token is taken; false where nobody takes it any more, since the collecting ended
- * or `job` was cancelled.
+ * Waits until it is taken; false where nobody takes it any more, since the collecting ended or `job`
+ * was cancelled.
  */
-private fun hand(token: Long, channel: SendChannel<Long>, job: Job): Boolean =
+private fun <T> hand(one: T, channel: SendChannel<T>, job: Job): Boolean =
     try {
         // A wait that did not belong to the job would go on when the job is cancelled.
-        runBlocking(job) { channel.send(token) }
+        runBlocking(job) { channel.send(one) }
         true
     } catch (_: CancellationException) {
         false

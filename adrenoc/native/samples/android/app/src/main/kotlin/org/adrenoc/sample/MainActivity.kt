@@ -23,10 +23,12 @@ class MainActivity : Activity() {
     override fun onCreate(savedInstanceState: Bundle?) {
         super.onCreate(savedInstanceState)
         text = TextView(this).apply { setPadding(32, 96, 32, 32) }
-        val camera = Button(this).apply { this.text = "Camera" }
-        camera.setOnClickListener { startActivity(Intent(this, CameraActivity::class.java)) }
         val column = LinearLayout(this).apply { orientation = LinearLayout.VERTICAL }
-        column.addView(camera)
+        for ((name, kind) in SCREENS) {
+            val button = Button(this).apply { this.text = name }
+            button.setOnClickListener { startActivity(Intent(this, kind)) }
+            column.addView(button)
+        }
         column.addView(text)
         setContentView(ScrollView(this).apply { addView(column) })
         // Loading builds kernels: a second or more the first time.  Never on the main thread.
@@ -34,21 +36,19 @@ class MainActivity : Activity() {
     }
 
     private fun runAll() {
-        val bundles = assets.list("").orEmpty().filter { it.endsWith(".adrenoc.tar") }
+        val bundles = bundleNames(this)
         if (bundles.isEmpty()) show("There is no bundle (*.adrenoc.tar) among the assets.")
         val options = Options().cacheFolder(cacheDir)
         for (name in bundles) {
             try {
                 Model.fromAsset(assets, name, options).use {
-                    show(if (isDecoder(it)) makeTokens(it) else runOnce(it))
+                    show(if (Conversation.takes(it)) makeTokens(it) else runOnce(it))
                 }
             } catch (error: AdrenocException) {
                 show("$name: ${error.message}")
             }
         }
     }
-
-    private fun isDecoder(model: Model) = model.inputs().any { it.name() == "past_length" }
 
     private fun makeTokens(model: Model): String {
         val made = StringBuilder()
@@ -96,6 +96,7 @@ class MainActivity : Activity() {
     }
 
     private companion object {
+        val SCREENS = mapOf("Camera" to CameraActivity::class.java, "Chat" to ChatActivity::class.java)
         const val RUNS = 20
         const val SEED = 7L
         const val SHOWN = 5

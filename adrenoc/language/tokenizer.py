@@ -48,8 +48,9 @@ _GRAMMAR_HINT = "give a JSON schema, or a grammar in GBNF or Lark, as llguidance
 class Tokenizer:
     """What a tokenizer.json says; a process of its own with limits of time and memory reads it."""
 
-    def __init__(self, path: Path) -> None:
-        """Read a file.
+    def __init__(self, path: Path, text: str | None = None, most_cpu_s: int = 0) -> None:
+        """Read a file, or its `text`; a question may take `most_cpu_s` of processor time, 0 for
+        as long as is usual.
 
         Raises:
             DependencyError: the package is not installed.
@@ -61,15 +62,17 @@ class Tokenizer:
                 hint=f"{pip_install('text')}, or give tokens by --prompt-ids",
             )
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8") if text is None else text
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"the tokenizer {path} cannot be read: {error}",
                 hint="adrenoc compile --tokenizer takes the tokenizer.json of the model",
             ) from error
-        self.path = path
+        self.path, self._most_cpu_s = path, most_cpu_s or MOST_CPU_S
         self._process = subprocess.Popen(
-            own_module("adrenoc.device.tokenizer_process", str(MOST_CPU_S), str(MOST_BYTES)),
+            own_module(
+                "adrenoc.language.tokenizer_process", str(self._most_cpu_s), str(MOST_BYTES)
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -126,12 +129,22 @@ class Tokenizer:
         return self._process.poll() is None
 
     def ask_of_grammar(self, deed: str, of: Any) -> Any:
-        """Have `adrenoc.device.tokenizer.Matcher` do what it does ("grammar", "allow").
+        """Have `adrenoc.language.tokenizer.Matcher` do what it does ("grammar", "allow").
 
         Raises:
             InputError: the grammar is wrong, or takes more than the limits.
         """
         return self._ask(deed, of, "does not go with the grammar", _GRAMMAR_HINT)
+
+    def make_tables(self) -> dict[str, str]:
+        """Have the file made by which a runtime of a phone does the same, and what it holds of the
+        template that was taken: what `adrenoc.language.tokenizer_process` says to "tables".
+
+        Raises:
+            InputError: it takes more than the limits.
+        """
+        told: dict[str, str] = self._ask("tables", None, "makes no tables")
+        return told
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without those that are no text.
@@ -157,14 +170,14 @@ class Tokenizer:
                 return answer["is"]
             reason = answer["error"]
         else:
-            reason = _explain(_end(self._process), deed)
+            reason = _explain(_end(self._process), deed, self._most_cpu_s)
         raise InputError(f"{self.path} {failure}: {reason}", hint=hint)
 
 
-def _explain(code: int, deed: str) -> str:
+def _explain(code: int, deed: str, most_cpu_s: int) -> str:
     """Return why the process of the library ended."""
     if code == -signal.SIGXCPU:
-        return f"to {deed} takes more than {MOST_CPU_S} s of processor time"
+        return f"to {deed} takes more than {most_cpu_s} s of processor time"
     return f"to {deed} ends the library, which may take {MOST_BYTES >> 20} MiB of memory"
 
 

@@ -3,7 +3,8 @@
 The first may panic, or never end, and the second is a program.  Lines of JSON come in and go out:
 {"load": TEXT} and {"template": {...}} first, then {"encode": TEXT} with the tokens that a tokenizer
 puts around a text, {"encode_plain": TEXT} without them, {"decode": [...]} or {"render": {...}}; and
-{"grammar": {...}}, then {"allow": [...]} of an answer that has a form.
+{"grammar": {...}}, then {"allow": [...]} of an answer that has a form; {"tables": null} for what a
+runtime without these libraries needs.
 Each is answered by {"is": ...}, or by {"error": ...} where the library refuses.  A question that
 takes more than the limits ends the process.
 
@@ -23,6 +24,9 @@ import os
 import resource
 import signal
 import sys
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -43,8 +47,8 @@ class _Generation(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-def compile_template(text: str) -> Template:
-    """Make a template of its text.
+def compile_template(text: str, format_now: Callable[[str], str] | None = None) -> Template:
+    """Make a template of its text; `format_now` says what date it is.
 
     Raises:
         jinja2.TemplateError: it is none.
@@ -54,7 +58,7 @@ def compile_template(text: str) -> Template:
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = _format_now
+    environment.globals["strftime_now"] = format_now or _format_now
     return environment.from_string(text)
 
 
@@ -101,6 +105,7 @@ class _Model:
     def __init__(self) -> None:
         self._tokenizer: Any = None
         self._template: Any = None
+        self._texts = {"tokenizer": "", "template": ""}
         self._special: dict[str, str] = {}
         self._matcher: Any = None
 
@@ -111,6 +116,8 @@ class _Model:
             return self._matcher.begin(**of) if deed == "grammar" else self._matcher.allow(of)
         if deed in ("load", "template"):
             return self._load(of) if deed == "load" else self._take(**of)
+        if deed == "tables":
+            return self._make_tables()
         if deed == "render":
             return self._template.render(**self._special, **of)
         if deed == "decode":
@@ -120,15 +127,41 @@ class _Model:
     def _load(self, text: str) -> None:
         from tokenizers import Tokenizer
 
-        from adrenoc.device.tokenizer import Matcher
+        from adrenoc.language.tokenizer import Matcher
 
+        self._texts["tokenizer"] = text
         self._tokenizer = Tokenizer.from_str(text)
         self._matcher = Matcher(text)
 
     def _take(self, text: str, special_tokens: dict[str, str]) -> None:
-
         self._template = compile_template(text)
+        self._texts["template"] = text
         self._special = special_tokens
+
+    def _make_tables(self) -> dict[str, str]:
+        """Return the file "tables" in base64, or why it is "left_out", and why "turns" are."""
+        from adrenoc.language.pattern import UnfitError
+        from adrenoc.language.tables import make_tables
+        from adrenoc.language.turns import find_turns, write_date
+
+        told = {"tables": "", "left_out": "", "turns": ""}
+        turns = None
+        if self._texts["template"]:
+            template = compile_template(self._texts["template"], write_date)
+            try:
+                turns = find_turns(
+                    lambda messages: template.render(
+                        **self._special, messages=list(messages), add_generation_prompt=True
+                    )
+                )
+            except Exception as error:  # noqa: BLE001 - templates raise whatever they like
+                told["turns"] = str(error) or type(error).__name__
+        try:
+            tables = make_tables(self._texts["tokenizer"], asdict(turns) if turns else None)
+            told["tables"] = b64encode(tables).decode()
+        except UnfitError as error:
+            told["left_out"] = str(error)
+        return told
 
 
 def main() -> None:

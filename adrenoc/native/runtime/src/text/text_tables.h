@@ -1,0 +1,63 @@
+// The file text_tables.bin of a bundle: what adrenoc/language/tables.py made of a tokenizer.json.
+#ifndef ADRENOC_RUNTIME_TEXT_TEXT_TABLES_H_
+#define ADRENOC_RUNTIME_TEXT_TEXT_TABLES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace adrenoc_runtime {
+
+// Numbers of the file, as they lie there.
+template <typename Number>
+struct Numbers {
+  const Number* data = nullptr;
+  size_t count = 0;
+
+  Number operator[](size_t at) const { return data[at]; }
+};
+
+// Texts of the file, one behind the other.
+struct Texts {
+  Numbers<uint32_t> starts;
+  Numbers<char> bytes;
+
+  [[nodiscard]] size_t count() const { return starts.count - 1; }
+  [[nodiscard]] std::string_view operator[](size_t at) const {
+    return {bytes.data + starts[at], starts[at + 1] - starts[at]};
+  }
+};
+
+// The memory of the file, and the object before its arrays.
+class TextTables {
+ public:
+  // Throws Failure (bad bundle) where it is no such file.
+  explicit TextTables(std::string_view content);
+  TextTables(const TextTables&) = delete;
+  TextTables& operator=(const TextTables&) = delete;
+
+  [[nodiscard]] const Json& header() const { return *header_; }
+  // The array of a place that the header names, of `count` numbers unless that is 0.  Throws Failure
+  // (bad bundle) where there is none, or a number is `below` or more.
+  template <typename Number>
+  [[nodiscard]] Numbers<Number> numbers(const Json& place, size_t count = 0,
+                                        uint64_t below = UINT64_MAX) const;
+  // Where things begin in an array of `end` elements: ascending.
+  [[nodiscard]] Numbers<uint32_t> starts(const Json& place, size_t end) const;
+  [[nodiscard]] Texts texts(const Json& place) const;
+
+ private:
+  std::vector<uint64_t> memory_;
+  std::vector<Json> parsed_;  // one
+  const Json* header_ = nullptr;
+  size_t begin_ = 0;  // of the arrays, in bytes
+  size_t bytes_ = 0;
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_TEXT_TEXT_TABLES_H_

@@ -1,0 +1,139 @@
+#include "text/tokenizer.h"
+
+#include "base/failure.h"
+#include "base/utf8.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+// adrenoc/language/tables.py has the same.
+constexpr uint8_t kSpecial = 1;
+constexpr uint8_t kByte = 2;
+// Tokens that may hold one letter: a letter has at most as many bytes.
+constexpr size_t kLongestLetter = 4;
+constexpr std::string_view kMark = "\xEF\xBF\xBD";
+
+// A text without as many letters at its beginning as another has.
+std::string without_letters(std::string_view text, std::string_view shown) {
+  size_t at = 0;
+  for (size_t i = 0; i < shown.size() && at < text.size(); i += code_point_at(shown, i).bytes) {
+    at += code_point_at(text, at).bytes;
+  }
+  return std::string(text.substr(at));
+}
+
+std::vector<int64_t> read_tokens(const Json& said) {
+  std::vector<int64_t> tokens;
+  for (const Json& one : said.list()) tokens.push_back(one.integer());
+  return tokens;
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::string_view file)
+    : tables_(file),
+      texts_(tables_.texts(tables_.header().at("tokens").at("contents"))),
+      flags_(tables_.numbers<uint8_t>(tables_.header().at("tokens").at("flags"))),
+      added_(tables_, tables_.header().at("added"), texts_.count()),
+      normalize_(read_steps(tables_, tables_.header().at("normalize"))),
+      cut_(read_steps(tables_, tables_.header().at("cut"))),
+      merger_(tables_, tables_.header().at("model"), texts_),
+      before_(read_tokens(tables_.header().at("around").at("before"))),
+      after_(read_tokens(tables_.header().at("around").at("after"))),
+      strips_(tables_.header().at("write").at("strips").count()) {
+  if (flags_.count != texts_.count()) refuse_bundle("text_tables.bin has not a flag a token");
+  for (const Json& pair : tables_.header().at("write").at("replaces").list()) {
+    const Json::List& two = pair.list();
+    if (two.size() != 2 || two[0].text().empty()) {
+      refuse_bundle("text_tables.bin replaces nothing: " + pair.where());
+    }
+    replaces_.emplace_back(two[0].text(), two[1].text());
+  }
+}
+
+std::vector<int64_t> Tokenizer::encode(std::string_view text, bool with_special) const {
+  if (!is_utf8(text)) throw Failure(ADRENOC_BAD_ARGUMENT, "the text is no UTF-8");
+  std::vector<int64_t> tokens;
+  if (with_special) tokens = before_;
+  added_.find(
+      text, false,
+      [&](size_t begin, size_t end) {
+        encode_text(text.substr(begin, end - begin), begin == 0, &tokens);
+      },
+      [&](uint32_t token) { tokens.push_back(token); });
+  if (with_special) tokens.insert(tokens.end(), after_.begin(), after_.end());
+  return tokens;
+}
+
+void Tokenizer::encode_text(std::string_view text, bool is_first,
+                            std::vector<int64_t>* tokens) const {
+  std::vector<Piece> whole = {{std::string(text), is_first}};
+  for (const auto& step : normalize_) step->apply(&whole);
+  const std::string_view normalized = whole.front().text;
+  added_.find(
+      normalized, true,
+      [&](size_t begin, size_t end) {
+        std::vector<Piece> pieces = {
+            {std::string(normalized.substr(begin, end - begin)), is_first && begin == 0}};
+        for (const auto& step : cut_) step->apply(&pieces);
+        for (const Piece& piece : pieces) merger_.encode(piece.text, tokens);
+      },
+      [&](uint32_t token) { tokens->push_back(token); });
+}
+
+std::string Tokenizer::decode(const int64_t* begin, const int64_t* end) const {
+  std::string text;
+  std::string bytes;  // in a row, which are letters together or each a mark
+  const auto add_bytes = [&] {
+    if (is_utf8(bytes)) {
+      text += bytes;
+    } else {
+      for (size_t i = 0; i < bytes.size(); ++i) text += kMark;
+    }
+    bytes.clear();
+  };
+  for (const int64_t* at = begin; at != end; ++at) {
+    if (*at < 0 || static_cast<uint64_t>(*at) >= texts_.count()) continue;
+    const auto token = static_cast<size_t>(*at);
+    if ((flags_[token] & kSpecial) != 0) continue;
+    if ((flags_[token] & kByte) != 0) {
+      bytes += texts_[token];
+      continue;
+    }
+    add_bytes();
+    std::string own(texts_[token]);
+    for (const auto& [from, to] : replaces_) replace_all(from, to, &own);
+    text += own;
+  }
+  add_bytes();
+  size_t blanks = 0;
+  while (blanks < strips_ && blanks < text.size() && text[blanks] == ' ') ++blanks;
+  return with_marks(std::string_view(text).substr(blanks));
+}
+
+std::string TextStream::decode(size_t begin, size_t end) const {
+  return tokenizer_->decode(tokens_.data() + begin, tokens_.data() + end);
+}
+
+std::string TextStream::feed(int64_t token) {
+  tokens_.push_back(token);
+  // With some tokens before it: the blank that begins a text may be dropped.
+  const std::string before = decode(base_, shown_);
+  const std::string whole = decode(base_, tokens_.size());
+  const bool is_unfinished =
+      whole.size() >= kMark.size() &&
+      whole.compare(whole.size() - kMark.size(), kMark.size(), kMark) == 0;
+  if (is_unfinished && tokens_.size() - shown_ < kLongestLetter) return "";
+  base_ = shown_;
+  shown_ = tokens_.size();
+  return without_letters(whole, before);
+}
+
+std::string TextStream::finish() {
+  const std::string before = decode(base_, shown_);
+  const std::string whole = decode(base_, tokens_.size());
+  base_ = shown_ = tokens_.size();
+  return without_letters(whole, before);
+}
+
+}  // namespace adrenoc_runtime

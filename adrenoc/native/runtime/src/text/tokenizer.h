@@ -1,0 +1,69 @@
+// Text to tokens and back, as the library does it that a bundle's tokenizer.json was written for.
+#ifndef ADRENOC_RUNTIME_TEXT_TOKENIZER_H_
+#define ADRENOC_RUNTIME_TEXT_TOKENIZER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/merger.h"
+#include "text/steps.h"
+#include "text/text_tables.h"
+
+namespace adrenoc_runtime {
+
+class Tokenizer {
+ public:
+  // Throws Failure (bad bundle) where the file is damaged.
+  explicit Tokenizer(std::string_view file);
+
+  // The tokens of a text, `with_special` with those that the tokenizer puts around it.  Throws Failure
+  // (bad argument) where it is no UTF-8.
+  [[nodiscard]] std::vector<int64_t> encode(std::string_view text, bool with_special) const;
+  // The text of tokens, those left out that are special; with a mark for bytes that are no letter.
+  [[nodiscard]] std::string decode(const int64_t* begin, const int64_t* end) const;
+  // How the model's template writes messages; null where that is not known.
+  [[nodiscard]] const Json& turns() const { return tables_.header().at("turns"); }
+
+ private:
+  void encode_text(std::string_view text, bool is_first, std::vector<int64_t>* tokens) const;
+
+  TextTables tables_;
+  Texts texts_;
+  Numbers<uint8_t> flags_;
+  AddedTokens added_;
+  TextSteps normalize_;
+  TextSteps cut_;
+  Merger merger_;
+  std::vector<int64_t> before_;
+  std::vector<int64_t> after_;
+  std::vector<std::pair<std::string, std::string>> replaces_;
+  uint64_t strips_;
+};
+
+// The text of tokens as they come, in pieces that are whole letters.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+
+  // What a token adds; of a letter that it begins, nothing yet.
+  [[nodiscard]] std::string feed(int64_t token);
+  // What is left when no more tokens come.
+  [[nodiscard]] std::string finish();
+
+ private:
+  [[nodiscard]] std::string decode(size_t begin, size_t end) const;
+
+  const Tokenizer* const tokenizer_;
+  std::vector<int64_t> tokens_;
+  // The text of those before `shown_` was given, but for those from `base_`, which the next text joins.
+  size_t base_ = 0;
+  size_t shown_ = 0;
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_TEXT_TOKENIZER_H_

@@ -1,0 +1,31 @@
+// Texts in UTF-8: code points one by one, and what is no UTF-8.
+#ifndef ADRENOC_NATIVE_BASE_UTF8_H_
+#define ADRENOC_NATIVE_BASE_UTF8_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace adrenoc_runtime {
+
+// Of the code point that begins at `at`: its number, and its bytes.  Where no whole one begins there,
+// `is_whole` is false and `bytes` is what one mark stands for, as Unicode recommends (3.9, "maximal
+// subparts").
+struct CodePoint {
+  uint32_t number;
+  size_t bytes;
+  bool is_whole;
+};
+
+[[nodiscard]] CodePoint code_point_at(std::string_view text, size_t at);
+// Unicode's property White_Space.
+[[nodiscard]] bool is_space(uint32_t number);
+[[nodiscard]] bool is_utf8(std::string_view text);
+void append_utf8(uint32_t number, std::string* text);
+// The text with a mark (U+FFFD) for all that is none.
+[[nodiscard]] std::string with_marks(std::string_view bytes);
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_BASE_UTF8_H_

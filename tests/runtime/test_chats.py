@@ -1,0 +1,96 @@
+"""Conversations by a phone's runtime, in C++, in Java and by its runner: those of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.bundle.bundle import TEXT_TABLES, TOKENIZER, Bundle
+from adrenoc.bundle.chat import read_chat
+from adrenoc.bundle.sampling import Sampling
+from adrenoc.device.conversation import Conversation
+from adrenoc.device.generate import Decoder, Wish
+from adrenoc.device.run import local_place
+from adrenoc.language.tokenizer import Tokenizer
+from adrenoc.native.android.runtime_build import Runtime
+from tests.host.decoder_bundles import WRITER, make_decoder_bundle, make_writer, write_decoder
+from tests.runtime.jvm import Jvm
+from tests.runtime.programs import Finished, compile_against
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+
+Execute = Callable[..., Finished]
+
+SYSTEM = "Be short."
+SAID = ("Hello there", "Why?  Läuft 你好 👩‍👩‍👧", "don't", "1234", "And <|im_start|> then?")
+COUNT = 12
+SAMPLING = Sampling(temperature=1.0, seed=7)
+
+
+@pytest.fixture(scope="module")
+def writer(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_writer(tmp_path_factory.mktemp("writer"))
+
+
+@pytest.fixture(scope="module")
+def answers(writer: Bundle) -> list[str]:
+    """What Python's conversation comes to."""
+    tokenizer = Tokenizer(writer.file(TOKENIZER))
+    tokenizer.read_template(read_chat(writer))
+    messages = [{"role": "system", "content": SYSTEM}]
+    made = []
+    with local_place(writer, "") as place:
+        conversation = Conversation(Decoder(place, writer), tokenizer)
+        for said in SAID:
+            messages.append({"role": "user", "content": said})
+            wish = Wish(most=COUNT, ends=writer.manifest.end_tokens, sampling=SAMPLING)
+            made.append("".join(conversation.answer(messages, wish)))
+            messages.append({"role": "assistant", "content": made[-1]})
+    assert len(set("".join(made))) > len(made)
+    # As a program's output is read.
+    return [answer.replace("\r\n", "\n").replace("\r", "\n") for answer in made]
+
+
+def test_five_turns_of_the_runner(
+    runtime: Runtime, writer: Bundle, answers: list[str], opencl: str, execute: Execute
+) -> None:
+    said = [word for text in SAID for word in ("--say", text)]
+    command = [runtime.runner, writer.path, "--opencl", opencl, "--system", SYSTEM, *said]
+    drawing = ("--temperature", SAMPLING.temperature, "--seed", SAMPLING.seed)
+    done = execute(*command, *drawing, "--max-tokens", COUNT)
+    assert done.out == "".join(f"{answer}\n" for answer in answers)
+
+
+def test_text_in_cpp(
+    runtime: Runtime,
+    writer: Bundle,
+    answers: list[str],
+    opencl: str,
+    execute: Execute,
+    tmp_path: Path,
+) -> None:
+    program = compile_against(runtime, "chat_program.cc", tmp_path / "chat")
+    assert execute(program, writer.path, opencl).out == answers[0]
+
+
+def test_five_turns_in_a_jvm(jvm: Jvm, writer: Bundle, answers: list[str], opencl: str) -> None:
+    lines = jvm.run("Chats", opencl, writer.path, COUNT, SYSTEM, *SAID).split("\n")[:-1]
+    assert lines == [a.replace("\\", "\\\\").replace("\n", "\\n") for a in answers]
+
+
+def test_a_bundle_says_what_it_holds_of_text(writer: Bundle) -> None:
+    assert TEXT_TABLES in {entry.path for entry in writer.manifest.files}
+    decided = [d for d in writer.decisions() if d["subject"].endswith("on the device")]
+    assert [d["taken"].split(",")[0] for d in decided] == [TEXT_TABLES]
+
+
+def test_a_bundle_without_a_tokenizer_says_so(
+    runtime: Runtime, device: Any, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    bundle, _ = make_decoder_bundle(write_decoder(tmp_path, WRITER), "fp32")
+    done = execute(runtime.runner, bundle.path, "--opencl", opencl, "--say", "a", expect=29)
+    assert "the bundle has no text_tables.bin" in done.err

@@ -1,0 +1,141 @@
+"""Tokens that the phone's runtime makes of texts, and its texts, are those of the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.language.pattern import UnfitError
+from adrenoc.language.tables import MAGIC, make_tables
+from adrenoc.language.tokenizer import TextStream
+from tests.runtime.test_damage import build_with_readers
+from tests.tokenizer_files import KINDS, draw_lines, make_bytes
+
+tokenizers = pytest.importorskip("tokenizers")
+
+_SOURCES = ("added_tokens", "merger", "normal_form", "steps", "text_tables", "tokenizer")
+_READERS = ("src/base/json", "src/base/utf8", *(f"runtime/src/text/{name}" for name in _SOURCES))
+LINES = 800
+REAL = sorted(Path(os.environ.get("TOKENIZERS", "/nowhere")).rglob("tokenizer.json"))
+"""Files of real models, where somebody has some."""
+
+
+class Beside:
+    """The library, and the program with the tables of the same tokenizer.json."""
+
+    def __init__(self, program: Path, text: str, folder: Path) -> None:
+        self._program, self._tables = program, folder / "text_tables.bin"
+        self._tables.write_bytes(make_tables(text))
+        self.library = tokenizers.Tokenizer.from_str(text)
+
+    def ask(self, how: str, lines: Sequence[str]) -> list[str]:
+        done = subprocess.run(
+            [self._program, self._tables, how],
+            input="".join(f"{line}\n" for line in lines),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-500:] + done.stderr
+        return done.stdout.splitlines()
+
+    def encode(self, how: str, texts: Sequence[str]) -> list[list[int]]:
+        lines = self.ask(how, [text.encode().hex() for text in texts])
+        return [[int(token) for token in line.split()] for line in lines]
+
+    @cached_property
+    def added(self) -> list[str]:
+        return [token.content for token in self.library.get_added_tokens_decoder().values()]
+
+
+def compare(beside: Beside, count: int) -> None:
+    library = beside.library
+    texts = list(draw_lines(beside.added or ["<none>"], count, 1))
+    for how, special in (("encode", True), ("plain", False)):
+        made = beside.encode(how, texts)
+        expected = [library.encode(text, add_special_tokens=special).ids for text in texts]
+        assert [t for t, a, b in zip(texts, made, expected, strict=True) if a != b] == []
+    drawn, size = random.Random(2), library.get_vocab_size()
+    noise = [[drawn.randrange(size) for _ in range(drawn.randint(1, 20))] for _ in texts]
+    rows = [*expected, *noise]
+    said = beside.ask("decode", [" ".join(map(str, row)) for row in rows])
+    wrong = [
+        row
+        for row, line in zip(rows, said, strict=True)
+        if bytes.fromhex(line).decode() != library.decode(row)
+    ]
+    assert wrong == []
+    some = rows[: count // 4]
+    streamed = beside.ask("stream", [" ".join(map(str, row)) for row in some])
+    for row, line in zip(some, streamed, strict=True):
+        stream = TextStream(library)
+        pieces = [*(stream.feed([token]) for token in row), stream.finish()]
+        assert [bytes.fromhex(piece).decode() for piece in line.split(" ")] == pieces, row
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_with_readers("text_program.cc", tmp_path_factory.mktemp("text"), _READERS, "-O1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_and_texts_are_the_library_s(program: Path, kind: str, tmp_path: Path) -> None:
+    compare(Beside(program, json.dumps(KINDS[kind]()), tmp_path), LINES)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", REAL, ids=[path.parts[-3] for path in REAL])
+def test_files_of_models(program: Path, path: Path, tmp_path: Path) -> None:
+    compare(Beside(program, path.read_text(encoding="utf-8"), tmp_path), 10_000)
+
+
+def test_damaged_tables_are_refused(program: Path, tmp_path: Path) -> None:
+    beside = Beside(program, json.dumps(make_bytes(size=400)), tmp_path)
+    done = subprocess.run(
+        [program, tmp_path / "text_tables.bin", "damaged", "7", "400"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # Sanitizers end the program; some damage hits what the text has no use for.
+    assert done.returncode == 0, done.stderr
+    assert 0 < int(done.stdout) < 400
+    for file, reason in ((b"", "has not the form"), (MAGIC + b"\xff" * 16, "is cut off")):
+        (tmp_path / "text_tables.bin").write_bytes(file)
+        with pytest.raises(AssertionError, match=f"text_tables.bin {reason}"):
+            beside.ask("encode", [])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"normalizer": {"type": "Lowercase"}}, "its normalizer Lowercase"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer Whitespace"),
+        ({"decoder": None}, "its decoder of no kind"),
+        ({"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}, "its decoder WordP"),
+        (
+            {"truncation": {
+                "max_length": 4, "stride": 0, "strategy": "LongestFirst", "direction": "Right"
+            }},
+            "its truncation",
+        ),
+    ],
+)  # fmt: skip
+def test_what_tables_do_not_hold_is_named(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnfitError, match=reason):
+        make_tables(json.dumps(make_bytes(size=300) | change))
+
+
+def test_a_token_that_has_to_be_a_word_is_refused() -> None:
+    made = make_bytes(size=300)
+    made["added_tokens"][0]["single_word"] = True
+    with pytest.raises(UnfitError, match="which has to be a word"):
+        make_tables(json.dumps(made))
