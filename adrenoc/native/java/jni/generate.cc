@@ -13,12 +13,11 @@ struct Listener {
   jobject object;
   jmethodID hear;
 
-  // `kind` is its interface; `hear` is null, and thrown, where it lacks the method.
-  Listener(JNIEnv* own, jobject listener, const char* kind, const char* method, const char* takes)
-      : env(own), object(listener), hear(nullptr) {
-    jclass found = env->FindClass(kind);
-    if (found != nullptr) hear = env->GetMethodID(found, method, takes);
-  }
+  // `kind` is its interface, null where Java has thrown; `hear` is null then, too.
+  Listener(JNIEnv* own, jobject listener, jclass kind, const char* method, const char* takes)
+      : env(own),
+        object(listener),
+        hear(kind == nullptr ? nullptr : own->GetMethodID(kind, method, takes)) {}
   // What C takes for "end it".
   [[nodiscard]] int ends(jboolean goes_on) const {
     return env->ExceptionCheck() || goes_on == JNI_FALSE ? 1 : 0;
@@ -120,7 +119,7 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_generate(JNIEnv* env, jclass, jlo
       !require(env, listener, "the listener")) {
     return;
   }
-  Listener told(env, listener, "org/adrenoc/OnToken", "onToken", "(J)Z");
+  Listener told(env, listener, env->FindClass("org/adrenoc/OnToken"), "onToken", "(J)Z");
   if (told.hear == nullptr) return;  // Java has thrown
   const std::vector<int64_t> tokens = adrenoc_jni::to_numbers(env, prompt);
   const How how(env, most, drawing, top_k, seed, ends, biased, bias, nullptr);
@@ -140,7 +139,7 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_answer(JNIEnv* env, jclass, jlong
       !require(env, stops, "the texts that stop") || !require(env, listener, "the listener")) {
     return;
   }
-  Listener told(env, listener, "org/adrenoc/OnPiece", "onPiece", "([B)Z");
+  Listener told(env, listener, env->FindClass("org/adrenoc/OnPiece"), "onPiece", "([B)Z");
   if (told.hear == nullptr) return;  // Java has thrown
   const How how(env, most, drawing, top_k, seed, ends, biased, bias, stops);
   const std::vector<adrenoc_jni::Chars> said = to_texts(env, contents);
