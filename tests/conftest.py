@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid in known:
             item.add_marker(pytest.mark.xfail(reason=known[item.nodeid], strict=True))
+
+
+def pytest_configure() -> None:
+    """Each worker has a core of its own, and so have the processes that it starts.
+
+    Drivers and libraries then share no work out among threads that wait for each other.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: no collection of garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adrenoc.base.errors import DeviceError
+from adrenoc.base.files.read import cache_folder, private_folder
 from tests.opencl.layers import compile_layer
 
 VENDORS = Path("/etc/OpenCL/vendors")
 LAYERS = "OPENCL_LAYERS"
 _LAYER = "plain_builds.c"
+_KEPT_S = 30 * 86400
 OPTIMISING = {
     "pocl": "as it makes a kernel it asks of each variable in memory whether all threads hold the "
     "same there, and forgets what it learned where one does not (isUniform in its "
@@ -112,14 +116,25 @@ def asks_for_halves(error: BaseException) -> bool:
 def plain_environment(folder: Path) -> dict[str, str]:
     """Variables for processes that do not optimise kernels; the layer is made in `folder`."""
     library = compile_layer(_LAYER, folder)
-    return {} if library is None else {LAYERS: str(library), "PLAIN_BUILDS": "1"}
+    return {} if library is None else {LAYERS: str(library), "PLAIN_BUILDS": str(_kept())}
 
 
 @contextmanager
 def plain_builds() -> Iterator[None]:
     """Kernels are not optimised: they run once, and the driver's compiler takes long."""
     for layer in _held:
-        layer.plain_builds(1)
+        layer.plain_builds(os.fsencode(_kept()))
     yield
     for layer in _held:
-        layer.plain_builds(0)
+        layer.plain_builds(None)
+
+
+@cache
+def _kept() -> Path:
+    """The folder of programs that drivers built so, less those that no run of a month took."""
+    folder = private_folder(private_folder(cache_folder()) / "plain_programs")
+    for kept in folder.iterdir():
+        with suppress(FileNotFoundError):  # another worker does the same
+            if time.time() - kept.stat().st_mtime > _KEPT_S:
+                kept.unlink()
+    return folder

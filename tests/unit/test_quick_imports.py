@@ -33,13 +33,20 @@ def test_a_compilation_is_looked_through_a_few_times() -> None:
     assert 0 < _count_collections(f"with collect_rarely(): {many}") < 30
 
 
-def test_the_collector_is_as_it_was_after_a_failed_compilation_too() -> None:
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_the_collector_is_as_it_was_after_a_failed_compilation_too(is_frozen: bool) -> None:
+    (gc.freeze if is_frozen else gc.unfreeze)()
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with pytest.raises(ValueError, match="no model"), collect_rarely():
-        assert gc.get_threshold() != before
-        raise ValueError("no model")
-    assert gc.get_threshold() == before
-    assert gc.get_freeze_count() == frozen
+    try:
+        with pytest.raises(ValueError, match="no model"), collect_rarely():
+            assert gc.get_threshold() != before
+            assert gc.get_freeze_count() > 0
+            raise ValueError("no model")
+        assert gc.get_threshold() == before
+        assert gc.get_freeze_count() == frozen
+        assert (frozen > 0) is is_frozen
+    finally:
+        gc.freeze()
 
 
 @pytest.mark.parametrize("is_on", [True, False])

@@ -30,15 +30,20 @@ _RARELY = (100_000, 20, 20)
 
 @contextmanager
 def collect_rarely() -> Iterator[None]:
-    """While the block runs, what was there before is left alone, and new objects are many."""
-    before = gc.get_threshold()
-    gc.freeze()
+    """While the block runs, what was there before is left alone, and new objects are many.
+
+    What a caller has frozen stays so: there is no thawing of a part.
+    """
+    before, is_ours = gc.get_threshold(), gc.get_freeze_count() == 0
+    if is_ours:
+        gc.freeze()
     gc.set_threshold(*_RARELY)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if is_ours:
+            gc.unfreeze()
 
 
 def leave_objects() -> None:
