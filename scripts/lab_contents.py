@@ -6,6 +6,7 @@
     case     TITLE ERROR                             of the suite's next output: the most it may err
     probe    NAME FEW MANY LAUNCHES LAUNCHES BYTES   two bundles, and what a launch more moves
     network  NAME BUNDLE                             with its proof in the bundle
+    decoder  NAME BUNDLE PROMPT TOKENS SURE          tokens; 1 of those that halves choose too
     beside   NAME GPU WHOSE FIGURE                   of a network (ms) or a probe
 """
 
@@ -20,11 +21,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from fitting.board import FOLDER
 from model_zoo import onnx_models
+from model_zoo.decoder_shape import DecoderShape, genai_config
+from model_zoo.make_decoders import KINDS, make_decoder
 from onnx import helper
 
 from adrenoc.base.errors import AdrenocError
@@ -32,6 +36,7 @@ from adrenoc.base.files.read import sha256_bytes
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.cli.main import main as run_command
+from adrenoc.importers.onnx.session import open_session
 from adrenoc.lab.prove.case import Case
 from adrenoc.lab.prove.proof import put_proof
 from adrenoc.lab.prove.suite import CASES, TOLERANCES, BuiltSuite, all_suites, make_suite
@@ -51,6 +56,11 @@ PROBES: dict[str, Probe] = {
     "memory": ((1, 64, 512, 256), (2, 10)),
 }
 """Chains of copies: of so little that a launch alone counts, and of more than caches hold."""
+DECODER = {**KINDS["qwen3-0.6b"], "layers": 2, "vocabulary": 4096, "context": 512}
+"""A language model of real extents but for its length and its words: none has published times."""
+_PROMPT, _TOKENS = 100, 24
+_LEAST_LEAD = 0.04
+"""Of the range of logits: how far the likeliest has to be ahead for halves to choose it, too."""
 PRESET = "fp16"
 """LiteRT's engine computes in halves, too."""
 
@@ -134,6 +144,41 @@ class Contents:
         self.rows.append(("network", name, self.put_bundle(open_bundle(bundle.path), name)))
         beside = (*_estimates(model, words), *_published(name))
         self.rows += [("beside", name, *row) for row in beside]
+
+    def add_decoder(self, name: str, device: str, said: Mapping[str, Any] = DECODER) -> None:
+        """Compile a language model, and ask onnxruntime for its tokens."""
+        shape = DecoderShape(**said)
+        proto = make_decoder(shape)
+        (self.scratch / "genai_config.json").write_text(genai_config(shape), "utf-8")
+        bundle = self._compile(name, proto, ["--device", device, "--prefill", "16"])
+        prompt = np.random.default_rng(shape.seed).integers(1, shape.vocabulary, _PROMPT).tolist()
+        chosen = list(_choose_tokens(proto, shape, prompt))
+        lists = (prompt, [token for token, _ in chosen], [int(sure) for _, sure in chosen])
+        asset = self.put_bundle(bundle, name)
+        self.rows.append(("decoder", name, asset, *(",".join(map(str, one)) for one in lists)))
+
+
+def _choose_tokens(
+    proto: onnx.ModelProto, shape: DecoderShape, prompt: Sequence[int]
+) -> Iterator[tuple[int, bool]]:
+    """Yield onnxruntime's greedy tokens, and whether it is sure of each."""
+    session = open_session(proto)
+    past = {
+        one.name: np.zeros((1, shape.kv_heads, 0, shape.head), shape.float_type)
+        for one in session.get_inputs()
+        if one.name.startswith("past")
+    }
+    given, length = list(prompt), 0
+    for _ in range(_TOKENS):
+        length += len(given)
+        feeds = {"input_ids": np.array([given], np.int64), **past}
+        feeds["attention_mask"] = np.ones((1, length), np.int64)
+        logits, *present = session.run(None, feeds)
+        row = np.asarray(logits)[0, -1].astype(np.float64)
+        second, first = np.sort(row)[-2:]
+        given = [int(row.argmax())]
+        yield given[0], bool(first - second > _LEAST_LEAD * np.ptp(row))
+        past = dict(zip(past, map(np.asarray, present), strict=True))
 
 
 def _judged(made: BuiltSuite) -> Iterator[tuple[str, float]]:

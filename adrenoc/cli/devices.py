@@ -268,8 +268,15 @@ def import_command(given: _Imported) -> int:
         fields += [("failed", text) for text in verified.failed_once]
         fields += [(one.probe, str(one)) for one in report.probes]
         fields += [(one.network, str(one)) for one in report.networks]
+        fields += [(one.decoder, str(one)) for one in report.decoders]
         console.print_fields([*fields, ("written", quote_word(given.output))])
 
     return console.tell(
-        {"verified": verified, "probes": report.probes, "networks": report.networks}, show
+        {
+            "verified": verified,
+            "probes": report.probes,
+            "networks": report.networks,
+            "decoders": report.decoders,
+        },
+        show,
     )

@@ -94,6 +94,28 @@ class LabNetwork:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabDecoder:
+    """What came of one language model, as `LabNetwork`; `tokens` are those that were compared."""
+
+    decoder: str
+    status: str
+    text: str = ""
+    tokens: int = 0
+    prompt_tokens: int = 0
+    prompt_ms: float = 0.0
+    token_ms: float = 0.0
+    init_ms: float = 0.0
+    memory_bytes: int = 0
+    notes: str = ""
+
+    def __str__(self) -> str:
+        if not self.tokens:
+            return f"{self.status}: {self.text}"
+        told = f"a prompt of {self.prompt_tokens} tokens {self.prompt_ms:.3g} ms"
+        return f"{self.status}, {told}, a token {self.token_ms:.3g} ms"
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabDevice:
     """What the device says of itself, or why none was reached."""
 
@@ -113,6 +135,7 @@ class LabReport:
     suites: tuple[LabSuite, ...] = ()
     probes: tuple[LabProbe, ...] = ()
     networks: tuple[LabNetwork, ...] = ()
+    decoders: tuple[LabDecoder, ...] = ()
     beside: tuple[dict[str, Any], ...] = ()
 
     def page(self, now: str) -> str:

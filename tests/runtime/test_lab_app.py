@@ -33,6 +33,7 @@ LAB = Path(lab_contents.__file__).parent / "lab"
 CASES = ("softmax: along channels", "conv2d: 3x3 with a border")
 NETWORK = "squeezenet1_1"
 # A CPU takes minutes for those of phones.
+DECODER = {"layers": 1, "context": 160, "vocabulary": 40}
 PROBES = {"launch": ((1, 4, 8, 8), (8, 24)), "memory": ((1, 64, 32, 32), (2, 10))}
 
 
@@ -77,6 +78,7 @@ def phone(jvm: Jvm, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Ph
     contents.add_suites(replace(host, gpu=replace(host.gpu, limits=limits)), pick_cases(CASES))
     contents.add_probes("host", PROBES)
     contents.add_network(NETWORK, "host", size=64)
+    contents.add_decoder("few layers", "host", DECODER)
     contents.finish()
     sources = [path for path in (LAB / "src").rglob("*.java") if path.stem != "LabActivity"]
     _compile_runner(classes, jvm.class_path, *sources)
@@ -101,6 +103,9 @@ def test_a_right_driver(phone: Phone, tmp_path: Path) -> None:
     assert network["status"] == "right"
     assert 0 < network["p50_ms"] <= network["p90_ms"] < network["init_ms"] * 100
     assert network["memory_bytes"] > 0 and network["runs"] > 0 and len(network["rounds_ms"]) == 3
+    (decoder,) = report["decoders"]
+    assert decoder["status"] == "right" and decoder["tokens"] == 24, decoder
+    assert 0 < decoder["token_ms"] < decoder["prompt_ms"] and decoder["prompt_tokens"] == 100
     assert [probe["status"] for probe in report["probes"]] == ["right"] * 2, report["probes"]
     assert report["device"]["facts"]["driver"]
     assert report["is_whole"]
@@ -186,6 +191,29 @@ def test_a_proof_that_is_altered(phone: Phone, tmp_path: Path) -> None:
     (network,) = replace(phone, assets=assets).report(tmp_path)["networks"]
     assert network["status"] == "wrong" and "p50_ms" not in network
     assert "output" in network["text"]
+
+
+def test_tokens_that_are_altered(phone: Phone, tmp_path: Path) -> None:
+    """Of those that the reference is sure of; what it is not sure of may be another."""
+    rows = (phone.assets / "lab.tsv").read_text().splitlines()
+    (row,) = (line.split("\t") for line in rows if line.startswith("decoder\t"))
+    tokens, sure = row[4].split(","), row[5].split(",")
+    assert "1" in sure
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    for name in (row[2], "page.html"):
+        shutil.copy(phone.assets / name, assets)
+    altered = replace(phone, assets=assets)
+    for flag, status in (("1", "wrong"), ("0", "right")):
+        at = sure.index("1")
+        other = [*tokens[:at], str((int(tokens[at]) + 1) % DECODER["vocabulary"])]
+        flags = [*sure[:at], flag]
+        listed = [*row[:4], ",".join(other), ",".join(flags)]
+        (assets / "lab.tsv").write_text("\t".join(listed) + "\n")
+        (tmp_path / flag).mkdir()
+        (decoder,) = altered.report(tmp_path / flag)["decoders"]
+        assert decoder["status"] == status, decoder
+        assert status == "right" or f"token {at} is wrong" in decoder["text"]
 
 
 def test_no_opencl(suites: Phone, tmp_path: Path) -> None:

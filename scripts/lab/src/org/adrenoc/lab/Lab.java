@@ -86,6 +86,9 @@ public final class Lab {
         case "network":
           add("networks", new Network(row));
           break;
+        case "decoder":
+          add("decoders", new Decoder(row));
+          break;
         default:
           Json time = new Json().put("name", row[1]).put("gpu", row[2]);
           beside.add(time.put("whose", row[3]).raw("figure", row[4]).toString());

@@ -24,7 +24,7 @@ public final class LabActivity extends Activity implements Lab.Contents {
   private static final int SAVE = 1;
   private static final String WELCOME =
       "Begin runs every kind of kernel on this phone's GPU and compares the numbers, then times three"
-          + " networks: ten minutes or so, with the phone cool and charging. Nothing is sent. The"
+          + " networks and a language model: ten minutes or so, with the phone cool and charging. Nothing is sent. The"
           + " report holds figures and the words of GPU and driver; read it before you share it.";
   private static final String AGAIN =
       " If a step does not end within some minutes, close the app and begin again: it goes on"
