@@ -23,7 +23,7 @@ from adrenoc.native import open_software_driver
 if TYPE_CHECKING:
     import numpy as np
 
-_BAD_ARGUMENT, _NOT_FOUND, _BAD_BUNDLE = 1, 2, 3
+_BAD_ARGUMENT, _NOT_FOUND, _BAD_BUNDLE, _UNSUPPORTED, _CONTEXT_FULL = 1, 2, 3, 9, 11
 _MOST_AXES = 16
 
 
@@ -116,6 +116,45 @@ class Model:
         results = [made.get(name) for name in self.outputs]
         self._call("run_with", self._model, *_tensors(given), *_tensors(results), None)
         return made
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        inputs: Mapping[str, np.ndarray] | None = None,
+        *,
+        max_tokens: int = 0,
+    ) -> list[int]:
+        """Take in a prompt, and make the likeliest tokens after it up to an end token, or so many.
+
+        `inputs` are what a decoder reads beside its tokens, as what an encoder has made.
+
+        Raises:
+            InputError: the model is no decoder, has no room for more, or an input does not fit.
+            DeviceError: the device failed.
+        """
+        given = inputs or {}
+        self._check_names(given.keys() - self.inputs.keys(), "input", self.inputs)
+        held = {name: self._fit(self.inputs[name], value) for name, value in given.items()}
+        for place, name in enumerate(self.inputs):
+            if name in held:
+                memory = ctypes.c_void_p(held[name].ctypes.data)
+                words = (ctypes.c_size_t(place), memory, ctypes.c_size_t(held[name].nbytes))
+                self._call("bind_input", self._model, *words)
+        tokens: list[int] = []
+
+        def take(token: int, _user: object) -> int:
+            tokens.append(token)
+            return 0
+
+        on_token = _OnToken(take)
+        how = _Generation(struct_bytes=ctypes.sizeof(_Generation), max_tokens=max_tokens)
+        taken = (ctypes.c_int64 * len(prompt))(*prompt), ctypes.c_size_t(len(prompt))
+        self._call("generate", self._model, *taken, ctypes.byref(how), on_token, None)
+        return tokens
+
+    def rewind(self, tokens: int = 0) -> None:
+        """Forget all but the first tokens of a decoder's context."""
+        self._call("rewind", self._model, ctypes.c_uint64(tokens))
 
     def _check_names(self, unknown: Collection[str], kind: str, known: Iterable[str]) -> None:
         if unknown:
@@ -229,6 +268,15 @@ class _Tensor(ctypes.Structure):
     )
 
 
+class _Generation(ctypes.Structure):
+    """The first fields of `adrenoc_generation`."""
+
+    _fields_ = (("struct_bytes", ctypes.c_uint32), ("max_tokens", ctypes.c_uint32))
+
+
+_OnToken = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
+
+
 class _Memory(ctypes.Structure):
     """`adrenoc_memory`."""
 
@@ -265,7 +313,7 @@ def _call(name: str, *words: Any, of: str = "") -> None:
         return
     said = _open().adrenoc_last_error().decode()
     message = f"{of}: {said}" if of and of not in said else said
-    if status == _BAD_ARGUMENT:
+    if status in (_BAD_ARGUMENT, _UNSUPPORTED, _CONTEXT_FULL):
         raise InputError(message, hint=f"adrenoc inspect {quote_word(of)}")
     if status in (_NOT_FOUND, _BAD_BUNDLE):
         raise BundleError(message, hint="adrenoc compile MODEL --device host")

@@ -472,7 +472,9 @@ typedef int (*adrenoc_on_token)(int64_t token, void* user);
 
 /* Take in `count` tokens and make more, after what the context holds.  `how` may be NULL.  A prompt
  * of 0 tokens goes on after the last one that was made.  ADRENOC_CONTEXT_FULL when a token has no
- * room; those before it were told.  An end token is told, too. */
+ * room; those before it were told.  An end token is told, too.
+ * What a decoder reads beside tokens and caches, as what an encoder has made, or an adapter, is bound
+ * as for adrenoc_run, and read at each call; ADRENOC_BAD_ARGUMENT names an input that is not. */
 ADRENOC_API adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t* prompt,
                                             size_t count, const adrenoc_generation* how,
                                             adrenoc_on_token on_token, void* user);

@@ -30,7 +30,7 @@ constexpr char kUsage[] =
     "\n"
     "  --shape NAME=DxDx...   of an input of a bundle for several shapes\n"
     "  --signature NAME       of a bundle that holds several  [default: the first]\n"
-    "  --input NAME=FILE      bytes of an input, dense and row-major; zeros without\n"
+    "  --input NAME=FILE      bytes of an input, dense and row-major; zeros without, but for a decoder\n"
     "  --output NAME=FILE     where the bytes of an output go\n"
     "  --repeat N             timed runs (1)\n"
     "  --warmup N             runs before them (0)\n"
@@ -323,14 +323,7 @@ void run(const Arguments& arguments) {
     verify(&model);
     return;
   }
-  if (!arguments.prompt.empty()) {
-    generate(arguments, &model, &watch);
-    return;
-  }
-  if (!arguments.said.empty()) {
-    talk(arguments, &model, &watch);
-    return;
-  }
+  const bool makes_tokens = !arguments.prompt.empty() || !arguments.said.empty();
   if (!arguments.signature.empty()) model.set_signature(arguments.signature);
   choose_shapes(arguments.shapes, &model);
   const std::vector<adrenoc::Tensor> inputs = model.inputs();
@@ -342,10 +335,16 @@ void run(const Arguments& arguments) {
   for (const adrenoc::Tensor& tensor : inputs) {
     const auto file = arguments.inputs.find(tensor.name);
     const bool given = file != arguments.inputs.end();
-    in.push_back(given ? read_file(file->second, tensor) : std::vector<char>(tensor.bytes));
+    in.emplace_back();
+    if (makes_tokens && !given) continue;
+    in.back() = given ? read_file(file->second, tensor) : std::vector<char>(tensor.bytes);
     // An empty vector may have no memory at all, and null is not bound.
     in.back().reserve(1);
     model.bind_input(in.size() - 1, in.back());
+  }
+  if (makes_tokens) {
+    (arguments.said.empty() ? generate : talk)(arguments, &model, &watch);
+    return;
   }
   for (const adrenoc::Tensor& tensor : outputs) {
     out.emplace_back(tensor.bytes);

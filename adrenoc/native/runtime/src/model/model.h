@@ -240,6 +240,8 @@ class Model final : public Resident {
   // While the lock is held.
   void make_tokens(const std::vector<int64_t>& prompt, const Generation& how,
                    const OnToken& on_token);
+  // Moves what is bound of a decoder's inputs beside its tokens and states to where programs read it.
+  void give_to_session();
   [[nodiscard]] opencl::Recording recording() const;
   void load_programs();
   void upload_constants();

@@ -4,10 +4,18 @@
 #include <utility>
 
 #include "base/failure.h"
+#include "model/batch_copy.h"
 #include "model/model.h"
+#include "opencl/external_memory.h"
 #include "text/stops.h"
 
 namespace adrenoc_runtime {
+namespace {
+
+// What no token of a text reads (adrenoc/bundle/decoder_names.py).
+constexpr const char* kImageRows = "image_features";
+
+}  // namespace
 
 Session& Model::session() {
   if (cpu_ != nullptr) {
@@ -20,6 +28,25 @@ Session& Model::session() {
     kept_context_.clear();
   }
   return *session_;
+}
+
+void Model::give_to_session() {
+  opencl::HandedOver memory(device_, bound_memory());
+  for (size_t i = 0; i < bound_inputs_.size(); ++i) {
+    const TensorSpec& spec = chosen_manifest().inputs[i];
+    const Bound& bound = bound_inputs_[i];
+    if (is_state(i) || Session::writes(spec.name)) continue;
+    Tensor& held = inputs_[chosen_.bucket][i];
+    if (bound.memory.has_value()) {
+      held.CopyFrom(*bound.memory);
+    } else if (bound.host != nullptr) {
+      upload_filled(chosen_.inputs[i], bound.host, spec, &held, &scratch_);
+    } else if (spec.name != kImageRows) {
+      throw Failure(ADRENOC_BAD_ARGUMENT,
+                    "input `" + spec.name + "` is not bound, which the decoder reads beside tokens");
+    }
+  }
+  memory.give_back();
 }
 
 void Model::generate(const std::vector<int64_t>& prompt, const Generation& how,
@@ -35,7 +62,9 @@ void Model::make_tokens(const std::vector<int64_t>& prompt, const Generation& ho
   // Between the parts of a prompt and between tokens, so that the context holds whole ones.
   const opencl::Cancelling heeded = cancelling();
   const opencl::CancellingScope scope(&heeded);
-  session().generate(prompt, how, [&](int64_t token) {
+  Session& decoder = session();
+  give_to_session();
+  decoder.generate(prompt, how, [&](int64_t token) {
     const bool is_wanted = on_token(token);
     was_cancelled = heeded.is_asked();
     const bool goes_on = is_wanted && !was_cancelled && !stops_.load();

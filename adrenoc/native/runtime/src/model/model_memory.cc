@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/stopwatch.h"
@@ -36,18 +37,20 @@ void Model::upload_constants() {
 
 void Model::move_to_device() {
   Constants constants(*bundle_, device_);
-  std::map<std::string, Tensor> states;
+  // States are one memory, and so is what programs read alike, but for what a decoder's loop writes.
+  std::map<std::pair<std::string, std::vector<int64_t>>, Tensor> shared;
   for (size_t i = 0; i < programs_.size(); ++i) {
     const Manifest& manifest = buckets()[i].manifest;
     Tensors inputs;
     for (const TensorSpec& spec : manifest.inputs) {
       const std::vector<std::string>& kept = manifest.states;
       const bool is_state = std::find(kept.begin(), kept.end(), spec.name) != kept.end();
-      const auto held = states.find(spec.name);
-      inputs.push_back(held != states.end()
+      const auto key = std::make_pair(spec.name, is_state ? std::vector<int64_t>() : spec.shape);
+      const auto held = shared.find(key);
+      inputs.push_back(held != shared.end()
                            ? held->second
                            : empty_tensor(spec.shape, spec.dtype, device_, "global"));
-      if (is_state) states.emplace(spec.name, inputs.back());
+      if (!Session::writes(spec.name)) shared.emplace(key, inputs.back());
     }
     inputs_.push_back(std::move(inputs));
     programs_[i].take_constants(manifest, &constants);

@@ -61,6 +61,8 @@ Session::Session(const std::vector<Bucket>& buckets, const std::vector<Program>&
   loop_->clear();
 }
 
+bool Session::writes(const std::string& name) { return name == kTokens || name == kPast; }
+
 void Session::add_entry(const Manifest& manifest, const Program& program,
                         const std::vector<tvm::runtime::Tensor>& inputs) {
   opencl::LoopEntry entry;

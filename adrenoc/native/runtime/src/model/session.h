@@ -34,6 +34,9 @@ class Session {
           const std::vector<std::vector<tvm::runtime::Tensor>>& inputs, DLDevice device,
           opencl::Recording recording);
 
+  // Whether an input of that name is its own to write, for each program: tokens, and how many came
+  // before.
+  [[nodiscard]] static bool writes(const std::string& name);
   // Throws Failure (context full) where that ends it; all tokens were told then.
   void generate(const std::vector<int64_t>& prompt, const Generation& how, const OnToken& on_token);
   // Tokens of prompts, and made; forgets all but the first so many.

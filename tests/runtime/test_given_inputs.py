@@ -1,0 +1,97 @@
+"""Decoders that read more than tokens, through the C API: what an encoder made is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from adrenoc.base.errors import InputError
+from adrenoc.check.generation import check_tokens
+from adrenoc.check.reference import run_reference
+from adrenoc.cli.main import main
+from adrenoc.native.android.runtime_build import Runtime
+from adrenoc.native.model import Model, set_memory_budget
+from tests.host.decoder_bundles import DecoderShape
+from tests.host.encoder_decoders import FEATURES, FRAMES, make_cross_decoder, make_encoder
+from tests.runtime.programs import Finished
+
+SHAPE = DecoderShape(kind="llama", layers=2, context=40, plain=14, packed=False)
+PROMPT = [3, 5, 7, 2, 9, 1]
+
+
+@pytest.fixture(scope="module")
+def folder(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("given")
+    options = ["--device", "host", "--preset", "fp32"]
+    for name, model, words in (
+        ("encoder", make_encoder(SHAPE), []),
+        ("decoder", make_cross_decoder(SHAPE), ["--context", "40", "--prefill", "4"]),
+    ):
+        onnx.save(model, folder / f"{name}.onnx")
+        command = ["compile", str(folder / f"{name}.onnx"), *options, *words]
+        assert main([*command, "-o", str(folder / f"{name}.adrenoc")]) == 0
+    return folder
+
+
+def test_tokens_are_those_of_onnxruntime(folder: Path) -> None:
+    """For each of two inputs, one after the other, also when the constants had to leave."""
+    random = np.random.default_rng(1)
+    features = [random.normal(size=(1, FEATURES, FRAMES)).astype(np.float32) for _ in range(2)]
+    said = []
+    with Model(folder / "encoder.adrenoc") as encoder, Model(folder / "decoder.adrenoc") as model:
+        for one in (*features, features[0]):
+            made = encoder.run({"input_features": one})
+            given = {name.replace("present", "past_key_values"): v for name, v in made.items()}
+            model.rewind()
+            tokens = model.generate(PROMPT, given, max_tokens=8)
+            set_memory_budget(1e-6)
+            encoder.run({"input_features": one})
+            set_memory_budget(0)
+            tokens += model.generate([], given, max_tokens=8)
+            said.append(tokens)
+    for one, tokens in zip(features, said, strict=False):
+        made = run_reference(folder / "encoder.onnx", {"input_features": one})
+        given = {name.replace("present", "past_key_values"): v for name, v in made.items()}
+        rows: list[np.ndarray] = [np.zeros(SHAPE.vocabulary)] * 16
+        found = check_tokens(
+            folder / "decoder.onnx", PROMPT, tokens, rows, tolerance=1.0, given=given
+        )
+        assert found.equal == len(tokens) == 16
+    assert said[0] == said[2] != said[1]
+
+
+def test_the_runner_takes_files(
+    folder: Path, runtime: Runtime, opencl: str, execute: Callable[..., Finished]
+) -> None:
+    features = np.random.default_rng(2).normal(size=(1, FEATURES, FRAMES)).astype(np.float32)
+    words = ["--prompt", ",".join(map(str, PROMPT)), "--max-tokens", "8", "--opencl", opencl]
+    with Model(folder / "encoder.adrenoc") as encoder:
+        made = encoder.run({"input_features": features})
+    given = {name.replace("present", "past_key_values"): v for name, v in made.items()}
+    for name, array in given.items():
+        array.tofile(folder / name)
+        words += ["--input", f"{name}={folder / name}"]
+    told = execute(runtime.runner, folder / "decoder.adrenoc", *words).out.splitlines()
+    with Model(folder / "decoder.adrenoc") as model:
+        assert [int(token) for token in told[0].split()] == model.generate(
+            PROMPT, given, max_tokens=8
+        )
+    done = execute(runtime.runner, folder / "decoder.adrenoc", *words[:6], expect=None)
+    assert done.code != 0 and "is not bound" in done.err
+
+
+def test_what_is_not_bound_is_named(folder: Path) -> None:
+    with Model(folder / "decoder.adrenoc") as model:
+        with pytest.raises(InputError, match=r"`past_key_values.0.encoder.key` is not bound"):
+            model.generate(PROMPT)
+        with pytest.raises(InputError, match="no input 'audio'"):
+            model.generate(PROMPT, {"audio": np.zeros(1)})
+    with (
+        Model(folder / "encoder.adrenoc") as model,
+        pytest.raises(InputError, match="no decoder with caches"),
+    ):
+        model.generate(PROMPT)
