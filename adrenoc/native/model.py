@@ -123,10 +123,12 @@ class Model:
         inputs: Mapping[str, np.ndarray] | None = None,
         *,
         max_tokens: int = 0,
+        bias: Mapping[int, float] | None = None,
     ) -> list[int]:
         """Take in a prompt, and make the likeliest tokens after it up to an end token, or so many.
 
-        `inputs` are what a decoder reads beside its tokens, as what an encoder has made.
+        `inputs` are what a decoder reads beside its tokens, as what an encoder has made; `bias` is
+        added to tokens' logits.
 
         Raises:
             InputError: the model is no decoder, has no room for more, or an input does not fit.
@@ -148,6 +150,9 @@ class Model:
 
         on_token = _OnToken(take)
         how = _Generation(struct_bytes=ctypes.sizeof(_Generation), max_tokens=max_tokens)
+        how.bias_count = len(bias or {})
+        how.bias_tokens = (ctypes.c_int64 * how.bias_count)(*(bias or {}))
+        how.bias = (ctypes.c_float * how.bias_count)(*(bias or {}).values())
         taken = (ctypes.c_int64 * len(prompt))(*prompt), ctypes.c_size_t(len(prompt))
         self._call("generate", self._model, *taken, ctypes.byref(how), on_token, None)
         return tokens
@@ -269,9 +274,25 @@ class _Tensor(ctypes.Structure):
 
 
 class _Generation(ctypes.Structure):
-    """The first fields of `adrenoc_generation`."""
+    """`adrenoc_generation`, as far as its bias."""
 
-    _fields_ = (("struct_bytes", ctypes.c_uint32), ("max_tokens", ctypes.c_uint32))
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("max_tokens", ctypes.c_uint32),
+        ("temperature", ctypes.c_float),
+        ("top_k", ctypes.c_uint32),
+        ("top_p", ctypes.c_float),
+        ("seed", ctypes.c_uint64),
+        ("end_tokens", ctypes.POINTER(ctypes.c_int64)),
+        ("end_count", ctypes.c_size_t),
+        ("min_p", ctypes.c_float),
+        ("repetition_penalty", ctypes.c_float),
+        ("presence_penalty", ctypes.c_float),
+        ("frequency_penalty", ctypes.c_float),
+        ("bias_tokens", ctypes.POINTER(ctypes.c_int64)),
+        ("bias", ctypes.POINTER(ctypes.c_float)),
+        ("bias_count", ctypes.c_size_t),
+    )
 
 
 _OnToken = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)

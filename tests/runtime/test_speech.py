@@ -1,4 +1,4 @@
-"""The sample of speech, with a small synthesiser: its samples are onnxruntime's, of any length."""
+"""The samples of speech, with small models: samples and tokens are onnxruntime's, of any length."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ import pytest
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model
+from tests.host.decoder_bundles import DecoderShape
+from tests.host.encoder_decoders import (
+    FEATURES,
+    FRAMES,
+    make_cross_decoder,
+    make_encoder,
+    make_first_call,
+)
 from tests.script_module import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,3 +109,110 @@ def test_other_models_are_refused(folder: Path) -> None:
             node.op_type = "Identity"
     with pytest.raises(SystemExit, match="adds no noise to frames"):
         cut(model)
+
+
+SHAPE = DecoderShape(kind="llama", layers=1, context=40, plain=14, packed=False)
+PROMPT = [3, 5, 7]
+
+
+@pytest.fixture(scope="module")
+def listener(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder, a first call and a decoder under the names that optimum gives them."""
+    folder = tmp_path_factory.mktemp("listener")
+    for name, model in (
+        ("encoder_model", make_encoder(SHAPE, gives_keys=False)),
+        ("decoder_model", make_first_call(SHAPE)),
+        ("decoder_model_merged", make_cross_decoder(SHAPE)),
+    ):
+        onnx.save(model, folder / f"{name}.onnx")
+        command = ["compile", str(folder / f"{name}.onnx"), "--device", "host", "--preset", "fp32"]
+        command += ["--context", "40"] * name.endswith("merged")
+        assert main([*command, "-o", str(folder / f"{name}.adrenoc")]) == 0
+    return folder
+
+
+def expect_tokens(
+    folder: Path, features: np.ndarray, never: list[int], not_first: list[int]
+) -> list[int]:
+    """What onnxruntime picks, of all tokens so far at each step."""
+
+    def run(name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        session = onnxruntime.InferenceSession(folder / f"{name}.onnx")
+        names = [value.name for value in session.get_outputs()]
+        return dict(zip(names, session.run(None, inputs), strict=True))
+
+    states = run("encoder_model", input_features=features[None])["last_hidden_state"]
+    made = run("decoder_model", input_ids=np.array([[3]]), encoder_hidden_states=states)
+    given = {n.replace("present", "past_key_values"): v for n, v in made.items() if n != "logits"}
+    for kind in ("key", "value"):
+        given[f"past_key_values.0.{kind}"] = np.zeros((1, SHAPE.kv_heads, 0, SHAPE.head), "float32")
+    tokens: list[int] = []
+    for step in range(9):
+        ids = np.array([PROMPT + tokens])
+        given["attention_mask"] = np.ones_like(ids)
+        given["position_ids"] = np.arange(ids.size)[None]
+        logits = run("decoder_model_merged", input_ids=ids, **given)
+        row = logits["logits"][0, -1].copy()
+        row[never + not_first * (step == 0)] = -np.inf
+        tokens.append(int(row.argmax()))
+    return tokens
+
+
+def test_tokens_are_those_of_onnxruntime(listener: Path) -> None:
+    """With those left out that the model's makers never want, or not at first."""
+    sample = load_script("transcribe.py", SAMPLE)
+    sound = np.random.default_rng(6).standard_normal(FRAMES * 160) * 0.1
+    names = ("encoder_model", "decoder_model", "decoder_model_merged")
+    models = [Model(listener / f"{name}.adrenoc") for name in names]
+    features = sample.log_mel(sound, FEATURES, FRAMES)
+    plain = expect_tokens(listener, features, [], [])
+    never, not_first = [plain[1]], [plain[0]]
+    for settings in ({}, {"suppress_tokens": never, "begin_suppress_tokens": not_first}):
+        made = sample.transcribe(*models, features[None], PROMPT, settings, 9)
+        expected = expect_tokens(listener, features, *(settings.values() or ([], [])))
+        assert made == expected
+    assert expected != plain
+    for model in models:
+        model.close()
+
+
+def test_sound_is_read_and_written_down(listener: Path) -> None:
+    sound = np.random.default_rng(6).integers(-5000, 5000, 2 * FRAMES * 160)
+    for name, rate in (("right", 16000), ("wrong", 44100)):
+        with wave.open(str(listener / f"{name}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(rate)
+            file.writeframes(sound.astype("<i2").tobytes())
+    words = [sys.executable, str(ROOT / SAMPLE / "transcribe.py"), ".", "--max-tokens", "9"]
+    words += ["--prompt-ids", "3,5,7"]
+
+    def write_down(name: str) -> subprocess.CompletedProcess[str]:
+        command = [*words, f"{name}.wav"]
+        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=listener)
+
+    done = write_down("right")
+    sample = load_script("transcribe.py", SAMPLE)
+    parts = np.split(sound / 32768, 2)
+    expected = [
+        expect_tokens(listener, sample.log_mel(part, FEATURES, FRAMES), [], []) for part in parts
+    ]
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        list(map(str, tokens)) for tokens in expected
+    ], done.stderr
+    assert "wrong.wav has 44100 samples a second" in write_down("wrong").stderr
+
+
+def test_features_are_those_of_whisper() -> None:
+    """Of transformers' extractor, for a tone of 440 Hz in noise."""
+    random, times = np.random.default_rng(4), np.arange(9 * 16000)
+    sound = 0.3 * np.sin(2 * np.pi * 440 * times / 16000) + 0.05 * random.standard_normal(
+        times.size
+    )
+    for bins, expected in (
+        (80, (0.46760583, 1.2377461, -0.6638062)),
+        (128, (0.2623896, 0.32988465, -0.61675787)),
+    ):
+        made = load_script("transcribe.py", SAMPLE).log_mel(sound, bins, 3000)
+        assert made.shape == (bins, 3000)
+        np.testing.assert_allclose(made[[3, 10, 70], [5, 500, 2000]], expected, atol=1e-4)
