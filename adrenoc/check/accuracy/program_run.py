@@ -28,7 +28,7 @@ from adrenoc.ir.graph import CPU, TO_CPU, Graph
 from adrenoc.ir.half import HALF_MAX
 from adrenoc.ir.layout import TEXTURE, OperandSpec
 from adrenoc.ir.program import Program
-from adrenoc.kernels.codegen.build import build_kernel
+from adrenoc.kernels.codegen.build import device_kernel
 from adrenoc.native.opencl import build_cached
 from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.target.target import Target
@@ -108,7 +108,7 @@ class KernelStore:
     """
 
     def __init__(self, target: Target, device: Any) -> None:
-        self._target, self._number = target, int(device.index)
+        self._target, self._device = target, device
         self._programs = cache_folder() / "programs"
         with cache_errors(self._programs.parent):
             self._programs.parent.mkdir(parents=True, exist_ok=True)
@@ -121,9 +121,9 @@ class KernelStore:
         for known, function in alike:
             if structural_equal(known, named):
                 return function
-        module = build_kernel(named, self._target)
-        build_cached(module, self._number, self._programs)
-        function = module[_KERNEL]
+        kernel = device_kernel(named, self._target)
+        build_cached(kernel.module, int(self._device.index), self._programs)
+        function = kernel.launcher(self._device)
         alike.append((named, function))
         return function
 
