@@ -32,8 +32,11 @@ def main() -> int:
     for name, model in parts.items():
         path = folder / name / "model.onnx"
         path.parent.mkdir(parents=True, exist_ok=True)
-        onnx.save(model, path)
-        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+        data = path.with_name("model.onnx_data")
+        data.unlink(missing_ok=True)  # onnx appends to it
+        # As of a U-Net of gigabytes.
+        onnx.save(model, path, save_as_external_data=name == "unet", location=data.name)
+        print(path)
     for name, settings in SETTINGS.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)

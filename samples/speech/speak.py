@@ -65,7 +65,7 @@ def speak(front: onnxruntime.InferenceSession, voice: Model, ids: np.ndarray) ->
         )
     rest = ((0, 0), (0, 0), (0, min(fitting) - frames))
     (made,) = voice.run({"latents": np.pad(latents, rest), "mask": np.pad(mask, rest)}).values()
-    return made[0, : frames * made.shape[1] // min(fitting)]
+    return made.ravel()[: frames * made.size // min(fitting)]
 
 
 if __name__ == "__main__":

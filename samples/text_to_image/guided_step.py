@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
+CLIP_TOKENS = 77
 BEFORE = """before (float[1,{channels},{extent},{extent}] latents, int64[1] from_timestep,
         int64[1] to_timestep, float[1] guidance) => ({sample}, {timestep}) {{
     step_both = Concat <axis = 0> (latents, latents)
@@ -107,7 +108,8 @@ def make_step(graph: onnx.GraphProto, alphas: np.ndarray, *, extent: int, scale:
         "extent": extent,
     }
     before, after = (parser.parse_graph(text.format(**words)) for text in (BEFORE, AFTER))
-    text.type.tensor_type.shape.dim[0].dim_value = 2
+    rows, tokens, _ = text.type.tensor_type.shape.dim
+    rows.dim_value, tokens.dim_value = 2, tokens.dim_value or CLIP_TOKENS
     constants = {
         "step_form": np.ones(len(timestep.type.tensor_type.shape.dim), np.int64),
         "step_0": np.array([0], np.int64),
