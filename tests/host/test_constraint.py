@@ -23,10 +23,9 @@ from adrenoc.device.run import local_place
 from adrenoc.language import tokenizer as limits
 from adrenoc.language.tokenizer import Constrainer, Grammar, Tokenizer
 from tests.host.decoder_bundles import SPELLER, make_speller
-from tests.host.test_openai_server import serve
+from tests.host.test_openai_server import openai, serve
 
 llguidance = pytest.importorskip("llguidance")
-openai = pytest.importorskip("openai")
 END = SPELLER.vocabulary - 1
 SCHEMA = {
     "type": "object",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,4 +122,4 @@ def cases() -> Iterator[Case]:
         ),
         "metadata of escapes": lambda m: m.metadata_props.add(key=escapes, value=escapes),
     }.items():
-        yield make_case("facts of model files", name, edited(change))
+        yield make_case("facts of model files", name, partial(edited, change))

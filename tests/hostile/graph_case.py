@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import onnx
 from onnx import helper
 
 from tests.hostile.case import ENDED, Case
-from tests.hostile.models import put
 from tests.models import graph
 
 X = {"x": (1, 4, 8, 8)}
@@ -24,12 +25,19 @@ def make_node(kind: str, inputs: list[str], **attributes: Any) -> onnx.NodeProto
     return helper.make_node(kind, inputs, ["y"], **attributes)
 
 
-def make_case(family: str, name: str, model: onnx.ModelProto) -> Case:
-    """Whatever the graph is, it ends in a result or a typed error."""
+def make_case(
+    family: str, name: str, model: onnx.ModelProto | Callable[[], onnx.ModelProto]
+) -> Case:
+    """Whatever the graph is, or what makes it, it ends in a result or a typed error."""
+
+    def write(folder: Path) -> None:
+        made = model() if callable(model) else model
+        (folder / "m.onnx").write_bytes(made.SerializeToString())
+
     return Case(
         family=family,
         name=name,
-        make=put("m.onnx", model.SerializeToString()),
+        make=write,
         command=("check", "m.onnx"),
         codes=ENDED,
     )
