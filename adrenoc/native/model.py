@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -63,6 +64,8 @@ class Model:
         options.cache_folder = os.fsencode(cache_folder() / "programs")
         path = os.fsencode(self._bundle)
         self._call("load", path, ctypes.byref(options), ctypes.byref(self._model))
+        self._free = weakref.finalize(self, _open().adrenoc_free, self._model)
+        self._free.atexit = False  # the process gives all back
         self.inputs = self._list("input")
         """By name, in the model's order."""
         self.outputs = self._list("output")
@@ -77,7 +80,7 @@ class Model:
 
     def close(self) -> None:
         """Give its memory back; it cannot run any more."""
-        _open().adrenoc_free(self._model)
+        self._free()
         self._model = ctypes.c_void_p()
 
     @property

@@ -38,6 +38,19 @@ def test_a_bucket_is_taken_by_the_shapes(shapes: Bundle, runtime: Runtime) -> No
     np.testing.assert_array_equal(small["map"], large["map"][:1])
 
 
+def test_memory_goes_back_with_the_last_reference(bundle: Bundle, case: Case) -> None:
+    before = read_memory().used
+    model = Model(bundle.path)
+    model.run(case.arrays)
+    assert read_memory().used > before
+    del model
+    assert read_memory().used == before
+    again = Model(bundle.path)
+    again.close()
+    again.close()
+    assert read_memory().used == before
+
+
 def test_what_does_not_fit_is_a_sentence(bundle: Bundle, case: Case, tmp_path: Path) -> None:
     wrong: dict[Callable[[Model], object], str] = {
         lambda model: model.run({**case.arrays, "picture": np.zeros(1)}): "no input 'picture'",
