@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.kernels.codegen.opencl_source import forbid_contraction, prelude, tidy
+from adrenoc.kernels.codegen.opencl_source import align_vectors, forbid_contraction, prelude, tidy
 
 _HEAD = "#define A 1\n__kernel void k(__global float* p) {\n"
 _OFF = "#pragma OPENCL FP_CONTRACT OFF\n"
@@ -33,3 +33,18 @@ def test_a_kernel_gets_the_sections_that_it_calls_for() -> None:
 
 def test_no_comment_of_ours_goes_to_drivers() -> None:
     assert all("//" not in text and text.endswith("\n") for _, text in prelude())
+
+
+def test_vectors_at_multiples_of_four_are_read_whole() -> None:
+    head = "__kernel void k(__global float* restrict x, __global half* y, __local float* z) {\n"
+    lines = {
+        "vload4(0, x + (((i * 8) + (j * 12)) - 4))": "FLOATS_AT(x + (((i * 8) + (j * 12)) - 4))",
+        "vload4(0, y + ((i + 3) * 4))": "HALVES_AT(y + ((i + 3) * 4))",
+        "vstore4(f(vload4(0, x + (i * 4)), a), 0, y + 0);": "HALVES_AT(y + 0) = "
+        "f(FLOATS_AT(x + (i * 4)), a);",
+        "vstore4(vload4(0, x + (i * 4)), 0, y + i);": "vstore4(FLOATS_AT(x + (i * 4)), 0, y + i);",
+    }
+    for printed, wanted in lines.items():
+        assert align_vectors(head + printed) == head + wanted
+    for other in ("x + ((i * 4) + j)", "x + (i * 6)", "x + (4 * i ? j : 0)", "z + (i * 4)"):
+        assert align_vectors(f"{head}vload4(0, {other})") == f"{head}vload4(0, {other})"

@@ -34,6 +34,9 @@ ROLLED = "rolled_"
 """Variables of loops that compilers are not to unroll begin so."""
 _ROLLED_LOOP = re.compile(rf"(for \(int {ROLLED}(\w+) = 0; {ROLLED}\2 < \d+);")
 _SHARED_HALVES = re.compile(r"(__local half4 \w+\[\d+\]);")
+_POINTER = re.compile(r"__global (float|half)\*(?: restrict)? (\w+)")
+_VECTOR = re.compile(r"\bv(load|store)4\(")
+_AT = {"float": "FLOATS_AT", "half": "HALVES_AT"}
 _READS = {f"READ_IMAGE{kind}(": f"read_image{kind.lower()}(" for kind in "HF"}
 """TVM's macros: with the sampler they are the functions."""
 
@@ -46,6 +49,7 @@ def tidy(source: str) -> str:
     - It drops the sampler unless the *device* version is exactly 2.0 or 3.0; without a sampler
       an out-of-range read is undefined, and the zero padding of convolutions relies on it.
     - It has no way to say that a loop stays a loop.
+    - Its vector loads and stores promise no alignment (`align_vectors`).
     """
     source = _OLD_READS.sub("", _DECLARATION.sub("", source))
     for macro, function in _READS.items():
@@ -55,7 +59,73 @@ def tidy(source: str) -> str:
     source = _ROLLED_LOOP.sub(r"\1 + ROLLED;", source)
     if "SHARE_UINT4(" in source:
         source = _SHARED_HALVES.sub(r"\1 __attribute__((aligned(16)));", source)
-    return add_sections(source)
+    return add_sections(align_vectors(source))
+
+
+def align_vectors(source: str) -> str:
+    """Return the text with loads and stores of four numbers at a multiple of four as those of a
+    vector: of others compilers make four, with an address each.
+
+    Before -> after:
+        x = vload4(0, in0_ptr + ((y * 56) + 4));    x = FLOATS_AT(in0_ptr + ((y * 56) + 4));
+        vstore4(x, 0, out_ptr + (y * 56));          FLOATS_AT(out_ptr + (y * 56)) = x;
+    """
+    return _align(source, {name: kind for kind, name in _POINTER.findall(source)})
+
+
+def _align(source: str, kinds: dict[str, str]) -> str:
+    written, taken = [], 0
+    for found in _VECTOR.finditer(source):
+        if found.start() < taken:
+            continue  # within the value of a store
+        end = _closing(source, found.end() - 1)
+        arguments = _cut_outside(source[found.end() : end], ", ")
+        pointer, _, offset = arguments[-1].partition(" + ")
+        if pointer not in kinds or arguments[-2] != "0" or not is_multiple_of_four(offset):
+            continue
+        at = f"{_AT[kinds[pointer]]}({arguments[-1]})"
+        if found[1] == "store":
+            at = f"{at} = {_align(', '.join(arguments[:-2]), kinds)}"
+        written += [source[taken : found.start()], at]
+        taken = end + 1
+    return "".join([*written, source[taken:]])
+
+
+def is_multiple_of_four(value: str) -> bool:
+    """Return whether an expression is one as it is written: a sum of products by multiples."""
+    value = value.strip()
+    while value.startswith("(") and _closing(value, 0) == len(value) - 1:
+        value = value[1:-1]
+    terms = [term for part in _cut_outside(value, " + ") for term in _cut_outside(part, " - ")]
+    if len(terms) > 1:
+        return all(map(is_multiple_of_four, terms))
+    factors = _cut_outside(value, " * ")
+    if len(factors) > 1:
+        closed = all(factor.isdigit() or _is_closed(factor) for factor in factors)
+        return closed and any(map(is_multiple_of_four, factors))
+    return value.isdigit() and int(value) % 4 == 0
+
+
+def _closing(text: str, opening: int) -> int:
+    """Return where the parenthesis at `opening` ends."""
+    depth = 0
+    for at in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        if depth == 0:
+            return at
+    return len(text)
+
+
+def _cut_outside(text: str, between: str) -> list[str]:
+    """Return the parts of a text, cut where `between` stands outside of parentheses."""
+    parts: list[str] = []
+    depth = first = 0
+    for at, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0 and text.startswith(between, at):
+            parts.append(text[first:at])
+            first = at + len(between)
+    return [*parts, text[first:]]
 
 
 def add_sections(source: str) -> str:

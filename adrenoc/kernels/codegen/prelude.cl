@@ -19,6 +19,12 @@
 //: LOAD_ALIGNED(
 #define LOAD_ALIGNED(pointer, base, offset) (*(__global const float4*)((__global const float*)((__global const char*)(pointer) + 4u * (uint)(base)) + (offset)))
 
+// Four numbers at a multiple of four, to read and to write.
+//: FLOATS_AT(
+#define FLOATS_AT(pointer) (*(__global float4*)(pointer))
+//: HALVES_AT(
+#define HALVES_AT(pointer) (*(__global half4*)(pointer))
+
 // Four halves as floats: in one load where the device has halves.  `vload_half4` promises the
 // alignment of one half, so that compilers make four loads of it (`scripts/estimate_networks`: a
 // 1x1 convolution 960-320@7 takes twice as long on an Adreno 660).
