@@ -26,8 +26,10 @@ from adrenoc.kernels.families.matmul.gemv import (
     GemvTile,
     GemvWork,
     add_products,
+    blocks_dealt,
     estimate_clocks,
     gemv,
+    pack_columns,
     walk_clocks,
 )
 from adrenoc.kernels.families.matmul.gemv import candidates as gemv_candidates
@@ -40,7 +42,6 @@ from adrenoc.kernels.families.shared.row_product import LocalToken, TokenWork, b
 from adrenoc.kernels.fused_bodies import Finished
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, MOST_UNROLLED, RunSums, Team, widen
-from adrenoc.kernels.weights import pack_conv
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -229,12 +230,28 @@ class MeanToken(LocalToken):
         return means
 
 
+@dataclass(frozen=True, kw_only=True)
+class HiddenShare:
+    """How threads share the products of a hidden layer, and how many inputs each asks for at
+    once: the most that it has, as nothing else hides how long weights take."""
+
+    deal: Deal
+    tile: GemvTile
+
+
+def share_hidden(in_blocks: int, out_blocks: int, threads: int, costs: Cost) -> HiddenShare:
+    """Return how so many threads share the products of a hidden layer."""
+    deal = deal_hidden(in_blocks, out_blocks, threads)
+    unroll = max(n for n in costs.gemv.unrolls if n == 1 or n * deal.width <= in_blocks)
+    return HiddenShare(deal=deal, tile=GemvTile(work_group=(deal.width, 1, 1), unroll=unroll))
+
+
 class HiddenToken(LocalToken):
     """Reads of the hidden layer of so many `channels`: a product of a vector, finished.
 
     Shapes:
         x: C = K of N = H = W = 1
-        weights: `weights.pack_conv` of [channels, K, 1, 1]
+        weights: `gemv.pack_columns` of [channels, K, 1, 1], for those that share a sum
     """
 
     def __init__(
@@ -244,11 +261,11 @@ class HiddenToken(LocalToken):
         weights: Access,
         finish: Finished,
         channels: int,
-        unroll: int,
+        share: HiddenShare,
     ) -> None:
         super().__init__(builder, x)
         self._x, self._weights, self._finish = x, weights, finish
-        self._channels, self._unroll = channels, unroll
+        self._channels, self._share = channels, share
 
     @property
     def extents(self) -> Extents:
@@ -262,8 +279,7 @@ class HiddenToken(LocalToken):
 
     def _compute(self, member: Expr, threads: int) -> SharedArray:
         builder, blocks, zero = self._builder, self.extents.blocks, iconst(0)
-        deal = deal_hidden(self._x.extents.blocks, blocks, threads)
-        tile = GemvTile(work_group=(deal.width, 1, 1), unroll=self._unroll)
+        deal, tile = self._share.deal, self._share.tile
         hidden = builder.allocate_shared(blocks, dtype=ACCUMULATOR)
         operands = GemvOperands(x=self._x, weights=(self._weights,))
 
@@ -328,24 +344,32 @@ def excite_rule(context: RuleContext, node: Node) -> KernelCall:
     )
     kernel = context.kernel(node, EXCITE)
     image = kernel.input(node.inputs[0])
+    between, threads = node.attrs["between"].extents, math.prod(tile.work_group)
+    share = share_hidden(image.extents.blocks, between.blocks, threads, machine.cost)
     first, second = (
-        kernel.pack_constant(name, "gemv1", partial(_pack, layout=layout))
-        for name, layout in zip(node.inputs[1:3], node.attrs["kernel_layouts"], strict=True)
+        kernel.pack_constant(
+            name, f"gemv{blocks_dealt(splits)}", partial(_pack, layout=layout, members=splits)
+        )
+        for name, layout, splits in zip(
+            node.inputs[1:3],
+            node.attrs["kernel_layouts"],
+            (share.tile.splits, tile.splits),
+            strict=True,
+        )
     )
     finish, _ = prepare_first_finish(kernel)
     x = MeanToken(kernel.builder, image) if image.extents.h * image.extents.w > 1 else image
-    channels = node.attrs["between"].extents.c
-    hidden = HiddenToken(kernel.builder, x, first, finish, channels, tile.unroll)
+    hidden = HiddenToken(kernel.builder, x, first, finish, between.c, share)
     out, epilogue = kernel.output()
     gemv(kernel.builder, tile, GemvOperands(x=hidden, weights=(second,)), out, epilogue)
     return kernel.call()
 
 
-def _pack(weight: np.ndarray, layout: str) -> np.ndarray:
+def _pack(weight: np.ndarray, layout: str, members: int) -> np.ndarray:
     """Pack the weights of a 1 x 1 convolution, or a matrix [inputs, outputs]."""
     if weight.ndim == len("IO"):
-        return pack_conv(np.ascontiguousarray(weight.T)[:, :, None, None], 1)
-    return pack_conv(transpose_to_oihw(weight, layout), 1)
+        return pack_columns(np.ascontiguousarray(weight.T)[:, :, None, None], members)
+    return pack_columns(transpose_to_oihw(weight, layout), members)
 
 
 def excite_work(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
@@ -385,12 +409,12 @@ def _token_clocks(
     long they take alone."""
     cost, rates = machine.cost.gemv, machine.cost.pipes
     a_wave = machine.threads_of(threads)
-    deal = deal_hidden(image.blocks, hidden_blocks, threads)
+    share = share_hidden(image.blocks, hidden_blocks, threads, machine.cost)
     layer = GemvWork(
         vectors=1, in_blocks=image.blocks, out_blocks=hidden_blocks, storage_bytes=storage_bytes
     )
-    tile = GemvTile(work_group=(deal.width, 1, 1), unroll=1)
-    busiest, serial = (deal.rounds * clocks for clocks in walk_clocks(layer, tile, a_wave, machine))
+    walked = walk_clocks(layer, share.tile, a_wave, machine)
+    busiest, serial = (share.deal.rounds * clocks for clocks in walked)
     if image.h * image.w > 1:
         means, run = deal_mean(image, threads)
         texels = means.steps * run

@@ -1,8 +1,9 @@
 """Products of few vectors by a constant matrix: every weight is read once, and that is the time.
 
 One thread makes a part of the sums of one block of four outputs, for all vectors; a team of
-threads shares the block (split K).  The input blocks go round the team, so that neighbours read
-neighbouring texels of the weights' row.
+threads shares the block (split K).  The input blocks go round the team, and of so many blocks as
+neighbours take at once, the first columns lie together, then the second ones: neighbours read
+neighbouring texels of the weights' row (`pack_columns`).
 
 Of bytes, by dot products of four: sixteen channels a step where floats have four: the matrix is
 read once, and takes a quarter of the memory of floats.
@@ -21,6 +22,8 @@ from adrenoc.base.tvmapi import (
     bytes_of,
     cast,
     dot_products,
+    floordiv,
+    floormod,
     iconst,
     lane,
     load_texel,
@@ -86,7 +89,7 @@ class GemvOperands:
 
     Shapes:
         x: roles N, H, W of any small extents, C = K; with a norm K is a multiple of four
-        weights: each `weights.pack_conv` of [O, K, 1, 1]
+        weights: each `pack_columns` of [O, K, 1, 1], for the members of a team
     """
 
     x: Access
@@ -145,8 +148,17 @@ def add_products(
     those of another; with a norm its squares to `squares`."""
     count = len(places)
 
+    dealt = blocks_dealt(tile.splits)
+    own = builder.let(
+        floordiv(team.member, dealt) * iconst(dealt * LANES) + floormod(team.member, dealt), "own"
+    )
+
     def add(chosen: list[Expr]) -> None:
-        for read, columns in [_reads(builder, operands, places, block, b) for b in chosen]:
+        reads = []
+        for in_block in chosen:
+            first = own + (in_block - team.member) * iconst(LANES)
+            reads.append(_reads(builder, operands, places, block, (in_block, first, dealt)))
+        for read, columns in reads:
             vectors = read
             if squares is not None and columns.gains is not None:
                 vectors = _norm(builder, squares, vectors, columns.gains)
@@ -154,6 +166,30 @@ def add_products(
                 _multiply(sums, s * count, vectors, columns.weights[s])
 
     visit_inputs(builder, tile, team, operands.x.extents.blocks, add)
+
+
+MOST_DEALT = 8
+"""Blocks whose columns are dealt out: their texels of four floats fill a line of any cache."""
+
+
+def blocks_dealt(members: int) -> int:
+    """Return how many input blocks that neighbours of a team take have their columns together."""
+    return math.gcd(members, MOST_DEALT)
+
+
+def pack_columns(weight: np.ndarray, members: int) -> np.ndarray:
+    """Pack `[O, K, 1, 1]` as `weights.pack_conv` does, but for the order of the columns.
+
+    Before -> after, of eight blocks that are dealt out:
+        column 4 * b + c of block b        column 8 * c + b
+    """
+    packed, dealt = pack_conv(weight, 1), blocks_dealt(members)
+    taps, out_blocks, columns, _ = packed.shape
+    runs = -(-columns // (dealt * LANES))
+    filled = np.zeros((taps, out_blocks, runs * dealt * LANES, LANES), packed.dtype)
+    filled[:, :, :columns] = packed
+    blocks = filled.reshape(taps, out_blocks, runs, dealt, LANES, LANES)
+    return np.ascontiguousarray(blocks.transpose(0, 1, 2, 4, 3, 5)).reshape(filled.shape)
 
 
 def team_of_block(builder: KernelBuilder, tile: GemvTile, out_blocks: int) -> tuple[Team, Expr]:
@@ -208,17 +244,18 @@ def _reads(
     operands: GemvOperands,
     places: list[tuple[int, int, int]],
     block: Expr,
-    in_block: Expr,
+    chosen: tuple[Expr, Expr, int],
 ) -> tuple[list[Expr], _Columns]:
     """Return a texel of each vector, and the weights of its channels: all are asked for, none
-    awaited."""
+    awaited.
+
+    `chosen` is the input block, its first column and how far apart its columns are."""
     x, norm = operands.x, operands.norm
-    in_block = builder.let(in_block, "kb")
-    first = builder.let(in_block * iconst(LANES), "k")
+    in_block, first, apart = builder.let(chosen[0], "kb"), builder.let(chosen[1], "k"), chosen[2]
     channels, zero = min(LANES, x.extents.c), iconst(0)
     weights = [
         [
-            builder.let(widen(weight.texel(zero, zero, block, first + iconst(c))), "w")
+            builder.let(widen(weight.texel(zero, zero, block, first + iconst(c * apart))), "w")
             for c in range(channels)
         ]
         for weight in operands.weights
@@ -366,10 +403,10 @@ def gemv_rule(
     )
     kernel = context.kernel(node, family)
     x = declare_token(kernel, node)
-    kind, pack = f"{family}1", oihw
+    kind, pack = f"{family}{blocks_dealt(tile.splits)}", oihw
     if node.attrs.get(FLATTENED):
         order = flat_order(x.spec)
-        x, kind = FlatAccess(x, kernel.builder), f"{family}_flat"
+        x, kind = FlatAccess(x, kernel.builder), f"{kind}_flat"
 
         def pack(weight: np.ndarray) -> np.ndarray:
             ordered = oihw(weight)[:, np.maximum(order, 0)]
@@ -377,7 +414,7 @@ def gemv_rule(
             return ordered
 
     weights = tuple(
-        kernel.pack_constant(name, kind, lambda w: pack_conv(pack(w), 1))
+        kernel.pack_constant(name, kind, lambda w: pack_columns(pack(w), tile.splits))
         for (name,) in form.matrices
     )
     operands = GemvOperands(
