@@ -38,6 +38,7 @@ from adrenoc.base.tvmapi import (
     iconst,
     load_vector,
     minimum,
+    vector_dtype,
 )
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
@@ -198,6 +199,8 @@ class TapSums:
     shared: Taps
     rolled: bool = False
     """Whether compilers are asked to keep the loop over kernel rows."""
+    once: bool = False
+    """Whether a tap that several rows of a rectangle need is read once."""
 
     def zeros(self) -> Registers:
         """Return the sums before the first product."""
@@ -211,7 +214,7 @@ class TapSums:
 
     def product(self, pixel: Expr, tap: Expr, total: Expr) -> Expr:
         """Return `total` and what a tap adds to it."""
-        return pixel * tap + total
+        return pixel * cast(tap, vector_dtype(self.builder.compute)) + total
 
     def rectangle(self, n: Expr, block: Expr, row0: Expr, col0: Expr, first_tap: Expr) -> Registers:
         """Return the sums, row by row; the input that they need begins at (row0, col0)."""
@@ -222,10 +225,14 @@ class TapSums:
             with builder.loop(geometry.kernel[0], "ky", rolled=self.rolled) as ky:
                 row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "r")
                 taps_of_row = builder.let(first_tap + ky * iconst(geometry.kernel[1]), "wr")
-                self._add(sums, n, block, row, col0, [(0, taps_of_row)])
+                self._add(sums, n, block, row, col0, [(0, taps_of_row, {})])
         else:
+            known: list[dict[int, Expr]] = [{} for _ in range(geometry.kernel[0])]
             for read, uses in _rows_read(geometry, self.rows).items():
-                of_rows = [(r, first_tap + iconst(y * geometry.kernel[1])) for r, y in uses]
+                of_rows = [
+                    (r, first_tap + iconst(y * geometry.kernel[1]), known[y] if self.once else {})
+                    for r, y in uses
+                ]
                 self._add(sums, n, block, row0 + iconst(read), col0, of_rows)
         return sums
 
@@ -236,9 +243,10 @@ class TapSums:
         block: Expr,
         row: Expr,
         col0: Expr,
-        uses: list[tuple[int, Expr]],
+        uses: list[tuple[int, Expr, dict[int, Expr]]],
     ) -> None:
-        """One row of the input; `uses` are output rows, each with the place of its first tap."""
+        """One row of the input; `uses` are output rows, each with the place of its first tap, and
+        the taps that are known by column."""
         builder, geometry, pixels = self.builder, self.geometry, range(self.pixels)
         columns: dict[int, Expr] = {}
         for kx in range(geometry.kernel[1]):
@@ -247,11 +255,12 @@ class TapSums:
                 if offset not in columns:
                     texel = self.pixel(n, block, row, col0 + iconst(offset))
                     columns[offset] = builder.let(texel, "a")
-            for r, first_tap in uses:
-                tap = builder.let(self.shared[first_tap + iconst(kx)], "k")
+            for r, first_tap, known in uses:
+                if kx not in known:
+                    known[kx] = builder.let(self.shared[first_tap + iconst(kx)], "k")
                 for p, offset in zip(pixels, offsets, strict=True):
                     at = r * self.pixels + p
-                    sums[at] = self.product(columns[offset], tap, sums[at])
+                    sums[at] = self.product(columns[offset], known[kx], sums[at])
 
 
 def rows_read(geometry: ConvGeometry, rows: int) -> int:

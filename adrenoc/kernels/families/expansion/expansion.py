@@ -75,17 +75,19 @@ def expansion(
     of_channels: Mapping[str, Access],
     out: Access,
     epilogue: Epilogue,
+    *,
+    kept: str,
 ) -> None:
     """Emit both convolutions, with weights packed by `pack_local` and taps by `pack_taps`.
 
     `finish` is applied to the results of the first; `of_channels` are the constants that it reads
-    of each channel.
+    of each channel.  Weights and wide pixels lie in local memory in the dtype `kept`.
 
     Shapes:
         x: roles N, C, H, W
         out: roles N, O, OH, OW
     """
-    kernel = _Kernel(builder, depthwise, tile, region, x, out)
+    kernel = _Kernel(builder, depthwise, tile, region, x, out, kept)
     kernel.bring(weight, taps, of_channels)
     kernel.widen(finish)
     kernel.convolve(epilogue)
@@ -102,9 +104,10 @@ class _Kernel:
         region: HaloRegion,
         x: Access,
         out: Access,
+        kept: str,
     ) -> None:
         self.b, self.depthwise, self.tile, self.region = builder, depthwise, tile, region
-        self.x, self.out = x, out
+        self.x, self.out, self.kept = x, out, kept
         self.taps = depthwise.kernel[0] * depthwise.kernel[1]
         self.half = builder.compute == "float16"
         self.blocks, self.threads = tile.group_blocks, tile.threads
@@ -139,27 +142,30 @@ class _Kernel:
         """All that is the same for the pixels of the work-group, to local memory."""
         builder = self.b
         vectors = self.window * LANES * self.blocks
-        texels = is_texels(weight)
-        loads = vectors // vectors_a_load(half=self.half, texels=texels)
-        held = vectors_held(vectors, self.threads, half=self.half, texels=texels)
-        self.weights = builder.allocate_shared(held)
-        self.shared_taps = builder.allocate_shared(self.blocks * self.taps, dtype=ACCUMULATOR)
+        texels, half = is_texels(weight), self.kept == "float16"
+        loads = vectors // vectors_a_load(half=half, texels=texels)
+        held = vectors_held(vectors, self.threads, half=half, texels=texels)
+        self.weights = builder.allocate_shared(held, dtype=self.kept)
+        self.shared_taps = builder.allocate_shared(self.blocks * self.taps)
         asked = list(self._ask(taps, of_channels))
-        bring_weights(
-            builder,
-            weight,
-            builder.share(self.channel_group * iconst(loads), "wb"),
-            loads,
-            self.thread,
-            self.threads,
-            self.weights,
-            at_once=LOADS_AT_ONCE,
-        )
+        first = builder.share(self.channel_group * iconst(loads), "wb")
+        with builder.computing(self.kept):
+            bring_weights(
+                builder,
+                weight,
+                first,
+                loads,
+                self.thread,
+                self.threads,
+                self.weights,
+                at_once=LOADS_AT_ONCE,
+            )
         for array, done, count, value in asked:
             with builder.when(self.thread < iconst(count) if count < self.threads else None):
                 array[self.thread + iconst(done)] = value
         # The largest array comes last: reads of the others then have offsets that fit in them.
-        self.held = builder.allocate_shared(self.blocks * self.region.held_pixels)
+        pixels = self.blocks * self.region.held_pixels
+        self.held = builder.allocate_shared(pixels, dtype=self.kept)
         if self.region.has_padding:
             self._clear()
         builder.barrier()
@@ -168,7 +174,7 @@ class _Kernel:
         self, taps: Access, of_channels: Mapping[str, Access]
     ) -> Iterator[tuple[SharedArray, int, int, Expr]]:
         """Yield taps, and what else is read of each channel: (where to, from, how many, value)."""
-        builder = self.b
+        builder, held = self.b, vector_dtype(self.b.compute)
         self.given: dict[str, SharedArray] = {}
         with builder.computing(ACCUMULATOR):
             first, total = self.first_block * iconst(self.taps), self.blocks * self.taps
@@ -176,7 +182,7 @@ class _Kernel:
                 count = min(total - done, self.threads)
                 at = builder.let(first + self._clamp_thread(count), "tap")
                 value = load_run(builder, taps, at, done, ACCUMULATOR)
-                yield self.shared_taps, done, count, builder.let(value, "t")
+                yield self.shared_taps, done, count, builder.let(cast(value, held), "t")
             for name, access in of_channels.items():
                 array = self.given[name] = builder.allocate_shared(self.blocks, dtype=ACCUMULATOR)
                 for done in range(0, self.blocks, self.threads):
@@ -199,7 +205,7 @@ class _Kernel:
     def _clear(self) -> None:
         """Zeros where nothing may be computed."""
         builder, total = self.b, self.blocks * self.region.held_pixels
-        zero = splat(fconst(0.0, builder.compute))
+        zero = splat(fconst(0.0, self.kept))
         for done in range(0, total, self.threads):
             last = total - done < self.threads
             with builder.when(self.thread < iconst(total - done) if last else None):
@@ -295,7 +301,8 @@ class _Kernel:
         for b in range(tile.out_blocks):
             for c in range(channels):
                 at = first + iconst(offset + c * tile.out_blocks + b)
-                weights = builder.let(self.weights[at], "k")
+                weights = cast(self.weights[at], vector_dtype(builder.compute))
+                weights = builder.let(weights, "k")
                 for p, pixel in enumerate(pixels):
                     to = b * tile.pixels + p
                     sums[to] = splat(lane(pixel, c)) * weights + sums[to]
@@ -322,7 +329,7 @@ class _Kernel:
                     sums[b * tile.pixels + p],
                     given,
                 )
-                value = cast(value, vector_dtype(builder.compute))
+                value = cast(value, vector_dtype(self.kept))
                 self.held[place + iconst(b * region.held_pixels)] = value
 
     # The depthwise convolution
@@ -375,6 +382,7 @@ class _Kernel:
                     base=builder.share(base, "hi"),
                 ),
                 shared=self.shared_taps,
+                once=True,
             )
             zero, first_tap = iconst(0), builder.share(block * iconst(self.taps), "wi")
             return taps.rectangle(zero, zero, zero, zero, first_tap)

@@ -76,6 +76,8 @@ class ExpansionWork:
     storage_bytes: int
     half: bool
     """Whether the products of the expansion are in half precision."""
+    kept: str
+    """The dtype of weights and wide pixels in local memory: as both would lie in memory."""
     finish_work: int
     """Scalar instructions that make four elements of the sums of the expansion."""
     finish_texels: int = 0
@@ -92,8 +94,8 @@ class ExpansionWork:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of a number in local memory; taps always lie there as floats."""
-        return 2 if self.half else FLOAT_BYTES
+        """Bytes of such a number."""
+        return bytes_of(self.kept)
 
     def region(self, tile: ExpansionTile) -> HaloRegion:
         """Return the wide pixels that a work-group keeps."""
@@ -216,10 +218,10 @@ def _count_wide_pixels(work: ExpansionWork, made: tuple[int, int]) -> Column:
 def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: HaloRegion) -> Column:
     """Return local memory of a work-group."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
-    weights = vectors_held(weights, tile.threads, half=work.half)
+    weights = vectors_held(weights, tile.threads, half=work.element_bytes < FLOAT_BYTES)
     pixels = region.held_pixels * tile.group_blocks
-    taps = (work.taps + work.finish_texels) * tile.group_blocks
-    return ((weights + pixels) * work.element_bytes + taps * FLOAT_BYTES) * LANES
+    taps = work.taps * (2 if work.half else FLOAT_BYTES) + work.finish_texels * FLOAT_BYTES
+    return ((weights + pixels) * work.element_bytes + taps * tile.group_blocks) * LANES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +242,7 @@ class _Counts:
 @lru_cache(maxsize=MOST_KNOWN)
 def score_tiles(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored[ExpansionTile]:
     """Return the tiles that suit the extents, each with its estimate."""
+    work = replace(work, kept=limits.buffer_dtype(work.kept))
     return Scored(
         lambda: candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine, limits),
@@ -306,28 +309,33 @@ def _counts(
     k_steps, texels = blocks // tile.unroll, blocks * tile.pixels
     sums = tile.pixels * tile.out_blocks
     mads = blocks * sums * LANES * LANES
-    finish = work.finish_work + (cost.half_alu if work.half else 0)
+    in_halves = work.element_bytes < FLOAT_BYTES
+    finish = work.finish_work + (cost.half_alu if in_halves else 0)
+    vectors = blocks * LANES * tile.out_blocks
+    widening = LANES * vectors if in_halves and not work.half else 0
     wide_alu = cost.round_alu + cost.k_step_alu * k_steps + cost.texel_alu * texels + sums * finish
-    wide_slots = cost.round_slots + cost.k_step_slots * k_steps + cost.texel_slots * texels
+    wide_alu = wide_alu + widening
+    wide_slots = (
+        widening + cost.round_slots + cost.k_step_slots * k_steps + cost.texel_slots * texels
+    )
     shifted = choose(region.has_shift, cost.shifted_slots, 0)
     wide_slots = wide_slots + sums * (finish + cost.store_slots + shifted)
     made = (tile.made_rows, tile.made_columns)
     outputs, held = math.prod(made), _count_wide_pixels(work, made)
     places, made_rounds = tile.made_rounds[0], math.prod(tile.made_rounds)
-    taps = tile.made_rows * work.taps
     of_blocks = tile.out_blocks if work.finish_work else 0
     of_taps = 1.0 * outputs * (work.taps * LANES + work.epilogue_work)
-    of_taps = of_taps + held * (cost.held_alu if work.half else 0)
+    of_taps = of_taps + held * (cost.held_alu if in_halves else 0)
     return _Counts(
         alu=rounds * (mads / (machine.half_rate if work.half else 1.0) + wide_alu)
         + places * cost.place_alu
         + made_rounds * (cost.made_alu + outputs * cost.output_alu + of_taps),
         slots=rounds * (mads + wide_slots)
         + places * cost.place_slots
-        + made_rounds * (cost.made_slots + outputs * cost.output_slots + taps + of_taps),
+        + made_rounds * (cost.made_slots + outputs * cost.output_slots + work.taps + of_taps),
         reads=_count_stores(work, tile, region, cost)
-        + rounds * (blocks * LANES * tile.out_blocks + sums + of_blocks)
-        + made_rounds * (held + taps),
+        + rounds * (vectors + sums + of_blocks)
+        + made_rounds * (held + work.taps),
         texels=rounds * texels + made_rounds * outputs,
         waits=rounds * k_steps + made_rounds + cost.waits,
     )
@@ -442,6 +450,7 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
         of_channels,
         out,
         epilogue,
+        kept=context.limits.buffer_dtype(work.kept),
     )
     return kernel.call()
 
@@ -456,6 +465,7 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
         out=graph.operand(node.output).extents,
         storage_bytes=bytes_of(options.storage_dtype),
         half=pointwise.half,
+        kept=options.storage_dtype,
         finish_work=finish_work(node),
         finish_texels=finish_texels(node),
         epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,
