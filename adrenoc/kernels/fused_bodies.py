@@ -15,7 +15,7 @@ from adrenoc.base.tvmapi import Expr, dtype_of, iconst, minimum
 from adrenoc.ir.graph import Body, Node
 from adrenoc.ir.layout import LANES, OperandSpec
 from adrenoc.kernels.access import Access, BlockedAccess, index_of
-from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.body_cost import CALL_INSTRUCTIONS, body_instructions, loads_of
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
 from adrenoc.kernels.statements import Statements
@@ -209,7 +209,8 @@ class Epilogue:
         self._builder, self._out = builder, out
         self._plain = body is None
         read = set() if body is None else {*body.sources.values()} - {Node.RESULT}
-        self._reads = bool(read)
+        is_long = body is not None and body_instructions(body) >= CALL_INSTRUCTIONS
+        self._takes_registers = bool(read) or is_long
         spread = (accesses[name].spec.extents for name in read if name in accesses)
         self._reads_pixels = any(e.h * e.w > 1 for e in spread)
         self._finished = Finished(builder, body, accesses, out.spec)
@@ -235,12 +236,12 @@ class Epilogue:
         """Yield the results of so many blocks and pixels, as blocks and pixels of a few at a time.
 
         What is written there stays apart.  One part is all there is where the epilogue reads
-        nothing; pixels are cut too where it reads a number for each.
+        nothing and calls no function; pixels are cut too where it reads a number for each.
         """
         blocks_at_once, pixels_at_once = max(1, AT_ONCE // pixels), pixels
         if self._reads_pixels:
             pixels_at_once = -(-pixels // -(-pixels // AT_ONCE))
-        if not self._reads or (blocks <= blocks_at_once and pixels == pixels_at_once):
+        if not self._takes_registers or (blocks <= blocks_at_once and pixels == pixels_at_once):
             yield range(blocks), range(pixels)
             return
         starts = product(range(0, blocks, blocks_at_once), range(0, pixels, pixels_at_once))
