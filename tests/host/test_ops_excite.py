@@ -55,6 +55,21 @@ def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
+def test_a_pool_of_the_whole_image_is_its_mean(
+    preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
+    ops = Ops()
+    x = ops("Tanh", ops.input(1, 20, 6, 5))
+    mean = ops("AveragePool", x, kernel_shape=[6, 5])
+    s = ops("Relu", ops("Conv", mean, ops.weight(6, 20, 1, 1), ops.weight(6)))
+    ops.output(ops("Mul", x, ops("Sigmoid", ops("Conv", s, ops.weight(20, 6, 1, 1)))))
+    ops.check(device, preset)
+    assert EXCITE in ops.kernels
+    assert not {"mean", "avg_pool2d"} & {*ops.kernels}
+
+
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
 def test_a_mean_that_others_read_too_stays_a_kernel(
     preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

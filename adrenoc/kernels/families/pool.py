@@ -27,12 +27,10 @@ from adrenoc.base.tvmapi import (
     splat,
 )
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.maps import texel_of_thread
-from adrenoc.kernels.families.reduce.reduce import REDUCTIONS, pick_reduction_tile, reduce_axes
-from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import (
     Kind,
     Numbers,
@@ -84,11 +82,6 @@ class PoolGeometry:
     rows: PoolWindow
     columns: PoolWindow
     count_padding: bool = False
-
-    def covers(self, extents: Extents) -> bool:
-        """Return whether one window, without padding, is all of a tensor."""
-        axes = ((self.rows, extents.h), (self.columns, extents.w))
-        return all(w.taps == extent and w.pad == 0 and w.dilation == 1 for w, extent in axes)
 
 
 def max_pool(
@@ -203,19 +196,9 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
-    if geometry.covers(x.extents) and (out.extents.h, out.extents.w) == (1, 1):
-        _reduce(kernel, "max" if node.op.startswith("max") else "mean", x, out, epilogue)
-        return kernel.call()
     emit = max_pool if node.op.startswith("max") else avg_pool
     emit(kernel.builder, geometry, x, out, epilogue)
     return kernel.call()
-
-
-def _reduce(kernel: NodeKernel, kind: str, x: Access, out: Access, epilogue: Epilogue) -> None:
-    """One window over all rows and columns: a reduction, whose elements threads share."""
-    axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
-    tile = pick_reduction_tile(kernel, axes, x, out)
-    reduce_axes(kernel.builder, tile, REDUCTIONS[kind], axes, True, x, out, epilogue)
 
 
 def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:

@@ -3,8 +3,9 @@
 What leaves this stage is one dataflow block of flat bindings with unique names and static shapes,
 in which `squeeze`, `expand_dims` and `flatten` are `reshape`, `split` is `strided_slice`,
 `subtract` and `divide` by constants are `add` and `multiply` (but for quotients that are rounded
-to integers), slices of concatenations are the parts that they hold, no call has only constants, and
-no concatenation more operands than a kernel takes.
+to integers), a pool over all rows and columns is a reduction, slices of concatenations are the
+parts that they hold, no call has only constants, and no concatenation more operands than a kernel
+takes.
 
 Concatenations of very many tensors become concatenations of concatenations.  A kernel takes 128
 arguments on most GPUs, and each operand of a concatenation is one.  Long before that they cost: a
@@ -410,6 +411,24 @@ def _broadcast(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Exp
     return call.args[0] if static_shape(call.args[0]) == static_shape(var) else call
 
 
+def _pool(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    """A window of all that there is, as mean or maximum: its elements are shared among threads."""
+    attrs, data, made = call.attrs, static_shape(call.args[0]), static_shape(var)
+    axes = [str(attrs.layout).index(letter) for letter in "HW" if letter in str(attrs.layout)]
+    if data is None or made is None or len(str(attrs.layout)) != len(data):
+        return call
+    whole = [int(size) for size in attrs.pool_size] == [data[axis] for axis in axes]
+    alone = all(made[axis] == 1 for axis in axes)
+    if (
+        not (whole and alone)
+        or any(map(int, attrs.padding))
+        or set(map(int, attrs.dilation)) != {1}
+    ):
+        return call
+    reduce = relax.op.max if "max" in op_name(call) else relax.op.mean
+    return reduce(call.args[0], axes, keepdims=True)
+
+
 def _dropout(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Expr]:
     cleaner.flat.log.add(cleaner.flat.name(var), "removed dropout", "it passes its input on")
     return [call.args[0], call.args[0]]
@@ -465,6 +484,10 @@ _RULES: dict[str, Rule] = {
     "relax.flatten": _reshape,
     "relax.maximum": _maximum,
     "relax.multiply": _neutral(1.0),
+    "relax.nn.avg_pool1d": _pool,
+    "relax.nn.avg_pool2d": _pool,
+    "relax.nn.max_pool1d": _pool,
+    "relax.nn.max_pool2d": _pool,
     "relax.not_equal": _equal_to_itself,
     "relax.permute_dims": _permute,
     "relax.power": _power,
