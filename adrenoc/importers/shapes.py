@@ -275,7 +275,9 @@ class _Guess:
                 chosen = extent if isinstance(extent, int) else bound.get(extent or "")
                 if chosen is None:
                     is_batch = (name, axis) in found.batches
-                    is_one = is_batch or (is_state_name(name) and len(axes) < 4)
+                    said, _ = self._ask(axes, axis, found.dtypes[name])
+                    is_state = is_state_name(name) and len(axes) < 4 and not said.extents
+                    is_one = is_batch or is_state
                     chosen = 1 if is_one else self._extent(axes, axis, found.dtypes[name])
                 if isinstance(extent, str):
                     bound[extent] = chosen
@@ -307,6 +309,9 @@ class _Guess:
         frames = self.said.frames
         if len(axes) == 3 and axis and axes[3 - axis] in frames.extents[:1]:
             return KnownSize(extents=frames.extents[1:], source=frames.source), 0
+        states = self.said.states
+        if len(axes) == 3 and axis == 1 and axes[2] in states.extents[:1]:
+            return KnownSize(extents=states.extents[1:], source=states.source), 0
         if len(axes) == 2 and axis == 1 and self.said.samples.extents:
             return self.said.samples, 0
         return KnownSize(), 0
@@ -355,12 +360,14 @@ class KnownSize:
 @dataclass(frozen=True, kw_only=True)
 class KnownSizes:
     """Height and width of an `image`, the most `tokens` of a text, the `frames` of a spectrum with
-    its bands before them, the `samples` of a sound."""
+    its bands before them, the `samples` of a sound, the `states` of an encoder with their width
+    before them."""
 
     image: KnownSize = KnownSize()
     tokens: KnownSize = KnownSize()
     frames: KnownSize = KnownSize()
     samples: KnownSize = KnownSize()
+    states: KnownSize = KnownSize()
 
 
 def read_known_sizes(model: Path) -> KnownSizes:
@@ -376,7 +383,7 @@ def read_known_sizes(model: Path) -> KnownSizes:
         tokens=_first(
             *(
                 (_count(config.get(key)), _CONFIG)
-                for key in ("max_position_embeddings", "n_positions")
+                for key in ("max_position_embeddings", "n_positions", "max_target_positions")
             ),
             (_count(table_of(config, "text_config").get("max_position_embeddings")), _CONFIG),
             (_count(words.get("model_max_length")), _TOKENIZER),
@@ -386,6 +393,7 @@ def read_known_sizes(model: Path) -> KnownSizes:
             (_pair(config, "num_mel_bins", "max_length"), _CONFIG),
         ),
         samples=_first((_count(prepared.get("n_samples")), _PREPROCESSOR)),
+        states=_first((_pair(config, "d_model", "max_source_positions"), _CONFIG)),
     )
 
 

@@ -164,6 +164,22 @@ SAID = {
 }
 
 
+def test_an_encoders_states_are_as_many_as_its_config_says(tmp_path: Path) -> None:
+    """As Whisper's decoder, whose first input is not read where there is a past."""
+    nodes = [node("ReduceSum", ["k"], ["y"], keepdims=0)]
+    inputs = {"hidden_states": ("batch", "steps", 6), "k": ("batch", 2, "steps", 3)}
+    path = write(graph(nodes, inputs, ["y"], {}), tmp_path)
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(path, shapes={})
+    assert "--shape hidden_states:1,1,6 (with" in caught.value.hint
+    (tmp_path / "config.json").write_text(json.dumps({"max_source_positions": 15, "d_model": 6}))
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(path, shapes={})
+    assert (
+        "--shape hidden_states:1,15,6 (with the extents that you feed; config" in caught.value.hint
+    )
+
+
 @pytest.mark.parametrize("folder", ["", "onnx"])
 @pytest.mark.parametrize("name", SAID)
 def test_the_models_own_files_say_first(tmp_path: Path, name: str, folder: str) -> None:
