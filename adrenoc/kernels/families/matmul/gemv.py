@@ -168,8 +168,8 @@ def add_products(
     visit_inputs(builder, tile, team, operands.x.extents.blocks, add)
 
 
-MOST_DEALT = 8
-"""Blocks whose columns are dealt out: their texels of four floats fill a line of any cache."""
+MOST_DEALT = 2 * LANES
+"""Blocks whose columns are dealt out: a texel of four floats of each fills a line of a cache."""
 
 
 def blocks_dealt(members: int) -> int:
