@@ -29,7 +29,7 @@ from fitting.board import FOLDER
 from model_zoo import onnx_models
 from model_zoo.decoder_shape import DecoderShape, genai_config
 from model_zoo.make_decoders import KINDS, make_decoder
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import sha256_bytes
@@ -49,13 +49,18 @@ NETWORKS = {
     "resnet18": onnx_models.resnet18,
 }
 """Those of which LiteRT's times are published, by the names that they have there."""
-Probe = tuple[tuple[int, ...], tuple[int, int]]
-"""The shape of a tensor, and the lengths of two chains."""
+Probe = tuple[str, tuple[int, ...], tuple[int, int]]
+"""An operator, the shape of its tensors, and the lengths of two chains."""
 PROBES: dict[str, Probe] = {
-    "launch": ((1, 4, 8, 8), (8, 72)),
-    "memory": ((1, 64, 512, 256), (2, 10)),
+    "launch": ("copy", (1, 4, 8, 8), (8, 72)),
+    "memory": ("copy", (1, 64, 512, 256), (2, 10)),
+    "convolution, 3x3": ("3x3", (1, 128, 28, 28), (2, 10)),
+    "convolution, 1x1": ("1x1", (1, 512, 28, 28), (2, 10)),
+    "depthwise, 3x3": ("depthwise", (1, 256, 56, 56), (2, 10)),
+    "softmax": ("softmax", (1, 16, 256, 256), (2, 10)),
 }
-"""Chains of copies: of so little that a launch alone counts, and of more than caches hold."""
+"""Chains of one operator: copies of so little that a launch alone counts, and of more than caches
+hold; and what networks are made of."""
 DECODER = {**KINDS["qwen3-0.6b"], "layers": 2, "vocabulary": 4096, "context": 512}
 """A language model of real extents but for its length and its words: none has published times."""
 _PROMPT, _TOKENS = 100, 24
@@ -108,25 +113,40 @@ class Contents:
     def add_probes(self, device: str, probes: Mapping[str, Probe] = PROBES) -> None:
         """Compile the chains for any Adreno, and list what the GPUs of a set are reckoned with."""
         common = "host" if device == "host" else "adreno"
-        for name, (shape, lengths) in probes.items():
-            made = [self._chain(f"{name}_{length}", shape, length, common) for length in lengths]
+        for place, (name, (operator, shape, lengths)) in enumerate(probes.items()):
+            made = [
+                self._chain(f"probe_{place}_{length}", operator, shape, length, common)
+                for length in lengths
+            ]
             assets = [self.put_bundle(bundle, bundle.manifest.name) for bundle in made]
             counts = [len(bundle.launches()) for bundle in made]
             self.rows.append(("probe", name, *assets, *counts, 4 * math.prod(shape)))
+            if operator != "copy":
+                self._reckon_probe(name, made, device, counts[1] - counts[0])
         for gpu in device.split(","):
             rates = load_target(gpu).performance
             for name, figure in (("launch", rates.launch_us), ("memory", rates.dram_gb_per_s)):
                 if figure is not None:
                     self.rows.append(("beside", name, gpu.rpartition(":")[2], "listed", figure))
 
-    def _chain(self, stem: str, shape: tuple[int, ...], length: int, device: str) -> Bundle:
-        """A chain of copies that no pass takes away: maxima of one element each."""
+    def _reckon_probe(self, name: str, made: Sequence[Bundle], device: str, more: int) -> None:
+        """List what one launch more of a chain should take on each GPU of a set, in us."""
+        paths = [self.scratch / f"{bundle.manifest.name}.onnx" for bundle in made]
+        few, many = (dict(_estimates(path, ["--device", device])) for path in paths)
+        for gpu in few.keys() & many.keys():
+            us = (many[gpu] - few[gpu]) * 1e3 / more
+            self.rows.append(("beside", name, gpu, "listed", round(us, 2)))
+
+    def _chain(
+        self, stem: str, operator: str, shape: tuple[int, ...], length: int, device: str
+    ) -> Bundle:
         names = [f"t{place}" for place in range(length + 1)]
-        pairs = itertools.pairwise(names)
-        nodes = [helper.make_node("MaxPool", [a], [b], kernel_shape=[1, 1]) for a, b in pairs]
+        nodes = [_link(operator, a, b, shape[1]) for a, b in itertools.pairwise(names)]
         ends = [helper.make_tensor_value_info(n, 1, shape) for n in (names[0], names[-1])]
-        graph = helper.make_graph(nodes, stem, ends[:1], ends[1:])
-        return self._compile(stem, helper.make_model(graph), ["--device", device])
+        graph = helper.make_graph(nodes, stem, ends[:1], ends[1:], _weights(operator, shape[1]))
+        opsets = [helper.make_opsetid("", 17)]
+        model = helper.make_model(graph, opset_imports=opsets)
+        return self._compile(stem, model, ["--device", device])
 
     def _compile(self, stem: str, model: onnx.ModelProto, words: Sequence[str]) -> Bundle:
         path, output = self.scratch / f"{stem}.onnx", self.scratch / f"{stem}.adrenoc"
@@ -142,8 +162,8 @@ class Contents:
         bundle = self._compile(name, NETWORKS[name](**size), words)
         put_proof(bundle, model)
         self.rows.append(("network", name, self.put_bundle(open_bundle(bundle.path), name)))
-        beside = (*_estimates(model, words), *_published(name))
-        self.rows += [("beside", name, *row) for row in beside]
+        own = ((gpu, "adrenoc's estimate", ms) for gpu, ms in _estimates(model, words))
+        self.rows += [("beside", name, *row) for row in (*own, *_published(name))]
 
     def add_decoder(self, name: str, device: str, said: Mapping[str, Any] = DECODER) -> None:
         """Compile a language model, and ask onnxruntime for its tokens."""
@@ -156,6 +176,29 @@ class Contents:
         lists = (prompt, [token for token, _ in chosen], [int(sure) for _, sure in chosen])
         asset = self.put_bundle(bundle, name)
         self.rows.append(("decoder", name, asset, *(",".join(map(str, one)) for one in lists)))
+
+
+def _link(operator: str, taken: str, given: str, channels: int) -> onnx.NodeProto:
+    """Make one operator of a chain; a copy is a maximum of one element, which no pass removes."""
+    if operator == "copy":
+        return helper.make_node("MaxPool", [taken], [given], kernel_shape=[1, 1])
+    if operator == "softmax":
+        return helper.make_node("Softmax", [taken], [given], axis=-1)
+    side = 1 if operator == "1x1" else 3
+    groups = channels if operator == "depthwise" else 1
+    said = {"kernel_shape": [side, side], "pads": [side // 2] * 4, "group": groups}
+    return helper.make_node("Conv", [taken, "weight"], [given], **said)
+
+
+def _weights(operator: str, channels: int) -> list[onnx.TensorProto]:
+    """Make what convolutions of a chain share, of a size that numbers keep theirs."""
+    side = 1 if operator == "1x1" else 3
+    depth = 1 if operator == "depthwise" else channels
+    if operator in ("copy", "softmax"):
+        return []
+    drawn = np.random.default_rng(0).standard_normal((channels, depth, side, side))
+    scaled = drawn.astype(np.float32) / np.float32(math.sqrt(depth * side * side))
+    return [numpy_helper.from_array(scaled, "weight")]
 
 
 def _choose_tokens(
@@ -191,8 +234,8 @@ def _judged(made: BuiltSuite) -> Iterator[tuple[str, float]]:
         yield case.title, 0.0 if case.exact else allowed
 
 
-def _estimates(model: Path, words: Sequence[str]) -> Iterator[tuple[str, str, float]]:
-    """Yield what `adrenoc check` reckons on each GPU of a set whose rates are known."""
+def _estimates(model: Path, words: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Yield what `adrenoc check` reckons on each GPU of a set whose rates are known, in ms."""
     command = [
         sys.executable,
         "-m",
@@ -212,7 +255,7 @@ def _estimates(model: Path, words: Sequence[str]) -> Iterator[tuple[str, str, fl
         totals, gpu = verdict["totals"], verdict["target"].rpartition(":")[2]
         if totals["time_us"] is not None and not verdict["unknown_rates"]:
             ms = (totals["time_us"] + (totals["gaps_us"] or 0.0)) / 1e3
-            yield gpu.removeprefix("a"), "adrenoc's estimate", round(ms, 3)
+            yield gpu.removeprefix("a"), round(ms, 4)
 
 
 def _published(name: str) -> Iterator[tuple[str, str, str]]:

@@ -68,11 +68,16 @@ def make_bytes(*, pattern: str = _GPT4, size: int = 600, **said: Any) -> dict[st
 
 
 def _make_old_bytes() -> dict[str, Any]:
-    """GPT-2's kind: ByteLevel cuts, each digit by itself, as SmolLM has it; a text begins blank."""
+    """GPT-2's kind: ByteLevel cuts, each digit by itself, as SmolLM has it, and marks, as Falcon; a
+    text begins blank."""
     from tokenizers import pre_tokenizers
 
     made = make_bytes()
-    cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(True)]
+    cuts = [
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.Punctuation("contiguous"),
+        pre_tokenizers.ByteLevel(add_prefix_space=True),
+    ]
     made["normalizer"] = None
     made["pre_tokenizer"] = _json_of(pre_tokenizers.Sequence(cuts))
     return made

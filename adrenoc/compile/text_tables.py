@@ -6,11 +6,13 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import AdrenocError
 from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER
 from adrenoc.bundle.chat import ChatSettings
+from adrenoc.bundle.sampling import Sampling
 from adrenoc.language.tokenizer import Tokenizer
 
 _MOST_CPU_S = 120
@@ -23,13 +25,15 @@ def add_text_tables(
     """Return a bundle's files of text with that of tables, where its tokenizer.json allows it."""
     if TOKENIZER not in words:
         return dict(words), ()
-    no_turns = ""
+    no_turns, sampling = "", Sampling()
     try:
         text = words[TOKENIZER].decode()
         tokenizer = Tokenizer(Path(TOKENIZER), text, most_cpu_s=_MOST_CPU_S)
         if CHAT in words:
-            no_turns = _take_template(tokenizer, words[CHAT])
-        told = tokenizer.make_tables()
+            said = json.loads(words[CHAT])
+            sampling = Sampling(**{**said["sampling"], "bias": ()})
+            no_turns = _take_template(tokenizer, said)
+        told = tokenizer.make_tables(sampling)
     except (AdrenocError, UnicodeDecodeError) as error:
         reason = error.message if isinstance(error, AdrenocError) else str(error)
         return dict(words), (_leave_out("text on the device", reason),)
@@ -49,9 +53,8 @@ def add_text_tables(
     return {**words, TEXT_TABLES: made}, tuple(decided)
 
 
-def _take_template(tokenizer: Tokenizer, chat: bytes) -> str:
+def _take_template(tokenizer: Tokenizer, said: Mapping[str, Any]) -> str:
     """Return why the template of a chat.json cannot be taken; "" where it is."""
-    said = json.loads(chat)
     settings = ChatSettings(template=said["template"], special_tokens=said["special_tokens"])
     try:
         tokenizer.read_template(settings)

@@ -79,7 +79,7 @@ class _Maker:
         self._said = json.loads(text)
         self._learned: dict[str, Points] = {}
 
-    def make(self, turns: Mapping[str, Any] | None) -> bytes:
+    def make(self, chat: Mapping[str, Any]) -> bytes:
         """Return the file."""
         said = self._said
         for name in ("truncation", "padding"):
@@ -94,7 +94,7 @@ class _Maker:
             "tokens": self._tokens(is_bytes=is_bytes),
             "around": self._around(),
             "write": _writing(said["decoder"], is_bytes=is_bytes),
-            "turns": turns,
+            "chat": chat,
         }
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         text += b" " * (-(len(MAGIC) + _ALIGNMENT + len(text)) % _ALIGNMENT)
@@ -139,10 +139,14 @@ class _Maker:
 
     def _cuts(self, said: Any) -> tuple[list[Step], bool]:
         """Return how a text is cut before the model sees it, and whether it sees bytes."""
+        from tokenizers import pre_tokenizers
+
         steps: list[Step] = []
         is_bytes = False
         for one in _flatten(said, "pretokenizers"):
             kind = one["type"]
+            if is_bytes:
+                raise UnfitError(f"its pre-tokenizer {kind} behind ByteLevel")
             if kind == "ByteLevel":
                 is_bytes = True
                 if one["add_prefix_space"]:
@@ -153,7 +157,10 @@ class _Maker:
                 steps.append(self._split(_pattern_of(one), one["behavior"], invert=one["invert"]))
             elif kind == "Digits":
                 behavior = "Isolated" if one["individual_digits"] else "Contiguous"
-                steps.append(self._split(_DIGITS, behavior))
+                steps.append(self._split_by(pre_tokenizers.Digits(True), behavior))
+            elif kind == "Punctuation":
+                found = pre_tokenizers.Punctuation("isolated")
+                steps.append(self._split_by(found, one["behavior"]))
             elif kind == "Metaspace":
                 steps += self._metaspace(one)
             else:
@@ -170,9 +177,16 @@ class _Maker:
         return steps
 
     def _split(self, pattern: str, behavior: str, *, invert: bool = False) -> Step:
+        return self._split_at(compile_pattern(pattern, self._learn), behavior, invert=invert)
+
+    def _split_by(self, cut: Any, behavior: str) -> Step:
+        """Split at the letters that a pre-tokenizer of the library has stand alone."""
+        points = _isolated_by(cut)
+        return self._split_at(compile_pattern(".", lambda _: points), behavior, invert=False)
+
+    def _split_at(self, automaton: Automaton, behavior: str, *, invert: bool) -> Step:
         if behavior not in _BEHAVIORS:
             raise UnfitError(f"its split {behavior}")
-        automaton: Automaton = compile_pattern(pattern, self._learn)
         places = {name: self._arrays.add(array) for name, array in vars(automaton).items()}
         columns = automaton.steps.shape[1]
         return {"do": "split", "behavior": behavior, "inverts": invert, "columns": columns} | places
@@ -266,17 +280,19 @@ class _Maker:
         return {"before": list(before), "after": list(after)}
 
 
-_DIGITS = r"\p{N}"
-
-
-def make_tables(text: str, turns: Mapping[str, Any] | None = None) -> bytes:
-    """Return the file of a tokenizer.json, and of how a template writes turns.
+def make_tables(
+    text: str,
+    turns: Mapping[str, Any] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+) -> bytes:
+    """Return the file of a tokenizer.json, of how a template writes turns, and of how the model's
+    makers pick tokens.
 
     Raises:
         UnfitError: the tokenizer has what the tables do not hold.
     """
     try:
-        return _Maker(text).make(turns)
+        return _Maker(text).make({"turns": turns, "sampling": sampling})
     except (KeyError, TypeError, IndexError) as error:
         raise UnfitError(f"a form that is not known ({type(error).__name__}: {error})") from error
 
@@ -372,6 +388,16 @@ def _fallback_byte(token: str) -> int | None:
         except ValueError:
             return None
     return None
+
+
+def _isolated_by(cut: Any) -> Points:
+    """Ask a pre-tokenizer which code points it has stand alone, each put between two letters."""
+    between = "".join(f"a{chr(point)}" for point in POINTS.tolist()) + "a"
+    alone = np.zeros(len(POINTS), dtype=np.bool_)
+    for _, (begin, end) in cut.pre_tokenize_str(between):
+        if begin % 2 and end == begin + 1:
+            alone[begin // 2] = True
+    return alone
 
 
 def _match_each(source: str, points: NDArray[np.uint32]) -> Points:

@@ -17,7 +17,7 @@ import subprocess
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from adrenoc.base.host.proc import own_module
 
 if TYPE_CHECKING:
     from adrenoc.bundle.chat import ChatSettings
+    from adrenoc.bundle.sampling import Sampling
 
 
 MOST_CPU_S = 15
@@ -136,14 +137,16 @@ class Tokenizer:
         """
         return self._ask(deed, of, "does not go with the grammar", _GRAMMAR_HINT)
 
-    def make_tables(self) -> dict[str, str]:
+    def make_tables(self, sampling: Sampling) -> dict[str, str]:
         """Have the file made by which a runtime of a phone does the same, and what it holds of the
         template that was taken: what `adrenoc.language.tokenizer_process` says to "tables".
+
+        `sampling` is how the model's makers pick tokens.
 
         Raises:
             InputError: it takes more than the limits.
         """
-        told: dict[str, str] = self._ask("tables", None, "makes no tables")
+        told: dict[str, str] = self._ask("tables", asdict(sampling), "makes no tables")
         return told
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -3,8 +3,8 @@
 The first may panic, or never end, and the second is a program.  Lines of JSON come in and go out:
 {"load": TEXT} and {"template": {...}} first, then {"encode": TEXT} with the tokens that a tokenizer
 puts around a text, {"encode_plain": TEXT} without them, {"decode": [...]} or {"render": {...}}; and
-{"grammar": {...}}, then {"allow": [...]} of an answer that has a form; {"tables": null} for what a
-runtime without these libraries needs.
+{"grammar": {...}}, then {"allow": [...]} of an answer that has a form; {"tables": SAMPLING} for
+what a runtime without these libraries needs.
 Each is answered by {"is": ...}, or by {"error": ...} where the library refuses.  A question that
 takes more than the limits ends the process.
 
@@ -117,7 +117,7 @@ class _Model:
         if deed in ("load", "template"):
             return self._load(of) if deed == "load" else self._take(**of)
         if deed == "tables":
-            return self._make_tables()
+            return self._make_tables(of)
         if deed == "render":
             return self._template.render(**self._special, **of)
         if deed == "decode":
@@ -138,7 +138,7 @@ class _Model:
         self._texts["template"] = text
         self._special = special_tokens
 
-    def _make_tables(self) -> dict[str, str]:
+    def _make_tables(self, sampling: dict[str, float]) -> dict[str, str]:
         """Return the file "tables" in base64, or why it is "left_out", and why "turns" are."""
         from adrenoc.language.pattern import UnfitError
         from adrenoc.language.tables import make_tables
@@ -157,7 +157,8 @@ class _Model:
             except Exception as error:  # noqa: BLE001 - templates raise whatever they like
                 told["turns"] = str(error) or type(error).__name__
         try:
-            tables = make_tables(self._texts["tokenizer"], asdict(turns) if turns else None)
+            known = asdict(turns) if turns else None
+            tables = make_tables(self._texts["tokenizer"], known, sampling)
             told["tables"] = b64encode(tables).decode()
         except UnfitError as error:
             told["left_out"] = str(error)

@@ -174,7 +174,7 @@ class LabReport:
             us = probe.middle_us
             if us is not None and probe.probe == "launch":
                 figures["launch_us"] = us
-            elif us is not None and probe.bytes > 0:
+            elif us is not None and probe.probe == "memory" and probe.bytes > 0:
                 figures["dram_gb_per_s"] = probe.bytes / us / 1e3
         device = self.verified(date).device
         source = f"adrenoc-lab.apk on {plain(device.name)}, driver {plain(device.driver)}, {date}"

@@ -131,8 +131,9 @@ def make_writer(folder: Path) -> Bundle:
     pytest.importorskip("tokenizers")
     made = make_bytes(size=WRITER.vocabulary)
     (folder / TOKENIZER).write_text(json.dumps(made), encoding="utf-8")
-    ends = {"eos_token_id": made["model"]["vocab"][END]}
-    (folder / "generation_config.json").write_text(json.dumps(ends))
+    said = {"eos_token_id": made["model"]["vocab"][END]}
+    said |= {"do_sample": True, "temperature": 0.7, "top_p": 0.875, "top_k": 0}
+    (folder / "generation_config.json").write_text(json.dumps(said))
     return _compile_talker(folder, WRITER, CHAT_TEMPLATE, "writer")
 
 

@@ -66,6 +66,13 @@ void check_tokens(adrenoc::Model& model) {
   }
 }
 
+void check_usual(adrenoc::Model& model) {
+  const adrenoc::Generation usual = model.usual_generation();
+  expect(usual.temperature == 0.7f && usual.top_p == 0.875f && usual.top_k == 0,
+         "tokens are picked as the model's makers say");
+  expect(usual.repetition_penalty == 1 && usual.presence_penalty == 0, "and not otherwise");
+}
+
 void check_refusals(adrenoc::Model& model) {
   expect(refused(model, {}, "the last message is not the user's") == ADRENOC_BAD_ARGUMENT, "none");
   expect(refused(model, {{"user", ""}}, "is empty") == ADRENOC_BAD_ARGUMENT, "empty");
@@ -85,6 +92,7 @@ int main(int, char** words) {
   options.opencl_library = words[2];
   adrenoc::Model model(words[1], options);
   check_tokens(model);
+  check_usual(model);
   check_refusals(model);
   Messages messages = {{"system", "Be short."}, {"user", "Hello there"}};
   const std::string whole = answer(model, messages, few(12));

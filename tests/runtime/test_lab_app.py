@@ -34,7 +34,13 @@ CASES = ("softmax: along channels", "conv2d: 3x3 with a border")
 NETWORK = "squeezenet1_1"
 # A CPU takes minutes for those of phones.
 DECODER = {"layers": 1, "context": 160, "vocabulary": 40}
-PROBES = {"launch": ((1, 4, 8, 8), (8, 24)), "memory": ((1, 64, 32, 32), (2, 10))}
+PROBES = {
+    "launch": ("copy", (1, 4, 8, 8), (8, 24)),
+    "memory": ("copy", (1, 64, 32, 32), (2, 10)),
+    "convolution, 3x3": ("3x3", (1, 8, 16, 16), (2, 6)),
+    "depthwise, 3x3": ("depthwise", (1, 16, 16, 16), (2, 6)),
+    "softmax": ("softmax", (1, 4, 16, 16), (2, 6)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +112,9 @@ def test_a_right_driver(phone: Phone, tmp_path: Path) -> None:
     (decoder,) = report["decoders"]
     assert decoder["status"] == "right" and decoder["tokens"] == 24, decoder
     assert 0 < decoder["token_ms"] < decoder["prompt_ms"] and decoder["prompt_tokens"] == 100
-    assert [probe["status"] for probe in report["probes"]] == ["right"] * 2, report["probes"]
+    assert [probe["status"] for probe in report["probes"]] == ["right"] * len(PROBES), report[
+        "probes"
+    ]
     assert report["device"]["facts"]["driver"]
     assert report["is_whole"]
     _import(report, tmp_path)

@@ -119,6 +119,13 @@ def test_damaged_tables_are_refused(program: Path, tmp_path: Path) -> None:
     [
         ({"normalizer": {"type": "Lowercase"}}, "its normalizer Lowercase"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer Whitespace"),
+        (
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
+                {"type": "Digits", "individual_digits": False},
+            ]}},
+            "its pre-tokenizer Digits behind ByteLevel",
+        ),
         ({"decoder": None}, "its decoder of no kind"),
         ({"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}, "its decoder WordP"),
         (

@@ -493,6 +493,11 @@ ADRENOC_API adrenoc_status adrenoc_encode(adrenoc_model* model, const char* text
 ADRENOC_API adrenoc_status adrenoc_decode(adrenoc_model* model, const int64_t* tokens, size_t count,
                                           char* text, size_t room, size_t* bytes);
 
+/* How the model's makers have tokens picked: temperature, top_k, top_p, min_p and penalties of `how`, whose
+ * other fields stay.  Without a call of this the likeliest token is taken, by which some models repeat
+ * themselves. */
+ADRENOC_API adrenoc_status adrenoc_usual_generation(adrenoc_model* model, adrenoc_generation* how);
+
 /* What somebody says in a conversation; `role` is "system", "user" or "assistant". */
 typedef struct adrenoc_message {
   const char* role;

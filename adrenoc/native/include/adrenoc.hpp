@@ -355,6 +355,21 @@ class Model {
     text.resize(bytes);
     return text;
   }
+  // How the model's makers have tokens picked.
+  [[nodiscard]] Generation usual_generation() {
+    adrenoc_generation plain{};
+    plain.struct_bytes = sizeof(plain);
+    check(adrenoc_usual_generation(model_.get(), &plain));
+    Generation how;
+    how.temperature = plain.temperature;
+    how.top_k = plain.top_k;
+    how.top_p = plain.top_p;
+    how.min_p = plain.min_p;
+    how.repetition_penalty = plain.repetition_penalty;
+    how.presence_penalty = plain.presence_penalty;
+    how.frequency_penalty = plain.frequency_penalty;
+    return how;
+  }
   // A decoder answers a conversation, or goes on with a text, and tells whole letters as they come; as
   // generate() otherwise.
   using OnText = std::function<bool(const char*)>;

@@ -159,6 +159,22 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_answer(JNIEnv* env, jclass, jlong
   if (!env->ExceptionCheck()) check(env, status);
 }
 
+JNIEXPORT jfloatArray JNICALL Java_org_adrenoc_Native_usual(JNIEnv* env, jclass, jlong model) {
+  adrenoc_generation how{};
+  how.struct_bytes = sizeof(how);
+  if (!check(env, adrenoc_usual_generation(model_of(model), &how))) return nullptr;
+  const jfloat numbers[] = {how.temperature,
+                            how.top_p,
+                            how.min_p,
+                            how.repetition_penalty,
+                            how.presence_penalty,
+                            how.frequency_penalty,
+                            static_cast<jfloat>(how.top_k)};
+  jfloatArray made = env->NewFloatArray(7);
+  if (made != nullptr) env->SetFloatArrayRegion(made, 0, 7, numbers);
+  return made;
+}
+
 JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_encode(JNIEnv* env, jclass, jlong model,
                                                             jbyteArray text,
                                                             jboolean with_special) {

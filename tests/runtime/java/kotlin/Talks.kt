@@ -18,7 +18,7 @@ fun main(words: Array<String>) {
         for ((text, answer) in texts.zip(turns)) {
             messages += Message.user(text)
             val whole = StringBuilder()
-            val generation = model.generation().temperature(0.7f).topP(0.9f).maxTokens(512)
+            val generation = model.generation().temperature(0.7f).topP(0.875f).maxTokens(512)
             generation.rewind(0)
             generation.answer(messages) { whole.append(it).length < answer.length }
             Expect.that(whole.toString() == answer, "the same answer: $whole, $answer")

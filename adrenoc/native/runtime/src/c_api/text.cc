@@ -47,6 +47,24 @@ void answer(adrenoc_model* model, std::vector<int64_t> prompt, const adrenoc_gen
 
 }  // namespace
 
+adrenoc_status adrenoc_usual_generation(adrenoc_model* model, adrenoc_generation* how) {
+  return guarded([&] {
+    require(model, "model");
+    require(how, "how");
+    const adrenoc_runtime::Json& said = model->model.tokenizer().sampling();
+    const auto number = [&](const char* name) {
+      return static_cast<float>(said.at(name).number());
+    };
+    how->temperature = number("temperature");
+    how->top_k = static_cast<uint32_t>(said.at("top_k").count());
+    how->top_p = number("top_p");
+    how->min_p = number("min_p");
+    how->repetition_penalty = number("repetition_penalty");
+    how->presence_penalty = number("presence_penalty");
+    how->frequency_penalty = number("frequency_penalty");
+  });
+}
+
 adrenoc_status adrenoc_encode(adrenoc_model* model, const char* text, size_t bytes,
                               int with_special, int64_t* tokens, size_t room, size_t* count) {
   return guarded([&] {

@@ -26,7 +26,9 @@ class Tokenizer {
   // The text of tokens, those left out that are special; with a mark for bytes that are no letter.
   [[nodiscard]] std::string decode(const int64_t* begin, const int64_t* end) const;
   // How the model's template writes messages; null where that is not known.
-  [[nodiscard]] const Json& turns() const { return tables_.header().at("turns"); }
+  [[nodiscard]] const Json& turns() const { return tables_.header().at("chat").at("turns"); }
+  // How its makers pick tokens, by the names of adrenoc_generation.
+  [[nodiscard]] const Json& sampling() const { return tables_.header().at("chat").at("sampling"); }
 
  private:
   void encode_text(std::string_view text, bool is_first, std::vector<int64_t>* tokens) const;

@@ -111,6 +111,18 @@ public final class Generation {
     return this;
   }
 
+  /**
+   * Tokens are picked as the model's makers say; else the likeliest is, by which some models repeat
+   * themselves.
+   *
+   * @throws AdrenocException.Unsupported the bundle has no tables of its tokenizer
+   */
+  public Generation usual() {
+    float[] said = access.call(Native::usual);
+    temperature(said[0]).topP(said[1]).minP(said[2]).repetitionPenalty(said[3]);
+    return presencePenalty(said[4]).frequencyPenalty(said[5]).topK((int) said[6]);
+  }
+
   /** Each ends the text that has it, and is no part of it. */
   public Generation stopTexts(String... texts) {
     Objects.requireNonNull(texts, "the texts that stop are null, expected none or some");

@@ -106,6 +106,9 @@ final class Native {
       long seed, long[] ends, long[] biased, float[] bias, byte[][] stops,
       OnPiece listener);
 
+  // As `drawing` above, and behind it top k.
+  static native float[] usual(long model);
+
   static native long[] encode(long model, byte[] text, boolean withSpecial);
 
   static native byte[] decode(long model, long[] tokens);

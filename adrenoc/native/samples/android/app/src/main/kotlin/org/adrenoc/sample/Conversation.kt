@@ -7,7 +7,7 @@ import org.adrenoc.Model
 
 /** A conversation with a language model, turn by turn. */
 class Conversation(private val model: Model, system: String = "") : AutoCloseable {
-    private val generation = model.generation().maxTokens(MOST).temperature(0.7f).topP(0.9f)
+    private val generation = model.generation().usual().maxTokens(MOST)
     private val messages = mutableListOf<Message>()
 
     init {
