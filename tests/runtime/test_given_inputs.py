@@ -17,7 +17,7 @@ from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model, set_memory_budget
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import FEATURES, FRAMES, make_cross_decoder, make_encoder
-from tests.runtime.programs import Finished
+from tests.runtime.programs import Finished, compile_against
 
 SHAPE = DecoderShape(kind="llama", layers=2, context=40, plain=14, packed=False)
 PROMPT = [3, 5, 7, 2, 9, 1]
@@ -64,7 +64,7 @@ def test_tokens_are_those_of_onnxruntime(folder: Path) -> None:
     assert said[0] == said[2] != said[1]
 
 
-def test_the_runner_takes_files(
+def test_the_runner_takes_files_and_programs_buffers(
     folder: Path, runtime: Runtime, opencl: str, execute: Callable[..., Finished]
 ) -> None:
     features = np.random.default_rng(2).normal(size=(1, FEATURES, FRAMES)).astype(np.float32)
@@ -80,6 +80,11 @@ def test_the_runner_takes_files(
         assert [int(token) for token in told[0].split()] == model.generate(
             PROMPT, given, max_tokens=8
         )
+    features.tofile(folder / "features.raw")
+    program = compile_against(runtime, "given_program.cc", folder / "given", "-ldl")
+    models = [folder / "encoder.adrenoc", folder / "decoder.adrenoc"]
+    on_device = execute(program, *models, opencl, folder / "features.raw", "8", *PROMPT)
+    assert on_device.out.split() == told[0].split()
     done = execute(runtime.runner, folder / "decoder.adrenoc", *words[:6], expect=None)
     assert done.code != 0 and "is not bound" in done.err
 
