@@ -115,8 +115,7 @@ def optimising_device(
 def device(request: pytest.FixtureRequest, optimising_device: Any) -> Iterator[Any]:
     """The device, whose driver does not optimise kernels: those of a test run once.
 
-    What a module with `OPTIMISED = True` has it run is built as users have it; so is all that runs
-    in processes of its own.
+    What a module with `OPTIMISED = True` has it run is built as users have it.
     """
     from tests.opencl.implementation import plain_builds
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ def build_layer(folder: Path) -> Path:
 def misbehaving(library: Path, *orders: str, gpu: str = "640") -> Iterator[None]:
     """Processes that are started in the block have this driver, of an Adreno of that number."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPENCL_LAYERS", str(library))
+        others = os.environ.get("OPENCL_LAYERS")  # such as plain_builds.c
+        patch.setenv("OPENCL_LAYERS", os.pathsep.join(filter(None, (str(library), others))))
         patch.setenv("FAULTY_OPENCL", "\n".join((*claim(gpu), *orders)))
         yield

@@ -30,8 +30,8 @@ OPTIMISING = {
     "fifths more to optimise the others"
 }
 """Drivers that have to optimise kernels, and why."""
-_held: list[ctypes.CDLL] = []
-"""The layer, where the loader took it."""
+_held: dict[str, ctypes.CDLL] = {}
+"""The layer by its path, where the loader took it."""
 
 
 def open_devices(implementation: str, folder: Path) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def open_devices(implementation: str, folder: Path) -> list[dict[str, Any]]:
         library = None if implementation in OPTIMISING else compile_layer(_LAYER, folder)
         if library is not None and LAYERS not in os.environ:
             patch.setenv(LAYERS, str(library))
-            _held.append(ctypes.CDLL(str(library)))
+            _held[str(library)] = ctypes.CDLL(str(library))
         if implementation:
             _see_alone(VENDORS / f"{implementation}.icd", folder)
         else:
@@ -121,11 +121,17 @@ def plain_environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def plain_builds() -> Iterator[None]:
-    """Kernels are not optimised: they run once, and the driver's compiler takes long."""
-    for layer in _held:
-        layer.plain_builds(os.fsencode(_kept()))
-    yield
-    for layer in _held:
+    """Kernels are not optimised: they run once, and the driver's compiler takes long.
+
+    Nor are those of processes that are started meanwhile.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for library, layer in _held.items():
+            layer.plain_builds(os.fsencode(_kept()))
+            patch.setenv(LAYERS, library)
+            patch.setenv("PLAIN_BUILDS", str(_kept()))
+        yield
+    for layer in _held.values():
         layer.plain_builds(None)
 
 
