@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.native.android.java_classes import (
+    QUICKLY,
     build_native_half,
     compile_classes,
     find_javac,
@@ -35,6 +36,7 @@ class Jvm:
         flags = [f"-Xmx{heap_mib}m", "-Xcheck:jni", "-ea", f"-Djava.library.path={self.libraries}"]
         # A fake of Android's file descriptors reads the number of Java's.
         flags += ["--add-opens", "java.base/java.io=ALL-UNNAMED", "-Dfile.encoding=UTF-8"]
+        flags += [QUICKLY.removeprefix("-J")]
         command = [self.java, *flags, "-cp", self.class_path, program, *words]
         # Drivers of CPUs take signals that the JVM takes, too: this library lets both have them.
         done = self.execute(*command, LD_PRELOAD=str(self.signals))
@@ -55,7 +57,8 @@ def make_jvm(runtime: Runtime, folder: Path, execute: Callable[..., Finished]) -
     java = HERE / "java"
     programs = folder / "programs"
     sources = [str(path) for path in sorted(java.rglob("*.java"))]
-    command = [str(javac), "-encoding", "UTF-8", "-Xlint:all", "-Werror", "-cp", str(classes)]
+    command = [str(javac), QUICKLY, "-encoding", "UTF-8", "-Xlint:all", "-Werror"]
+    command += ["-cp", str(classes)]
     # Of Android's classes that have no fake, the signatures do.
     command += ["-sourcepath", str(java_folder() / "stubs"), "-implicit:class"]
     subprocess.run([*command, "-d", str(programs), *sources], check=True)

@@ -18,7 +18,7 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.onnx_context import PROVIDER as PROVIDER_NAME
 from adrenoc.bundle.onnx_context import write_onnx_context
 from adrenoc.bundle.tar import SUFFIX
-from adrenoc.native.android.java_classes import find_javac, java_folder
+from adrenoc.native.android.java_classes import QUICKLY, find_javac, java_folder
 from adrenoc.native.android.package.aar import model_content, name_models
 from adrenoc.native.android.runtime_build import PROVIDER
 from tests.runtime.phones import without_sources
@@ -54,8 +54,9 @@ def _compile(sample: str, folder: Path) -> list[str]:
         pytest.skip(error.message)
     (folder / "Sample.java").write_text(PROGRAM.format(sample=sample))
     places = os.pathsep.join(str(one) for one in (HERE / "java/fakes", java_folder() / "stubs"))
-    command = [javac, "--release", "8", "-Xlint:all,-options", "-Werror", "-sourcepath", places]
-    command += ["-implicit:class", "-d", str(folder), str(folder / "Sample.java")]
+    command = [javac, QUICKLY, "--release", "8", "-Xlint:all,-options", "-Werror"]
+    command += ["-sourcepath", places, "-implicit:class", "-d", str(folder)]
+    command.append(str(folder / "Sample.java"))
     subprocess.run(command, check=True)
     return [str(Path(javac).resolve().with_name("java")), "-cp", str(folder), "Sample"]
 

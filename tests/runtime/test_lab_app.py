@@ -21,7 +21,7 @@ from adrenoc.bundle.bundle import PROOF, open_bundle
 from adrenoc.bundle.write_bundle import put_files, write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.session import pick_cases
-from adrenoc.native.android.java_classes import find_javac
+from adrenoc.native.android.java_classes import QUICKLY, find_javac
 from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.target.device_report import DeviceReport, read_report
 from adrenoc.target.target import load_target
@@ -66,7 +66,7 @@ class Phone:
 
 def _compile_runner(folder: Path, class_path: str, *sources: Path) -> Path:
     """The program of the tests, with these sources of the app."""
-    command = [find_javac(), "-Xlint:all", "-Werror", "-cp", class_path, "-d", str(folder)]
+    command = [find_javac(), QUICKLY, "-Xlint:all", "-Werror", "-cp", class_path, "-d", str(folder)]
     files = (*sources, HERE / "lab/LabRun.java")
     subprocess.run([*command, *map(str, files)], check=True)
     return folder
