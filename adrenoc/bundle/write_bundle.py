@@ -24,11 +24,14 @@ from adrenoc.base.files.read import sha256_file
 from adrenoc.base.host.time_trace import section
 from adrenoc.bundle.bundle import (
     BUNDLE_FOLDER,
+    CHAT,
     DECISIONS,
     KERNELS,
     LAUNCHES,
     PARAMS,
     PROGRAMS,
+    TEXT_TABLES,
+    TOKENIZER,
     Bundle,
     LaunchInfo,
     kernel_file,
@@ -247,5 +250,8 @@ def write_app_tar(root: Path, output: Path, *, name: str) -> None:
         copy_files(root, copy, link=True)
         for folder in sorted(copy.rglob(KERNELS)):
             shutil.rmtree(folder)
+        if (copy / TEXT_TABLES).is_file():  # the same, as the runtime reads it
+            for file in (TOKENIZER, CHAT):
+                (copy / file).unlink(missing_ok=True)
         deflate_files(copy)
         write_tar(copy, output, name=name)

@@ -123,7 +123,7 @@ def make_speller(folder: Path) -> Bundle:
     return _compile_talker(folder, SPELLER, SPELLERS_TEMPLATE, "speller")
 
 
-WRITER = DecoderShape(layers=1, context=200, vocabulary=600)
+WRITER = DecoderShape(layers=1, context=256, vocabulary=600)
 
 
 def make_writer(folder: Path) -> Bundle:

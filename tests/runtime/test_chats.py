@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from adrenoc.bundle.bundle import TEXT_TABLES, TOKENIZER, Bundle
+from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER, Bundle, open_bundle
 from adrenoc.bundle.chat import read_chat
 from adrenoc.bundle.sampling import Sampling
+from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
@@ -34,6 +35,17 @@ SAMPLING = Sampling(temperature=1.0, seed=7)
 @pytest.fixture(scope="module")
 def writer(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return make_writer(tmp_path_factory.mktemp("writer"))
+
+
+@pytest.fixture(scope="module")
+def carried(writer: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The same as an app carries it: with the tables in place of what they were made of."""
+    tar = tmp_path_factory.mktemp("carried") / "writer.tar"
+    write_app_tar(writer.root, tar, name=writer.manifest.name)
+    bundle = open_bundle(tar)
+    held = {entry.path for entry in bundle.manifest.files}
+    assert TEXT_TABLES in held and not held & {TOKENIZER, CHAT}
+    return bundle
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +89,8 @@ def test_text_in_cpp(
     assert execute(program, writer.path, opencl).out == answers[0]
 
 
-def test_five_turns_in_a_jvm(jvm: Jvm, writer: Bundle, answers: list[str], opencl: str) -> None:
-    lines = jvm.run("Chats", opencl, writer.path, COUNT, SYSTEM, *SAID).split("\n")[:-1]
+def test_five_turns_in_a_jvm(jvm: Jvm, carried: Bundle, answers: list[str], opencl: str) -> None:
+    lines = jvm.run("Chats", opencl, carried.path, COUNT, SYSTEM, *SAID).split("\n")[:-1]
     assert lines == [a.replace("\\", "\\\\").replace("\n", "\\n") for a in answers]
 
 
