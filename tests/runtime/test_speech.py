@@ -26,7 +26,7 @@ from tests.host.encoder_decoders import (
 from tests.script_module import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = "samples/speech"
+SAMPLE = "docs/samples/speech"
 TEXT = [3, 7, 1, 9, 20, 4, 4, 31]
 
 

@@ -21,7 +21,7 @@ from tests.runtime.programs import Finished, compile_against
 from tests.script_module import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = "samples/text_to_image"
+SAMPLE = "docs/samples/text_to_image"
 PROMPT = [0, 5, 30, 8, 33, 1]
 STEPS, GUIDANCE = 5, 7.5
 PARTS = ("text_encoder", "step", "vae_decoder")
