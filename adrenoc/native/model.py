@@ -58,6 +58,7 @@ class Model:
         """
         self._bundle = str(bundle)
         self._model = ctypes.c_void_p()
+        self._bound: dict[str, np.ndarray] = {}  # what the model reads until others are
         options = _Options(struct_bytes=ctypes.sizeof(_Options))
         options.device = device.encode() or None
         options.opencl_library = open_software_driver().encode() or None
@@ -145,6 +146,7 @@ class Model:
                 memory = ctypes.c_void_p(held[name].ctypes.data)
                 words = (ctypes.c_size_t(place), memory, ctypes.c_size_t(held[name].nbytes))
                 self._call("bind_input", self._model, *words)
+        self._bound |= held
         tokens: list[int] = []
 
         def take(token: int, _user: object) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,26 +12,30 @@ import onnx
 import pytest
 
 from adrenoc.base.errors import InputError
+from adrenoc.bundle.bundle import TOKENIZER
 from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import main
+from adrenoc.native import model as module
 from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model, set_memory_budget
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import FEATURES, FRAMES, make_cross_decoder, make_encoder
 from tests.runtime.programs import Finished, compile_against
+from tests.tokenizer_files import make_bytes
 
-SHAPE = DecoderShape(kind="llama", layers=2, context=40, plain=14, packed=False)
+SHAPE = DecoderShape(kind="llama", layers=2, context=64, plain=14, packed=False, vocabulary=300)
 PROMPT = [3, 5, 7, 2, 9, 1]
 
 
 @pytest.fixture(scope="module")
 def folder(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("given")
+    (folder / TOKENIZER).write_text(json.dumps(make_bytes(size=SHAPE.vocabulary)), "utf-8")
     options = ["--device", "host", "--preset", "fp32"]
     for name, model, words in (
         ("encoder", make_encoder(SHAPE), []),
-        ("decoder", make_cross_decoder(SHAPE), ["--context", "40", "--prefill", "4"]),
+        ("decoder", make_cross_decoder(SHAPE), ["--context", "64", "--prefill", "4"]),
     ):
         onnx.save(model, folder / f"{name}.onnx")
         command = ["compile", str(folder / f"{name}.onnx"), *options, *words]
@@ -87,6 +93,40 @@ def test_the_runner_takes_files_and_programs_buffers(
     assert on_device.out.split() == told[0].split()
     done = execute(runtime.runner, folder / "decoder.adrenoc", *words[:6], expect=None)
     assert done.code != 0 and "is not bound" in done.err
+
+
+def test_text_that_goes_on_is_of_what_is_bound(folder: Path) -> None:
+    """Nothing of the context stays that was made with other inputs."""
+    text = b"Once upon a time"
+    said: list[bytes] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+    def hear(piece: bytes, _user: object) -> int:
+        said.append(piece)
+        return 0
+
+    def go_on(model: Model) -> bytes:
+        said.clear()
+        how = module._Generation(struct_bytes=ctypes.sizeof(module._Generation), max_tokens=6)
+        module._call("continue", model._model, text, ctypes.byref(how), hear, None)
+        return b"".join(said)
+
+    random = np.random.default_rng(5)
+    features = [random.normal(size=(1, FEATURES, FRAMES)).astype(np.float32) for _ in range(2)]
+    given, alone = [], []
+    with Model(folder / "encoder.adrenoc") as encoder:
+        for one in features:
+            made = encoder.run({"input_features": one})
+            given.append({k.replace("present", "past_key_values"): v for k, v in made.items()})
+    for one in given:
+        with Model(folder / "decoder.adrenoc") as model:
+            model.generate([1], one, max_tokens=1)
+            alone.append(go_on(model))
+    with Model(folder / "decoder.adrenoc") as model:
+        model.generate([1], given[0], max_tokens=1)
+        assert go_on(model) == alone[0]
+        model.generate([], given[1], max_tokens=1)
+        assert go_on(model) == alone[1] != alone[0]
 
 
 def test_what_is_not_bound_is_named(folder: Path) -> None:

@@ -510,7 +510,8 @@ typedef int (*adrenoc_on_text)(const char* piece, void* user);
 
 /* Have the model answer a whole conversation, as its template writes it: a system's message or none, then
  * a user's and an answer in turns, a user's last.  The context is that conversation then: what it
- * shares with what the context holds is not computed again.  ADRENOC_UNSUPPORTED, too, where the bundle
+ * shares with what the context holds is not computed again, unless the model reads what is bound beside
+ * tokens, which may be another now.  ADRENOC_UNSUPPORTED, too, where the bundle
  * does not hold how turns are written.  `how` and ADRENOC_CONTEXT_FULL as for adrenoc_generate. */
 ADRENOC_API adrenoc_status adrenoc_answer(adrenoc_model* model, const adrenoc_message* messages,
                                           size_t count, const adrenoc_generation* how,

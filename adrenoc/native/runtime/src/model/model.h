@@ -242,6 +242,8 @@ class Model final : public Resident {
                    const OnToken& on_token);
   // Moves what is bound of a decoder's inputs beside its tokens and states to where programs read it.
   void give_to_session();
+  // Whether there are such inputs.
+  [[nodiscard]] bool reads_beside_tokens() const;
   [[nodiscard]] opencl::Recording recording() const;
   void load_programs();
   void upload_constants();

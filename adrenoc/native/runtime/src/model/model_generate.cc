@@ -30,6 +30,15 @@ Session& Model::session() {
   return *session_;
 }
 
+bool Model::reads_beside_tokens() const {
+  const std::vector<TensorSpec>& inputs = chosen_manifest().inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_own = is_state(i) || Session::writes(inputs[i].name);
+    if (!is_own && inputs[i].name != kImageRows) return true;
+  }
+  return false;
+}
+
 void Model::give_to_session() {
   opencl::HandedOver memory(device_, bound_memory());
   for (size_t i = 0; i < bound_inputs_.size(); ++i) {
@@ -97,7 +106,8 @@ void Model::answer(const Answer& asked, const OnText& on_text) {
   Stops stops(asked.stops);
   at_turn(cancels(), [&] {
     Session& own = session();
-    const uint64_t kept = own.shared(asked.prompt);
+    // What is bound beside tokens, such as an adapter, may be another than the context was made with.
+    const uint64_t kept = reads_beside_tokens() ? 0 : own.shared(asked.prompt);
     if (kept < own.tokens()) own.rewind(kept);
     const std::vector<int64_t>& ends = asked.how.ends.has_value() ? *asked.how.ends : own.ends();
     const auto give = [&](const std::string& piece) { return piece.empty() || on_text(piece); };
