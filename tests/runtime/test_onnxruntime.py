@@ -22,6 +22,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
+from tests.host.decoder_bundles import DecoderShape, write_decoder
 from tests.models import graph, parse_nodes, write, write_network, write_stepper
 from tests.onnx_backend.cases import load_cases
 from tests.onnx_backend.table import read_table
@@ -333,6 +334,16 @@ def test_states_are_refused_before_the_work(tmp_path: Path, capsys: pytest.Captu
     words = ["compile", str(model), "--device", "host", "--state", "h=hn", "--onnxruntime"]
     assert main([*words, "-o", str(tmp_path / "s.adrenoc")]) == 2
     assert "--onnxruntime keeps no states: --state none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--onnxruntime"], ["--fallback", "cpu"]], ids=" ".join)
+def test_decoders_are_refused_before_the_work(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    model = write_decoder(tmp_path, DecoderShape())
+    command = ["compile", str(model), "--device", "host", *words]
+    assert main([*command, "-o", str(tmp_path / "d.adrenoc")]) == 2
+    assert "keeps no caches from token to token" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
