@@ -85,7 +85,7 @@ class ExpansionWork:
     epilogue_work: int
     """Scalar instructions that make four elements of the sums of taps."""
     textures: bool = False
-    """Whether weights and taps may lie in textures."""
+    """Whether weights and taps lie in textures, if the target reads them there."""
 
     @property
     def taps(self) -> int:
@@ -218,7 +218,8 @@ def _count_wide_pixels(work: ExpansionWork, made: tuple[int, int]) -> Column:
 def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: HaloRegion) -> Column:
     """Return local memory of a work-group."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
-    weights = vectors_held(weights, tile.threads, half=work.element_bytes < FLOAT_BYTES)
+    in_halves = work.element_bytes < FLOAT_BYTES
+    weights = vectors_held(weights, tile.threads, half=in_halves, texels=work.textures)
     pixels = region.held_pixels * tile.group_blocks
     taps = work.taps * (2 if work.half else FLOAT_BYTES) + work.finish_texels * FLOAT_BYTES
     return ((weights + pixels) * work.element_bytes + taps * tile.group_blocks) * LANES
@@ -242,7 +243,8 @@ class _Counts:
 @lru_cache(maxsize=MOST_KNOWN)
 def score_tiles(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored[ExpansionTile]:
     """Return the tiles that suit the extents, each with its estimate."""
-    work = replace(work, kept=limits.buffer_dtype(work.kept))
+    kept, texels = limits.buffer_dtype(work.kept), brings_texels(work, machine)
+    work = replace(work, kept=kept, textures=texels)
     return Scored(
         lambda: candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine, limits),
