@@ -24,11 +24,12 @@ from tests.runtime.test_damage import READERS, build_with_readers
 
 OUTPUTS, INPUTS, TAPS = 12, 5, 3
 ALL = 2**31 - 1
+_READERS = ("half", "json", "utf8", "safetensors")
 
 
 @pytest.fixture(scope="module")
 def program(work: Path) -> Path:
-    readers = tuple(r for r in READERS if r.rpartition("/")[2] in ("half", "json", "safetensors"))
+    readers = tuple(r for r in READERS if r.rpartition("/")[2] in _READERS)
     own = tuple(
         r for r in READERS if r.rpartition("/")[2] in ("filter_transform", "moves", "names")
     )

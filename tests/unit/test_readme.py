@@ -78,6 +78,8 @@ def test_commands_that_are_typed_exist(name: str) -> None:
 
 def test_options_of_the_prose_exist() -> None:
     known = {option for command in _all_commands(cli) for option in _options(command)}
+    for sample in (ROOT / "docs/samples").rglob("*.py"):  # as argparse is told them
+        known |= set(re.findall(r'"(--[a-z][a-z-]+)"', sample.read_text("utf-8")))
     for name, text in FOR_USERS.items():
         if name.startswith("docs/measurements/"):
             continue  # scripts measured those, which have options of their own
