@@ -108,6 +108,12 @@ def choose_model(path: Path, dtype: str = "") -> Path:
     folder = path / _EXPORTS if (path / _EXPORTS).is_dir() else path
     found = sorted(file for file in folder.iterdir() if file.suffix.lower() in _SUFFIXES)
     if not found:
+        inner = [part.name for part in sorted(path.iterdir()) if _holds_model(part)]
+        if inner:  # a pipeline, as diffusers and optimum export it
+            raise ModelNotFoundError(
+                f"{path} holds models in folders of their own: {', '.join(inner)}; expected one",
+                hint=f"compile each: adrenoc compile {quote_word(path / inner[0])}",
+            )
         raise ModelNotFoundError(
             f"{path} is a folder without a model; expected a model file, or a folder with one "
             f"({', '.join(_SUFFIXES)}), or with {_EXPORTS}/ in it",
@@ -127,6 +133,10 @@ def choose_model(path: Path, dtype: str = "") -> Path:
         )
     kinds = models.get(usual) or next(iter(models.values()))
     return _choose(folder, kinds, dtype)
+
+
+def _holds_model(path: Path) -> bool:
+    return _is_folder(path) and any(file.suffix.lower() in _SUFFIXES for file in path.iterdir())
 
 
 def _is_folder(path: Path) -> bool:

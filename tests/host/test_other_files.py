@@ -203,3 +203,13 @@ def test_numbers_are_of_folders(tmp_path: Path, capfd: pytest.CaptureFixture[str
     path = write(small(), tmp_path)
     assert main(["compile", str(path), "--dtype", "q4"]) == OptionError.exit_code
     assert "is no folder of models" in capfd.readouterr().err
+
+
+def test_a_folder_of_a_pipeline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("unet", "text_encoder", "vae_decoder"):
+        write_folder(tmp_path, "model.onnx", place=name)
+    (tmp_path / "scheduler").mkdir()
+    assert main(["compile", str(tmp_path)]) == ModelNotFoundError.exit_code
+    said = capfd.readouterr().err
+    assert "holds models in folders of their own: text_encoder, unet, vae_decoder;" in said
+    assert f"adrenoc compile {tmp_path / 'text_encoder'}" in said
