@@ -22,8 +22,8 @@ TextTables::TextTables(std::string_view content)
   if (content.size() < kTablesHeaderAt || content.substr(0, kTablesMagic.size()) != kTablesMagic) {
     refuse_tables("has not the form that this runtime reads");
   }
-  const uint64_t header = memory_[1];
-  if (header > bytes_ - kTablesHeaderAt || header % 8 != 0) refuse_tables("is cut off");
+  if (memory_[1] > bytes_ - kTablesHeaderAt || memory_[1] % 8 != 0) refuse_tables("is cut off");
+  const auto header = static_cast<size_t>(memory_[1]);
   begin_ = kTablesHeaderAt + header;
   parsed_.push_back(Json::parse({data + kTablesHeaderAt, header}, std::string(kTablesName)));
   header_ = parsed_.data();
@@ -39,7 +39,7 @@ Numbers<Number> TextTables::numbers(const Json& place, size_t count, uint64_t be
     refuse_tables("has no such array: " + place.where());
   }
   const auto* data = reinterpret_cast<const char*>(memory_.data()) + begin_ + at;
-  const Numbers<Number> found{reinterpret_cast<const Number*>(data), held};
+  const Numbers<Number> found{reinterpret_cast<const Number*>(data), static_cast<size_t>(held)};
   for (size_t i = 0; below != UINT64_MAX && i < held; ++i) {
     if (static_cast<uint64_t>(found[i]) >= below) refuse_tables("has a number that is too large: " + place.where());
   }
