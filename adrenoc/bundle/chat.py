@@ -122,9 +122,22 @@ def read_chat(bundle: Bundle) -> ChatSettings:
         )
     where = f"{bundle.path}: {CHAT}"
     try:
-        plain = read_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{where} cannot be read: {error}", hint=REBUILD_HINT) from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise _wrong(where, f"cannot be read: {error}") from error
+    return parse_chat(content, where)
+
+
+def parse_chat(content: bytes, where: str) -> ChatSettings:
+    """Read what `ChatSettings.to_json` wrote; messages begin with `where`.
+
+    Raises:
+        BundleError: it is damaged.
+    """
+    try:
+        plain = read_json(content)
+    except ValueError as error:
+        raise _wrong(where, f"cannot be read: {error}") from error
     settings: ChatSettings = RecordReader(_wrong).read(ChatSettings, plain, where)
     for name, (least, most) in RANGES.items():
         if not least <= (value := getattr(settings.sampling, name)) <= most:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import AdrenocError
 from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER
-from adrenoc.bundle.chat import ChatSettings
+from adrenoc.bundle.chat import ChatSettings, parse_chat
 from adrenoc.bundle.sampling import Sampling
 from adrenoc.language.tokenizer import Tokenizer
 
@@ -30,9 +28,8 @@ def add_text_tables(
         text = words[TOKENIZER].decode()
         tokenizer = Tokenizer(Path(TOKENIZER), text, most_cpu_s=_MOST_CPU_S)
         if CHAT in words:
-            said = json.loads(words[CHAT])
-            sampling = Sampling(**{**said["sampling"], "bias": ()})
-            no_turns = _take_template(tokenizer, said)
+            settings = parse_chat(words[CHAT], CHAT)
+            sampling, no_turns = settings.sampling, _take_template(tokenizer, settings)
         told = tokenizer.make_tables(sampling)
     except (AdrenocError, UnicodeDecodeError) as error:
         reason = error.message if isinstance(error, AdrenocError) else str(error)
@@ -53,9 +50,8 @@ def add_text_tables(
     return {**words, TEXT_TABLES: made}, tuple(decided)
 
 
-def _take_template(tokenizer: Tokenizer, said: Mapping[str, Any]) -> str:
-    """Return why the template of a chat.json cannot be taken; "" where it is."""
-    settings = ChatSettings(template=said["template"], special_tokens=said["special_tokens"])
+def _take_template(tokenizer: Tokenizer, settings: ChatSettings) -> str:
+    """Return why a template cannot be taken; "" where it is."""
     try:
         tokenizer.read_template(settings)
     except AdrenocError as error:

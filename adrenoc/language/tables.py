@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,11 +72,9 @@ class _Arrays:
 class _Maker:
     """Makes the tables of one tokenizer.json."""
 
-    def __init__(self, text: str) -> None:
-        from tokenizers import Tokenizer
-
+    def __init__(self, text: str, library: Any) -> None:
         self._arrays = _Arrays()
-        self._library = Tokenizer.from_str(text)
+        self._library = library
         self._said = json.loads(text)
         self._learned: dict[str, Points] = {}
 
@@ -240,7 +239,7 @@ class _Maker:
             "merges": self._arrays.add(merges),
         }
 
-    @property
+    @cached_property
     def _texts(self) -> list[str | None]:
         """Return the text of each token, None where a number has none."""
         vocabulary = self._said["model"]["vocab"]
@@ -282,17 +281,18 @@ class _Maker:
 
 def make_tables(
     text: str,
+    library: Any,
     turns: Mapping[str, Any] | None = None,
     sampling: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the file of a tokenizer.json, of how a template writes turns, and of how the model's
-    makers pick tokens.
+    """Return the file of a tokenizer.json, which the `library` has read, of how a template writes
+    turns, and of how the model's makers pick tokens.
 
     Raises:
         UnfitError: the tokenizer has what the tables do not hold.
     """
     try:
-        return _Maker(text).make({"turns": turns, "sampling": sampling})
+        return _Maker(text, library).make({"turns": turns, "sampling": sampling})
     except (KeyError, TypeError, IndexError) as error:
         raise UnfitError(f"a form that is not known ({type(error).__name__}: {error})") from error
 
@@ -332,14 +332,12 @@ def _writing(said: Any, *, is_bytes: bool) -> Step:
     kinds = [one["type"] for one in steps]
     if kinds == ["ByteLevel"] and is_bytes:
         return {"replaces": [], "strips": 0}
-    rest = [kind for kind in kinds if kind != "Replace"]
+    replaces = [_replacing(one) for one in steps if one["type"] == "Replace"]
+    rest = kinds[len(replaces) :]
     strips = steps[-1] if rest == ["ByteFallback", "Strip"] else None
     is_plain = strips is None or (strips["content"] == " " and strips["stop"] == 0)
-    if is_bytes or rest[:1] != ["ByteFallback"] or kinds[-len(rest) :] != rest or not is_plain:
+    if is_bytes or (rest != ["ByteFallback"] and strips is None) or not is_plain:
         raise UnfitError(f"its decoder {', '.join(kinds) or 'of no kind'}")
-    replaces = [_replacing(one) for one in steps if one["type"] == "Replace"]
-    if len(rest) > 1 and strips is None:
-        raise UnfitError(f"its decoder {', '.join(kinds)}")
     return {
         "replaces": [[one["from"], one["to"]] for one in replaces],
         "strips": 0 if strips is None else strips["start"],

@@ -158,7 +158,7 @@ class _Model:
                 told["turns"] = str(error) or type(error).__name__
         try:
             known = asdict(turns) if turns else None
-            tables = make_tables(self._texts["tokenizer"], known, sampling)
+            tables = make_tables(self._texts["tokenizer"], self._tokenizer, known, sampling)
             told["tables"] = b64encode(tables).decode()
         except UnfitError as error:
             told["left_out"] = str(error)

@@ -71,7 +71,7 @@ class Turns:
     def _content(self, message: Message) -> str:
         content, role = message["content"], message["role"]
         if role == "assistant" and self.drops and self.drops in content:
-            content = content.rpartition(self.drops)[2].lstrip(self.drops_blanks or "\0")
+            content = content.rpartition(self.drops)[2].lstrip(self.drops_blanks)
         return content.strip() if role in self.trims else content
 
 
@@ -135,16 +135,9 @@ def _conversations(parts: Turns) -> Iterator[list[Message]]:
         for content in (*_CONTENTS, "  b \n"):
             yield [*start, _user(content)]
         for answer in (*_CONTENTS, " b\n\n", *thoughts):
-            turns = [
-                *start,
-                _user("a"),
-                _assistant(answer),
-                _user(" c"),
-                _assistant("d"),
-                _user("e"),
-            ]
+            turns = [*start, _user("a"), _assistant(answer), _user(" c")]
             yield turns
-            yield turns
+            yield [*turns, _assistant("d"), _user("e")]
 
 
 def _cut(text: str, *words: str) -> list[str]:

@@ -33,8 +33,8 @@ class Beside:
 
     def __init__(self, program: Path, text: str, folder: Path) -> None:
         self._program, self._tables = program, folder / "text_tables.bin"
-        self._tables.write_bytes(make_tables(text))
         self.library = tokenizers.Tokenizer.from_str(text)
+        self._tables.write_bytes(make_tables(text, self.library))
 
     def ask(self, how: str, lines: Sequence[str]) -> list[str]:
         done = subprocess.run(
@@ -54,6 +54,11 @@ class Beside:
     @cached_property
     def added(self) -> list[str]:
         return [token.content for token in self.library.get_added_tokens_decoder().values()]
+
+
+def tables_of(said: dict[str, Any]) -> bytes:
+    text = json.dumps(said)
+    return make_tables(text, tokenizers.Tokenizer.from_str(text))
 
 
 def compare(beside: Beside, count: int) -> None:
@@ -138,11 +143,11 @@ def test_damaged_tables_are_refused(program: Path, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_tables_do_not_hold_is_named(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnfitError, match=reason):
-        make_tables(json.dumps(make_bytes(size=300) | change))
+        tables_of(make_bytes(size=300) | change)
 
 
 def test_a_token_that_has_to_be_a_word_is_refused() -> None:
     made = make_bytes(size=300)
     made["added_tokens"][0]["single_word"] = True
     with pytest.raises(UnfitError, match="which has to be a word"):
-        make_tables(json.dumps(made))
+        tables_of(made)
