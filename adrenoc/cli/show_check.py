@@ -104,10 +104,10 @@ def _format_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def _format_part(part: str | tuple[str, Any]) -> str:
-    """Show a name; a shape as NAME:D,D; a state as INPUT:OUTPUT."""
-    if isinstance(part, str):
-        return part
+def _format_part(part: str | int | tuple[str, Any]) -> str:
+    """Show a name or a number; a shape as NAME:D,D; a state as INPUT:OUTPUT."""
+    if not isinstance(part, tuple):
+        return str(part)
     name, held = part
     return f"{name}:{held if isinstance(held, str) else ','.join(map(str, held))}"
 

@@ -182,3 +182,13 @@ def test_a_decoder_without_a_template_is_refused(
     assert main(["chat", output]) == InputError.exit_code
     said = capsys.readouterr().err
     assert "has no template of chats" in said and "--prompt TEXT" in said
+
+
+def test_what_a_decoder_is_compiled_with_is_explained(bundle: Bundle, tmp_path: Path) -> None:
+    """Options whose values are numbers of tokens, too."""
+    model = bundle.path.parent / "model.onnx"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--explain"]
+    done = CliRunner().invoke(cli, [*words, "--prefill", "4", "-o", str(tmp_path / "e.adrenoc")])
+    assert done.exit_code == 0, done.output + str(done.exception)
+    end = ", ".join(map(str, bundle.manifest.end_tokens))
+    assert any("end_tokens" in line and end in line for line in done.output.splitlines())
