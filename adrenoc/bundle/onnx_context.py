@@ -1,4 +1,11 @@
-"""A model of one node that names a bundle, which onnxruntime computes by adrenoc's provider."""
+"""A model of one node that names a bundle, which onnxruntime computes by adrenoc's provider.
+
+A decoder's caches stay in the session: its node reads tokens and the mask of all tokens so far,
+from which the provider knows how many came before, and makes the logits after the last
+(`adrenoc/native/onnxruntime/decoder.h`).  That is what onnxruntime-genai gives a model that has no
+inputs for caches, and what a loop of one's own has at hand; caches as tensors would be moved to the
+device and back as a whole with each token.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +16,14 @@ from typing import TYPE_CHECKING
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.bundle.buckets import BatchRule, BucketEntry, Buckets, read_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.bundle.talk import is_decoder
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
+
+    _Infos = list[ValueInfoProto]
 
 PROVIDER = "AdrenocExecutionProvider"
 _OPSET = 17  # of a model without operators of ONNX: what every onnxruntime since 1.23 reads
@@ -47,17 +58,11 @@ def _model(bundle: Bundle, name: str) -> ModelProto:
     from onnx import helper
 
     manifest = bundle.manifest
-    entry = BucketEntry(folder=".", inputs=manifest.inputs, outputs=manifest.outputs)
-    buckets = read_buckets(bundle) or Buckets(buckets=(entry,), batch=_NO_BATCH)
-    batch = buckets.batch
-    in_axes = {} if batch.refused else dict.fromkeys(batch.inputs, 0)
-    out_axes = {} if batch.refused else {one.name: one.axis for one in batch.outputs}
-    inputs = _open([entry.inputs for entry in buckets.buckets], in_axes)
-    outputs = _open([entry.outputs for entry in buckets.buckets], out_axes)
+    inputs, outputs = _decoder_tensors(bundle) if is_decoder(manifest) else _tensors(bundle)
     node = helper.make_node(
         "EPContext",
-        [spec.name for spec in manifest.inputs],
-        [spec.name for spec in manifest.outputs],
+        [one.name for one in inputs],
+        [one.name for one in outputs],
         name=manifest.name,
         domain="com.microsoft",
         source=PROVIDER,
@@ -77,25 +82,52 @@ def _model(bundle: Bundle, name: str) -> ModelProto:
     )
 
 
-def _open(
-    buckets: Sequence[Sequence[TensorSpec]], filled: Mapping[str, int]
-) -> list[ValueInfoProto]:
+def _tensors(bundle: Bundle) -> tuple[_Infos, _Infos]:
+    manifest = bundle.manifest
+    entry = BucketEntry(folder=".", inputs=manifest.inputs, outputs=manifest.outputs)
+    buckets = read_buckets(bundle) or Buckets(buckets=(entry,), batch=_NO_BATCH)
+    batch = buckets.batch
+    in_axes = {} if batch.refused else dict.fromkeys(batch.inputs, 0)
+    out_axes = {} if batch.refused else {one.name: one.axis for one in batch.outputs}
+    inputs = _open([entry.inputs for entry in buckets.buckets], in_axes)
+    return inputs, _open([entry.outputs for entry in buckets.buckets], out_axes)
+
+
+def _decoder_tensors(bundle: Bundle) -> tuple[_Infos, _Infos]:
+    manifest = bundle.manifest
+    own = {TOKENS, PAST_LENGTH, *manifest.states}
+    tokens = next(spec for spec in manifest.inputs if spec.name == TOKENS)
+    buckets = read_buckets(bundle)
+    one_token = buckets.buckets[0].outputs if buckets else manifest.outputs
+    inputs = [
+        _info(TOKENS, tokens.dtype, [*tokens.shape[:-1], "tokens"]),
+        _info(MASK, "int64", [1, "tokens_so_far"]),
+        *(_info(one.name, one.dtype, one.shape) for one in manifest.inputs if one.name not in own),
+    ]
+    return inputs, [_info(o.name, o.dtype, o.shape) for o in one_token if o.name == LOGITS]
+
+
+def _open(buckets: Sequence[Sequence[TensorSpec]], filled: Mapping[str, int]) -> _Infos:
     """Return the tensors of all buckets, with a name for each extent that is not in all of them.
 
     `filled` has the axes that may also be shorter than any bucket's.
     """
-    import numpy as np
-    from onnx import helper
-
     opened = []
     for specs in zip(*buckets, strict=True):
-        name, dtype = specs[0].name, np.dtype(specs[0].dtype)
+        name = specs[0].name
         columns = [set(extents) for extents in zip(*(spec.shape for spec in specs), strict=True)]
         shape: list[str | int] = [
             f"{name}_{axis}" if len(seen) > 1 or filled.get(name) == axis else seen.pop()
             for axis, seen in enumerate(columns)
         ]
-        opened.append(
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
-        )
+        opened.append(_info(name, specs[0].dtype, shape))
     return opened
+
+
+def _info(name: str, dtype: str, shape: Sequence[str | int]) -> ValueInfoProto:
+    import numpy as np
+    from onnx import helper
+
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape
+    )

@@ -314,15 +314,15 @@ class _Compiled(EnteredModel):
             entry=self.entry,
             tokenizer=self.tokenizer,
         )
+        if self.fallback is not None and shaped.caches:
+            raise click.UsageError(
+                "--fallback cpu keeps no caches from token to token: leave it out, or --state none "
+                "with --shape for each input compiles one run behind a past of fixed length"
+            )
         for is_asked, name in (
             (self.fallback is not None, "--fallback cpu"),
             (self.onnxruntime, "--onnxruntime"),
         ):
-            if is_asked and shaped.caches:
-                raise click.UsageError(
-                    f"{name} keeps no caches from token to token: leave it out, or --state none "
-                    "with --shape for each input compiles one run behind a past of fixed length"
-                )
             if is_asked and shaped.states:
                 raise click.UsageError(f"{name} keeps no states: --state none")
         if self.fallback is not None and len(shaped.buckets) > 1:

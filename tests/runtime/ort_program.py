@@ -140,7 +140,66 @@ def unregister(session: ort.InferenceSession, files: list[str]) -> dict[str, obj
     return {"right": all(a.tobytes() == b.tobytes() for a, b in zip(after, expected, strict=True))}
 
 
-DEEDS = {"run": run, "threads": threads, "ends": ends, "unregister": unregister}
+def show(session: ort.InferenceSession, _files: list[str]) -> dict[str, object]:
+    """The names of the inputs."""
+    return {"inputs": [one.name for one in session.get_inputs()]}
+
+
+def generate(session: ort.InferenceSession, files: list[str]) -> dict[str, object]:
+    """Tokens of a decoder, whose caches the session keeps, after a prompt; what is refused."""
+    prompt = np.load(files[0])
+    names = [one.name for one in session.get_inputs()]
+    beside = {name: np.load(file) for name, file in zip(names[2:], files[1:], strict=True)}
+
+    def given_to(tokens: list[int], mask: list[int]) -> dict[str, np.ndarray]:
+        own = {"input_ids": tokens, "attention_mask": mask}
+        return {**beside, **{name: np.array([row], "int64") for name, row in own.items()}}
+
+    def step(tokens: list[int], mask: list[int]) -> np.ndarray:
+        return session.run(["logits"], given_to(tokens, mask))[0]
+
+    def make(tokens: list[int], so_far: int, count: int) -> list[int]:
+        """Greedy tokens after these, the last of `so_far`."""
+        made = [int(step(tokens, [1] * so_far)[0, -1].argmax())]
+        while len(made) < count:
+            made.append(int(step(made[-1:], [1] * (so_far + len(made)))[0, -1].argmax()))
+        return made
+
+    tokens, held = prompt.tolist(), len(prompt)
+    made = make(tokens, held, 20)
+    # Five of them again, from where there were two; in a mask that has zeros behind.
+    again = make(made[2:4], held + 4, 5)
+    padded = step(tokens, [1] * held + [0] * 9)
+    session.disable_fallback()
+    refused = {
+        "gap": lambda: step([1], [1] * (held + 3)),
+        "hidden": lambda: step(tokens, [0] + [1] * held),
+        "short": lambda: step(tokens, [1]),
+        "none": lambda: step([], [1] * held),
+        "odd": lambda: step([-5], [1]),
+        "batch": lambda: session.run(
+            None, {**given_to([1], [1]), "input_ids": np.ones((2, 1), "int64")}
+        ),
+        "full": lambda: step([1] * 1000, [1] * 1000),
+    }
+    return {
+        "tokens": made,
+        "again": again,
+        "padded": int(padded[0, -1].argmax()),
+        "shape": list(padded.shape),
+        "refused": {name: said_by(work) for name, work in refused.items()},
+        "after": make(tokens, held, 3),
+    }
+
+
+DEEDS = {
+    "ends": ends,
+    "generate": generate,
+    "open": show,
+    "run": run,
+    "threads": threads,
+    "unregister": unregister,
+}
 
 
 def main() -> None:

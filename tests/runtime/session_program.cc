@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -114,6 +115,33 @@ void stop_and_end(adrenoc::Model& model, const Tokens& prompt, const Tokens& all
   expect(made.back() == all[6] && made.size() <= 7, "an end token ends it");
 }
 
+int64_t pick(adrenoc::Model& model, uint64_t past, const Tokens& tokens) {
+  const std::vector<char> bytes = model.logits(past, tokens);
+  std::vector<float> row(bytes.size() / sizeof(float));
+  std::memcpy(row.data(), bytes.data(), bytes.size());
+  return std::max_element(row.begin(), row.end()) - row.begin();
+}
+
+// Tokens that the program picks itself, and what comes after contexts that are cut.
+void pick_by_logits(adrenoc::Model& model, const Tokens& prompt, const Tokens& all) {
+  const size_t held = prompt.size();
+  Tokens made{pick(model, 0, prompt)};
+  for (size_t i = 0; i < 7; ++i) made.push_back(pick(model, held + i, {made.back()}));
+  expect(made == part(all, 0, 8), "logits are of the tokens before them");
+  expect(model.context().tokens == held + 7, "what is picked is not taken in");
+  expect(pick(model, held + 2, part(all, 2, 5)) == all[5], "what lay behind is forgotten");
+  adrenoc::Generation two;
+  two.max_tokens = 2;
+  expect(generate(model, {all[5]}, two) == part(all, 6, 8), "generate goes on");
+  expect(pick(model, held + 8, {all[8]}) == all[9], "and so do logits, with the last token");
+  expect(status_of([&] { pick(model, held + 11, {1}); }) == ADRENOC_BAD_ARGUMENT, "a gap");
+  expect(status_of([&] { pick(model, 0, {}); }) == ADRENOC_BAD_ARGUMENT, "logits of no token");
+  expect(pick(model, 0, prompt) == all[0], "past 0 begins anew");
+  model.rewind(0);
+  const Tokens many(static_cast<size_t>(model.context().rows) + 1, 1);
+  expect(status_of([&] { pick(model, 0, many); }) == ADRENOC_CONTEXT_FULL, "no room");
+}
+
 void draw(adrenoc::Model& model, const Tokens& prompt) {
   adrenoc::Generation how;
   how.max_tokens = 12;
@@ -163,6 +191,7 @@ int main(int count, char** values) {
     const Tokens all = fill(model, prompt);
     go_back(model, prompt, all);
     stop_and_end(model, prompt, all);
+    pick_by_logits(model, prompt, all);
     draw(model, prompt);
     model.trim();
     model.rewind(0);

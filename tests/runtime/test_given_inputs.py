@@ -127,6 +127,12 @@ def test_text_that_goes_on_is_of_what_is_bound(folder: Path) -> None:
         assert go_on(model) == alone[0]
         model.generate([], given[1], max_tokens=1)
         assert go_on(model) == alone[1] != alone[0]
+        tokens, row = (ctypes.c_int64 * 2)(3, 5), (ctypes.c_float * SHAPE.vocabulary)()
+        module._call("logits", model._model, 0, tokens, 2, row, ctypes.sizeof(row), None)
+        model.rewind()
+        assert [np.argmax(row)] == model.generate([3, 5], given[1], max_tokens=1)
+        with pytest.raises(InputError, match="`logits` has 1200 bytes, got 4"):
+            module._call("logits", model._model, 0, tokens, 2, row, 4, None)
 
 
 def test_what_is_not_bound_is_named(folder: Path) -> None:
@@ -135,6 +141,9 @@ def test_what_is_not_bound_is_named(folder: Path) -> None:
             model.generate(PROMPT)
         with pytest.raises(InputError, match="no input 'audio'"):
             model.generate(PROMPT, {"audio": np.zeros(1)})
+        row, prompt = (ctypes.c_float * SHAPE.vocabulary)(), (ctypes.c_int64 * 2)(3, 5)
+        with pytest.raises(InputError, match=r"`past_key_values.0.encoder.key` is not bound"):
+            module._call("logits", model._model, 0, prompt, 2, row, ctypes.sizeof(row), None)
     with (
         Model(folder / "encoder.adrenoc") as model,
         pytest.raises(InputError, match="no decoder with caches"),

@@ -18,11 +18,13 @@ from onnx import helper
 from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.check.generation import check_tokens
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
 from tests.host.decoder_bundles import DecoderShape, write_decoder
+from tests.host.encoder_decoders import make_cross_decoder
 from tests.models import graph, parse_nodes, write, write_network, write_stepper
 from tests.onnx_backend.cases import load_cases
 from tests.onnx_backend.table import read_table
@@ -336,12 +338,84 @@ def test_states_are_refused_before_the_work(tmp_path: Path, capsys: pytest.Captu
     assert "--onnxruntime keeps no states: --state none" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--onnxruntime"], ["--fallback", "cpu"]], ids=" ".join)
-def test_decoders_are_refused_before_the_work(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+SHAPES = {
+    "grouped": DecoderShape(),
+    "slides": DecoderShape(slides=True, window=6, alternating=True),
+    "recurrent": DecoderShape(conv_taps=3, positions=True),
+}
+PROMPT = [3, 5, 7, 11, 2, 9, 8]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["grouped", *(pytest.param(name, marks=pytest.mark.nightly) for name in list(SHAPES)[1:])],
+)
+def test_a_decoder_keeps_its_caches(
+    name: str,
+    deed: Deed,
+    inside: Runtime,
+    opencl: str,
+    execute: Execute,
+    tmp_path: Path,
 ) -> None:
+    """The tokens are the runner's, and onnxruntime's from the file; caches are no tensors."""
+    model = write_decoder(tmp_path, SHAPES[name])
+    context = _compile(model, tmp_path / "d.adrenoc", "--prefill", "4")
+    graph = onnx.load(context).graph
+    assert [one.name for one in graph.input] == ["input_ids", "attention_mask"]
+    told = deed("generate", context, [np.array(PROMPT)])
+    assert "error" not in told
+    made = told["tokens"]
+    command = [inside.runner, tmp_path / "d.adrenoc", "--opencl", opencl, "--max-tokens", "20"]
+    command += ["--end", 10**6, "--prompt", ",".join(map(str, PROMPT))]
+    line = execute(*command).out.splitlines()[0]
+    assert made == [int(token) for token in line.split()]
+    row: list[np.ndarray] = [np.zeros(SHAPES[name].vocabulary)] * len(made)
+    assert check_tokens(model, PROMPT, made, row, tolerance=1.0).equal == len(made) == 20
+    assert told["again"] == made[4:9]
+    assert (told["padded"], told["shape"]) == (made[0], [1, 1, SHAPES[name].vocabulary])
+    assert told["after"] == made[:3]
+    refused = told["refused"]
+    assert "adrenoc: the tokens come after 9 others, of which the context holds 7" in refused["gap"]
+    assert "attention_mask hides tokens that others follow" in refused["hidden"]
+    assert "attention_mask shows 1 tokens, expected at least the 7" in refused["short"]
+    assert "there is no token to go on from" in refused["none"]
+    assert "the prompt has the token -5, expected 0 to 96" in refused["odd"]
+    assert "Expected: 1" in refused["batch"]
+    assert "the context is full: it has 64 rows" in refused["full"]
+
+
+@pytest.mark.nightly
+def test_a_decoder_reads_what_an_encoder_made(deed: Deed, tmp_path: Path) -> None:
+    shape = DecoderShape(kind="llama", layers=2, context=64, plain=14, packed=False)
+    model = tmp_path / "decoder.onnx"
+    onnx.save(make_cross_decoder(shape), model)
+    context = _compile(model, tmp_path / "d.adrenoc", "--context", "64", "--prefill", "4")
+    beside = onnx.load(context).graph.input[2:]
+    rng = np.random.default_rng(6)
+    arrays = {
+        one.name: rng.standard_normal(
+            [extent.dim_value for extent in one.type.tensor_type.shape.dim]
+        ).astype("float32")
+        for one in beside
+    }
+    made = deed("generate", context, [np.array(PROMPT), *arrays.values()])["tokens"]
+    row: list[np.ndarray] = [np.zeros(shape.vocabulary)] * len(made)
+    found = check_tokens(model, PROMPT, made, row, tolerance=1.0, given=arrays)
+    assert found.equal == len(made) == 20
+
+
+def test_the_decoders_model_itself_is_left_to_onnxruntime(deed: Deed, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, SHAPES["grouped"])
+    _compile(model, tmp_path / "d.adrenoc", "--prefill", "1")
+    told = deed("open", model, [], bundles=str(tmp_path / "d.adrenoc"))
+    assert told["inputs"][:2] == ["input_ids", "attention_mask"]
+    assert "d.adrenoc is not used: it keeps states, which the model hands out" in told["log"]
+
+
+def test_a_decoder_has_no_code_for_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model = write_decoder(tmp_path, DecoderShape())
-    command = ["compile", str(model), "--device", "host", *words]
+    command = ["compile", str(model), "--device", "host", "--fallback", "cpu"]
     assert main([*command, "-o", str(tmp_path / "d.adrenoc")]) == 2
     assert "keeps no caches from token to token" in capsys.readouterr().err
 

@@ -404,7 +404,7 @@ ADRENOC_API adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor);
 
 /* Cancel the calls for the model that compute now or wait for their turn to: adrenoc_run, also of
  * adrenoc_run_async, adrenoc_run_repeatedly, adrenoc_verify, adrenoc_profile, adrenoc_generate,
- * adrenoc_answer and adrenoc_continue.
+ * adrenoc_answer, adrenoc_continue and adrenoc_logits.
  * From any thread; it returns at once, and they end soon, with ADRENOC_CANCELLED.  Calls that begin
  * later are not meant.
  * How soon: with cancel_within_ms or a limit on submissions, when the piece or the single kernel that
@@ -478,6 +478,15 @@ typedef int (*adrenoc_on_token)(int64_t token, void* user);
 ADRENOC_API adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t* prompt,
                                             size_t count, const adrenoc_generation* how,
                                             adrenoc_on_token on_token, void* user);
+
+/* The logits of the token that comes after the first `past` tokens of the context and `count` more, for
+ * who picks tokens without adrenoc_generate.  The context is these tokens then: what it held behind the
+ * first `past` is forgotten.  `logits` has room for the `bytes` bytes of the output of that name of
+ * adrenoc_bucket_output_info, bucket 0.  ADRENOC_BAD_ARGUMENT where the context holds fewer than `past`
+ * tokens.  Other inputs, and ADRENOC_CONTEXT_FULL, as for adrenoc_generate.  `options` may be NULL. */
+ADRENOC_API adrenoc_status adrenoc_logits(adrenoc_model* model, uint64_t past,
+                                          const int64_t* tokens, size_t count, void* logits,
+                                          size_t bytes, const adrenoc_run_options* options);
 
 /* Text, of a decoder whose bundle has the tables of its tokenizer: `adrenoc compile` puts them in where a
  * tokenizer.json lies beside the model.  ADRENOC_UNSUPPORTED: it has none.  Texts are UTF-8.

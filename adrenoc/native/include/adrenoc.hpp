@@ -336,6 +336,17 @@ class Model {
     listener.check(adrenoc_generate(model_.get(), prompt.data(), prompt.size(), &plain.plain,
                                     &Listener<int64_t>::hear, &listener));
   }
+  // The bytes of the logits after the first `past` tokens of the context and these, which are taken in.
+  [[nodiscard]] std::vector<char> logits(uint64_t past, const std::vector<int64_t>& tokens) {
+    adrenoc_tensor_info info{};
+    for (size_t i = 0; info.name == nullptr || std::string(info.name) != "logits"; ++i) {
+      check(adrenoc_bucket_output_info(model_.get(), 0, i, &info));
+    }
+    std::vector<char> logits(info.bytes);
+    check(adrenoc_logits(model_.get(), past, tokens.data(), tokens.size(), logits.data(),
+                         logits.size(), nullptr));
+    return logits;
+  }
   // The tokens of a text, with those that the tokenizer puts around it, and the text of tokens.
   [[nodiscard]] std::vector<int64_t> encode(const std::string& text, bool with_special = true) {
     const int special = with_special ? 1 : 0;

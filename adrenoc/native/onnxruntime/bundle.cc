@@ -1,7 +1,6 @@
 #include "bundle.h"
 
 #include <algorithm>
-#include <set>
 
 #include "adrenoc.h"
 #include "base/failure.h"
@@ -14,6 +13,19 @@ using adrenoc_runtime::Json;
 
 constexpr size_t kDigestLetters = 65;  // with the 0 behind them
 constexpr const char* kDigest = "file_sha256";
+
+Json read_manifest(const std::string& bundle) {
+  const char* described = adrenoc_describe(bundle.c_str());
+  if (described == nullptr) throw Refusal(ORT_NO_MODEL, adrenoc_last_error());
+  return Json::parse(described, bundle).at("manifest");
+}
+
+std::set<std::string> states_in(const Json& manifest) {
+  std::set<std::string> states;
+  if (manifest.object().count("states") == 0) return states;
+  for (const Json& state : manifest.at("states").list()) states.insert(state.text());
+  return states;
+}
 
 std::string missing_of(const Json& tensors, const std::set<std::string>& names) {
   for (const Json& tensor : tensors.list()) {
@@ -33,6 +45,10 @@ std::string compare(const Json& manifest, const std::string& model, const std::v
   if (adrenoc_file_sha256(model.c_str(), digest) != ADRENOC_OK) return adrenoc_last_error();
   if (compiled.at(kDigest).text() != digest) {
     return "it was compiled from another file than " + model + " (its SHA-256 differs)";
+  }
+  if (!states_in(manifest).empty()) {
+    return "it keeps states, which the model hands out: open the model that adrenoc compile "
+           "--onnxruntime writes";
   }
   std::set<std::string> read;
   std::set<std::string> made;
@@ -58,15 +74,17 @@ std::vector<std::string> split_paths(const std::string& text) {
   return paths;
 }
 
+std::set<std::string> states_of(const std::string& bundle) {
+  return states_in(read_manifest(bundle));
+}
+
 std::string why_not(const std::string& bundle, const std::string& model,
                     const std::vector<Node>& nodes) {
   if (model.empty()) return "the model came from memory, and has no file to compare";
-  const char* described = adrenoc_describe(bundle.c_str());
-  if (described == nullptr) return adrenoc_last_error();
   try {
-    return compare(Json::parse(described, bundle).at("manifest"), model, nodes);
-  } catch (const adrenoc_runtime::Failure& failure) {
-    return failure.what();
+    return compare(read_manifest(bundle), model, nodes);
+  } catch (const std::runtime_error& error) {  // of its manifest
+    return error.what();
   }
 }
 

@@ -40,7 +40,7 @@ Names in_order(const Names& context, const std::vector<Model::Tensor>& tensors, 
 
 struct Facts {
   int dtype = 0;
-  std::vector<int64_t> shape;
+  Extents shape;
 };
 
 Facts facts_of(const OrtValue* value) {
@@ -58,7 +58,7 @@ Facts facts_of(const OrtValue* value) {
 }
 
 // `shape` is that of an input, and has to outlive what is given; empty of an output.
-adrenoc_tensor in_host(const OrtValue* value, void* memory, const std::vector<int64_t>& shape) {
+adrenoc_tensor in_host(const OrtValue* value, void* memory, const Extents& shape) {
   static char nothing;  // for tensors of no bytes, whose memory may be null
   size_t bytes = 0;
   check(api().GetTensorSizeInBytes(value, &bytes));
@@ -67,18 +67,6 @@ adrenoc_tensor in_host(const OrtValue* value, void* memory, const std::vector<in
   given.bytes = bytes;
   given.shape = {shape.data(), static_cast<uint32_t>(shape.size())};
   return given;
-}
-
-std::vector<int64_t> shape_of(const adrenoc_model* model, const std::vector<adrenoc_shape>& shapes,
-                              size_t output) {
-  uint32_t rank = 0;
-  const auto ask = [&](int64_t* extents) {
-    check(adrenoc_output_shape_for(model, shapes.data(), shapes.size(), output, extents, &rank));
-  };
-  ask(nullptr);
-  std::vector<int64_t> shape(rank);
-  if (rank != 0) ask(shape.data());
-  return shape;
 }
 
 }  // namespace
@@ -116,8 +104,7 @@ OrtStatus* Part::compute(OrtNodeComputeInfo* self, void*, OrtKernelContext* cont
 
 void Part::run(OrtKernelContext* context) const {
   std::vector<Facts> facts;
-  std::vector<adrenoc_tensor> inputs;
-  std::vector<adrenoc_shape> shapes;
+  Tensors inputs;
   facts.reserve(input_of_.size());
   for (size_t i = 0; i < input_of_.size(); ++i) {
     const Model::Tensor& tensor = model_->inputs()[i];
@@ -134,12 +121,11 @@ void Part::run(OrtKernelContext* context) const {
     }
     // Nothing is written to an input.
     inputs.push_back(in_host(value, const_cast<void*>(data), facts.back().shape));
-    shapes.push_back(inputs.back().shape);
   }
-  std::vector<adrenoc_tensor> outputs(model_->outputs().size());
+  Tensors outputs(model_->outputs().size());
   for (size_t i = 0; i < output_of_.size(); ++i) {
     const size_t place = output_of_[i];
-    const std::vector<int64_t> shape = shape_of(model_->handle(), shapes, place);
+    const Extents shape = model_->shape_of(inputs, place);
     OrtValue* value = nullptr;
     check(api().KernelContext_GetOutput(context, i, shape.data(), shape.size(), &value));
     if (value == nullptr) continue;  // nobody asks for it
@@ -150,8 +136,7 @@ void Part::run(OrtKernelContext* context) const {
   adrenoc_run_options options{};
   options.struct_bytes = sizeof(options);
   options.deadline_ms = deadline_ms;
-  check(adrenoc_run_with(model_->handle(), inputs.data(), inputs.size(), outputs.data(),
-                         outputs.size(), &options));
+  model_->run(inputs, outputs, options);
 }
 
 }  // namespace adrenoc_ep

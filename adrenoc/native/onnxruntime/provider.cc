@@ -161,7 +161,7 @@ void Provider::release_node_compute_infos(OrtEp*, OrtNodeComputeInfo** infos,
 std::shared_ptr<Model> Provider::load(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::shared_ptr<Model>& model = models_[path];
-  if (model == nullptr) model = std::make_shared<Model>(path, options_, logger_);
+  if (model == nullptr) model = open_model(path, options_, logger_);
   return model;
 }
 
@@ -177,7 +177,7 @@ OrtStatus* Provider::set_dynamic_options(OrtEp* self, const char* const* keys, c
 void Provider::cancel_runs() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [path, model] : models_) {
-    if (model != nullptr) check(adrenoc_cancel(model->handle()));
+    if (model != nullptr) model->cancel();
   }
 }
 

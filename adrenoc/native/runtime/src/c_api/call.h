@@ -62,6 +62,9 @@ template <typename Struct>
   return plain;
 }
 
+// How a run ends before its end; `options` may be null.
+[[nodiscard]] opencl::Ending read_ending(const adrenoc_run_options* options);
+
 // What an app says of how tokens are picked.
 [[nodiscard]] Generation read_generation(const adrenoc_generation* given);
 

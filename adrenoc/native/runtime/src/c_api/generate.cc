@@ -53,6 +53,18 @@ adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t* prompt, siz
   });
 }
 
+adrenoc_status adrenoc_logits(adrenoc_model* model, uint64_t past, const int64_t* tokens,
+                              size_t count, void* logits, size_t bytes,
+                              const adrenoc_run_options* options) {
+  return guarded([&] {
+    require(model, "model");
+    if (count != 0) require(tokens, "tokens");
+    require(logits, "logits");
+    model->model.give_logits(past, std::vector<int64_t>(tokens, tokens + count), logits, bytes,
+                             adrenoc_runtime::read_ending(options));
+  });
+}
+
 adrenoc_status adrenoc_stop(adrenoc_model* model) {
   return guarded([&] {
     require(model, "model");

@@ -47,7 +47,10 @@ std::vector<Given> read_tensors(const adrenoc_tensor* tensors, size_t count) {
   return given;
 }
 
-opencl::Ending read_ending(const adrenoc_run_options& plain) {
+}  // namespace
+
+opencl::Ending read_ending(const adrenoc_run_options* options) {
+  const adrenoc_run_options plain = read_plain(options, "run's options");
   if (!(plain.deadline_ms >= 0)) {
     throw Failure(ADRENOC_BAD_ARGUMENT, "deadline_ms is " + std::to_string(plain.deadline_ms) +
                                             ", expected 0 or more");
@@ -62,7 +65,6 @@ opencl::Ending read_ending(const adrenoc_run_options& plain) {
   return ending;
 }
 
-}  // namespace
 }  // namespace adrenoc_runtime
 
 using adrenoc_runtime::Failure;
@@ -74,8 +76,7 @@ adrenoc_status adrenoc_run_with(adrenoc_model* model, const adrenoc_tensor* inpu
                                 size_t output_count, const adrenoc_run_options* options) {
   return guarded([&] {
     require(model, "model");
-    const adrenoc_run_options plain = adrenoc_runtime::read_plain(options, "run's options");
-    const adrenoc_runtime::opencl::Ending ending = adrenoc_runtime::read_ending(plain);
+    const adrenoc_runtime::opencl::Ending ending = adrenoc_runtime::read_ending(options);
     const auto read = adrenoc_runtime::read_tensors(inputs, input_count);
     const auto written = adrenoc_runtime::read_tensors(outputs, output_count);
     std::vector<adrenoc_shape> shapes;

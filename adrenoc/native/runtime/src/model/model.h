@@ -143,6 +143,9 @@ class Model final : public Resident {
   // to go on.  Throws as generate().
   using OnText = std::function<bool(const std::string& piece)>;
   void answer(const Answer& asked, const OnText& on_text);
+  // What the next token is picked of, after the first `past` tokens of the context and these.
+  void give_logits(uint64_t past, const std::vector<int64_t>& tokens, void* logits, size_t bytes,
+                   const opencl::Ending& ending);
   // Ends a generate() that goes on in another thread.
   void stop_generating() { stops_ = true; }
   void rewind(uint64_t tokens);

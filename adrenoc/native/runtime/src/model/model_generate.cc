@@ -87,6 +87,18 @@ void Model::make_tokens(const std::vector<int64_t>& prompt, const Generation& ho
   }
 }
 
+void Model::give_logits(uint64_t past, const std::vector<int64_t>& tokens, void* logits,
+                        size_t bytes, const opencl::Ending& ending) {
+  const auto work = [&] {
+    const opencl::Cancelling heeded = cancelling();
+    const opencl::CancellingScope scope(&heeded);
+    Session& decoder = session();
+    give_to_session();
+    decoder.give_logits(past, tokens, logits, bytes);
+  };
+  at_turn(cancels(), work, ending);
+}
+
 const Tokenizer& Model::tokenizer() {
   std::call_once(has_tokenizer_, [&] {
     const std::string file = bundle_->take_text_tables();

@@ -83,6 +83,7 @@ void Session::add_entry(const Manifest& manifest, const Program& program,
     entry.logits = place_in_decoder(manifest.outputs, kLogits);
     const std::vector<int64_t>& logits = manifest.outputs[entry.logits].shape;
     vocabulary_ = entry.vocabulary = logits.empty() ? 1 : logits.back();
+    logits_bytes_ = manifest.outputs[entry.logits].bytes;
   } else if (const auto picked = place_of(manifest.outputs, kPicked)) {
     const std::vector<int64_t>& shape = manifest.outputs[*picked].shape;
     entry.picked = *picked;
@@ -99,8 +100,7 @@ uint64_t Session::tokens() const {
   return static_cast<uint64_t>(std::min(made, loop_->rows()));
 }
 
-void Session::generate(const std::vector<int64_t>& prompt, const Generation& how,
-                       const OnToken& on_token) {
+int64_t Session::take_in(const std::vector<int64_t>& prompt) {
   std::vector<int64_t> tokens = prompt;
   if (const auto pending = loop_->pending()) tokens.insert(tokens.begin(), *pending);
   if (tokens.empty()) {
@@ -118,14 +118,20 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
     throw Failure(ADRENOC_CONTEXT_FULL,
                   opencl::context_full(loop_->length(), loop_->rows(), count));
   }
+  const int64_t last = tokens.back();
+  tokens.pop_back();
+  loop_->take_in(tokens);
+  return last;
+}
+
+void Session::generate(const std::vector<int64_t>& prompt, const Generation& how,
+                       const OnToken& on_token) {
   try {
     opencl::check_sampling(how.sampling, vocabulary_);
   } catch (const tvm::ffi::Error& error) {
     throw Failure(ADRENOC_BAD_ARGUMENT, error.message());
   }
-  const int64_t last = tokens.back();
-  tokens.pop_back();
-  loop_->take_in(tokens);
+  const int64_t last = take_in(prompt);
   loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling});
   while (const auto token = loop_->next()) {
     if (most_token_ != 0 && *token > most_token_) {
@@ -140,6 +146,27 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
   if (loop_->ended() == "full") {
     throw Failure(ADRENOC_CONTEXT_FULL, opencl::context_full(loop_->length(), loop_->rows(), 1));
   }
+}
+
+void Session::give_logits(uint64_t past, const std::vector<int64_t>& prompt, void* logits,
+                          size_t bytes) {
+  if (past > tokens()) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, "the tokens come after " + std::to_string(past) +
+                                            " others, of which the context holds " +
+                                            std::to_string(tokens()));
+  }
+  if (bytes != logits_bytes_) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, "`logits` has " + std::to_string(logits_bytes_) +
+                                            " bytes, got " + std::to_string(bytes));
+  }
+  rewind(past);
+  opencl::GenerateWish wish;
+  wish.most = 1;
+  wish.with_logits = true;
+  loop_->start(take_in(prompt), wish);
+  (void)loop_->next();
+  std::copy(loop_->logits().begin(), loop_->logits().end(), static_cast<char*>(logits));
+  loop_->rewind(loop_->length());  // without the token that was picked
 }
 
 uint64_t Session::shared(const std::vector<int64_t>& prompt) const {

@@ -39,6 +39,9 @@ class Session {
   [[nodiscard]] static bool writes(const std::string& name);
   // Throws Failure (context full) where that ends it; all tokens were told then.
   void generate(const std::vector<int64_t>& prompt, const Generation& how, const OnToken& on_token);
+  // Writes what the next token is picked of, after the first `past` tokens and these, and keeps no more.
+  // Throws Failure (bad argument) where there are fewer than `past`, or `bytes` are not the logits'.
+  void give_logits(uint64_t past, const std::vector<int64_t>& tokens, void* logits, size_t bytes);
   // Tokens of prompts, and made; forgets all but the first so many.
   [[nodiscard]] uint64_t tokens() const;
   void rewind(uint64_t tokens);
@@ -57,10 +60,13 @@ class Session {
  private:
   void add_entry(const Manifest& manifest, const Program& program,
                  const std::vector<tvm::runtime::Tensor>& inputs);
+  // Takes in all but the last token, which it gives.  Throws Failure where there is none, or no room.
+  [[nodiscard]] int64_t take_in(const std::vector<int64_t>& prompt);
 
   std::vector<int64_t> ends_;
   int64_t most_token_ = 0;  // what the model has rows for; 0 where that is not known
   int64_t vocabulary_ = 0;  // logits that a step gives
+  uint64_t logits_bytes_ = 0;
   std::unique_ptr<opencl::TokenLoop> loop_;
 };
 
