@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,6 @@ def _make_letters(**said: Any) -> dict[str, Any]:
     made = _train(
         900,
         special=["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
-        alphabet=[],
         normalizer=normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
         pre_tokenizer=pre_tokenizers.Split("▁", "merged_with_next"),
         decoder=decoders.Sequence(
@@ -153,6 +152,141 @@ def _make_metaspace() -> dict[str, Any]:
     return _make_letters(normalizer=None, pre_tokenizer=_json_of(metaspace))
 
 
+def _make_scores(**said: Any) -> dict[str, Any]:
+    """T5's kind: letters by a map of SentencePiece, words, and tokens of the best scores."""
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+    metaspace = {"replacement": "▁", "prepend_scheme": "always"}
+    cuts = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**metaspace)]
+    made = _train(
+        500,
+        special=["<pad>", "</s>", "<unk>", "<extra_id_0>"],
+        model=models.Unigram(),
+        trainer=trainers.UnigramTrainer,
+        lines=0,  # all their letters would have to be tokens
+        normalizer=_make_map(),
+        pre_tokenizer=pre_tokenizers.Sequence(cuts),
+        decoder=decoders.Metaspace(**metaspace),
+        post_processor=processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)]),
+    )
+    # CamemBERT's has its unknown token twice.
+    made["model"]["vocab"].append(["<unk>", 0.0])
+    made["model"]["unk_id"] = 2
+    return made | said
+
+
+def _make_scores_of_bytes() -> dict[str, Any]:
+    """mT5's kind and ALBERT's: bytes of what no token has; accents and blanks are left out."""
+    from tokenizers import Regex, decoders, normalizers
+
+    changes = [
+        normalizers.Replace("``", '"'),
+        normalizers.Nmt(),
+        normalizers.NFKD(),
+        normalizers.StripAccents(),
+        normalizers.Lowercase(),
+        normalizers.Strip(left=True, right=True),
+        normalizers.Replace(Regex(" {2,}"), "▁"),
+    ]
+    writes = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    made = _make_scores(
+        normalizer=_json_of(normalizers.Sequence(changes)),
+        decoder=_json_of(decoders.Sequence([*writes, decoders.Strip(" ", 1, 0)])),
+    )
+    made["model"]["byte_fallback"] = True
+    made["model"]["vocab"] += [[f"<0x{byte:02X}>", 0.0] for byte in range(256)]
+    return made
+
+
+def _make_words(**said: Any) -> dict[str, Any]:
+    """BERT's kind, of small letters without accents, with texts of one length."""
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    made = _train(
+        900,
+        special=["[PAD]", "[UNK]", "[CLS]", "[SEP]"],
+        model=models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20),
+        trainer=trainers.WordPieceTrainer,
+        normalizer=normalizers.BertNormalizer(),
+        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+        decoder=decoders.WordPiece(),
+        post_processor=processors.TemplateProcessing(
+            "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        ),
+    )
+    made["truncation"] = {
+        "max_length": 24, "stride": 0, "strategy": "LongestFirst", "direction": "Right"
+    }  # fmt: skip
+    made["padding"] = {
+        "strategy": {"Fixed": 16}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+        "pad_type_id": 0, "pad_token": "[PAD]",
+    }  # fmt: skip
+    return made | said
+
+
+def _make_words_of_any_case() -> dict[str, Any]:
+    """DistilBERT's kind with its letters as they are, and a decoder that leaves blanks."""
+    from tokenizers import decoders, normalizers
+
+    return _make_words(
+        normalizer=_json_of(normalizers.BertNormalizer(lowercase=False)),
+        decoder=_json_of(decoders.WordPiece(cleanup=False)),
+        truncation=None,
+        padding=None,
+    )
+
+
+def _make_map() -> Any:
+    """A map as SentencePiece's nmt_nfkc is: a double-array trie of UTF-8, and texts."""
+    import unicodedata
+
+    from tokenizers import normalizers
+
+    points = [p for least, most in _SCRIPTS for p in range(least, most + 1)]
+    letters = [chr(p) for p in (*points, 0x2122, 0x3000, 0xFB01, 0xFF21)]
+    made = {one: new for one in letters if (new := unicodedata.normalize("NFKC", one)) != one}
+    for letter in letters:
+        apart = unicodedata.normalize("NFD", letter)
+        if len(apart) > 1 and apart.isprintable():
+            made[apart] = unicodedata.normalize("NFC", apart)
+    made |= {one: " " for one in letters if one.isspace()}
+    made |= {chr(p): "" for p in (*range(1, 9), *range(14, 32), 0x200B, 0x200D, 0x200F)}
+    texts = "".join(f"{text}\0" for text in dict.fromkeys(made.values())).encode()
+    values = {one.encode(): texts.find(f"{text}\0".encode()) for one, text in made.items()}
+    trie = _make_trie({key: value for key, value in values.items() if b"\0" not in key})
+    return normalizers.Precompiled(len(trie).to_bytes(4, "little") + trie + texts)
+
+
+def _make_trie(values: dict[bytes, int]) -> bytes:
+    """A double-array trie as Darts-clone writes it."""
+    children: dict[bytes, set[int]] = {}
+    for key in values:
+        for length, byte in enumerate(key):
+            children.setdefault(key[:length], set()).add(byte)
+    units, taken, first = {0: 0}, {0}, 1
+    waiting = [(b"", 0)]
+    while waiting:
+        key, at = waiting.pop()
+        labels = sorted(children.get(key, ()))
+        wanted = [0, *labels] if key in values else labels
+        while first in taken:
+            first += 1
+        base = next(
+            base
+            for base in range(first, 1 << 21)
+            if at ^ base < 1 << 21 and taken.isdisjoint(base ^ label for label in wanted)
+        )
+        units[at] |= (at ^ base) << 10 | (key in values) << 8
+        taken.update(base ^ label for label in wanted)
+        if key in values:
+            units[base] = 1 << 31 | values[key]
+        for label in labels:
+            units[base ^ label] = label
+            waiting.append((key + bytes([label]), base ^ label))
+    size = (max(units) | 0xFF) + 1
+    return b"".join(units.get(at, 0).to_bytes(4, "little") for at in range(size))
+
+
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "bytes": make_bytes,
     "old bytes": _make_old_bytes,
@@ -160,6 +294,10 @@ KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "letters": _make_letters,
     "pieces": _make_pieces,
     "metaspace": _make_metaspace,
+    "scores": _make_scores,
+    "scores of bytes": _make_scores_of_bytes,
+    "words": _make_words,
+    "words of any case": _make_words_of_any_case,
 }
 
 
@@ -192,29 +330,42 @@ def draw_lines(tokens: list[str], count: int, seed: int) -> Iterator[str]:
         yield kinds[at % len(kinds)]()
 
 
-def _train(size: int, *, special: list[str], alphabet: list[str], **parts: Any) -> dict[str, Any]:
+def _train(
+    size: int,
+    *,
+    special: list[str],
+    alphabet: Sequence[str] = (),
+    model: Any = None,
+    trainer: Any = None,
+    lines: int = 400,
+    **parts: Any,
+) -> dict[str, Any]:
     from tokenizers import Tokenizer, models, trainers
 
-    tokenizer = Tokenizer(models.BPE())
+    tokenizer = Tokenizer(model or models.BPE())
     for name, part in parts.items():
         setattr(tokenizer, name, part)
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    training = (trainer or trainers.BpeTrainer)(
+        vocab_size=size,
+        special_tokens=special,
+        initial_alphabet=list(alphabet),
+        show_progress=False,
     )
     # A text that stays as it is, so that tokens do.
     license_text = (Path(__file__).parent.parent / "LICENSE").read_text(encoding="utf-8")
-    texts = [license_text, *draw_lines(special, 400, 0)]
-    tokenizer.train_from_iterator(texts, trainer)
+    texts = [license_text, " ".join(_WORDS), *draw_lines(special, lines, 0)]
+    tokenizer.train_from_iterator(texts, training)
     made: dict[str, Any] = json.loads(tokenizer.to_str())
     return made
 
 
 def _json_of(part: Any) -> Any:
     """What a tokenizer.json says of a part."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     tokenizer = Tokenizer(models.BPE())
     kinds = {
+        normalizers.Normalizer: "normalizer",
         pre_tokenizers.PreTokenizer: "pre_tokenizer",
         decoders.Decoder: "decoder",
         processors.PostProcessor: "post_processor",

@@ -70,7 +70,7 @@ def plan_shapes(
         click.UsageError: options that do not go together.
         OptionError: a state that the model does not have.
     """
-    from adrenoc.bundle.decoder_names import EMBEDDINGS
+    from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
     from adrenoc.cli.model_params import parse_numbers
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.compile.decoder_plan import USUAL_PREFILL, find_words, plan_decoder
@@ -85,14 +85,24 @@ def plan_shapes(
     signature = signature.leave_out(name for name, _ in entry.fixed)
     more = None if form is None else _shapes_of_others(form, shapes)
     if form is None or more is None:
-        if context is not None or prefill is not None or tokenizer is not None:
+        if context is not None or prefill is not None:
             raise click.UsageError(
-                "--context, --prefill and --tokenizer are for decoders with past and present keys "
-                "and values, without --shape and --state"
+                "--context and --prefill are for decoders with past and present keys and values, "
+                "without --shape and --state"
             )
+        takes_text = TOKENS in {one.name for one in signature.inputs}
+        if tokenizer is not None and not takes_text:
+            raise click.UsageError(f"--tokenizer is for models that take tokens, as {TOKENS}")
         buckets = tuple(buckets_of(shapes))
         states, decisions = _plan_states(signature, buckets, kept, accurate=accurate)
-        return ShapePlan(buckets=buckets, states=states, decisions=decisions, entry=entry)
+        words, found = find_words(model, tokenizer) if takes_text else ({}, ())
+        return ShapePlan(
+            buckets=buckets,
+            states=states,
+            words=words,
+            decisions=(*decisions, *found),
+            entry=entry,
+        )
     if accurate:
         raise click.UsageError("--accuracy is for models without caches")
     _refuse_streams(form, more)

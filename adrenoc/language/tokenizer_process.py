@@ -105,7 +105,7 @@ class _Model:
     def __init__(self) -> None:
         self._tokenizer: Any = None
         self._template: Any = None
-        self._texts = {"tokenizer": "", "template": ""}
+        self._template_text = ""
         self._special: dict[str, str] = {}
         self._matcher: Any = None
 
@@ -129,13 +129,12 @@ class _Model:
 
         from adrenoc.language.tokenizer import Matcher
 
-        self._texts["tokenizer"] = text
         self._tokenizer = Tokenizer.from_str(text)
         self._matcher = Matcher(text)
 
     def _take(self, text: str, special_tokens: dict[str, str]) -> None:
         self._template = compile_template(text)
-        self._texts["template"] = text
+        self._template_text = text
         self._special = special_tokens
 
     def _make_tables(self, sampling: dict[str, float]) -> dict[str, str]:
@@ -146,8 +145,8 @@ class _Model:
 
         told = {"tables": "", "left_out": "", "turns": ""}
         turns = None
-        if self._texts["template"]:
-            template = compile_template(self._texts["template"], write_date)
+        if self._template_text:
+            template = compile_template(self._template_text, write_date)
             try:
                 turns = find_turns(
                     lambda messages: template.render(
@@ -158,7 +157,7 @@ class _Model:
                 told["turns"] = str(error) or type(error).__name__
         try:
             known = asdict(turns) if turns else None
-            tables = make_tables(self._texts["tokenizer"], self._tokenizer, known, sampling)
+            tables = make_tables(self._tokenizer, known, sampling)
             told["tables"] = b64encode(tables).decode()
         except UnfitError as error:
             told["left_out"] = str(error)

@@ -21,7 +21,10 @@ from tests.tokenizer_files import KINDS, draw_lines, make_bytes
 
 tokenizers = pytest.importorskip("tokenizers")
 
-_SOURCES = ("added_tokens", "merger", "normal_form", "steps", "text_tables", "tokenizer")
+_SOURCES = (
+    *("added_tokens", "automaton", "blanks", "merger", "normal_form", "scores", "sorted_texts"),
+    *("steps", "text_tables", "tokenizer", "words"),
+)
 _READERS = ("src/base/json", "src/base/utf8", *(f"runtime/src/text/{name}" for name in _SOURCES))
 LINES = 800
 REAL = sorted(Path(os.environ.get("TOKENIZERS", "/nowhere")).rglob("tokenizer.json"))
@@ -34,7 +37,7 @@ class Beside:
     def __init__(self, program: Path, text: str, folder: Path) -> None:
         self._program, self._tables = program, folder / "text_tables.bin"
         self.library = tokenizers.Tokenizer.from_str(text)
-        self._tables.write_bytes(make_tables(text, self.library))
+        self._tables.write_bytes(make_tables(self.library))
 
     def ask(self, how: str, lines: Sequence[str]) -> list[str]:
         done = subprocess.run(
@@ -57,8 +60,7 @@ class Beside:
 
 
 def tables_of(said: dict[str, Any]) -> bytes:
-    text = json.dumps(said)
-    return make_tables(text, tokenizers.Tokenizer.from_str(text))
+    return make_tables(tokenizers.Tokenizer.from_str(json.dumps(said)))
 
 
 def compare(beside: Beside, count: int) -> None:
@@ -122,7 +124,7 @@ def test_damaged_tables_are_refused(program: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"normalizer": {"type": "Lowercase"}}, "its normalizer Lowercase"),
+        ({"normalizer": {"type": "ByteLevel"}}, "its normalizer ByteLevel"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer Whitespace"),
         (
             {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
@@ -135,9 +137,9 @@ def test_damaged_tables_are_refused(program: Path, tmp_path: Path) -> None:
         ({"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}, "its decoder WordP"),
         (
             {"truncation": {
-                "max_length": 4, "stride": 0, "strategy": "LongestFirst", "direction": "Right"
+                "max_length": 9, "stride": 0, "strategy": "LongestFirst", "direction": "Left"
             }},
-            "its truncation",
+            "its truncation of another kind",
         ),
     ],
 )  # fmt: skip

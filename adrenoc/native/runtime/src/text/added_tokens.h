@@ -7,7 +7,7 @@
 #include <functional>
 #include <string_view>
 
-#include "text/text_tables.h"
+#include "text/sorted_texts.h"
 
 namespace adrenoc_runtime {
 
@@ -24,10 +24,8 @@ class AddedTokens {
             const OnToken& on_token) const;
 
  private:
-  // The place of the longest that begins there; all of them where none does.
-  [[nodiscard]] size_t longest(std::string_view rest, bool is_normalized) const;
-
   Texts contents_;  // ascending
+  SortedTexts sorted_;
   Numbers<uint32_t> ids_;
   Numbers<uint8_t> flags_;
 };

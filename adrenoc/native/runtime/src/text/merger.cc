@@ -12,31 +12,22 @@
 namespace adrenoc_runtime {
 
 Merger::Merger(const TextTables& tables, const Json& said, Texts texts)
-    : texts_(texts),
+    : texts_(texts, tables.numbers<uint32_t>(said.at("order"), 0, texts.count())),
       is_bytes_(said.at("is_bytes").boolean()),
       takes_whole_(said.at("takes_whole").boolean()),
       fuses_(said.at("fuses").boolean()),
       unknown_(static_cast<uint32_t>(said.at("unknown").count())),
       single_(tables.numbers<uint32_t>(said.at("single"), 256)),
-      order_(tables.numbers<uint32_t>(said.at("order"), 0, texts.count())),
       merges_(tables.numbers<uint32_t>(said.at("merges"))) {
   starts_ = tables.starts(said.at("starts"), merges_.count / 3);
-  const auto is_token = [&](uint32_t one) { return one == kNone || one < texts_.count(); };
-  bool is_whole = merges_.count % 3 == 0 && starts_.count == texts_.count() + 1 &&
+  const auto is_token = [&](uint32_t one) { return one == kNoText || one < texts.count(); };
+  bool is_whole = merges_.count % 3 == 0 && starts_.count == texts.count() + 1 &&
                   is_token(unknown_) &&
                   std::all_of(single_.data, single_.data + single_.count, is_token);
   for (size_t i = 0; i < merges_.count; i += 3) {
-    is_whole = is_whole && merges_[i] < texts_.count() && merges_[i + 2] < texts_.count();
+    is_whole = is_whole && merges_[i] < texts.count() && merges_[i + 2] < texts.count();
   }
   if (!is_whole) refuse_bundle("text_tables.bin has damaged merges: " + said.where());
-}
-
-uint32_t Merger::token_of(std::string_view text) const {
-  const uint32_t* end = order_.data + order_.count;
-  const uint32_t* found =
-      std::lower_bound(order_.data, end, text,
-                       [&](uint32_t token, std::string_view wanted) { return texts_[token] < wanted; });
-  return found == end || texts_[*found] != text ? kNone : *found;
 }
 
 std::optional<Merger::Merge> Merger::merge_of(uint32_t left, uint32_t right) const {
@@ -66,14 +57,14 @@ std::vector<uint32_t> Merger::begin(std::string_view piece) const {
     const std::string_view letter = piece.substr(at, bytes);
     at += bytes;
     const auto of_byte = [&](char byte) { return single_[static_cast<uint8_t>(byte)]; };
-    const uint32_t token = is_bytes_ ? of_byte(letter[0]) : token_of(letter);
-    if (token != kNone) {
+    const uint32_t token = is_bytes_ ? of_byte(letter[0]) : texts_.find(letter);
+    if (token != kNoText) {
       add_unknown();
       tokens.push_back(token);
     } else if (std::all_of(letter.begin(), letter.end(),
-                           [&](char byte) { return of_byte(byte) != kNone; })) {
+                           [&](char byte) { return of_byte(byte) != kNoText; })) {
       std::transform(letter.begin(), letter.end(), std::back_inserter(tokens), of_byte);
-    } else if (unknown_ != kNone) {
+    } else if (unknown_ != kNoText) {
       if (!fuses_) add_unknown();
       has_unknown = true;
     }
@@ -84,7 +75,7 @@ std::vector<uint32_t> Merger::begin(std::string_view piece) const {
 
 void Merger::encode(std::string_view piece, std::vector<int64_t>* tokens) const {
   if (takes_whole_) {
-    if (const uint32_t token = token_of(piece); token != kNone) {
+    if (const uint32_t token = texts_.find(piece); token != kNoText) {
       tokens->push_back(token);
       return;
     }

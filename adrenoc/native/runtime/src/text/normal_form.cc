@@ -9,9 +9,11 @@
 namespace adrenoc_runtime {
 namespace {
 
-// Text below it is in the form already; in UTF-8 it has no byte from the other on.
+// Text below it is in form C already; in UTF-8 it has no byte from the other on.
 constexpr uint32_t kFirstMark = 0x300;
 constexpr uint8_t kFirstMarkByte = 0xCC;
+// Text of bytes below it is in form D, too.
+constexpr uint8_t kFirstDecomposed = 0xC3;
 // Syllables of Hangul are computed (chapter 3.12 of the standard).
 constexpr uint32_t kSyllables = 0xAC00;
 constexpr uint32_t kLeads = 0x1100;
@@ -85,8 +87,9 @@ uint32_t NormalForm::pair(uint32_t first, uint32_t second) const {
   return is_there ? pairs_[3 * low + 2] : 0;
 }
 
-std::string NormalForm::compose(std::string_view text) const {
-  const auto is_low = [](char byte) { return static_cast<uint8_t>(byte) < kFirstMarkByte; };
+std::string NormalForm::compose(std::string_view text, bool composes) const {
+  const uint8_t first = composes ? kFirstMarkByte : kFirstDecomposed;
+  const auto is_low = [&](char byte) { return static_cast<uint8_t>(byte) < first; };
   if (std::all_of(text.begin(), text.end(), is_low)) return std::string(text);
   std::u32string parts;
   for (size_t at = 0; at < text.size();) {
@@ -109,6 +112,7 @@ std::string NormalForm::compose(std::string_view text) const {
   uint32_t last = 0;  // the rank of what was kept last behind the starter
   for (const char32_t point : parts) {
     const uint32_t own = rank(point);
+    if (!composes) starter = std::u32string::npos;
     const bool is_next = starter != std::u32string::npos && made.size() == starter + 1;
     if (starter != std::u32string::npos && (is_next || (last != 0 && last < own))) {
       if (const uint32_t together = pair(made[starter], point)) {

@@ -1,4 +1,4 @@
-// Unicode's normal form C (Annex 15), by the tables of a bundle.
+// Unicode's normal forms C and D (Annex 15), by the tables of a bundle.
 #ifndef ADRENOC_RUNTIME_TEXT_NORMAL_FORM_H_
 #define ADRENOC_RUNTIME_TEXT_NORMAL_FORM_H_
 
@@ -14,7 +14,8 @@ class NormalForm {
   // Throws Failure (bad bundle) where the tables are none.
   NormalForm(const TextTables& tables, const Json& said);
 
-  [[nodiscard]] std::string compose(std::string_view text) const;
+  // The text in form C, or in form D unless it `composes`.
+  [[nodiscard]] std::string compose(std::string_view text, bool composes) const;
 
  private:
   void decompose(uint32_t point, std::u32string* parts) const;

@@ -1,23 +1,118 @@
 #include "text/steps.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/failure.h"
-#include "text/normal_form.h"
 #include "base/utf8.h"
+#include "text/automaton.h"
+#include "text/blanks.h"
+#include "text/normal_form.h"
+#include "text/sorted_texts.h"
 
 namespace adrenoc_runtime {
 namespace {
 
+// The longest cluster that a map takes as one letter.
+constexpr size_t kMostOfCluster = 5;
+
 class Compose final : public TextStep {
  public:
-  Compose(const TextTables& tables, const Json& said) : form_(tables, said) {}
+  Compose(const TextTables& tables, const Json& said)
+      : form_(tables, said), composes_(said.at("composes").boolean()) {}
   void apply(std::vector<Piece>* pieces) const override {
-    for (Piece& piece : *pieces) piece.text = form_.compose(piece.text);
+    for (Piece& piece : *pieces) piece.text = form_.compose(piece.text, composes_);
   }
 
  private:
   NormalForm form_;
+  bool composes_;
+};
+
+// Puts a text in place of each match, or on both sides of it.
+class Swap final : public TextStep {
+ public:
+  Swap(const TextTables& tables, const Json& said)
+      : automaton_(tables, said), to_(said.at("to").text()), keeps_(said.at("keeps").boolean()) {}
+  void apply(std::vector<Piece>* pieces) const override {
+    for (Piece& piece : *pieces) {
+      std::string made;
+      for (const auto& span : automaton_.find(piece.text)) {
+        if (span.is_match) made.append(to_);
+        if (!span.is_match || keeps_) made.append(piece.text, span.begin, span.end - span.begin);
+        if (span.is_match && keeps_) made.append(to_);
+      }
+      piece.text = std::move(made);
+    }
+  }
+
+ private:
+  Automaton automaton_;
+  std::string to_;
+  bool keeps_;
+};
+
+// Puts texts in place of letters, and of short clusters of them (adrenoc/language/clusters.py).
+class Map final : public TextStep {
+ public:
+  Map(const TextTables& tables, const Json& said)
+      : keys_(tables.texts(said.at("keys"))), values_(tables.texts(said.at("values"))) {
+    if (keys_.count() != values_.count()) {
+      refuse_bundle("text_tables.bin has a damaged map: " + said.where());
+    }
+    if (!said.at("clusters").is_null()) clusters_.emplace(tables, said.at("clusters"));
+  }
+  void apply(std::vector<Piece>* pieces) const override {
+    for (Piece& piece : *pieces) {
+      const std::string_view text = piece.text;
+      std::string made;
+      if (clusters_.has_value()) {
+        for (const auto& span : clusters_->find(text)) {
+          const std::string_view cluster = text.substr(span.begin, span.end - span.begin);
+          if (cluster.size() > kMostOfCluster || !put(cluster, &made)) put_letters(cluster, &made);
+        }
+      } else {
+        put_letters(text, &made);
+      }
+      piece.text = std::move(made);
+    }
+  }
+
+ private:
+  // Puts what the shortest key becomes that a text begins with; returns whether there is one.
+  bool put(std::string_view text, std::string* made) const {
+    const auto found = SortedTexts(keys_).beginnings(text);
+    if (!found.empty()) made->append(values_[found.front().number]);
+    return !found.empty();
+  }
+  void put_letters(std::string_view text, std::string* made) const {
+    for (size_t at = 0; at < text.size();) {
+      const std::string_view letter = text.substr(at, code_point_at(text, at).bytes);
+      if (!put(letter, made)) made->append(letter);
+      at += letter.size();
+    }
+  }
+
+  Texts keys_;
+  Texts values_;
+  std::optional<Automaton> clusters_;
+};
+
+class Strip final : public TextStep {
+ public:
+  explicit Strip(const Json& said)
+      : is_left_(said.at("left").boolean()), is_right_(said.at("right").boolean()) {}
+  void apply(std::vector<Piece>* pieces) const override {
+    for (Piece& piece : *pieces) {
+      std::string& text = piece.text;
+      if (is_right_) text.resize(left_of_blanks(text, 0, text.size()));
+      if (is_left_) text.erase(0, right_of_blanks(text, 0));
+    }
+  }
+
+ private:
+  bool is_left_;
+  bool is_right_;
 };
 
 class Replace final : public TextStep {
@@ -54,28 +149,18 @@ class Begin final : public TextStep {
   bool is_always_;
 };
 
-// Cuts a text by the matches of an automaton (adrenoc/language/pattern.py).
+// Cuts a text by the matches of an automaton.
 class Split final : public TextStep {
  public:
   Split(const TextTables& tables, const Json& said)
-      : behavior_(behavior_of(said.at("behavior"))), inverts_(said.at("inverts").boolean()) {
-    columns_ = said.at("columns").count();
-    if (columns_ < 2) refuse_bundle("text_tables.bin has no automaton: " + said.where());
-    classes_ = tables.numbers<uint8_t>(said.at("classes"), 0, columns_ - 1);
-    pages_ = tables.numbers<uint16_t>(said.at("pages"), 0x110000 / kPage, classes_.count / kPage);
-    steps_ = tables.numbers<uint16_t>(said.at("steps"));
-    const size_t states = steps_.count / columns_;
-    bool is_whole = steps_.count == states * columns_ && states >= 2;
-    for (size_t i = 0; i < steps_.count; ++i) {
-      is_whole = is_whole && (steps_[i] & ~kAccepts) < states;
-    }
-    if (!is_whole) refuse_bundle("text_tables.bin has a damaged automaton: " + said.where());
-  }
+      : automaton_(tables, said),
+        behavior_(behavior_of(said.at("behavior"))),
+        inverts_(said.at("inverts").boolean()) {}
 
   void apply(std::vector<Piece>* pieces) const override {
     std::vector<Piece> cut;
     for (const Piece& piece : *pieces) {
-      for (const Span& span : behave(find(piece.text))) {
+      for (const Span& span : behave(automaton_.find(piece.text))) {
         cut.push_back({piece.text.substr(span.begin, span.end - span.begin),
                        piece.is_first && span.begin == 0});
       }
@@ -85,13 +170,7 @@ class Split final : public TextStep {
 
  private:
   enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
-  struct Span {
-    size_t begin;
-    size_t end;
-    bool is_match;
-  };
-  static constexpr size_t kPage = 256;
-  static constexpr uint16_t kAccepts = 1 << 15;
+  using Span = Automaton::Span;
 
   static Behavior behavior_of(const Json& said) {
     const std::string& name = said.text();
@@ -103,43 +182,8 @@ class Split final : public TextStep {
     refuse_bundle("text_tables.bin splits in a way that is not known: " + said.where());
   }
 
-  // Where the match ends that begins at `at`; `at` where none does.
-  [[nodiscard]] size_t match(std::string_view text, size_t at) const {
-    size_t end = at;
-    for (size_t state = 1; state != 0;) {
-      const bool is_over = at == text.size();
-      const CodePoint point = is_over ? CodePoint{0, 0, true} : code_point_at(text, at);
-      const size_t kind =
-          is_over ? columns_ - 1
-                  : classes_[kPage * pages_[point.number / kPage] + point.number % kPage];
-      const uint16_t step = steps_[state * columns_ + kind];
-      if ((step & kAccepts) != 0) end = at;
-      if (is_over) break;
-      state = step & ~kAccepts;
-      at += point.bytes;
-    }
-    return end;
-  }
-
-  // The matches of a text, and what is between them.
-  [[nodiscard]] std::vector<Span> find(std::string_view text) const {
-    std::vector<Span> spans;
-    size_t rest = 0;
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = match(text, at);
-      if (end == at) {
-        at += code_point_at(text, at).bytes;
-        continue;
-      }
-      if (rest < at) spans.push_back({rest, at, inverts_});
-      spans.push_back({at, end, !inverts_});
-      rest = at = end;
-    }
-    if (rest < text.size()) spans.push_back({rest, text.size(), inverts_});
-    return spans;
-  }
-
   [[nodiscard]] std::vector<Span> behave(std::vector<Span> spans) const {
+    for (Span& span : spans) span.is_match = span.is_match != inverts_;
     if (behavior_ == Behavior::kIsolated) return spans;
     std::vector<Span> kept;
     for (size_t i = 0; i < spans.size(); ++i) {
@@ -167,17 +211,17 @@ class Split final : public TextStep {
     return kept;
   }
 
+  Automaton automaton_;
   Behavior behavior_;
   bool inverts_;
-  size_t columns_ = 0;
-  Numbers<uint16_t> pages_;
-  Numbers<uint8_t> classes_;
-  Numbers<uint16_t> steps_;
 };
 
 std::unique_ptr<TextStep> read_step(const TextTables& tables, const Json& said) {
   const std::string& name = said.at("do").text();
   if (name == "compose") return std::make_unique<Compose>(tables, said);
+  if (name == "swap") return std::make_unique<Swap>(tables, said);
+  if (name == "map") return std::make_unique<Map>(tables, said);
+  if (name == "strip") return std::make_unique<Strip>(said);
   if (name == "replace") return std::make_unique<Replace>(said);
   if (name == "begin") return std::make_unique<Begin>(said);
   if (name == "split") return std::make_unique<Split>(tables, said);

@@ -8,7 +8,7 @@ namespace adrenoc_runtime {
 namespace {
 
 constexpr std::string_view kTablesName = "text_tables.bin";
-constexpr std::string_view kTablesMagic = "adrtext1";
+constexpr std::string_view kTablesMagic = "adrtext2";
 constexpr size_t kTablesHeaderAt = 16;
 
 [[noreturn]] void refuse_tables(const std::string& what) { refuse_bundle(std::string(kTablesName) + " " + what); }
@@ -50,6 +50,7 @@ template Numbers<char> TextTables::numbers(const Json&, size_t, uint64_t) const;
 template Numbers<uint8_t> TextTables::numbers(const Json&, size_t, uint64_t) const;
 template Numbers<uint16_t> TextTables::numbers(const Json&, size_t, uint64_t) const;
 template Numbers<uint32_t> TextTables::numbers(const Json&, size_t, uint64_t) const;
+template Numbers<double> TextTables::numbers(const Json&, size_t, uint64_t) const;
 
 Numbers<uint32_t> TextTables::starts(const Json& place, size_t end) const {
   const auto found = numbers<uint32_t>(place);

@@ -1,7 +1,13 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "base/failure.h"
 #include "base/utf8.h"
+#include "text/merger.h"
+#include "text/scores.h"
+#include "text/words.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -11,6 +17,7 @@ constexpr uint8_t kSpecial = 1;
 constexpr uint8_t kByte = 2;
 // Tokens that may hold one letter: a letter has at most as many bytes.
 constexpr size_t kLongestLetter = 4;
+constexpr size_t kMostFilled = 1 << 20;
 constexpr std::string_view kMark = "\xEF\xBF\xBD";
 
 // A text without as many letters at its beginning as another has.
@@ -28,7 +35,34 @@ std::vector<int64_t> read_tokens(const Json& said) {
   return tokens;
 }
 
+std::vector<std::pair<std::string, std::string>> read_replaces(const Json& said) {
+  std::vector<std::pair<std::string, std::string>> replaces;
+  for (const Json& pair : said.list()) {
+    const Json::List& two = pair.list();
+    if (two.size() != 2 || two[0].text().empty()) {
+      refuse_bundle("text_tables.bin replaces nothing: " + pair.where());
+    }
+    replaces.emplace_back(two[0].text(), two[1].text());
+  }
+  return replaces;
+}
+
+// The byte of "<0x41>".
+char byte_of(std::string_view token) {
+  uint8_t byte = 0;
+  if (token.size() == 6) std::from_chars(&token[3], &token[5], byte, 16);
+  return static_cast<char>(byte);
+}
+
 }  // namespace
+
+std::unique_ptr<ModelOfTokens> read_model(const TextTables& tables, const Json& said, Texts texts) {
+  const std::string& kind = said.at("kind").text();
+  if (kind == "merges") return std::make_unique<Merger>(tables, said, texts);
+  if (kind == "scores") return std::make_unique<Scores>(tables, said, texts);
+  if (kind == "words") return std::make_unique<Words>(tables, said, texts);
+  refuse_bundle("text_tables.bin has a model that is not known: " + said.at("kind").where());
+}
 
 Tokenizer::Tokenizer(std::string_view file)
     : tables_(file),
@@ -37,31 +71,36 @@ Tokenizer::Tokenizer(std::string_view file)
       added_(tables_, tables_.header().at("added"), texts_.count()),
       normalize_(read_steps(tables_, tables_.header().at("normalize"))),
       cut_(read_steps(tables_, tables_.header().at("cut"))),
-      merger_(tables_, tables_.header().at("model"), texts_),
+      model_(read_model(tables_, tables_.header().at("model"), texts_)),
       before_(read_tokens(tables_.header().at("around").at("before"))),
       after_(read_tokens(tables_.header().at("around").at("after"))),
-      strips_(tables_.header().at("write").at("strips").count()) {
+      most_(static_cast<size_t>(tables_.header().at("around").at("most").count())),
+      fills_(static_cast<size_t>(tables_.header().at("around").at("fills").count())),
+      filler_(tables_.header().at("around").at("filler").integer()),
+      first_replaces_(read_replaces(tables_.header().at("write").at("first"))),
+      replaces_(read_replaces(tables_.header().at("write").at("replaces"))),
+      strips_(tables_.header().at("write").at("strips").count()),
+      continues_(tables_.header().at("write").at("continues").text()) {
   if (flags_.count != texts_.count()) refuse_bundle("text_tables.bin has not a flag a token");
-  for (const Json& pair : tables_.header().at("write").at("replaces").list()) {
-    const Json::List& two = pair.list();
-    if (two.size() != 2 || two[0].text().empty()) {
-      refuse_bundle("text_tables.bin replaces nothing: " + pair.where());
-    }
-    replaces_.emplace_back(two[0].text(), two[1].text());
-  }
+  if (fills_ > kMostFilled) refuse_bundle("text_tables.bin fills texts up without end");
 }
 
 std::vector<int64_t> Tokenizer::encode(std::string_view text, bool with_special) const {
   if (!is_utf8(text)) throw Failure(ADRENOC_BAD_ARGUMENT, "the text is no UTF-8");
   std::vector<int64_t> tokens;
-  if (with_special) tokens = before_;
   added_.find(
       text, false,
       [&](size_t begin, size_t end) {
         encode_text(text.substr(begin, end - begin), begin == 0, &tokens);
       },
       [&](uint32_t token) { tokens.push_back(token); });
-  if (with_special) tokens.insert(tokens.end(), after_.begin(), after_.end());
+  const size_t around = with_special ? before_.size() + after_.size() : 0;
+  if (most_ != 0) tokens.resize(std::min(tokens.size(), most_ - std::min(most_, around)));
+  if (with_special) {
+    tokens.insert(tokens.begin(), before_.begin(), before_.end());
+    tokens.insert(tokens.end(), after_.begin(), after_.end());
+  }
+  if (tokens.size() < fills_) tokens.resize(fills_, filler_);
   return tokens;
 }
 
@@ -76,9 +115,19 @@ void Tokenizer::encode_text(std::string_view text, bool is_first,
         std::vector<Piece> pieces = {
             {std::string(normalized.substr(begin, end - begin)), is_first && begin == 0}};
         for (const auto& step : cut_) step->apply(&pieces);
-        for (const Piece& piece : pieces) merger_.encode(piece.text, tokens);
+        for (const Piece& piece : pieces) model_->encode(piece.text, tokens);
       },
       [&](uint32_t token) { tokens->push_back(token); });
+}
+
+std::string Tokenizer::write(size_t token, bool is_first) const {
+  std::string text(texts_[token]);
+  if (!is_first && !continues_.empty()) {
+    const bool goes_on = text.compare(0, continues_.size(), continues_) == 0;
+    text.replace(0, goes_on ? continues_.size() : 0, goes_on ? "" : " ");
+  }
+  for (const auto& [from, to] : is_first ? first_replaces_ : replaces_) replace_all(from, to, &text);
+  return text;
 }
 
 std::string Tokenizer::decode(const int64_t* begin, const int64_t* end) const {
@@ -92,18 +141,18 @@ std::string Tokenizer::decode(const int64_t* begin, const int64_t* end) const {
     }
     bytes.clear();
   };
+  bool is_first = true;
   for (const int64_t* at = begin; at != end; ++at) {
     if (*at < 0 || static_cast<uint64_t>(*at) >= texts_.count()) continue;
     const auto token = static_cast<size_t>(*at);
     if ((flags_[token] & kSpecial) != 0) continue;
     if ((flags_[token] & kByte) != 0) {
-      bytes += texts_[token];
-      continue;
+      bytes += byte_of(texts_[token]);
+    } else {
+      add_bytes();
+      text += write(token, is_first);
     }
-    add_bytes();
-    std::string own(texts_[token]);
-    for (const auto& [from, to] : replaces_) replace_all(from, to, &own);
-    text += own;
+    is_first = false;
   }
   add_bytes();
   size_t blanks = 0;

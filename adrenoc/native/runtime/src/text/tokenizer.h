@@ -3,13 +3,14 @@
 #define ADRENOC_RUNTIME_TEXT_TOKENIZER_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/merger.h"
+#include "text/model_of_tokens.h"
 #include "text/steps.h"
 #include "text/text_tables.h"
 
@@ -31,6 +32,8 @@ class Tokenizer {
   [[nodiscard]] const Json& sampling() const { return tables_.header().at("chat").at("sampling"); }
 
  private:
+  // What a token adds to a text.
+  [[nodiscard]] std::string write(size_t token, bool is_first) const;
   void encode_text(std::string_view text, bool is_first, std::vector<int64_t>* tokens) const;
 
   TextTables tables_;
@@ -39,11 +42,18 @@ class Tokenizer {
   AddedTokens added_;
   TextSteps normalize_;
   TextSteps cut_;
-  Merger merger_;
+  std::unique_ptr<ModelOfTokens> model_;
   std::vector<int64_t> before_;
   std::vector<int64_t> after_;
-  std::vector<std::pair<std::string, std::string>> replaces_;
+  size_t most_;   // tokens of a text; 0: any number
+  size_t fills_;  // up to how many
+  int64_t filler_;
+  // Of the first token that is written, and of the others.
+  using Replaces = std::vector<std::pair<std::string, std::string>>;
+  Replaces first_replaces_;
+  Replaces replaces_;
   uint64_t strips_;
+  std::string continues_;  // what tokens begin with that no blank comes before; "" where none does
 };
 
 // The text of tokens as they come, in pieces that are whole letters.

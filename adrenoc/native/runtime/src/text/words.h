@@ -1,0 +1,26 @@
+// WordPiece: of a word the longest token that it begins with, and so on for what is left.
+#ifndef ADRENOC_RUNTIME_TEXT_WORDS_H_
+#define ADRENOC_RUNTIME_TEXT_WORDS_H_
+
+#include <string>
+
+#include "text/model_of_tokens.h"
+#include "text/sorted_texts.h"
+
+namespace adrenoc_runtime {
+
+class Words final : public ModelOfTokens {
+ public:
+  Words(const TextTables& tables, const Json& said, Texts texts);
+  void encode(std::string_view piece, std::vector<int64_t>* tokens) const override;
+
+ private:
+  int64_t unknown_;
+  std::string continues_;  // what tokens begin with that begin no word
+  uint64_t most_letters_;
+  SortedTexts texts_;
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_TEXT_WORDS_H_
