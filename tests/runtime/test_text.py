@@ -23,7 +23,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 _SOURCES = (
     *("added_tokens", "automaton", "blanks", "merger", "normal_form", "scores", "sorted_texts"),
-    *("steps", "text_tables", "tokenizer", "words"),
+    *("steps", "text_tables", "tokenizer", "word_pieces"),
 )
 _READERS = ("src/base/json", "src/base/utf8", *(f"runtime/src/text/{name}" for name in _SOURCES))
 LINES = 800

@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "text/merger.h"
 #include "text/scores.h"
-#include "text/words.h"
+#include "text/word_pieces.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -60,7 +60,7 @@ std::unique_ptr<ModelOfTokens> read_model(const TextTables& tables, const Json& 
   const std::string& kind = said.at("kind").text();
   if (kind == "merges") return std::make_unique<Merger>(tables, said, texts);
   if (kind == "scores") return std::make_unique<Scores>(tables, said, texts);
-  if (kind == "words") return std::make_unique<Words>(tables, said, texts);
+  if (kind == "words") return std::make_unique<WordPieces>(tables, said, texts);
   refuse_bundle("text_tables.bin has a model that is not known: " + said.at("kind").where());
 }
 
@@ -71,16 +71,18 @@ Tokenizer::Tokenizer(std::string_view file)
       added_(tables_, tables_.header().at("added"), texts_.count()),
       normalize_(read_steps(tables_, tables_.header().at("normalize"))),
       cut_(read_steps(tables_, tables_.header().at("cut"))),
-      model_(read_model(tables_, tables_.header().at("model"), texts_)),
-      before_(read_tokens(tables_.header().at("around").at("before"))),
-      after_(read_tokens(tables_.header().at("around").at("after"))),
-      most_(static_cast<size_t>(tables_.header().at("around").at("most").count())),
-      fills_(static_cast<size_t>(tables_.header().at("around").at("fills").count())),
-      filler_(tables_.header().at("around").at("filler").integer()),
-      first_replaces_(read_replaces(tables_.header().at("write").at("first"))),
-      replaces_(read_replaces(tables_.header().at("write").at("replaces"))),
-      strips_(tables_.header().at("write").at("strips").count()),
-      continues_(tables_.header().at("write").at("continues").text()) {
+      model_(read_model(tables_, tables_.header().at("model"), texts_)) {
+  const Json& around = tables_.header().at("around");
+  before_ = read_tokens(around.at("before"));
+  after_ = read_tokens(around.at("after"));
+  most_ = static_cast<size_t>(around.at("most").count());
+  fills_ = static_cast<size_t>(around.at("fills").count());
+  filler_ = around.at("filler").integer();
+  const Json& write = tables_.header().at("write");
+  first_replaces_ = read_replaces(write.at("first"));
+  replaces_ = read_replaces(write.at("replaces"));
+  strips_ = write.at("strips").count();
+  continues_ = write.at("continues").text();
   if (flags_.count != texts_.count()) refuse_bundle("text_tables.bin has not a flag a token");
   if (fills_ > kMostFilled) refuse_bundle("text_tables.bin fills texts up without end");
 }

@@ -45,14 +45,14 @@ class Tokenizer {
   std::unique_ptr<ModelOfTokens> model_;
   std::vector<int64_t> before_;
   std::vector<int64_t> after_;
-  size_t most_;   // tokens of a text; 0: any number
-  size_t fills_;  // up to how many
-  int64_t filler_;
+  size_t most_ = 0;   // tokens of a text; 0: any number
+  size_t fills_ = 0;  // up to how many
+  int64_t filler_ = 0;
   // Of the first token that is written, and of the others.
   using Replaces = std::vector<std::pair<std::string, std::string>>;
   Replaces first_replaces_;
   Replaces replaces_;
-  uint64_t strips_;
+  uint64_t strips_ = 0;
   std::string continues_;  // what tokens begin with that no blank comes before; "" where none does
 };
 

@@ -1,6 +1,6 @@
 // WordPiece: of a word the longest token that it begins with, and so on for what is left.
-#ifndef ADRENOC_RUNTIME_TEXT_WORDS_H_
-#define ADRENOC_RUNTIME_TEXT_WORDS_H_
+#ifndef ADRENOC_RUNTIME_TEXT_WORD_PIECES_H_
+#define ADRENOC_RUNTIME_TEXT_WORD_PIECES_H_
 
 #include <string>
 
@@ -9,9 +9,9 @@
 
 namespace adrenoc_runtime {
 
-class Words final : public ModelOfTokens {
+class WordPieces final : public ModelOfTokens {
  public:
-  Words(const TextTables& tables, const Json& said, Texts texts);
+  WordPieces(const TextTables& tables, const Json& said, Texts texts);
   void encode(std::string_view piece, std::vector<int64_t>* tokens) const override;
 
  private:
@@ -23,4 +23,4 @@ class Words final : public ModelOfTokens {
 
 }  // namespace adrenoc_runtime
 
-#endif  // ADRENOC_RUNTIME_TEXT_WORDS_H_
+#endif  // ADRENOC_RUNTIME_TEXT_WORD_PIECES_H_

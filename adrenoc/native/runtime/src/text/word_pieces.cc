@@ -1,16 +1,16 @@
-#include "text/words.h"
+#include "text/word_pieces.h"
 
 #include "base/utf8.h"
 
 namespace adrenoc_runtime {
 
-Words::Words(const TextTables& tables, const Json& said, Texts texts)
+WordPieces::WordPieces(const TextTables& tables, const Json& said, Texts texts)
     : unknown_(said.at("unknown").integer()),
       continues_(said.at("continues").text()),
       most_letters_(said.at("most_letters").count()),
       texts_(texts, tables.numbers<uint32_t>(said.at("order"), 0, texts.count())) {}
 
-void Words::encode(std::string_view piece, std::vector<int64_t>* tokens) const {
+void WordPieces::encode(std::string_view piece, std::vector<int64_t>* tokens) const {
   uint64_t letters = 0;
   for (size_t at = 0; at < piece.size(); at += code_point_at(piece, at).bytes) ++letters;
   std::vector<int64_t> found;
