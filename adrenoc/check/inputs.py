@@ -501,7 +501,7 @@ def _extents(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
 
 def _pixels(path: Path, mode: str, size: tuple[int, int], options: ImageOptions) -> np.ndarray:
     try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
+        from PIL import Image, ImageOps
     except ImportError as error:
         raise DependencyError(
             f"{path} is an image; Pillow, which reads images, is not installed",
@@ -519,7 +519,8 @@ def _pixels(path: Path, mode: str, size: tuple[int, int], options: ImageOptions)
         raise InputError(
             f"input file {path} does not exist", hint=f"ls {quote_word(path.parent)}"
         ) from error
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+    # What Pillow's readers raise of damaged files.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(
             f"{path} is not a whole image: {error}", hint="check it: file " + str(path)
         ) from error

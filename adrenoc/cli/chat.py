@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -21,12 +22,16 @@ from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import say_aside, say_json
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.inputs import InputFile
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Wish
 
 BESIDE_TOKENS = "What the model takes beside tokens: .npz, or .onnx_adapter (LoRA)."
+_BLANK = b"P6 8 8 255\n" + bytes(8 * 8 * 3)
+"""An image."""
 _PROMPT = "> "
 _HELP = """\
 /reset         forget what was said
@@ -88,7 +93,7 @@ def chat_command(given: _Chat) -> None:
         sample=given.sample,
         seed=given.seed,
         grammar=given.grammar,
-        picture=given.picture,
+        eyes=given.picture,
         files=given.files,
     ) as talker:
         for note in talker.decoder.notes:
@@ -122,12 +127,12 @@ def open_talker(
     sample: Said = (),
     seed: int = 0,
     grammar: Path | None = None,
-    picture: tuple[Path, Path] | None = None,
+    eyes: tuple[Path, Path | None] | None = None,
     files: Sequence[InputFile] = (),
     needs_template: bool = True,
 ) -> Iterator[Talker]:
-    """Load a bundle at a place; `picture` are the bundle of its encoder, and an image,
-    `files` what the model takes beside tokens.
+    """Load a bundle at a place; `eyes` are the bundle of its encoder and an image, or None where
+    others come, `files` what the model takes beside tokens.
 
     Tokens are picked as the model's makers say, but for what `sample` names.
 
@@ -135,6 +140,7 @@ def open_talker(
         InputError: it is no decoder, has no tokenizer, or no template where one is needed.
     """
     from adrenoc.base.errors import InputError
+    from adrenoc.base.text.spelling import quote_word
     from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
     from adrenoc.bundle.chat import ChatSettings, find_pictures, read_chat
     from adrenoc.check.inputs import InputFile
@@ -164,16 +170,37 @@ def open_talker(
         grammar=None if grammar is None else read_grammar(grammar),
     )
     with reach_place(bundle, place) as there:
-        pictures = find_pictures(bundle, is_given=picture is not None)
-        images = [InputFile(path=image) for image in (picture or ())[1:]]
-        offer = EncoderInputs([*images, *files], pictures)
-        run_encoders(there, (picture or ())[:1], offer, ())
-        others = other_inputs(bundle) if picture or files else ()
-        decoder = Decoder(there, bundle, given=offer.take(bundle, others, is_last=True))
+        image = eyes[1] if eyes else None
+        pictures = find_pictures(bundle, is_given=image is not None)
+
+        def make_inputs(image: Path | None) -> Mapping[str, np.ndarray]:
+            images = [InputFile(path=image)] if image else []
+            offer = EncoderInputs([*images, *files], pictures)
+            run_encoders(there, eyes[:1] if eyes else (), offer, ())
+            others = other_inputs(bundle) if eyes or files else ()
+            return offer.take(bundle, others, is_last=True)
+
+        def look(picture: bytes) -> Mapping[str, np.ndarray]:
+            with TemporaryDirectory() as folder:
+                image = Path(folder, "picture.png")  # whatever it is of the kinds that Pillow reads
+                image.write_bytes(picture)
+                try:
+                    return make_inputs(image)
+                except InputError as error:
+                    said = error.message.replace(str(image), "the picture")
+                    raise InputError(said, hint=error.hint) from error
+
+        waits = eyes is not None and image is None
+        if waits and pictures is None:
+            raise InputError(
+                f"{path} takes no pictures", hint=f"adrenoc serve --openai {quote_word(path)}"
+            )
+        # One that is blank says whether the two go together, before anybody asks.
+        decoder = Decoder(there, bundle, given=look(_BLANK) if waits else make_inputs(image))
         yield Talker(
             bundle=bundle,
             decoder=decoder,
-            conversation=Conversation(decoder, tokenizer, pictures),
+            conversation=Conversation(decoder, tokenizer, pictures, look if waits else None),
             wish=wish,
             has_template=has_template,
         )

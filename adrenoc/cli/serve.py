@@ -16,7 +16,7 @@ from adrenoc.cli.chat import BESIDE_TOKENS
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.options import input_option
 from adrenoc.cli.place_options import MOST_SECONDS, PlaceChoice, place_option
-from adrenoc.cli.records import give_options, option
+from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import flush_output, say_json
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ class _ServedModel:
         metavar="BUNDLE",
         help="Serve this language model to clients of OpenAI's API.",
     )
+    encoder: Path | None = argument(type=InputPath(), metavar="[ENCODER]", required=False)
     host: str = option(
         "--host",
         default="127.0.0.1",
@@ -161,6 +162,8 @@ class _ServedModel:
 @give_options(_ServedModel)
 def serve_model_command(given: _ServedModel) -> None:
     """Serve a language model to clients of OpenAI's API until interrupted.
+
+    With ENCODER, the bundle of its encoder of pictures, messages may show them.
 
     There are /v1/chat/completions, /v1/completions, /v1/models and /health; answers are streamed
     where a client asks.
@@ -192,7 +195,13 @@ def serve_model_command(given: _ServedModel) -> None:
 
     with (
         bind(host, given.port) as there,
-        open_talker(given.path, given.place, files=given.files, needs_template=False) as talker,
+        open_talker(
+            given.path,
+            given.place,
+            eyes=(given.encoder, None) if given.encoder else None,
+            files=given.files,
+            needs_template=False,
+        ) as talker,
     ):
         served = Served(
             conversation=talker.conversation,

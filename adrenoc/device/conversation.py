@@ -17,13 +17,19 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.chat import Pictures
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.language.tokenizer import Constrainer, Grammar, TextStream, Tokenizer
 
+if TYPE_CHECKING:
+    import numpy as np
+
+Look: TypeAlias = "Callable[[bytes], Mapping[str, np.ndarray]]"
+"""A picture's file -> the decoder's inputs that an encoder makes of it."""
 Show: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], str]
 """Messages -> the text that the template makes of them, without tokens that are no text."""
 _SAID, _NAME, _NUMBER = "Vaqozu", "kebimo_rulat", "Wq7Zx2Kp9"
@@ -218,10 +224,16 @@ class Conversation:
     """A decoder that talks, and what its caches hold."""
 
     def __init__(
-        self, decoder: Decoder, tokenizer: Tokenizer, pictures: Pictures | None = None
+        self,
+        decoder: Decoder,
+        tokenizer: Tokenizer,
+        pictures: Pictures | None = None,
+        look: Look | None = None,
     ) -> None:
-        """`tokenizer` has the model's template; the first message shows the picture, if any."""
+        """`tokenizer` has the model's template; the first message shows the picture, if any, and
+        by `look` others."""
         self._decoder, self._tokenizer, self._pictures = decoder, tokenizer, pictures
+        self._look, self._shown = look, b""
         self._constrainer = Constrainer(tokenizer.path, decoder.vocabulary)
         self._held: list[int] = []
         self.reply = Reply(text="", ended="", prompt=0, kept=0, tokens=0)
@@ -269,13 +281,35 @@ class Conversation:
             yield rest
         self.reply = replace(self.reply, text=shown.text + rest, calls=calls)
 
+    @property
+    def sees(self) -> bool:
+        """Return whether it can be shown pictures."""
+        return self._look is not None
+
+    def show(self, picture: bytes) -> None:
+        """Have messages show a picture (its file), or none.
+
+        What the caches hold of another one is forgotten.
+
+        Raises:
+            InputError: the picture is damaged.
+        """
+        assert self._pictures is not None and self._look is not None
+        if picture and picture != self._shown:
+            rows = self._look(picture)
+            self._rewind([*takewhile(lambda token: token >= 0, self._held), 0])
+            self._decoder.give(rows)
+            self._shown = picture
+        self._pictures = replace(self._pictures, is_given=bool(picture))
+
     def _render(self, messages: Sequence[Message], **more: Any) -> Sequence[int]:
-        """Return the tokens of messages, with the rows of a picture."""
+        """Return the tokens of messages, with the rows of a picture; the first message of the user
+        shows it, unless one does by itself."""
         written = self._write_calls(messages)
         if self._pictures is None:
             return self._tokenizer.render(written, **more)
         asked = next((at for at, one in enumerate(written) if one["role"] == "user"), -1)
-        shown = asked if self._pictures.is_given else -1
+        shown = asked if self._pictures.is_given and not any(map(_shows, written)) else -1
         parts = [_in_parts(one, shows=at == shown) for at, one in enumerate(written)]
         return self._pictures.place(self._tokenizer.render(parts, **more))
 
@@ -366,6 +400,12 @@ class Conversation:
     def _take_in(self, tokens: Sequence[int]) -> None:
         self._decoder.take_in(tokens)
         self._held += tokens
+
+
+def _shows(message: Message) -> bool:
+    """Return whether a message has a place for a picture."""
+    content = message.get("content")
+    return isinstance(content, list) and any(part["type"] == "image" for part in content)
 
 
 def _in_parts(message: Message, *, shows: bool) -> Message:

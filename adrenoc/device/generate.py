@@ -85,7 +85,8 @@ class Decoder:
         specs = {spec.name: spec for spec in bundle.manifest.inputs}
         self._bounds = specs[TOKENS].bounds
         self._states = {n: self._make_empty(specs[n]) for n in bundle.manifest.states}
-        self._others = {n: self._bring(specs[n], value) for n, value in (given or {}).items()}
+        self._others = {n: self._make_empty(specs[n]) for n in given or {}}
+        self.give(given or {})
         self.rows = count_rows(bundle)
         self.ended = ""
         """Why no more tokens come: an end token (end), the wish (most), the context (full)."""
@@ -103,6 +104,11 @@ class Decoder:
     def vocabulary(self) -> int:
         """Return how many logits a token is picked of."""
         return self._logits.shape[-1] if self._logits is not None else 0
+
+    def give(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Have other values of inputs that were given; what the caches hold stays."""
+        for name, value in inputs.items():
+            self._others[name].copyfrom(value)
 
     def take_in(self, tokens: Sequence[int]) -> None:
         """Fill the caches with tokens, in as few runs as the entry points allow.
@@ -304,11 +310,6 @@ class Decoder:
         brought = self._place.constants(part, missing)
         self._constants.update({s.name: t for s, t in zip(missing, brought, strict=True)})
         return [self._constants[spec.name] for spec in part.manifest.params]
-
-    def _bring(self, spec: TensorSpec, value: np.ndarray) -> Any:
-        tensor = self._make_empty(spec)
-        tensor.copyfrom(value)
-        return tensor
 
     def _make_empty(self, spec: TensorSpec) -> Any:
         import tvm

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +25,12 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.cli.encoders import EncoderInputs
 from adrenoc.cli.main import cli, main
+from adrenoc.device.generate import Wish
+from adrenoc.device.openai.errors import RequestError
+from adrenoc.device.openai.protocol import read_request
 from tests.commands import succeed
 from tests.host.decoder_bundles import write_tokenizer
+from tests.host.test_openai_server import serve
 from tests.host.test_vision_language import PROMPT, step_apart
 from tests.host.vision_models import PATCH, SIDE, make_encoder, split_decoder, write_parts
 
@@ -199,3 +207,95 @@ def test_an_image_becomes_patches(tmp_path: Path) -> None:
 
 def test_inspect_tells_how_many_rows_a_picture_has(folder: Path) -> None:
     assert f"pictures of {ROWS} rows" in succeed("inspect", folder / "decoder.adrenoc").output
+
+
+def url_of(content: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+
+
+def show(url: str, *, text: str = "w3 w5") -> list[dict[str, Any]]:
+    """A message as OpenAI's clients write it."""
+    image = {"type": "image_url", "image_url": {"url": url}}
+    return [{"role": "user", "content": [image, {"type": "text", "text": text}]}]
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[Any]:
+    openai = pytest.importorskip("openai")
+    bundle = open_bundle(folder / "decoder.adrenoc")
+    with serve(bundle, str(folder / "encoder.adrenoc")) as url:
+        yield openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+@pytest.mark.parametrize("name", ["one.png", "other.png", "one.png"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_client_shows_a_picture(folder: Path, client: Any, name: str, streams: bool) -> None:
+    messages = show(url_of((folder / name).read_bytes()))
+    asked = {"model": "decoder", "messages": messages, "max_tokens": 5, "stream": streams}
+    answer = client.chat.completions.create(**asked)
+    if streams:
+        said = "".join(piece.choices[0].delta.content or "" for piece in answer)
+    else:
+        said = answer.choices[0].message.content
+        assert answer.usage.prompt_tokens == ROWS + 2 + 5
+    whole = (91, BEGIN, *range(-1, -ROWS - 1, -1), END, 3, 5, 93, 92)
+    tokens = step_apart(folder / "model", whole, 5, encode(folder, name))
+    assert said.split() == [f"w{token}" for token in tokens]
+
+
+def test_a_conversation_about_a_picture_goes_on(folder: Path, client: Any) -> None:
+    first = show(url_of((folder / "one.png").read_bytes()))
+    asked = {"model": "decoder", "max_tokens": 5}
+    said = client.chat.completions.create(messages=first, **asked).choices[0].message.content
+    turns = [*first, {"role": "assistant", "content": said}, {"role": "user", "content": "w7"}]
+    told = client.chat.completions.create(messages=turns, **asked).usage
+    assert told.prompt_tokens_details.cached_tokens >= ROWS + 2
+    # Of another picture all but what stands before it is read anew.
+    other = show(url_of((folder / "other.png").read_bytes()))
+    told = client.chat.completions.create(messages=[*other, *turns[1:]], **asked).usage
+    assert told.prompt_tokens_details.cached_tokens == 2
+    plain = client.chat.completions.create(messages=turns[2:], **asked)
+    assert plain.usage.prompt_tokens == 4
+
+
+def test_pictures_that_cannot_be_shown_are_refused(folder: Path, client: Any) -> None:
+    import openai
+
+    whole = (folder / "one.png").read_bytes()
+    for url, said in (
+        ("https://example.com/cat.png", "nothing is fetched"),
+        ("file:///etc/passwd", "nothing is fetched"),
+        ("data:image/png;base64,!!", "not in base64"),
+        (url_of(b"GIF"), "is no picture of PNG"),
+        (url_of(whole[: len(whole) // 2]), "the picture is not a whole image"),
+        (url_of(promise_pixels(1 << 13)), "of up to 50331648 pixels"),
+        (url_of(promise_pixels(1 << 14)), "of up to 50331648 pixels"),
+        (url_of(bytes(17 << 20)), "bytes, expected up to"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=said):
+            client.chat.completions.create(model="decoder", messages=show(url))
+    two = show(url_of(whole))[0]["content"] * 2
+    with pytest.raises(openai.BadRequestError, match="one picture goes into a conversation"):
+        client.chat.completions.create(model="decoder", messages=[{"role": "user", "content": two}])
+    # The next one is served as if nothing had been.
+    test_a_client_shows_a_picture(folder, client, "other.png", False)
+
+
+def promise_pixels(side: int) -> bytes:
+    """A PNG file that promises more pixels than it has."""
+    head = b"\0\0\0\rIHDR" + struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + head + struct.pack(">I", zlib.crc32(head[4:]))
+
+
+def test_a_model_of_text_is_shown_no_picture(folder: Path) -> None:
+    body = {"messages": show(url_of((folder / "one.png").read_bytes()))}
+    with pytest.raises(RequestError, match="the model that is served here reads no pictures"):
+        read_request(body, Wish(), "talker", chat=True)
+
+
+def test_a_server_needs_an_encoder_that_goes_with_its_model(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    decoder = str(folder / "decoder.adrenoc")
+    assert main(["serve", "--openai", decoder, decoder, "--port", "0"]) == InputError.exit_code
+    assert "takes input_ids, image_features, past_length" in capfd.readouterr().err

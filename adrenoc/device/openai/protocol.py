@@ -15,6 +15,8 @@ from typing import Any
 from adrenoc.bundle.sampling import RANGES
 from adrenoc.device.conversation import Reply, Toolbox
 from adrenoc.device.generate import Wish
+from adrenoc.device.openai.errors import RequestError
+from adrenoc.device.openai.pictures import read_picture
 from adrenoc.language.tokenizer import Grammar
 
 MOST_STOPS = 16
@@ -31,37 +33,28 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
 _REASONS = {"end": "stop", "stop": "stop", "most": "length", "full": "length"}
 
 
-class RequestError(Exception):
-    """A request that is refused: the status of HTTP, and the field that is wrong."""
-
-    def __init__(self, message: str, *, status: int = 400, field_name: str = "", code: str = ""):
-        super().__init__(message)
-        self.status, self.field_name, self.code = status, field_name, code
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the body of the answer."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        about = {"param": self.field_name or None, "code": self.code or None}
-        return {"error": {"message": str(self), "type": kind, **about}}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a request asks for: an answer to `messages`, or what follows the text `prompt`."""
+    """What a request asks for: an answer to `messages`, or what follows the text `prompt`.
+
+    `picture` is the file of what a message shows, if one does.
+    """
 
     wish: Wish
     stops: tuple[str, ...] = ()
     messages: tuple[Mapping[str, Any], ...] = ()
+    picture: bytes = b""
     prompt: str | None = None
     toolbox: Toolbox | None = None
     streams: bool = False
     with_usage: bool = False
 
 
-def read_request(body: Any, usual: Wish, model: str, *, chat: bool) -> Asked:
+def read_request(body: Any, usual: Wish, model: str, *, chat: bool, sees: bool = False) -> Asked:
     """Read the body of a request for chat or, without `chat`, for text.
 
-    `usual` is what is generated where the request does not say; `model` the one that is there.
+    `usual` is what is generated where the request does not say; `model` the one that is there,
+    which `sees` pictures or reads text alone.
 
     Raises:
         RequestError: it asks for what is not there, or is of another form.
@@ -95,7 +88,12 @@ def read_request(body: Any, usual: Wish, model: str, *, chat: bool) -> Asked:
             "an answer has the form of response_format or grammar, or is a call of a tool",
             field_name="tool_choice",
         )
-    return replace(asked, messages=_read_messages(said.get("messages")), toolbox=toolbox)
+    messages, pictures = _read_messages(said.get("messages"))
+    if pictures and not sees:
+        raise RequestError("the model that is served here reads no pictures", field_name="messages")
+    if len(pictures) > 1:
+        raise RequestError("one picture goes into a conversation", field_name="messages")
+    return replace(asked, messages=messages, picture=b"".join(pictures), toolbox=toolbox)
 
 
 def _read_toolbox(said: Mapping[str, Any]) -> Toolbox | None:
@@ -180,26 +178,24 @@ def _read_prompt(said: Any) -> str:
     return only
 
 
-def _read_messages(said: Any) -> tuple[Mapping[str, Any], ...]:
+def _read_messages(said: Any) -> tuple[tuple[Mapping[str, Any], ...], list[bytes]]:
+    """Return messages, and the pictures that they show."""
     if not isinstance(said, list) or not said:
         raise RequestError("messages is no list of messages", field_name="messages")
-    return tuple(_read_message(one, f"messages[{at}]") for at, one in enumerate(said))
+    pictures: list[bytes] = []
+    messages = [_read_message(one, f"messages[{at}]", pictures) for at, one in enumerate(said)]
+    return tuple(messages), pictures
 
 
-def _read_message(said: Any, where: str) -> Mapping[str, Any]:
+def _read_message(said: Any, where: str, pictures: list[bytes]) -> Mapping[str, Any]:
     if not isinstance(said, dict) or said.get("role") not in _ROLES:
         raise RequestError(
             f"{where} has no role of {', '.join(_ROLES)}", field_name=f"{where}.role"
         )
     content = said.get("content")
-    if isinstance(content, list):  # parts, of which a text model has those of text
-        if not all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):
-            raise RequestError(
-                f"{where} has a part that is no text, which is all that the model reads",
-                field_name=f"{where}.content",
-            )
-        content = "".join(part["text"] for part in content)
-    if content is not None and not isinstance(content, str):
+    if isinstance(content, list):
+        content = _read_parts(content, f"{where}.content", pictures)
+    if content is not None and not isinstance(content, str | list):
         raise RequestError(f"{where}.content is no text", field_name=f"{where}.content")
     for call in said.get("tool_calls") or ():
         function = call.get("function") if isinstance(call, dict) else None
@@ -210,6 +206,22 @@ def _read_message(said: Any, where: str) -> Mapping[str, Any]:
             )
     role = "system" if said["role"] == "developer" else said["role"]
     return {**said, "role": role, "content": content or ""}
+
+
+def _read_parts(said: list[Any], where: str, pictures: list[bytes]) -> str | list[dict[str, Any]]:
+    """Return a text, or where a message shows a picture, its parts as templates read them."""
+    parts: list[dict[str, Any]] = []
+    for at, part in enumerate(said):
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            parts.append({"type": "text", "text": part["text"]})
+        elif isinstance(part, dict) and part.get("type") == "image_url":
+            pictures.append(read_picture(part, f"{where}[{at}]"))
+            parts.append({"type": "image"})
+        else:
+            raise RequestError(f"{where}[{at}] is no text and no picture", field_name=where)
+    if any(part["type"] == "image" for part in parts):
+        return parts
+    return "".join(part["text"] for part in parts)
 
 
 def _text(said: Mapping[str, Any], name: str, default: str) -> str:

@@ -28,7 +28,9 @@ from starlette.routing import Route
 from adrenoc.base.errors import AdrenocError, InputError, OptionError
 from adrenoc.device.conversation import Conversation, Reply
 from adrenoc.device.generate import Wish
-from adrenoc.device.openai.protocol import Answers, Asked, RequestError, read_request
+from adrenoc.device.openai.errors import RequestError
+from adrenoc.device.openai.pictures import MOST_BYTES
+from adrenoc.device.openai.protocol import Answers, Asked, read_request
 
 _KEEP_ALIVE_S = 30
 
@@ -62,6 +64,8 @@ def listen(app: Any, there: socket.socket) -> None:
 
 
 MOST_BODY_BYTES = 4 << 20
+_MOST_SEEN_BYTES = MOST_BODY_BYTES + MOST_BYTES * 4 // 3
+"""Where a picture may come with the rest, in base64."""
 MOST_WAITING = 16
 """Requests that wait for the model; more are told to come again."""
 Pieces: TypeAlias = AsyncGenerator[str | Reply, None]
@@ -125,8 +129,9 @@ async def _complete(request: Request, engine: _Engine, token: str, *, chat: bool
     served = engine.served
     if chat and not served.has_template:
         raise RequestError("the model has no template of chats: ask /v1/completions", status=404)
-    body = await _read_body(request)
-    asked = read_request(body, served.usual, served.model, chat=chat)
+    sees = served.conversation.sees
+    body = await _read_body(request, _MOST_SEEN_BYTES if sees else MOST_BODY_BYTES)
+    asked = read_request(body, served.usual, served.model, chat=chat, sees=sees)
     answers = Answers(model=served.model, chat=chat)
     pieces = engine.run(asked)
     piece = await anext(pieces)  # what is refused is so before the first byte
@@ -141,15 +146,15 @@ async def _complete(request: Request, engine: _Engine, token: str, *, chat: bool
     return JSONResponse(answers.whole(piece))
 
 
-async def _read_body(request: Request) -> Any:
+async def _read_body(request: Request, most: int) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/json":
         raise RequestError(f"the body is {kind or 'of no type'}, expected application/json")
-    content = b""
+    content = bytearray()
     async for chunk in request.stream():
         content += chunk
-        if len(content) > MOST_BODY_BYTES:
-            raise RequestError(f"the body has more than {MOST_BODY_BYTES} bytes", status=413)
+        if len(content) > most:
+            raise RequestError(f"the body has more than {most} bytes", status=413)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -236,6 +241,8 @@ class _Engine:
         talk = self.conversation
         if asked.prompt is not None:
             return talk.continue_text(asked.prompt, asked.wish, asked.stops)
+        if talk.sees:
+            talk.show(asked.picture)
         return talk.answer(asked.messages, asked.wish, asked.stops, asked.toolbox)
 
 
