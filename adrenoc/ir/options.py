@@ -331,8 +331,9 @@ def resolve_options(
             if values.get(name, getattr(CompileOptions, name)) != value:
                 values[name], origins[name] = value, reason
     stored = values.get("storage_dtype", CompileOptions.storage_dtype)
-    lost = origins["textures"] in target.avoided.values() and not target.limits.fp16
-    if lost and stored == "float16":
+    of_target = {f"target {target.name}", *target.avoided.values()}
+    lost = not values.get("textures", True) and origins["textures"] in of_target
+    if lost and stored == "float16" and not target.limits.fp16:
         # Halves lay in textures alone, which need no half type.
         values["storage_dtype"] = "float32"
         origins["storage_dtype"] = f"{NO_HALF_TYPE}; {origins['textures']}"

@@ -306,6 +306,7 @@ class _Catalog:
         return replace(
             own,
             name=phone.host_name,
+            options=(*own.options, *phone.options),
             cost=phone.cost,
             cost_sources=phone.cost_sources,
             gpu=gpu,

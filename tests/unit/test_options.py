@@ -69,7 +69,7 @@ def test_later_layers_win_and_leave_their_name():
         ("preset", "fp32", "command line"),
         ("storage_dtype", "float16", "command line"),
         ("compute_dtype", "float32", "preset fp32"),
-        ("textures", True, "preset fp32"),
+        ("textures", True, "default"),
         ("winograd", True, "default"),
         ("native_functions", True, "default"),
         ("keep_float32", True, "default"),
@@ -94,6 +94,14 @@ def test_later_layers_win_and_leave_their_name():
         ("android_api", 24, "default"),
         ("ndk", None, "default"),
     )
+
+
+def test_a_target_may_prefer_buffers_and_who_asks_for_textures_has_them():
+    target = load_target("host:h100")
+    usual = resolve_options(target, preset="mixed").options
+    assert (usual.textures, usual.storage_dtype) == (False, "float32")  # it has no half type
+    asked = resolve_options(target, preset="fp32", command_line={"textures": True}).options
+    assert asked.textures
 
 
 def test_a_preset_wins_over_the_target_and_the_command_line_over_both(folder):
