@@ -524,3 +524,69 @@ def test_what_is_computed_in_less_time_than_a_launch_is_exact_to_the_inputs(
     large, small = (_of_a_logarithm(monkeypatch, free) for free in (0, 2**21))
     assert "h" not in large
     assert "h" in small
+
+
+_GATED = [
+    *_LEARNED,
+    *parse_nodes("q = MatMul(h, v) a = Sigmoid(q) g = Mul(q, a) u = MatMul(h, w) z = Mul(u, g)"),
+]
+"""A gate that may be as large as what it lets through."""
+
+
+@pytest.mark.parametrize("few_bits", [False, True])
+def test_a_gate_that_products_alone_read_lies_in_half_at_a_quarter(few_bits: bool) -> None:
+    last, constants = _HEAD, {}
+    if few_bits:
+        last = _node("MatMulNBits", "z b s", "y", K=32, N=8, bits=4, block_size=32)
+        last.domain = "com.microsoft"
+        constants = {
+            "w": _weights(8, 32),
+            "v": _weights(32, 32),
+            "b": _RANDOM.integers(0, 256, (8, 1, 16)).astype(np.uint8),
+            "s": _weights(8, 1),
+        }
+        constants["w"] = _weights(32, 32)
+    model = graph(
+        [*_GATED, last],
+        {"x": [4, constants.get("w", _weights(8, 8)).shape[0]]},
+        ["y"],
+        {**{n: _CONSTANTS[n] for n in "wv"}, **constants},
+    )
+    state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
+    assert state.graph is not None
+    assert "z" not in state.graph.float32_names
+    assert [d.taken for d in state.log if d.subject == "z"] == ["stored divided by 4"]
+    reader = state.graph.producers["y"]
+    scaled = state.graph.tensors[reader.inputs[1 + few_bits]].value
+    given = constants["s"] if few_bits else _CONSTANTS["v"]
+    assert scaled is not None
+    np.testing.assert_array_equal(np.sort(scaled, axis=None), np.sort(4 * given, axis=None))
+
+
+def test_a_gate_that_is_an_output_too_stays_in_float32() -> None:
+    model = graph([*_GATED, _HEAD], {"x": [4, 8]}, ["y", "z"], {n: _CONSTANTS[n] for n in "wv"})
+    state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
+    assert state.graph is not None
+    assert "z" in state.graph.float32_names
+
+
+@pytest.mark.parametrize("gain", [1.0, 1e5])
+def test_a_norm_that_no_kernel_covers_is_licensed_as_far_as_its_gains_let_it(gain: float) -> None:
+    """Its numbers are less their mean and over their deviation, however small that may be."""
+    nodes = parse_nodes(
+        "c = Conv(x, w4) h = Relu(c) d = Conv(h, w4) g = Reshape(d, groups) "
+        "m = InstanceNormalization(g, s, b) z = Reshape(m, whole) y = Conv(z, w4)"
+    )
+    constants = {
+        "w4": _weights(4, 4, 1, 1),
+        "groups": np.array([1, 2, -1]),
+        "s": np.full(2, gain, np.float32),
+        "b": _weights(2),
+        "whole": np.array([1, 4, 192, 192]),
+    }
+    model = graph(nodes, {"x": [1, 4, 192, 192]}, ["y"], constants)
+    state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
+    assert state.graph is not None
+    (last,) = (node for node in state.graph.nodes if node.output == "y")
+    assert "divide" in state.graph.producers[last.inputs[0]].operators
+    assert (last.inputs[0] in state.graph.float32_names) == (gain > 1.0)

@@ -54,9 +54,10 @@ from adrenoc.kernels.families.operators import (
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
+from adrenoc.passes.precision.divide_gates import FACTOR, divide_gates, find_gates
 from adrenoc.passes.precision.keep_integers import led_by
 from adrenoc.passes.precision.probe import OF_A_SUM, OF_TERMS
-from adrenoc.passes.precision.sources import OF_INPUTS, Origin, Sources, pointers_of
+from adrenoc.passes.precision.sources import GROWS, OF_INPUTS, Origin, Sources, pointers_of
 from adrenoc.passes.precision.typical import find_typical
 from adrenoc.target.gpu import HALF_DENORMALS
 
@@ -464,6 +465,7 @@ def keep_float32(graph: Graph, context: Context) -> Graph:
     least = HALF_NORMAL if context.avoids(HALF_DENORMALS) else HALF_TINY
     refused = find_unlicensed(Analysis(graph), least_half=least)
     if context.options.compute_dtype == "float16":
+        graph, refused = _license_gates(graph, refused, least, context)
         for name in _find_pictures(graph):
             refused.pop(name, None)
             why = "a picture: its numbers are taken to be those of 8 bits, at most 255"
@@ -488,6 +490,23 @@ def keep_float32(graph: Graph, context: Context) -> Graph:
         if reason and name not in kept:
             context.log.add(name, "float32", reason)
     return graph.change_precision(refused, float32=True)
+
+
+def _license_gates(
+    graph: Graph, refused: dict[str, str], least: float, context: Context
+) -> tuple[Graph, dict[str, str]]:
+    """Divide the gates that have a licence then; return what has none still."""
+    gates = find_gates(graph, (name for name, why in refused.items() if why == GROWS))
+    while gates:
+        divided = divide_gates(graph, gates)
+        left = find_unlicensed(Analysis(divided), least_half=least)
+        if not (still := gates & left.keys()):
+            for name in sorted(gates):
+                why = f"{GROWS}; the weights that read it are as many times as large"
+                context.log.add(name, f"stored divided by {FACTOR:.0f}", why)
+            return divided, left
+        gates -= still
+    return graph, refused
 
 
 def _find_pictures(graph: Graph) -> list[str]:

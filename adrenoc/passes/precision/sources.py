@@ -11,10 +11,12 @@ from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
+from tvm_ffi.structural import structural_map
 
-from adrenoc.base.tvmapi import tirx, tvm
+from adrenoc.base.tvmapi import BufferLoad, decl_buffer, tirx, tvm
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node, Tensor, find_loaded_buffers
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, explain_not_half
 from adrenoc.kernels.body_cost import parts_of_kind
@@ -29,7 +31,7 @@ WHOLE_IN_HALF = 2048.0
 MANY = 16
 """Terms of a sum that are as large as they may be make a sum that is not."""
 OF_INPUTS = "it is a formula of the inputs alone"
-_GROWS = f"it may grow beyond {HALF_MAX:.0f}, where half ends"
+GROWS = f"it may grow beyond {HALF_MAX:.0f}, where half ends"
 _SAMPLES, _CHANNELS = 80, 2
 """Sound has so many samples at least (10 ms of a telephone's), and so many channels at most."""
 _UNBOUNDED = 1e4
@@ -223,6 +225,12 @@ class Sources:
     ) -> Source:
         """Return what an expression makes of what it reads."""
         probe = self._remember(node, body, extents, reads)
+        centred = _put_centred(self._graph, body)
+        if centred is not None and any(reads[n].trained for n in probe.names if n in reads):
+            body, most = centred
+            span = ValueRange(low=-most, high=most, size=1.0)
+            reads = {**reads, _CENTRED: replace(_LEARNED, span=span)}
+            probe = ExprProbe(body, extents, lambda name: self._operand(name, reads))
         # In one order: the first gives the reason, and equal models give equal bundles.
         operands = [reads[name] for name in sorted(probe.names) if name in reads]
         trained = any(source.trained for source in operands)
@@ -254,6 +262,45 @@ class Sources:
         )
 
 
+_CENTRED = "@centred"
+
+
+def _put_centred(graph: Graph, body: Body) -> tuple[Body, float] | None:
+    """Return the body with one operand in place of numbers that are less their mean and over their
+    deviation, as a norm is written that no kernel covers, and how large one can be: of N numbers
+    none is further from the mean than the root of N deviations.
+
+    Before -> after:
+        silu((x - mean) / deviation * g + b)    silu(centred * g + b)
+    """
+    numbers: list[int] = []
+    sources = dict(body.sources)
+
+    def put(part: Any) -> Any:
+        above, below = part.a, part.b
+        loads: tuple[Any, ...] = (getattr(above, "a", None), getattr(above, "b", None), below)
+        if not all(isinstance(load, tvm.ir.TensorLoad) for load in loads):
+            return part
+        x, mean, deviation = (body.source_of(load.source) or "" for load in loads)
+        maker, folded = graph.producers.get(deviation), graph.producers.get(mean)
+        if maker is None or folded is None or maker.operators != _DEVIATION:
+            return part
+        if maker.inputs[:2] != (x, mean) or folded.operators != ("mean",):
+            return part
+        shape = graph.tensors[x].shape
+        numbers.append(math.prod(shape) // math.prod(graph.tensors[mean].shape))
+        sources[centred := decl_buffer(shape, "float32", name="centred")] = _CENTRED
+        return BufferLoad(centred, list(above.a.indices))
+
+    value = structural_map(body.value, (tirx.Div, put))
+    if not numbers:
+        return None
+    return replace(body, value=value, sources=sources).drop_unread(), math.sqrt(max(numbers))
+
+
+_DEVIATION = ("subtract", "multiply", "mean", "add", "sqrt")
+
+
 def _is_sound(tensor: Tensor) -> bool:
     """Return whether an input is a row of many samples, whose scale nobody knows."""
     longest = max(tensor.shape, default=0)
@@ -283,7 +330,7 @@ def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: fl
         if not source.is_bounded:
             return source.why or "it reads inputs of any size"
     if grows_beyond_half(found):
-        return _GROWS
+        return GROWS
     if is_tiny(size):
         return f"it is about {size:.1g}: half loses digits below {HALF_NORMAL:.2g}"
     return ""

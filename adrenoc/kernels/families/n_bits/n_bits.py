@@ -46,7 +46,7 @@ from adrenoc.kernels.families.conv.local_conv import LocalConv, plan_of
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
 from adrenoc.kernels.families.shared.row_product import RowNorm, begin_token, give_gate
 from adrenoc.kernels.fused_bodies import Epilogue, Finished
-from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, Team, adds_in_runs, plus, sum_lanes, widen
 
 WORD_BITS = 32
@@ -418,25 +418,18 @@ def n_bits_matrix(
 
 
 class _Opening(LocalConv):
-    """Of halves, the products of a few input blocks are added up as such, their sums as floats."""
+    """A 1x1 convolution whose weights are opened as they are brought."""
 
     def __init__(
         self, builder: KernelBuilder, tile: ConvTile, operands: NBitsOperands, out: Access
     ) -> None:
         x, grid = operands.x, out.extents
         plan = plan_of(POINT, tile, x.extents, grid)
-        self.sum_dtype = ACCUMULATOR if builder.compute != ACCUMULATOR else None
-        self.long = builder.compute != ACCUMULATOR or adds_in_runs(
-            out, plan.window * LANES // tile.split_k
-        )
         super().__init__(builder, POINT, tile, plan, x, operands.weights[0].words, grid)
+        self.long = adds_in_runs(out, plan.window * LANES // tile.split_k)
         self._matrix = operands.weights[0]
         self._blocks_a_word = self._matrix.word_inputs // LANES
         self._row = self._matrix.words_a_block(grid.blocks)
-
-    def add_parts(self, partial: Registers, first: int) -> None:
-        for at in range(partial.count):
-            self.sums[first + at] = self.sums[first + at] + widen(partial[at])
 
     def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
         """Open the weights of these input blocks, a word of four outputs at a time."""

@@ -16,14 +16,12 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.builder import groups_within, power_of_two
 from adrenoc.kernels.families.conv.conv_tile_local import (
     bytes_of,
-    local_bytes,
     local_candidates,
     local_counts,
     vector_bytes,
     waves_of,
     weights_of,
 )
-from adrenoc.kernels.families.conv.local_conv import vectors_added
 from adrenoc.kernels.families.n_bits.n_bits import (
     NBitsOperands,
     NBitsTile,
@@ -36,8 +34,15 @@ from adrenoc.kernels.families.n_bits.n_bits import (
 )
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import ConvTile, ConvWork, pointwise_work
-from adrenoc.kernels.families.shared.conv_weights import vectors_held
-from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored
+from adrenoc.kernels.families.shared.machine import (
+    MOST_KNOWN,
+    Column,
+    Machine,
+    Scored,
+    TileTable,
+    larger,
+    round_up,
+)
 from adrenoc.kernels.families.shared.row_product import (
     NORMED,
     bytes_of_mix,
@@ -50,7 +55,6 @@ from adrenoc.kernels.families.shared.row_product import (
     read_form,
 )
 from adrenoc.kernels.walk import FOLDED_AT_ONCE
-from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -174,51 +178,33 @@ def declare_weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> N
     )
 
 
-def matrix_candidates(work: ConvWork, limits: Limits, costs: Cost, bits: int) -> Iterator[ConvTile]:
-    """Yield tiles that bring whole words."""
-    for tile in local_candidates(work, limits, costs):
-        whole = tile.chunk * tile.split_k * LANES % word_inputs(bits) == 0
-        if whole and matrix_bytes(work, tile) <= limits.local_mem_bytes:
-            yield tile
+def matrix_candidates(
+    work: ConvWork, limits: Limits, costs: Cost, bits: int
+) -> TileTable[ConvTile]:
+    """Return tiles that bring whole words."""
+    tiles = local_candidates(work, limits, costs)
+    return tiles.where(lambda tile: tile.chunk * tile.split_k * LANES % word_inputs(bits) == 0)
 
 
-def matrix_bytes(work: ConvWork, tile: ConvTile) -> int:
-    """Local memory of a work-group: sums of halves are floats, which lie beside the weights."""
-    held = local_bytes(work, tile)
-    if not work.half:
-        return held
-    threads = math.prod(tile.work_group or (1, 1, 1))
-    span = min(tile.chunk * tile.split_k, whole_k_steps(work.in_blocks, tile.k_step))
-    vectors = LANES * tile.out_blocks * tile.bands * span
-    weights = vectors_held(vectors, threads, half=True) * LANES * HALF_BYTES
-    added = vectors_added(tile.pixels * tile.out_blocks, tile.split_k, threads)
-    return weights + added * LANES * FLOAT_BYTES
-
-
-def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine, bits: int) -> float:
+def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine, bits: int) -> Column:
     """Return clocks of the 1x1 convolution, and of opening its weights for each work-group."""
     costs, cost = machine.cost.n_bits, machine.cost.pipes
     counts = local_counts(work, tile, machine)
     threads = math.prod(tile.work_group or (1, 1, 1))
     vectors = LANES * tile.out_blocks * tile.bands * tile.chunk * tile.split_k
-    words = counts.chunks * math.ceil(vectors / word_inputs(bits) / threads)
+    words = counts.chunks * round_up(vectors / word_inputs(bits) / threads)
     stored = words * word_inputs(bits)
     opening = stored * costs.open_slots + words * costs.read_slots * 2
-    registers = counts.registers
-    if work.half:  # parts of sums are widened as they are added to these
-        sums = tile.pixels * tile.out_blocks
-        opening += counts.k_steps * sums * LANES * (2.0 - 1.0 / machine.half_rate)
-        registers += sums / 2
-    alu = counts.alu + opening
     texels = counts.k_steps * counts.texels
-    busiest = max(
-        machine.wave * (alu + machine.cost.conv_local.texel_alu * texels) / machine.lanes,
+    alu = counts.alu + opening + machine.cost.conv_local.texel_alu * texels
+    busiest = larger(
+        machine.wave * alu / machine.lanes,
         machine.wave * texels / machine.texels_of(work.load_bytes),
     )
     slots = counts.slots + opening + (1 + machine.cost.conv_local.texel_slots) * texels
     waits = counts.waits + words + counts.k_steps
     serial = machine.slots_a_wave * slots + waits * cost.buffer_latency_clocks
-    resident = machine.resident_waves(registers)
+    resident = machine.resident_waves(counts.registers)
     waves = waves_of(work, tile, machine.wave)
     opened = weights_of(work, tile) * LANES * work.storage_bytes
     moved = bytes_of(work, tile) - opened + opened // word_inputs(bits)
