@@ -193,7 +193,15 @@ def test_planned_again_it_is_less_allocated_and_as_right(
 
 @pytest.mark.every_opencl
 @pytest.mark.parametrize("preset", [pytest.param("fp32", marks=pytest.mark.nightly), "mixed"])
-@pytest.mark.parametrize("make", [_tower, _falling, _dense, _on_cpu, _wide])
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(pytest.param(m, marks=pytest.mark.nightly) for m in (_tower, _dense)),
+        _falling,
+        _on_cpu,
+        _wide,
+    ],
+)
 def test_textures_of_one_buffer_hold_the_same_numbers(
     make: Callable[[], onnx.ModelProto], preset: str, tmp_path: Path, device: Any
 ) -> None:

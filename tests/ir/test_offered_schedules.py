@@ -35,7 +35,7 @@ from tests.host.decoder_bundles import DecoderShape, write_decoder
 
 PLACES = (("adreno:660", "fp32"), ("adreno:750", "fp16"), ("adreno:830", "mixed"))
 """Devices and presets for which each family, and each form of it, is planned by one at least."""
-TILES, ESTIMATES = 2, 8
+TILES, ESTIMATES = 1, 4
 """Of a kernel, of thousands: those that are written, and those that are estimated alone."""
 ROOMY = {"n_bits"}
 """They reckon with the sums of a norm that the kernel may not compute."""

@@ -12,7 +12,7 @@ from tests.onnx_backend.execute import Outcome
 from tests.onnx_backend.pool import run_cases
 from tests.onnx_backend.table import read_table
 
-SAMPLE = 48
+SAMPLE = 24
 """Cases a run; all of them: scripts/verify onnx-ops --jobs 2."""
 
 

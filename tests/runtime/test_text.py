@@ -26,7 +26,7 @@ _SOURCES = (
     *("steps", "text_tables", "tokenizer", "word_pieces"),
 )
 _READERS = ("src/base/json", "src/base/utf8", *(f"runtime/src/text/{name}" for name in _SOURCES))
-LINES = 800
+LINES = 300
 REAL = sorted(Path(os.environ.get("TOKENIZERS", "/nowhere")).rglob("tokenizer.json"))
 """Files of real models, where somebody has some."""
 

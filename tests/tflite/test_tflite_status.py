@@ -22,7 +22,7 @@ from tests.tflite.cases import Recipe, load_recipes
 
 TABLE = Path(__file__).with_name("status.json")
 
-SAMPLE = 40
+SAMPLE = 20
 """Cases a run; all of them: scripts/verify tflite-ops --jobs 2."""
 
 WITHOUT_KERNEL = "STABLEHLO_"

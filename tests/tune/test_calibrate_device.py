@@ -123,7 +123,7 @@ def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
     assert "mad.float4" in page.read_text()
 
 
-@pytest.mark.parametrize("is_here", [True, False])
+@pytest.mark.parametrize("is_here", [pytest.param(True, marks=pytest.mark.nightly), False])
 def test_the_next_command_is_for_the_machine_that_was_measured(
     is_here: bool, tmp_path: Path
 ) -> None:

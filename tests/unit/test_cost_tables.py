@@ -13,6 +13,7 @@ import pytest
 import adrenoc
 from adrenoc.base.files.read import data_folder, read_toml
 from adrenoc.target.cost.cost import CostTables, families
+from adrenoc.target.gpu import Limits, Performance, Quirk
 from adrenoc.target.target import list_targets, load_target
 from tests.sources import attributes, trees
 from tests.unit.target_files import OWN_COST, copy_targets, edit
@@ -183,6 +184,14 @@ def test_every_key_is_read_by_somebody() -> None:
         "most_threads",
         "fewest_threads",
     }
+
+
+@pytest.mark.parametrize("facts", [Limits, Performance, Quirk], ids=lambda cls: cls.__name__)
+def test_every_fact_is_read_by_somebody(facts):
+    """A key that nothing reads is work for whoever adds a GPU, and a promise that is not kept."""
+    read = set().union(*(names for path, names in attributes().items() if path.name != "gpu.py"))
+    own = {"dot_product"}  # by a property beside it
+    assert {field.name for field in dataclasses.fields(facts)} - read - own == set()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

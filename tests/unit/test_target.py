@@ -11,9 +11,8 @@ import pytest
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import data_folder
-from adrenoc.target.gpu import Limits, Performance, Quirk
+from adrenoc.target.gpu import Limits, Performance
 from adrenoc.target.target import list_targets, load_target
-from tests.sources import attributes
 from tests.unit.target_files import copy_targets, edit
 
 GPUS = sorted(
@@ -67,14 +66,6 @@ def test_an_adreno_file_has_what_a_cost_model_starts_from(target):
     assert set(performance.wave_sizes or ()) <= {64, 128}
     assert target.limits.fp16
     assert target.limits.image2d_max_width_texels == 16384
-
-
-@pytest.mark.parametrize("facts", [Limits, Performance, Quirk], ids=lambda cls: cls.__name__)
-def test_every_fact_is_read_by_somebody(facts):
-    """A key that nothing reads is work for whoever adds a GPU, and a promise that is not kept."""
-    read = set().union(*(names for path, names in attributes().items() if path.name != "gpu.py"))
-    own = {"dot_product"}  # by a property beside it
-    assert {field.name for field in dataclasses.fields(facts)} - read - own == set()
 
 
 def test_work_groups_that_fail_are_beyond_the_limit():
