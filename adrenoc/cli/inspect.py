@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,11 @@ from adrenoc.cli.records import argument, give_options, option
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.bundle.manifest import FileEntry, TensorSpec
+
+_LONGEST_VALUE = 60
+"""Characters of an option's list that is shown whole."""
+_MOST_ALIKE = 4
+"""Tensors that differ in a number of their name alone, and have a row each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +94,7 @@ def _show(bundle: Bundle) -> None:
         [
             ("model", f"{manifest.model.file} ({manifest.model.format})"),
             ("target", f"{manifest.target.name} ({manifest.target.llvm_triple})"),
-            (
-                "options",
-                ", ".join(f"{k} = {json.dumps(v)}" for k, v in manifest.options.values.items()),
-            ),
+            ("options", ", ".join(starmap(_tell_option, manifest.options.values.items()))),
             (
                 "library",
                 f"{library.machine}, {library.page_bytes // 1024} KiB pages, "
@@ -155,13 +158,14 @@ def _show_buckets(bundle: Bundle) -> None:
             ],
         )
         return
-    console.print_table(
-        ("bucket", *(spec.name for spec in bundle.manifest.inputs)),
-        [
-            (entry.folder, *(console.dims(spec.shape) for spec in entry.inputs))
-            for entry in buckets.buckets
-        ],
-    )
+    # Caches have the same shape in all.
+    shapes = {
+        spec.name: [console.dims(entry.inputs[number].shape) for entry in buckets.buckets]
+        for number, spec in enumerate(bundle.manifest.inputs)
+    }
+    differ = {name: column for name, column in shapes.items() if len(set(column)) > 1}
+    folders = [entry.folder for entry in buckets.buckets]
+    console.print_table(("bucket", *differ), list(zip(folders, *differ.values(), strict=True)))
     refused = buckets.batch.refused
     said = f"not filled up: {refused}" if refused else "a smaller one is filled up, which is exact"
     console.print_fields([("batch", said)])
@@ -226,10 +230,31 @@ def _tell_decoder(bundle: Bundle) -> list[tuple[str, str]]:
     ]
 
 
+def _tell_option(name: str, value: Any) -> str:
+    """Write an option out, of a long list the number of its entries: the tables show what it
+    holds."""
+    text = json.dumps(value)
+    is_long = isinstance(value, list | tuple) and len(text) > _LONGEST_VALUE
+    return f"{name} = {f'{len(value)} of them' if is_long else text}"
+
+
 def _tensors(kind: str, specs: tuple[TensorSpec, ...]) -> list[tuple[str, ...]]:
+    """List a row for each tensor, one for many that differ in a number of their name alone, as the
+    caches of a decoder do."""
     from adrenoc.cli import console
 
-    return [(kind, spec.name, console.dims(spec.shape), spec.dtype, spec.layout) for spec in specs]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for spec in specs:
+        said = console.dims(spec.shape), spec.dtype, spec.layout
+        alike.setdefault((re.sub(r"\d+", "#", spec.name), *said), []).append(spec.name)
+    folded = {n: names for names in alike.values() if len(names) > _MOST_ALIKE for n in names}
+    rows: list[tuple[str, ...]] = []
+    for spec in specs:
+        names = folded.get(spec.name, [spec.name])
+        if spec.name == names[0]:
+            name = f"{names[0]} to {names[-1]}, {len(names)} of them" if names[1:] else names[0]
+            rows.append((kind, name, console.dims(spec.shape), spec.dtype, spec.layout))
+    return rows
 
 
 def _scopes(scopes: tuple[str, ...]) -> str:
@@ -240,14 +265,18 @@ def _scopes(scopes: tuple[str, ...]) -> str:
 
 
 def _files(entries: tuple[FileEntry, ...]) -> list[tuple[str, str, str]]:
-    """List a row for each file, one for all kernels together."""
+    """List a row for each file, one for all kernels of a folder."""
     from adrenoc.cli import console
 
-    kernels = [entry for entry in entries if entry.path.startswith("kernels/")]
-    rows = [
-        (entry.path, console.size(entry.bytes), entry.sha256[:16])
-        for entry in entries
-        if entry not in kernels
-    ]
-    whole = console.size(sum(entry.bytes for entry in kernels))
-    return [*rows, (f"kernels/ ({console.count_of(len(kernels), 'file')})", whole, "")]
+    kernels: dict[str, list[FileEntry]] = {}
+    rows = []
+    for entry in entries:
+        folder, found, _ = entry.path.rpartition("kernels/")
+        if found:
+            kernels.setdefault(folder + found, []).append(entry)
+        else:
+            rows.append((entry.path, console.size(entry.bytes), entry.sha256[:16]))
+    for folder, inside in kernels.items():
+        whole = console.size(sum(entry.bytes for entry in inside))
+        rows.append((f"{folder} ({console.count_of(len(inside), 'file')})", whole, ""))
+    return rows
