@@ -97,10 +97,19 @@ class Command(click.Command):
     """A command whose outputs replace none of its inputs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take words that say the same as others for these."""
+        """Take words that say the same as others for these; name the option that has a name which
+        was given as one."""
         if any(PLACE_NAMES[0] in param.opts for param in self.params):
             args = [_spell_place(word) for word in args]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-")
+            for param in self.params:
+                if getattr(param.type, "knows", _knows_none)(name.replace("-", "_")):
+                    said = f"no such option '--{name}': it is {param.opts[0]} {name}=VALUE"
+                    raise click.NoSuchOption(error.option_name, said, ctx=ctx) from None
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters, and those of every command."""
@@ -134,6 +143,10 @@ class Command(click.Command):
             many = value if isinstance(value, list | tuple) else (value,)
             is_path = isinstance(param.type, InputPath)
             yield from ((param, path) for path in _only_paths(many, texts=is_path))
+
+
+def _knows_none(_: str) -> bool:
+    return False
 
 
 def _spell_place(word: str) -> str:

@@ -28,7 +28,7 @@ class NamedValueParam(NamedParam):
         """Return each name as it is typed, and what it stands for."""
         raise NotImplementedError
 
-    def _knows(self, name: str) -> bool:
+    def knows(self, name: str) -> bool:
         """Return whether a name, with `_` in it, is one of them."""
         return name in {typed.replace("-", "_") for typed in self._known()}
 
@@ -50,7 +50,7 @@ class NamedValueParam(NamedParam):
             return value
         typed, equals, text = value.partition("=")
         name, known = typed.replace("-", "_"), [*self._known()]
-        if not self._knows(name):
+        if not self.knows(name):
             said = f"{typed!r} is no {self.what}{did_you_mean(typed, known)}, expected "
             self.fail(said + ", ".join(known), param, ctx)
         if not equals:
@@ -132,7 +132,7 @@ class SampleParam(NamedValueParam):
     def _known(self) -> Mapping[str, str]:
         return dict.fromkeys((*RANGES, f"{_BIAS}TOKEN"), "")
 
-    def _knows(self, name: str) -> bool:
+    def knows(self, name: str) -> bool:
         return name in RANGES or (name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal())
 
     def _read(self, name: str, text: str) -> float:

@@ -202,6 +202,7 @@ def test_targets_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
         (["check", "x", "--limit", "copies=1.5"], 2, "copies is '1.5', expected a whole number"),
         (["check", "x", "--set", "winograd"], 2, "'winograd' has no value, expected winograd="),
         (["run", "x", "--sample", "top-k"], 2, "'top-k' has no value, expected top-k="),
+        (["run", "x", "--temperature", "1"], 2, "--temperature': it is --sample temperature=VALUE"),
     ],
 )
 def test_bad_input_is_one_sentence_and_a_code(
