@@ -133,6 +133,7 @@ class SampleParam(NamedValueParam):
         return dict.fromkeys((*RANGES, f"{_BIAS}TOKEN"), "")
 
     def knows(self, name: str) -> bool:
+        """Return whether a name is one of them."""
         return name in RANGES or (name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal())
 
     def _read(self, name: str, text: str) -> float:

@@ -20,6 +20,7 @@ from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx.cast_caches import drop_casts
 from adrenoc.importers.onnx.counted import mask_outputs
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph, TensorType, sort_nodes
@@ -75,6 +76,7 @@ def import_onnx(
         take_past_branch(graph)
     keep_block_weights(graph)
     if caches or recurrent:
+        drop_casts(graph, (*caches, *recurrent))
         keep_cache(graph, caches, recurrent)
     pairs = (*caches, *recurrent, *states)
     _put_last(graph, [present for _, present in pairs])
