@@ -177,3 +177,15 @@ def test_what_hides_is_no_size(device: Any) -> None:
     ops.output(ops("Softmax", scores, axis=-1))
     ops.check(device, "mixed")
     assert not any(_REASON in d.reason for d in ops.decisions)
+
+
+def test_a_gate_beyond_half_is_no_infinity(device: Any) -> None:
+    """The factors are up to 800 each; in a layer of a Llama they were 256 and 262."""
+    ops = Ops(seed=3)
+    x = ops("Tanh", ops("MatMul", ops.input(8, 32), ops.const(ops.values(32, 32))))
+    gate = ops("MatMul", x, ops.const(np.abs(ops.values(32, 64)) * 360))
+    up = ops("MatMul", x, ops.const(np.abs(ops.values(32, 64)) * 360))
+    gated = ops("Mul", up, ops("Mul", gate, ops("Sigmoid", gate)))
+    ops.output(ops("MatMul", gated, ops.const(ops.values(64, 16) * 1e-3)))
+    ops.check(device, "fp16", tolerance=1e-2)
+    assert any(d.taken == "stored divided by 16" for d in ops.decisions)

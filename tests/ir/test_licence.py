@@ -534,7 +534,7 @@ _GATED = [
 
 
 @pytest.mark.parametrize("few_bits", [False, True])
-def test_a_gate_that_products_alone_read_lies_in_half_at_a_quarter(few_bits: bool) -> None:
+def test_a_gate_that_products_alone_read_lies_in_half_at_a_part_of_its_size(few_bits: bool) -> None:
     last, constants = _HEAD, {}
     if few_bits:
         last = _node("MatMulNBits", "z b s", "y", K=32, N=8, bits=4, block_size=32)
@@ -555,12 +555,12 @@ def test_a_gate_that_products_alone_read_lies_in_half_at_a_quarter(few_bits: boo
     state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
     assert state.graph is not None
     assert "z" not in state.graph.float32_names
-    assert [d.taken for d in state.log if d.subject == "z"] == ["stored divided by 4"]
+    assert [d.taken for d in state.log if d.subject == "z"] == ["stored divided by 16"]
     reader = state.graph.producers["y"]
     scaled = state.graph.tensors[reader.inputs[1 + few_bits]].value
     given = constants["s"] if few_bits else _CONSTANTS["v"]
     assert scaled is not None
-    np.testing.assert_array_equal(np.sort(scaled, axis=None), np.sort(4 * given, axis=None))
+    np.testing.assert_array_equal(np.sort(scaled, axis=None), np.sort(16 * given, axis=None))
 
 
 def test_a_gate_that_is_an_output_too_stays_in_float32() -> None:
