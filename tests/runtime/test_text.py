@@ -104,17 +104,18 @@ def test_files_of_models(program: Path, path: Path, tmp_path: Path) -> None:
     compare(Beside(program, path.read_text(encoding="utf-8"), tmp_path), 10_000)
 
 
-def test_damaged_tables_are_refused(program: Path, tmp_path: Path) -> None:
-    beside = Beside(program, json.dumps(make_bytes(size=400)), tmp_path)
+@pytest.mark.parametrize("kind", ["bytes", "scores", "words"])
+def test_damaged_tables_are_refused(program: Path, kind: str, tmp_path: Path) -> None:
+    beside = Beside(program, json.dumps(KINDS[kind]()), tmp_path)
     done = subprocess.run(
-        [program, tmp_path / "text_tables.bin", "damaged", "7", "400"],
+        [program, tmp_path / "text_tables.bin", "damaged", "7", "200"],
         capture_output=True,
         text=True,
         check=False,
     )
     # Sanitizers end the program; some damage hits what the text has no use for.
     assert done.returncode == 0, done.stderr
-    assert 0 < int(done.stdout) < 400
+    assert 0 < int(done.stdout) < 200
     for file, reason in ((b"", "has not the form"), (MAGIC + b"\xff" * 16, "is cut off")):
         (tmp_path / "text_tables.bin").write_bytes(file)
         with pytest.raises(AssertionError, match=f"text_tables.bin {reason}"):
