@@ -28,6 +28,7 @@ CACHE_READERS = tuple(
         "files/private_files",
         "programs/program_cache",
         "base/sha256",
+        "base/sha256_instructions",
     )
 )
 READERS = (

@@ -15,7 +15,9 @@ import pytest
 
 import adrenoc
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
+from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Case, Finished, run_case
 
 Execute = Callable[..., Finished]
@@ -42,6 +44,24 @@ def test_programs_tell_how_they_are_used(runtime: Runtime, program: str, option:
     source = (Path(adrenoc.__file__).parent / f"native/runtime/tools/{program}.cc").read_text()
     for known in set(re.findall(r'option == "(--[a-z-]+)"', source)):
         assert f"  {known}" in done.stdout
+
+
+def test_the_time_of_a_load_holds_that_of_its_digests(
+    runtime: Runtime, stub: Path, execute: Execute, tmp_path: Path
+) -> None:
+    """64 MB take more than what else opens a bundle, however fast they are read."""
+    weights = {"w": np.ones((4096, 4096), "float32")}
+    nodes = parse_nodes("y = MatMul(x, w)")
+    model = write(graph(nodes, {"x": (1, 4096)}, ["y"], weights), tmp_path, "wide.onnx")
+    path = tmp_path / "wide.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(path)]
+    assert main([*words, "--no-cache"]) == 0
+
+    def least(*more: str) -> float:
+        told = [execute(runtime.runner, path, "--opencl", stub, *more).json() for _ in range(4)]
+        return min(float(one["load_ms"]) for one in told)
+
+    assert least() > least("--trust-files") + 10
 
 
 @pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])

@@ -137,6 +137,7 @@ void Bundle::read() {
   if (manifest_.files.count(kTextTables) != 0) text_tables_ = inflated(kTextTables);
   if (manifest_.files.count(kDevices) != 0) editions_ = read_editions(inflated(kDevices));
   open_folder("");
+  opened_ms_ = watch_.ms();
 }
 
 void Bundle::open_edition(const Edition& edition) {

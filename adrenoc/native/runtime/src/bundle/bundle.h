@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "bundle/buckets.h"
 #include "bundle/editions.h"
 #include "bundle/moves.h"
@@ -56,6 +57,8 @@ class Bundle {
   [[nodiscard]] const Batch& batch() const { return batch_; }
   // Where the model's code for the CPU can be opened; "" where the bundle carries none.
   [[nodiscard]] const std::string& fallback_path() const { return fallback_path_; }
+  // How long opening and checking took.
+  [[nodiscard]] double opened_ms() const { return opened_ms_; }
   // SHA-256 of the manifest, which has the digests of all other files.
   [[nodiscard]] const std::string& digest() const { return digest_; }
   // Inputs with what has to come of them (proof/proof.h); "" where the bundle carries none.
@@ -81,6 +84,8 @@ class Bundle {
   [[nodiscard]] std::string_view checked(const std::string& path) const;
   [[nodiscard]] std::string inflated(const std::string& path) const;
 
+  Stopwatch watch_;
+  double opened_ms_ = 0;
   bool verify_;
   FindFile find_;
   std::vector<MappedFile> mapped_;

@@ -150,7 +150,7 @@ void Model::load_programs() {
   for (const Bucket& bucket : buckets()) {
     programs_.emplace_back(bucket.library_path, device_, recording());
   }
-  times_.open_ms = watch.ms();
+  times_.open_ms = bundle_->opened_ms() + watch.ms();
 }
 
 std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) const {
