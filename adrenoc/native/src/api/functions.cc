@@ -1,4 +1,4 @@
-// The functions "adrenoc.opencl.*" that Python and apps call.
+// The functions "adrenoc.opencl.*" that Python and RPC clients call; apps have none of them.
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
@@ -10,6 +10,9 @@
 #include "modules/module.h"
 #include "opencl/cl_api.h"
 #include "opencl/device.h"
+#include "opencl/diagnosis.h"
+#include "opencl/hints.h"
+#include "opencl/profiler.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -22,30 +25,6 @@ ffi::String devices() {
   json::Array list;
   for (const auto& device : all_devices()) list.push_back(device->info().to_json());
   return json::Stringify(list);
-}
-
-void profile_start(int device_id) {
-  Device& device = device_at(device_id);
-  device.want_profiling(true);
-  try {
-    const QueueLock queue = device.lock_queue();
-    device.profiler().start();
-  } catch (...) {
-    device.want_profiling(false);
-    throw;
-  }
-}
-
-ffi::String profile_stop(int device_id) {
-  Device& device = device_at(device_id);
-  device.finish();
-  std::vector<KernelLaunch> launches;
-  {
-    const QueueLock queue = device.lock_queue();
-    launches = device.profiler().stop();
-  }
-  device.want_profiling(false);
-  return json::Stringify(launch_times(launches));
 }
 
 void build_imports(const ffi::Module& module, int device_id, json::Object* times_ms) {
@@ -81,9 +60,18 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish("adrenoc.opencl.api_calls", [] { return static_cast<int64_t>(api_calls()); });
   publish("adrenoc.opencl.release_pool",
           [](int device_id) { device_at(device_id).memory().release_pool(); });
-  publish("adrenoc.opencl.profile_start", profile_start);
-  publish("adrenoc.opencl.profile_stop", profile_stop);
+  publish("adrenoc.opencl.profile_start", start_profiling);
+  publish("adrenoc.opencl.profile_stop", stop_profiling);
   publish("adrenoc.opencl.build_all", build_all);
+  publish("adrenoc.opencl.diagnose",
+          [](int device_id) { return json::Stringify(diagnose(device_at(device_id)).to_json()); });
+  publish("adrenoc.opencl.set_hints", [](const ffi::String& performance,
+                                         const ffi::String& priority) {
+    set_hints({level_of(performance), level_of(priority)});
+  });
+  publish("adrenoc.opencl.hints", [](int device_id) {
+    return json::Stringify(to_json(device_at(device_id).hint_uses()));
+  });
 }
 
 }  // namespace opencl

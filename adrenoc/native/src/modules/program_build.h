@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "programs/program_cache.h"
 
@@ -35,6 +36,9 @@ struct BuildReport {
 
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };
+
+// The sets of kernels in `module`: its own and those of its imports.
+[[nodiscard]] std::vector<tvm::ffi::Module> program_sets(const tvm::ffi::Module& module);
 
 // Builds what `module` and its imports hold.  Throws RuntimeError with the compiler's log.
 [[nodiscard]] BuildReport build_programs(const tvm::ffi::Module& module, int device_id,

@@ -3,7 +3,6 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
-#include "base/typed_function.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -71,12 +70,6 @@ Diagnosis diagnose(Device& device) {
 std::string explained(const std::string& message, Device& device) {
   if (message.find(kAmbiguous) == message.npos) return message;
   return message + "; " + diagnose(device).text();
-}
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  publish("adrenoc.opencl.diagnose", [](int device_id) {
-    return ffi::json::Stringify(diagnose(device_at(device_id)).to_json());
-  });
 }
 
 }  // namespace opencl

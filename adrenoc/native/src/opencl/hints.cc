@@ -5,7 +5,6 @@
 
 #include <mutex>
 
-#include "base/typed_function.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime {
@@ -124,16 +123,6 @@ void refused_hints(const std::string& error, std::vector<HintUse>* uses) {
     use.reason = "the driver has " + use.given_by + " and refused it with " + error;
     use.given_by.clear();
   }
-}
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  publish("adrenoc.opencl.set_hints",
-          [](const tvm::ffi::String& performance, const tvm::ffi::String& priority) {
-            set_hints({level_of(performance), level_of(priority)});
-          });
-  publish("adrenoc.opencl.hints", [](int device_id) {
-    return json::Stringify(to_json(device_at(device_id).hint_uses()));
-  });
 }
 
 }  // namespace opencl

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "opencl/device.h"
+
 namespace adrenoc_runtime {
 namespace opencl {
 
@@ -45,6 +47,30 @@ tvm::ffi::json::Array launch_times(const std::vector<KernelLaunch>& launches) {
     times.push_back(entry);
   }
   return times;
+}
+
+void start_profiling(int device_id) {
+  Device& device = device_at(device_id);
+  device.want_profiling(true);
+  try {
+    const QueueLock queue = device.lock_queue();
+    device.profiler().start();
+  } catch (...) {
+    device.want_profiling(false);
+    throw;
+  }
+}
+
+tvm::ffi::String stop_profiling(int device_id) {
+  Device& device = device_at(device_id);
+  device.finish();
+  std::vector<KernelLaunch> launches;
+  {
+    const QueueLock queue = device.lock_queue();
+    launches = device.profiler().stop();
+  }
+  device.want_profiling(false);
+  return tvm::ffi::json::Stringify(launch_times(launches));
 }
 
 cl_ulong event_time_ns(cl_event event, cl_uint stamp) {

@@ -37,6 +37,10 @@ class Profiler {
   std::vector<KernelLaunch> launches_;
 };
 
+// All that a device launches is noted from now on; JSON of that, which ends it.
+void start_profiling(int device_id);
+[[nodiscard]] tvm::ffi::String stop_profiling(int device_id);
+
 // One time stamp (CL_PROFILING_COMMAND_...) of an event that has ended, in ns.
 [[nodiscard]] cl_ulong event_time_ns(cl_event event, cl_uint stamp);
 

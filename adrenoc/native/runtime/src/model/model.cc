@@ -20,6 +20,7 @@
 #include "opencl/device.h"
 #include "opencl/diagnosis.h"
 #include "opencl/external_memory.h"
+#include "opencl/profiler.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -32,7 +33,7 @@ using tvm::runtime::Tensor;
 class Profiling {
  public:
   explicit Profiling(int device_id) : device_id_(device_id) {
-    ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_start")(device_id_);
+    opencl::start_profiling(device_id_);
   }
   Profiling(const Profiling&) = delete;
   Profiling& operator=(const Profiling&) = delete;
@@ -47,8 +48,7 @@ class Profiling {
   // JSON: [kernel, start_ns, end_ns] of each launch.
   [[nodiscard]] std::string stop() {
     running_ = false;
-    const auto stop = ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_stop");
-    return stop(device_id_).cast<std::string>();
+    return opencl::stop_profiling(device_id_);
   }
 
  private:
