@@ -4,11 +4,14 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
 #include <tvm/runtime/memory/memory_manager.h>
+#include <tvm/runtime/tensor.h>
 
 #include <string>
 #include <utility>
 
+#include "base/typed_function.h"
 #include "machine/machine.h"
 
 namespace adrenoc_runtime {
@@ -104,6 +107,13 @@ constexpr Named kBuiltins[] = {
 };
 
 }  // namespace
+
+// Programs hand it on as a function.  TVM registers it with others that none calls.
+TVM_FFI_STATIC_INIT_BLOCK() {
+  publish("runtime.TVMTensorCopyFromTo", [](DLTensor* from, DLTensor* to) {
+    tvm::runtime::Tensor::CopyFromTo(from, to);
+  });
+}
 
 Builtin* find_builtin(std::string_view name) {
   for (const auto& [known, builtin] : kBuiltins) {
