@@ -488,7 +488,7 @@ ADRENOC_API adrenoc_status adrenoc_logits(adrenoc_model* model, uint64_t past,
                                           const int64_t* tokens, size_t count, void* logits,
                                           size_t bytes, const adrenoc_run_options* options);
 
-/* Text, of a decoder whose bundle has the tables of its tokenizer: `adrenoc compile` puts them in where a
+/* Text, of a model whose bundle has the tables of its tokenizer: `adrenoc compile` puts them in where a
  * tokenizer.json lies beside the model.  ADRENOC_UNSUPPORTED: it has none.  Texts are UTF-8.
  *
  * The tokens of a text of `bytes` bytes; `with_special` is 1 for those that the tokenizer puts around
