@@ -34,3 +34,23 @@ def test_no_thread_is_idle_in_a_cache_that_is_filled_by_a_quarter(gpu: str, head
         key=lambda tile: estimate_clocks(work, tile, machine, target.limits),
     )
     assert tile.threads <= QUARTER // splits
+
+
+@pytest.mark.parametrize("gpu", ["adreno:750", "adreno:830"])
+def test_queries_of_wide_heads_stay_in_registers(gpu: str) -> None:
+    """Four heads of 256, as Gemma 3 has them, took four times as long, for they were spilled."""
+    target = load_target(gpu)
+    machine = Machine.from_performance(target.performance, target.cost)
+    work = CachedWork(
+        kept=1,
+        group=4,
+        blocks=64,
+        rows=ROWS,
+        splits=count_splits(1, ROWS, machine),
+        element_bytes=2.0,
+    )
+    tile = min(
+        candidates(work, target.limits, machine.cost),
+        key=lambda tile: estimate_clocks(work, tile, machine, target.limits),
+    )
+    assert 4 * 64 // tile.lanes <= machine.registers / 2

@@ -331,6 +331,9 @@ def _clocks_of(
     serial = runs * (
         cost.folds * cost.fold_clocks + 2 * tile.lanes * rates.buffer_latency_clocks + busiest
     )
+    # A thread addresses half of the registers: queries that fill those alone lie in memory.
+    if work.group * (work.blocks // tile.lanes) > machine.registers / 2:
+        serial *= rates.spilled
     pipes = machine.clocks(waves, busiest, serial, beside)
     numbers = 2 * work.kept * filled * work.blocks * LANES
     memory = machine.memory_clocks(math.ceil(numbers * work.element_bytes))
