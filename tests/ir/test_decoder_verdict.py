@@ -63,4 +63,4 @@ def test_a_context_is_of_decoders(tmp_path: Path) -> None:
     model = write_network(tmp_path, "mobilenet_v2")
     done = invoke("check", model, "--device", "host", "--context", "9", catch=True)
     assert done.exit_code == 2
-    assert "--prefill and --tokenizer are for decoders" in done.output
+    assert "--context and --prefill are for decoders" in done.output

@@ -168,18 +168,18 @@ GPU, SOC, COST = "gpu/750.toml", "soc/sm8650.toml", "cost/ir3.toml"
         (COST, r"^date = .*", 'date = "soon"', "key \"sources.local.date\": seen 'soon', expected"),
         (COST, r"^title.*", "", 'key "title": missing'),
         (
-            "cost/a7xx.toml",
+            "cost/a8xx.toml",
             r'^base = "ir3"',
             'base = "ir4"',
             'key "base": seen \'ir4\' (did you mean "ir3"?)',
         ),
         (
-            "cost/a7xx.toml",
+            "cost/a8xx.toml",
             r'^base = "ir3"',
             'base = "a7xx"',
             "key \"base\": seen 'a7xx', expected a file",
         ),
-        ("cost/a7xx.toml", r'^base = "ir3"', "", 'key "pipes.wave_threads": missing'),
+        ("cost/a8xx.toml", r'^base = "ir3"', "", 'key "pipes.wave_threads": missing'),
         (
             COST,
             r"^title",
