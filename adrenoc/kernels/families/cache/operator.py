@@ -10,7 +10,6 @@ from functools import reduce
 import numpy as np
 
 from adrenoc.base.tvmapi import (
-    Expr,
     construct,
     fconst,
     floordiv,
@@ -18,7 +17,6 @@ from adrenoc.base.tvmapi import (
     iconst,
     lane,
     load_numbers,
-    maximum,
     splat,
     tirx,
 )
@@ -68,7 +66,7 @@ from adrenoc.kernels.families.shared.operator import (
     channel_of_result,
     channels_last_at,
 )
-from adrenoc.kernels.families.shared.row_product import OF_SCORES
+from adrenoc.kernels.families.shared.row_product import OF_SCORES, weigh_parts
 from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
 from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR, plus
@@ -117,7 +115,7 @@ def join_parts(
     splits = [turn * iconst(own) + iconst(u) for u in range(own)]
     scores = [builder.let(parts.texel(n, iconst(blocks), zero, query), "scores") for n in splits]
     texels = [builder.let(parts.texel(n, block, zero, query), "part") for n in splits]
-    largest, powers, total = _weigh(builder, scores)
+    largest, powers, total = weigh_parts(builder, scores)
     mixes[member] = reduce(plus, (splat(p) * t for p, t in zip(powers, texels, strict=True)))
     with builder.when(block < iconst(1)):
         nothing = fconst(0.0, ACCUMULATOR)
@@ -125,7 +123,7 @@ def join_parts(
     builder.barrier()
     with builder.when(turn < iconst(1)):
         scores = [builder.let(told[iconst(t)], "scores") for t in range(turns)]
-        largest, powers, total = _weigh(builder, scores)
+        largest, powers, total = weigh_parts(builder, scores)
         if sinks is not None:
             sink = load_numbers(sinks.buffer, query, 0, 1, aligned=False)
             total = total + tirx.exp(sink - largest)
@@ -133,17 +131,6 @@ def join_parts(
         mixed = reduce(plus, (splat(p) * m for p, m in zip(powers, of_turns, strict=True)))
         made = builder.let(mixed / splat(total), "mixed")
         epilogue.write(zero, query * iconst(blocks) + block, zero, zero, made)
-
-
-def _weigh(builder: KernelBuilder, scores: Sequence[Expr]) -> tuple[Expr, list[Expr], Expr]:
-    """Return the largest score of some parts, what each is multiplied by, and their sum of powers.
-
-    Each of `scores` holds the largest score of a part and the sum of its powers.
-    """
-    largest = builder.let(reduce(maximum, (lane(one, 0) for one in scores)), "largest")
-    powers = [builder.let(tirx.exp(lane(one, 0) - largest), "power") for one in scores]
-    total = reduce(plus, (p * lane(one, 1) for p, one in zip(powers, scores, strict=True)))
-    return largest, powers, builder.let(total, "total")
 
 
 _WIDEST = 2

@@ -146,26 +146,26 @@ class MixedParts(LocalToken):
                     builder.let(self._parts.texel(iconst(n), scores_at, zero, query), "scores")
                     for n in range(e.n)
                 ]
-                largest = lane(scores[0], 0)
-                for one in scores[1:]:
-                    largest = maximum(largest, lane(one, 0))
-                largest = builder.let(largest, "largest")
-                powers = [builder.let(tirx.exp(lane(one, 0) - largest), "power") for one in scores]
-                total = self._add_up(powers, scores, query, largest)
+                largest, powers, total = weigh_parts(builder, scores)
+                if self._sinks is not None:
+                    sink = load_numbers(self._sinks.buffer, query, 0, 1, aligned=False)
+                    total = builder.let(total + tirx.exp(sink - largest), "total")
                 inverse = builder.let(fconst(1.0, ACCUMULATOR) / total, "inverse")
                 for n, power in enumerate(powers):
                     shares[query * iconst(e.n) + iconst(n)] = splat(power * inverse)
         builder.barrier()
         return shares
 
-    def _add_up(
-        self, powers: Sequence[Expr], scores: Sequence[Expr], query: Expr, largest: Expr
-    ) -> Expr:
-        total = reduce(plus, (p * lane(one, 1) for p, one in zip(powers, scores, strict=True)))
-        if self._sinks is not None:
-            sink = load_numbers(self._sinks.buffer, query, 0, 1, aligned=False)
-            total = total + tirx.exp(sink - largest)
-        return self._builder.let(total, "total")
+
+def weigh_parts(builder: KernelBuilder, scores: Sequence[Expr]) -> tuple[Expr, list[Expr], Expr]:
+    """Return the largest score of some parts, what each is multiplied by, and their sum of powers.
+
+    Each of `scores` holds the largest score of a part and the sum of its powers.
+    """
+    largest = builder.let(reduce(maximum, (lane(one, 0) for one in scores)), "largest")
+    powers = [builder.let(tirx.exp(lane(one, 0) - largest), "power") for one in scores]
+    total = reduce(plus, (p * lane(one, 1) for p, one in zip(powers, scores, strict=True)))
+    return largest, powers, builder.let(total, "total")
 
 
 def token_of(parts: Extents) -> Extents:
