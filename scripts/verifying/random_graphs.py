@@ -3,6 +3,7 @@
 scripts/verify random-graphs --cases 3000 --seed 1    prints findings, and keeps each model
 scripts/verify random-graphs --seed 1 --only 1234     one case again, with its traceback
 scripts/verify random-graphs --quantised              integers, which have to be within one quantum
+scripts/verify random-graphs --ranges                 numbers of any size, as sounds and sums have
 scripts/verify random-graphs --branches               concatenations, splits, chains of convolutions
 
 Case N of a seed is the same on every machine, for as long as tests/host/random_graphs stays as
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=Path("graph-findings"), help="folder")
     parser.add_argument("--quantised", action="store_true", help="networks of integers")
     parser.add_argument("--branches", action="store_true", help="networks of branches")
+    parser.add_argument("--ranges", action="store_true", help="inputs of any size")
     parser.add_argument("--only", type=int, help="one case, with its traceback")
     options = parser.parse_args()
     device = open_device()
@@ -41,7 +43,9 @@ def main() -> int:
         if options.branches:
             target, preset = TARGETS[between(0, len(TARGETS) - 1)], PRESETS[number % len(PRESETS)]
             return Case(ops=draw_branches(between), preset=preset, target=target)
-        return draw_quantised(between) if options.quantised else draw_case(between)
+        if options.quantised:
+            return draw_quantised(between)
+        return draw_case(between, ranged=options.ranges)
 
     def keep(number: int) -> None:
         options.keep.mkdir(parents=True, exist_ok=True)

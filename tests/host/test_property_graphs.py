@@ -34,6 +34,14 @@ def test_random_graph(device: Any, case: Case) -> None:
     case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_numbers_of_any_size(device: Any, number: int) -> None:
+    """Tiny, constant, as of sound or a million: `scripts/verify random-graphs --ranges`."""
+    case = draw_case(random.Random(f"ranges/{number}").randint, ranged=True)
+    tolerance = TOLERANCE.get(case.preset)
+    case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
+
+
 @pytest.mark.parametrize(("number", "preset"), [(5, "fp32"), (6, "mixed"), (7, "fp16")])
 def test_random_branches(device: Any, number: int, preset: str) -> None:
     """`tests/ir/test_branches.py` compiles many more."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tests.host.random_graphs import indices, maths, moves, whole, windows
 from tests.host.random_graphs.grower import Between, Chooser, Grower, Shape
+from tests.host.random_graphs.ranges import RANGES
 from tests.host.run_op import Ops
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 17)
@@ -38,14 +41,18 @@ class Case:
     target: str
 
 
-def draw_case(between: Between) -> Case:
-    """Any graph, preset and target."""
+def draw_case(between: Between, *, ranged: bool = False) -> Case:
+    """Any graph, preset and target; `ranged` inputs hold numbers of any size."""
     ops = Ops(seed=between(0, 1000), opset=OPSETS[between(0, len(OPSETS) - 1)])
+    ops.asked = {"keep_float32": ranged}
     shape, most = _shape(Chooser(between))
     g = Grower(ops, between, most)
     x = g.input(*shape)
     if between(0, 3) == 3:
         g.input(*shape)
+    for name in ops.inputs if ranged else ():
+        random = np.random.default_rng(between(0, 1 << 30))
+        ops.given(name, RANGES[g.one_of(tuple(RANGES))](random, shape).astype(np.float32))
     steps = WIDER if g.maybe() else STEPS
     jumps = False
     for _ in range(between(1, 10)):
