@@ -24,6 +24,7 @@ import numpy as np
 import onnx
 
 from adrenoc.base.errors import AdrenocError, ModelFormatError
+from adrenoc.base.host.onnx_runtime import runtime_errors
 from adrenoc.check.feeds import select_feeds
 from adrenoc.check.runtimes import (
     BLOCK_PRODUCT,
@@ -42,7 +43,6 @@ from adrenoc.importers.onnx.load import load_onnx, read_proto
 from adrenoc.importers.onnx.session import (
     mixes_signs,
     open_as_installed,
-    runtime_errors,
     saturates,
     widen_floats,
     with_embedding,

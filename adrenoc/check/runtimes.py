@@ -18,7 +18,7 @@ import numpy as np
 
 from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.base.host.extras import pip_install
-from adrenoc.base.host.onnx_runtime import import_onnxruntime
+from adrenoc.base.host.onnx_runtime import import_onnxruntime, runtime_errors
 from adrenoc.base.text.spelling import list_first
 from adrenoc.check.feeds import (
     call_graph,
@@ -35,7 +35,6 @@ from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.session import (
     mixes_signs,
     open_session,
-    runtime_errors,
     stores_halves,
     widen_halves,
     with_embedding,

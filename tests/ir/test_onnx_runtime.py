@@ -16,8 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _ASKS = """
 import sys
 from pathlib import Path
-from adrenoc.importers.onnx.session import runtime_errors
-from adrenoc.base.host.onnx_runtime import import_onnxruntime
+from adrenoc.base.host.onnx_runtime import import_onnxruntime, runtime_errors
 runtime_errors()
 import_onnxruntime().InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 """

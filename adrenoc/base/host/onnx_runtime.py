@@ -12,7 +12,6 @@ import os
 from types import ModuleType
 
 _SILENT = "ORT_DISABLE_TELEMETRY"
-_TABLES = "onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs"
 
 
 def import_onnxruntime() -> ModuleType:
@@ -25,11 +24,8 @@ def import_onnxruntime() -> ModuleType:
     return importlib.import_module("onnxruntime")
 
 
-def import_format_table(name: str) -> ModuleType:
-    """Return the class of one table of onnxruntime's own format (.ort), in a module of this name.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    import_onnxruntime()
-    return importlib.import_module(f"{_TABLES}.{name}")
+def runtime_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of onnxruntime, which share no base but Exception."""
+    state = import_onnxruntime().capi.onnxruntime_pybind11_state
+    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
+    return (*own, RuntimeError, ValueError)

@@ -19,7 +19,7 @@ import onnx
 from onnx import numpy_helper
 
 from adrenoc.base.errors import ModelFormatError
-from adrenoc.base.host.onnx_runtime import import_onnxruntime
+from adrenoc.base.host.onnx_runtime import import_onnxruntime, runtime_errors
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
@@ -30,7 +30,7 @@ from adrenoc.importers.onnx.graph import (
     make_model,
     node_label,
 )
-from adrenoc.importers.onnx.session import open_session, runtime_errors
+from adrenoc.importers.onnx.session import open_session
 
 _NO_VERDICT = ("NotImplemented", "NoSuchFile", "EPFail")
 """Names of its exceptions that say nothing of the node: it has no kernel for it."""

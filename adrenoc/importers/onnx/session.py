@@ -419,13 +419,6 @@ def open_as_installed(model: Path | onnx.ModelProto) -> Any:
     return runtime.InferenceSession(source, options, providers=list(_PROVIDERS))
 
 
-def runtime_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of onnxruntime, which share no base but Exception."""
-    state = import_onnxruntime().capi.onnxruntime_pybind11_state
-    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
-    return (*own, RuntimeError, ValueError)
-
-
 @cache
 def saturates() -> bool:
     """Return whether onnxruntime's own products of uint8 by int8 are wrong on this CPU.
