@@ -10,7 +10,7 @@ x / 6                  -> x * 0.16666667
 
 OpenCL promises three units in the last place of `exp` and of a division in float, for which
 compilers write some thirty and a dozen instructions beside the one that the GPU has
-(`scripts/bench_kernels`: a swish takes 43 instructions an element so, and 6 as it is here).  How
+(a swish takes 43 instructions of an Adreno an element so, and 6 as it is here).  How
 good the GPU's own are is left to it: Direct3D asks for 2^-21 of an exponential, a software driver
 gives 2^-12 of a reciprocal, where a half is off by 2^-11.  Other divisions stay: of a divisor
 beyond 2^126 the reciprocal is zero, and the quotient need not be.

@@ -13,7 +13,7 @@ is off by about
 of its size: 0.06% of 64 products by four, 0.16% of 512; and where the products have one sign it
 may overflow on its way to a small sum.  A total in float is off by U sqrt(b / 2) and holds
 anything, for a conversion and an addition a step: 12 to 40% of a product of two activations
-(`scripts/bench_kernels`, 197 x 64 x 197 on Adreno 660 and 750).
+(`scripts/estimate_networks`, 197 x 64 x 197 on Adreno 660 and 750).
 
 Teams: a long sum by one thread keeps the GPU idle: it has few waves, and each waits for its own
 reads. A team is `width` threads of a work-group.  Its members take every `width`-th part, so that

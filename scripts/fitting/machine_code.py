@@ -1,6 +1,6 @@
 """Kernels as an outside analyser's machine code for an Adreno, and the time estimated from that.
 
-What `scripts/bench_kernels` (layers) and `scripts/estimate_networks` (models) share.
+What `scripts/estimate_networks` says of models is made of.
 """
 
 from __future__ import annotations
@@ -53,18 +53,12 @@ class KernelRow:
     scratch_bytes: int
     trips: tuple[int, ...]
     off: float
-    texels: float
     waits: str
     est_ms: float
     narrow_ms: float
     """The estimate where local memory gives a vector a thread in the same time whatever its width;
     that of an estimator which does not tell them apart is `est_ms`."""
-    pipes_ms: float
-    """The estimate without memory's time: the busiest pipe, or one wave's chain of waits."""
     dram_ms: float
-    units_ms: dict[str, float]
-    innermost: dict[str, float]
-    """Instructions of each kind in one pass of the innermost loop."""
 
 
 def add_tools(parser: argparse.ArgumentParser) -> None:
@@ -128,9 +122,9 @@ def compile_for(
 
 
 def kernel_rows(
-    state: Any, gpu: str, estimator: Any, folder: Path, *, families: str = "", stored: int = 0
+    state: Any, gpu: str, estimator: Any, folder: Path, *, stored: int = 0
 ) -> Iterator[KernelRow]:
-    """The figures of each kernel of a compiled model whose family matches; `folder` is scratch.
+    """The figures of each kernel of a compiled model; `folder` is scratch.
 
     What kernels read from memory as an integer is `stored`: how many rows of a cache are there.
     """
@@ -139,8 +133,6 @@ def kernel_rows(
     sources = kernel_sources(state.executable)
     half = state.options.storage_dtype == "float16"
     for number, kernel in enumerate(state.program.kernels.values()):
-        if not re.search(families, kernel.family):
-            continue
         path = folder / f"{number}.cl"
         path.write_text(with_known_dots(sources[kernel.name]))
         spec = {
@@ -233,12 +225,8 @@ def estimate(
         scratch_bytes=facts["pvtmem_size"],
         trips=trips.counts,
         off=trips.off,
-        texels=found["dyn"].get("tex", 0) * spec["threads"],
         waits=waits,
         est_ms=found["est_ms"],
         narrow_ms=found.get("est_narrow_ms", found["est_ms"]),
-        pipes_ms=max(found["tput_ms"], found["lat_ms"]),
         dram_ms=found["dram_ms"],
-        units_ms=found["units"],
-        innermost=found["iter"],
     )

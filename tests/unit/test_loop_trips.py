@@ -1,4 +1,4 @@
-"""Trip counts of machine code's loops, as `scripts/bench_kernels` finds them."""
+"""Trip counts of machine code's loops, as `scripts/estimate_networks` finds them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ kernel has taps, and the texture pipe is what the kernel waits for.  A thread th
 an eighth of a texture read each.
 
 Arithmetic is in float whatever the preset, and so are the taps: the kernel waits for memory, and
-what a folded batch norm makes of the taps may cancel (`scripts/bench_kernels`: the same time).
+what a folded batch norm makes of the taps may cancel (`scripts/estimate_networks`: the same time).
 
 Of bytes, by the GPU's dot products: nothing is summed over channels, so three of four products of a
 dot product are of zeros.  It still takes one instruction for a multiply-add, as floats do, and

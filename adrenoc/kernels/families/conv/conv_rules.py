@@ -5,7 +5,7 @@ arithmetic, texture reads, buffer loads, local memory.  The busiest pipe gives t
 registers give how many waves hide each other's latency.
 
 Source: shared rate tables of the GPUs (`targets/gpu/*.toml`); the same model as the analyser
-that `scripts/bench_kernels` asks, so that its figures can be held against each other.
+that `scripts/estimate_networks` asks, so that its figures can be held against each other.
 """
 
 from __future__ import annotations
