@@ -250,6 +250,10 @@ class Manifest:
     """Of a decoder whose caches of a window hold the last rows alone: how many beyond it."""
     end_tokens: tuple[int, ...] = field(default=(), metadata=MAY_BE_LEFT_OUT)
     """Of a decoder: tokens after which it has no more to say."""
+    suppress_tokens: tuple[int, ...] = field(default=(), metadata=MAY_BE_LEFT_OUT)
+    """Of a decoder: tokens that it never makes."""
+    begin_suppress_tokens: tuple[int, ...] = field(default=(), metadata=MAY_BE_LEFT_OUT)
+    """Of a decoder: tokens that it does not make as the first behind a prompt."""
     params: tuple[ParamSpec, ...]
     kernels: tuple[KernelInfo, ...]
     memory: MemoryPlan

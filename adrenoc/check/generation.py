@@ -113,8 +113,9 @@ def check_tokens(
         feeds = feed_all(form, whole, given)
         note = explain_installed(model, feeds, {LOGITS: every[None]})
     reference = every[len(prompt) - 1 :]
-    same = reference.argmax(axis=-1) == np.asarray(tokens)
-    gaps = [_gap(row, token) for row, token in zip(reference, tokens, strict=True)]
+    chosen = _choose(reference, form).argmax(axis=-1)
+    same = chosen == np.asarray(tokens)
+    gaps = [_gap(*three) for three in zip(reference, chosen, tokens, strict=True)]
     allowed = same | (np.asarray(gaps) <= tolerance)
     errors = [_error(mine, own) for mine, own in zip(logits, reference, strict=True)]
     return TokenCheck(
@@ -217,10 +218,19 @@ def _number_tokens(form: DecoderForm, count: int) -> np.ndarray:
     return numbers if form.streams == 1 else np.tile(numbers, (form.streams, 1, 1))
 
 
-def _gap(row: np.ndarray, token: int) -> float:
+def _choose(logits: np.ndarray, form: DecoderForm) -> np.ndarray:
+    """Return logits behind a prompt without those of tokens that are not to come."""
+    left = logits.astype(np.float64)
+    for name, rows in (("suppress_tokens", left), ("begin_suppress_tokens", left[:1])):
+        tokens = [token for token in form.tokens.get(name, ()) if token < left.shape[-1]]
+        rows[:, tokens] = -np.inf
+    return left
+
+
+def _gap(row: np.ndarray, chosen: int, token: int) -> float:
     """Return how far below the reference's choice it sees a token, over the range of its logits."""
     wide = row.astype(np.float64)
-    return float(wide.max() - wide[token]) / (float(np.ptp(wide)) or 1.0)
+    return float(wide[chosen] - wide[token]) / (float(np.ptp(wide)) or 1.0)
 
 
 def _error(mine: np.ndarray, reference: np.ndarray) -> float:

@@ -341,7 +341,6 @@ class _Compiled(EnteredModel):
             **self.settings,
             "float32_tensors": policy.float32_tensors if policy else None,
             **shaped.options_of(shaped.buckets[-1]),
-            "end_tokens": shaped.ends or None,
             "clml": self.clml,
             "tuning_log": self.tuning_log,
         }

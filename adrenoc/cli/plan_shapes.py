@@ -27,7 +27,8 @@ _Pairs = tuple[tuple[str, str], ...]
 class ShapePlan:
     """The choices of input shapes, the largest last, and what is kept from run to run.
 
-    After one of `ends` a decoder has no more to say; `words` are its tokenizer.json and chat.json.
+    `tokens` are those that end a decoder's text or never come, `words` its tokenizer.json and
+    chat.json.
     """
 
     buckets: tuple[Shapes, ...]
@@ -35,7 +36,7 @@ class ShapePlan:
     caches: _Pairs = ()
     recurrent: _Pairs = ()
     slack: int = 0
-    ends: tuple[int, ...] = ()
+    tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     words: Mapping[str, bytes] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     entry: Entry = AS_IT_IS
@@ -48,6 +49,7 @@ class ShapePlan:
             "caches": self.caches or None,
             "recurrent": self.recurrent or None,
             "slack": self.slack or None,
+            **{name: some or None for name, some in self.tokens.items()},
             **self.entry.options(),
         }
 
@@ -120,7 +122,7 @@ def plan_shapes(
         caches=plan.caches,
         recurrent=plan.recurrent,
         slack=plan.slack,
-        ends=plan.ends,
+        tokens=plan.tokens,
         words=words,
         decisions=(*plan.decisions, *found, *others),
         entry=entry,

@@ -78,7 +78,7 @@ def _request_of(given: _Given) -> TuneRequest:
     shaped = plan_shapes(given.model, given.shapes, decoding, (), accurate=False, entry=given.entry)
     # Of a decoder, runs of one token are the first, those of the prompt's tokens the last.
     bucket = shaped.buckets[0 if prefill is None else -1]
-    said = {**given.settings, **shaped.options_of(bucket), "end_tokens": shaped.ends or None}
+    said = {**given.settings, **shaped.options_of(bucket)}
     return TuneRequest(
         model=given.model,
         target=target,

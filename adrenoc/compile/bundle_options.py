@@ -9,7 +9,7 @@ from typing import Any
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
-from adrenoc.ir.options import UNTOLD_WHERE_EMPTY, CompileOptions
+from adrenoc.ir.options import TOKEN_OPTIONS, UNTOLD_WHERE_EMPTY, CompileOptions
 
 
 def values_of(options: CompileOptions) -> dict[str, Any]:
@@ -43,7 +43,8 @@ def options_of(bundle: Bundle) -> CompileOptions:
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
     for name in ("states", "caches", "recurrent", "fixed"):
         values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
-    values["end_tokens"] = tuple(values.get("end_tokens", ()))
+    for name in TOKEN_OPTIONS:
+        values[name] = tuple(values.get(name, ()))
     values["forbid"] = tuple(values["forbid"])
     values["float32_tensors"] = tuple(values["float32_tensors"])
     return CompileOptions(**values)

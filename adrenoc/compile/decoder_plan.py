@@ -6,8 +6,8 @@ planned for one GPU of several stands here, too, since that loads no TVM either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from adrenoc.base.decision import Decision
@@ -17,7 +17,7 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.bundle import CHAT, TOKENIZER
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.bundle.editions import DEVICES_FOLDER, Edition
-from adrenoc.importers.chat_settings import read_chat_settings
+from adrenoc.importers.chat_settings import GENERATION_CONFIG, read_chat_settings
 from adrenoc.importers.containers import open_tokenizer
 from adrenoc.importers.decoder_form import MAKERS_CONFIG
 from adrenoc.importers.formats import find_model_files
@@ -41,15 +41,15 @@ USUAL_PREFILL = (16, 128)
 class DecoderPlan:
     """A bucket for each number of tokens, the fewest first; the caches that they share.
 
-    After one of `ends` the model has no more to say.  `slack` is how many rows caches of a window
-    hold beyond it, 0 where all hold every row.
+    `tokens` are those that end a text or never come, as `DecoderForm` has them.  `slack` is how
+    many rows caches of a window hold beyond it, 0 where all hold every row.
     """
 
     buckets: tuple[Shapes, ...]
     caches: tuple[tuple[str, str], ...]
     recurrent: tuple[tuple[str, str], ...] = ()
     slack: int = 0
-    ends: tuple[int, ...] = ()
+    tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     decisions: tuple[Decision, ...]
 
 
@@ -88,6 +88,11 @@ def plan_decoder(
             "half as long; the last token through that of one",
         )
     )
+    suppressed = {t for name, some in form.tokens.items() if name != "end_tokens" for t in some}
+    if suppressed:
+        taken = f"{len(suppressed)} never come, or not first behind a prompt"
+        said = f"{GENERATION_CONFIG} suppresses them"
+        decisions.append(Decision(subject="tokens", taken=taken, reason=said))
     slack = 0 if whole else _choose_slack(form, rows, lengths[-1])
     if slack:
         decisions.append(_tell_windows(form, rows, slack))
@@ -96,7 +101,7 @@ def plan_decoder(
         caches=tuple((cache.past, cache.present) for cache in form.caches),
         recurrent=tuple((state.past, state.present) for state in form.recurrent),
         slack=slack,
-        ends=form.ends,
+        tokens=form.tokens,
         decisions=tuple(decisions),
     )
 

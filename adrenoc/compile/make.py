@@ -37,7 +37,7 @@ from adrenoc.compile.cache import BundleCache, BundleDigests, cache_key, tool_ve
 from adrenoc.compile.load_tvm import quick_loading
 from adrenoc.compile.text_tables import add_text_tables
 from adrenoc.importers.formats import find_model_files
-from adrenoc.ir.options import CompileOptions, Shapes
+from adrenoc.ir.options import TOKEN_OPTIONS, CompileOptions, Shapes
 from adrenoc.ir.tuning_log import choose_trials, find_log, read_log
 from adrenoc.native.android.link import Linker, find_linker, link_library
 from adrenoc.target.roofline import Roofline
@@ -392,7 +392,7 @@ class _Writer:
             ),
             "recurrent": tuple(past for past, _ in options.recurrent),
             "slack": options.slack,
-            "end_tokens": options.end_tokens,
+            **{name: getattr(options, name) for name in TOKEN_OPTIONS},
             "versions": {**tool_versions(), "linker": self.linker.version},
         }
         with section("write", "file"):

@@ -82,9 +82,11 @@ class Decoder:
         self._place, self._device = place, place.device()
         self._budget_ms = _BUDGET_MS if isinstance(place, RemotePlace) else 0
         self._constants: dict[str, Any] = {}
-        specs = {spec.name: spec for spec in bundle.manifest.inputs}
+        manifest = bundle.manifest
+        self._suppressed = manifest.suppress_tokens, manifest.begin_suppress_tokens
+        specs = {spec.name: spec for spec in manifest.inputs}
         self._bounds = specs[TOKENS].bounds
-        self._states = {n: self._make_empty(specs[n]) for n in bundle.manifest.states}
+        self._states = {n: self._make_empty(specs[n]) for n in manifest.states}
         self._others = {n: self._make_empty(specs[n]) for n in given or {}}
         self.give(given or {})
         self.rows = count_rows(bundle)
@@ -241,6 +243,8 @@ class Decoder:
         said = {
             "most": wish.most,
             "ends": list(wish.ends),
+            "suppressed": list(self._suppressed[0]),
+            "suppressed_first": list(self._suppressed[1]),
             "with_logits": wish.with_logits,
             "is_constrained": is_constrained,
             "guesses": wish.guesses,

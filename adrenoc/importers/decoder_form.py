@@ -18,6 +18,7 @@ from adrenoc.importers.formats import ModelFiles, find_model_files
 from adrenoc.importers.model_folders import read_beside, table_of
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec, names_of_next
+from adrenoc.ir.options import TOKEN_OPTIONS
 
 MAKERS_CONFIG = "config.json"
 """What optimum writes beside it: the configuration of the model's makers."""
@@ -94,7 +95,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         single=_tokens_of(signature) == 1,
         context=context,
         source=source,
-        ends=_ends_beside(model),
+        tokens=_tokens_beside(model),
     )
 
 
@@ -152,8 +153,8 @@ def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:
     if not is_decoder(file):
         return None
     form = decoder_form(file)
-    ends = files.ends or _ends_beside(files.paths[0])
-    return replace(form, ends=ends)
+    tokens = _tokens_beside(files.paths[0])
+    return replace(form, tokens={**tokens, "end_tokens": files.ends or tokens["end_tokens"]})
 
 
 def _width_of_head(model: Path, said: Extent, dtype: str) -> int:
@@ -217,15 +218,21 @@ def _context_beside(model: Path) -> tuple[int, str]:
     return 0, ""
 
 
-def _ends_beside(model: Path) -> tuple[int, ...]:
-    """Return the tokens that end a text by a configuration: a number or a list of them.
+def _tokens_beside(model: Path) -> dict[str, tuple[int, ...]]:
+    """Return the tokens that end a text by a configuration, a number or a list of them, and those
+    that are not made, as Whisper's that stand for sounds.
 
     What generation_config.json lists is more than config.json has: a model's turn may end with a
     token of its own.
     """
-    said, _ = _said_beside(model, "eos_token_id", (GENAI_CONFIG, GENERATION_CONFIG, MAKERS_CONFIG))
-    ends = said if isinstance(said, list) else [said]
-    return tuple(end for end in ends if type(end) is int and end >= 0)
+    files = {"end_tokens": (GENAI_CONFIG, GENERATION_CONFIG, MAKERS_CONFIG)}
+    found = {}
+    for option in TOKEN_OPTIONS:
+        key = "eos_token_id" if option == "end_tokens" else option
+        said, _ = _said_beside(model, key, files.get(option, (GENERATION_CONFIG,)))
+        some = said if isinstance(said, list) else [said]
+        found[option] = tuple(one for one in some if type(one) is int and one >= 0)
+    return found
 
 
 def _said_beside(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adrenoc.base.errors import OptionError
 from adrenoc.base.text.spelling import did_you_mean, list_first
@@ -51,8 +51,9 @@ class StateSpec:
 class DecoderForm:
     """Caches of a decoder and its recurrent states, and what its configuration says of it.
 
-    `context` (as the file `source` says) is 0 and `ends`, the tokens after which it has no more to
-    say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
+    `context` (as the file `source` says) is 0 and `tokens` are none where no configuration lies
+    beside the model: those after which it has no more to say, and those that it does not make, by
+    the names of `CompileOptions`.  Where the file fixes them, `rows`
     are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
     `slides` says that caches of a window may have fewer rows than others.  `merged` is of files
     with a graph for a first call beside that for a past; `single` of those whose runs take one
@@ -68,7 +69,7 @@ class DecoderForm:
     context: int
     merged: bool = False
     single: bool = False
-    ends: tuple[int, ...] = ()
+    tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     source: str = GENAI_CONFIG
     rows: int = 0
     lengths: tuple[int, ...] = ()

@@ -63,7 +63,12 @@ SETTINGS = {
 """What `--set` may say as presets do, and what it means; in brackets what holds where nothing is
 said."""
 
-UNTOLD_WHERE_EMPTY = ("states", "caches", "recurrent", "slack", "end_tokens", "fixed", "signature")
+TOKEN_OPTIONS = ("end_tokens", "suppress_tokens", "begin_suppress_tokens")
+"""What a model's makers say of tokens."""
+UNTOLD_WHERE_EMPTY = (
+    *("states", "caches", "recurrent", "slack", "fixed", "signature"),
+    *TOKEN_OPTIONS,
+)
 """Options that are not told of where they are empty."""
 
 ON_UNLESS_ASKED = ("native_functions", "keep_float32")  # the same where they are on
@@ -108,6 +113,10 @@ class CompileOptions:
     """Of a decoder whose caches of a window hold the last rows alone: how many beyond it."""
     end_tokens: tuple[int, ...] = ()
     """Tokens after which a decoder has no more to say."""
+    suppress_tokens: tuple[int, ...] = ()
+    """Tokens that a decoder never makes."""
+    begin_suppress_tokens: tuple[int, ...] = ()
+    """Tokens that it does not make as the first behind a prompt."""
     fixed: tuple[tuple[str, str], ...] = ()
     """(input name, value) of settings, which are constants of the bundle."""
     signature: str = ""

@@ -41,12 +41,22 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     (tmp_path / "genai_config.json").write_text(genai_config(DecoderShape()))
     found = find_decoder(path)
     assert found is not None
-    assert (found.context, found.ends) == (64, (DecoderShape().vocabulary - 1,))
+    assert (found.context, found.tokens["end_tokens"]) == (64, (DecoderShape().vocabulary - 1,))
     said = json.loads(genai_config(DecoderShape()))
     for ends, read in (([5, 9], (5, 9)), ("x", ()), ([5, None, -1], (5,)), (None, ())):
         said["model"]["eos_token_id"] = ends
         (tmp_path / "genai_config.json").write_text(json.dumps(said))
-        assert find_decoder(path).ends == read  # type: ignore[union-attr]
+        assert find_decoder(path).tokens["end_tokens"] == read  # type: ignore[union-attr]
+    suppressed = {"suppress_tokens": [7, -1, 9], "begin_suppress_tokens": [9, 3], "eos_token_id": 1}
+    (tmp_path / "generation_config.json").write_text(json.dumps(suppressed))
+    form = find_decoder(path)
+    assert form is not None
+    assert form.tokens == {
+        "end_tokens": (1,),
+        "suppress_tokens": (7, 9),
+        "begin_suppress_tokens": (9, 3),
+    }
+    assert any("3 never come" in one.taken for one in plan_decoder(form, None, (16,)).decisions)
     (tmp_path / "genai_config.json").write_text("[1, 2")
     again = find_decoder(path)
     assert again is not None

@@ -38,7 +38,7 @@ def make_loop(device: Any, logits: np.ndarray) -> Any:
 
 def start(loop: Any, token: int, count: int, **said: Any) -> None:
     waits = {"with_logits": False, "is_constrained": False, "guesses": True}
-    wish = {"most": count, "ends": [], **waits}
+    wish = {"most": count, "ends": [], "suppressed": [], "suppressed_first": [], **waits}
     sampling = asdict(Sampling(temperature=1.0, seed=7))
     loop["start"](token, json.dumps({**wish, **sampling, **said}))
 
@@ -267,6 +267,25 @@ def test_tokens_that_are_allowed(device: Any) -> None:
     start(loop, 3, 1, is_constrained=True)
     with pytest.raises(ValueError, match="1 words of 32 bits, expected 22"):
         loop["allow"](bytes(4))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-3])
+def test_tokens_that_are_suppressed(device: Any, temperature: float) -> None:
+    """The first of them only as the first behind a prompt."""
+    logits = some_logits()
+    best, second, third = np.argsort(-logits)[:3].tolist()
+    said = {"suppressed": [best, VOCABULARY + 40], "suppressed_first": [second]}
+    loop = make_loop(device, logits)
+
+    def make(token: int) -> list[int]:
+        start(loop, token, 9, temperature=temperature, **said)
+        told = [json.loads(loop["next"](1000)) for _ in range(9)]
+        return [token for one in told for token in one["tokens"]][:9]
+
+    assert make(0) == [third] + [second] * 8
+    assert make(second) == [second] * 9
+    loop["take_in"](json.dumps([second]))
+    assert make(second) == [third] + [second] * 8
 
 
 def test_an_end_token_is_the_last(device: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import wave
@@ -113,12 +114,16 @@ def test_other_models_are_refused(folder: Path) -> None:
 
 SHAPE = DecoderShape(kind="llama", layers=1, context=40, plain=14, packed=False)
 PROMPT = [3, 5, 7]
+NEVER, NOT_FIRST = 67, 66
+SETTINGS = {"suppress_tokens": [NEVER], "begin_suppress_tokens": [NOT_FIRST]}
 
 
 @pytest.fixture(scope="module")
 def listener(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder, a first call and a decoder under the names that optimum gives them."""
+    """An encoder, a first call and a decoder under the names that optimum gives them; its makers
+    never want some tokens, or not at first."""
     folder = tmp_path_factory.mktemp("listener")
+    (folder / "generation_config.json").write_text(json.dumps(SETTINGS))
     for name, model in (
         ("encoder_model", make_encoder(SHAPE, gives_keys=False)),
         ("decoder_model", make_first_call(SHAPE)),
@@ -131,10 +136,9 @@ def listener(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def expect_tokens(
-    folder: Path, features: np.ndarray, never: list[int], not_first: list[int]
-) -> list[int]:
+def expect_tokens(folder: Path, features: np.ndarray, *, suppress: bool = True) -> list[int]:
     """What onnxruntime picks, of all tokens so far at each step."""
+    never, not_first = SETTINGS.values() if suppress else ([], [])
 
     def run(name: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         session = onnxruntime.InferenceSession(folder / f"{name}.onnx")
@@ -159,21 +163,31 @@ def expect_tokens(
 
 
 def test_tokens_are_those_of_onnxruntime(listener: Path) -> None:
-    """With those left out that the model's makers never want, or not at first."""
     sample = load_script("transcribe.py", SAMPLE)
     sound = np.random.default_rng(6).standard_normal(FRAMES * 160) * 0.1
     names = ("encoder_model", "decoder_model", "decoder_model_merged")
     models = [Model(listener / f"{name}.adrenoc") for name in names]
     features = sample.log_mel(sound, FEATURES, FRAMES)
-    plain = expect_tokens(listener, features, [], [])
-    never, not_first = [plain[1]], [plain[0]]
-    for settings in ({}, {"suppress_tokens": never, "begin_suppress_tokens": not_first}):
-        made = sample.transcribe(*models, features[None], PROMPT, settings, 9)
-        expected = expect_tokens(listener, features, *(settings.values() or ([], [])))
-        assert made == expected
-    assert expected != plain
+    made = sample.transcribe(*models, features[None], PROMPT, 9)
+    assert made == expect_tokens(listener, features)
+    assert expect_tokens(listener, features, suppress=False)[:2] == [NOT_FIRST, NEVER]
     for model in models:
         model.close()
+
+
+def test_a_check_leaves_out_what_is_suppressed(
+    listener: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features = np.random.default_rng(6).standard_normal((1, FEATURES, FRAMES), np.float32)
+    np.save(listener / "features.npy", features)
+    model = listener / "decoder_model_merged"
+    words = ["run", f"{model}.adrenoc", "--encoder", str(listener / "encoder_model.adrenoc")]
+    words += ["--encoder", str(listener / "decoder_model.adrenoc"), "--prompt-ids", "3,5,7"]
+    words += ["--input", f"input_features={listener / 'features.npy'}", "--max-tokens", "9"]
+    words += ["--check", f"{model}.onnx"]
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["check"]["equal"] == 9 and not {NEVER} & set(told["tokens"])
 
 
 def test_sound_is_read_and_written_down(listener: Path) -> None:
@@ -194,9 +208,7 @@ def test_sound_is_read_and_written_down(listener: Path) -> None:
     done = write_down("right")
     sample = load_script("transcribe.py", SAMPLE)
     parts = np.split(sound / 32768, 2)
-    expected = [
-        expect_tokens(listener, sample.log_mel(part, FEATURES, FRAMES), [], []) for part in parts
-    ]
+    expected = [expect_tokens(listener, sample.log_mel(part, FEATURES, FRAMES)) for part in parts]
     assert [line.split() for line in done.stdout.splitlines()] == [
         list(map(str, tokens)) for tokens in expected
     ], done.stderr

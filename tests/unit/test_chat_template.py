@@ -11,7 +11,7 @@ from adrenoc.base.errors import InputError
 from adrenoc.bundle.chat import ChatSettings
 from adrenoc.bundle.sampling import Sampling
 from adrenoc.importers.chat_settings import read_chat_settings
-from adrenoc.importers.decoder_form import _ends_beside
+from adrenoc.importers.decoder_form import _tokens_beside
 from adrenoc.language import tokenizer as module
 from adrenoc.language.tokenizer import Tokenizer
 
@@ -133,8 +133,8 @@ def test_a_damaged_file_is_left_out_with_its_reason(tmp_path: Path) -> None:
 def test_a_turn_ends_where_the_generation_says(tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     _write(tmp_path, "config.json", {"eos_token_id": 2})
-    assert _ends_beside(model) == (2,)
+    assert _tokens_beside(model)["end_tokens"] == (2,)
     _write(tmp_path, "generation_config.json", {"eos_token_id": [2, 9]})
-    assert _ends_beside(model) == (2, 9)
+    assert _tokens_beside(model)["end_tokens"] == (2, 9)
     _write(tmp_path, "generation_config.json", {"top_k": 1})
-    assert _ends_beside(model) == (2,)
+    assert _tokens_beside(model)["end_tokens"] == (2,)

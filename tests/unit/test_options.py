@@ -79,6 +79,8 @@ def test_later_layers_win_and_leave_their_name():
         ("recurrent", (), "default"),
         ("slack", 0, "default"),
         ("end_tokens", (), "default"),
+        ("suppress_tokens", (), "default"),
+        ("begin_suppress_tokens", (), "default"),
         ("fixed", (), "default"),
         ("signature", "", "default"),
         ("check_ir", True, "target host"),

@@ -3,19 +3,16 @@
 
 FOLDER holds the three models that optimum makes of a Whisper, as bundles: encoder_model.adrenoc,
 decoder_model.adrenoc, of which only what it makes of the encoder's states is read, and
-decoder_model_merged.adrenoc, which makes tokens; and its files generation_config.json and
-tokenizer.json, as far as there are some.  The prompt is the model's words for the language, the
-task, and that no times are told.
+decoder_model_merged.adrenoc, which makes tokens; and its tokenizer.json, if there is one.  The
+prompt is the model's words for the language, the task, and that no times are told.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import wave
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +20,6 @@ from adrenoc.base.errors import AdrenocError
 from adrenoc.native.model import Model
 
 RATE, WINDOW, HOP = 16000, 400, 160
-NEVER = -1e9  # added to the logit of a token that is not to come
 
 
 def main() -> None:
@@ -37,13 +33,11 @@ def main() -> None:
     names = ("encoder_model", "decoder_model", "decoder_model_merged")
     models = [Model(given.folder / f"{name}.adrenoc") for name in names]
     prompt = [int(word) for word in given.prompt_ids.split(",")]
-    config = given.folder / "generation_config.json"
-    settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     sound = read_sound(given.sound)
     _, bins, frames = models[0].inputs["input_features"].shape
     for begin in range(0, len(sound), frames * HOP):
         features = log_mel(sound[begin : begin + frames * HOP], bins, frames)
-        tokens = transcribe(*models, features[None], prompt, settings, given.max_tokens)
+        tokens = transcribe(*models, features[None], prompt, given.max_tokens)
         print(write_text(given.folder / "tokenizer.json", tokens), flush=True)
 
 
@@ -53,7 +47,6 @@ def transcribe(
     decoder: Model,
     features: np.ndarray,
     prompt: list[int],
-    settings: dict[str, Any],
     most: int = 0,
 ) -> list[int]:
     """Return the tokens of 30 seconds, or at `most` so many."""
@@ -64,13 +57,8 @@ def transcribe(
     given = {name.replace("present", "past_key_values"): array for name, array in made.items()}
     if "encoder_hidden_states" in decoder.inputs:
         given["encoder_hidden_states"] = states
-    never = dict.fromkeys(settings.get("suppress_tokens") or [], NEVER)
-    not_first = dict.fromkeys(settings.get("begin_suppress_tokens") or [], NEVER)
     decoder.rewind()
-    tokens = decoder.generate(prompt, given, max_tokens=1, bias={**never, **not_first})
-    if most != 1 and tokens[-1] != settings.get("eos_token_id"):
-        tokens += decoder.generate([], given, max_tokens=max(most - 1, 0), bias=never)
-    return tokens
+    return decoder.generate(prompt, given, max_tokens=most)
 
 
 def read_sound(path: Path) -> np.ndarray:

@@ -169,7 +169,6 @@ void Sampler::set_row(const Sampling& sampling, const std::vector<int64_t>& cont
     if (token >= 0 && token < vocabulary) seen[static_cast<size_t>(token)] = kInPrompt;
   }
   write(*row_.seen, seen.data(), 0, count * sizeof(uint32_t));
-  allow(std::vector<uint32_t>((count + 31) / 32, ~uint32_t{0}));
 }
 
 void Sampler::allow(const std::vector<uint32_t>& tokens) {

@@ -63,7 +63,7 @@ class Sampler {
   // What later launches of pick() go by, those of recordings too.
   void set(const Sampling& sampling);
   // What later launches of change() go by: the bias of each of `vocabulary` tokens, and which tokens
-  // the context has before the first is made.  All are allowed then.
+  // the context has before the first is made.  Then allow() has to be called.
   void set_row(const Sampling& sampling, const std::vector<int64_t>& context, int64_t vocabulary);
   // Which tokens may come next: a bit each, of the first the lowest.
   void allow(const std::vector<uint32_t>& tokens);

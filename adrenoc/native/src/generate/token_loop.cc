@@ -200,7 +200,8 @@ void TokenLoop::run_entry(Entry& entry, const int64_t* tokens, size_t count) {
 }
 
 TokenLoop::Picking TokenLoop::picking() const {
-  if (wish_.is_constrained || wish_.sampling.changes_logits()) return kChanges;
+  const bool suppresses = !wish_.suppressed.empty() || !wish_.suppressed_first.empty();
+  if (wish_.is_constrained || suppresses || wish_.sampling.changes_logits()) return kChanges;
   return wish_.sampling.is_greedy() ? kFeeds : kDraws;
 }
 
@@ -235,11 +236,20 @@ void TokenLoop::start(int64_t token, const GenerateWish& wish) {
   settle();
   if (is_recurrent()) checkpoints_.take(recurrent(), length_);
   wish_ = wish;
+  // What goes on after its own last token is no beginning.
+  if (pending_ == token) wish_.suppressed_first.clear();
   logits_.clear();
   guesses_ = {};
   is_fed_ = false;
   if (picking() != kFeeds) sampler_.set(wish_.sampling);
-  if (picking() == kChanges) sampler_.set_row(wish_.sampling, taken_, vocabulary);
+  if (picking() == kChanges) {
+    sampler_.set_row(wish_.sampling, taken_, vocabulary);
+    allowed_.assign(static_cast<size_t>(vocabulary + 31) / 32, ~uint32_t{0});
+    suppress(wish_.suppressed);
+    usual_ = allowed_;
+    suppress(wish_.suppressed_first);
+    sampler_.allow(allowed_);
+  }
   limit_ = rows_ - length_;
   if (wish_.most > 0) limit_ = std::min(limit_, wish_.most);
   launched_ = given_ = 0;
@@ -251,7 +261,16 @@ void TokenLoop::allow(const std::vector<uint32_t>& tokens) {
   if (!wish_.is_constrained || !ended_.empty()) {
     TVM_FFI_THROW(ValueError) << "no tokens are made that somebody constrains";
   }
-  sampler_.allow(tokens);
+  std::vector<uint32_t> both = tokens;
+  for (size_t i = 0; i < std::min(both.size(), allowed_.size()); ++i) both[i] &= allowed_[i];
+  sampler_.allow(both);
+}
+
+void TokenLoop::suppress(const std::vector<int64_t>& tokens) {
+  for (const int64_t token : tokens) {
+    const auto word = static_cast<size_t>(token / 32);
+    if (token >= 0 && word < allowed_.size()) allowed_[word] &= ~(uint32_t{1} << (token % 32));
+  }
 }
 
 std::optional<int64_t> TokenLoop::next() {
@@ -346,6 +365,10 @@ void TokenLoop::launch_step() {
   }
   ahead_.push_back(std::move(ahead));
   ++launched_;
+  if (launched_ == 1 && !wish_.suppressed_first.empty()) {
+    allowed_ = usual_;
+    sampler_.allow(allowed_);  // in the queue before the second step
+  }
   written_ = std::max(written_, length_ + launched_ - given_);
 }
 

@@ -49,6 +49,8 @@ struct GenerateWish {
   int64_t most = 0;  // tokens; 0 for as many as there is room for
   std::vector<int64_t> ends;
   Sampling sampling;
+  std::vector<int64_t> suppressed;        // never come
+  std::vector<int64_t> suppressed_first;  // nor first behind a prompt
   bool with_logits = false;
   bool is_constrained = false;  // allow() says before each token which may come
   bool guesses = true;          // where an entry can check them
@@ -82,7 +84,7 @@ class TokenLoop {
 
   // Begins to make tokens after `token`.  Throws ValueError where there is no room for it.
   void start(int64_t token, const GenerateWish& wish);
-  // Which tokens may come next, a bit each, where that was wished for; all before it is called.
+  // Which tokens may come next, a bit each, where that was wished for; of those that are not suppressed.
   void allow(const std::vector<uint32_t>& tokens);
   // The next token, as soon as it is there; nothing once it has ended.
   [[nodiscard]] std::optional<int64_t> next();
@@ -140,6 +142,7 @@ class TokenLoop {
 
   [[nodiscard]] Entry& one_token();
   [[nodiscard]] Picking picking() const;
+  void suppress(const std::vector<int64_t>& tokens);
   void write_inputs(const Entry& entry, const int64_t* tokens, size_t count);
   [[nodiscard]] BoundRun& step_run();
   void launch_step();
@@ -177,6 +180,9 @@ class TokenLoop {
   bool is_fed_ = false;        // the step's inputs on the device are those of the next one
   bool is_ahead_ = false;  // it holds tokens of steps that were taken back
   GenerateWish wish_;
+  // A bit for each token that is not suppressed: next, and from the second on.
+  std::vector<uint32_t> allowed_;
+  std::vector<uint32_t> usual_;
   int64_t limit_ = 0;  // steps of this start
   int64_t launched_ = 0;
   int64_t given_ = 0;

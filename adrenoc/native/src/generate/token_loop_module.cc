@@ -67,6 +67,8 @@ GenerateWish read_wish(const std::string& text) {
   GenerateWish wish;
   wish.most = value_at(object, "most").cast<int64_t>();
   wish.ends = read_tokens(value_at(object, "ends"));
+  wish.suppressed = read_tokens(value_at(object, "suppressed"));
+  wish.suppressed_first = read_tokens(value_at(object, "suppressed_first"));
   wish.with_logits = value_at(object, "with_logits").cast<bool>();
   wish.is_constrained = value_at(object, "is_constrained").cast<bool>();
   wish.guesses = value_at(object, "guesses").cast<bool>();

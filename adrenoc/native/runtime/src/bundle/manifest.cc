@@ -111,6 +111,8 @@ Manifest read_manifest(std::string_view text) {
           std::move(recurrent),
           integer_or_zero(json, "slack"),
           read_integers(list_or_empty(json, "end_tokens")),
+          read_integers(list_or_empty(json, "suppress_tokens")),
+          read_integers(list_or_empty(json, "begin_suppress_tokens")),
           read_params(json.at("params")),
           read_files(json.at("files"))};
 }

@@ -43,6 +43,8 @@ struct Manifest {
   std::vector<std::string> recurrent;  // those of a decoder that every token changes as a whole
   int64_t slack;  // rows that caches of a window hold beyond it; 0 where all hold every row
   std::vector<int64_t> end_tokens;  // of a decoder: after one of these it has no more to say
+  std::vector<int64_t> suppress_tokens;        // of a decoder: it never makes these
+  std::vector<int64_t> begin_suppress_tokens;  // nor these as the first behind a prompt
   std::vector<ParamSpec> params;
   std::map<std::string, FileEntry> files;  // by path inside the bundle
 };

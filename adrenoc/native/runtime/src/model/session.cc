@@ -49,7 +49,9 @@ int64_t rows_of_caches(const Manifest& manifest) {
 Session::Session(const std::vector<Bucket>& buckets, const std::vector<Program>& programs,
                  const std::vector<std::vector<tvm::runtime::Tensor>>& inputs, DLDevice device,
                  opencl::Recording recording)
-    : ends_(buckets.front().manifest.end_tokens) {
+    : ends_(buckets.front().manifest.end_tokens),
+      suppressed_(buckets.front().manifest.suppress_tokens),
+      suppressed_first_(buckets.front().manifest.begin_suppress_tokens) {
   if (device.device_type != kDLOpenCL) {
     throw Failure(ADRENOC_UNSUPPORTED, "the model computes on the CPU, where no tokens are made");
   }
@@ -132,7 +134,8 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
     throw Failure(ADRENOC_BAD_ARGUMENT, error.message());
   }
   const int64_t last = take_in(prompt);
-  loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling});
+  loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling, suppressed_,
+                      suppressed_first_});
   while (const auto token = loop_->next()) {
     if (most_token_ != 0 && *token > most_token_) {
       loop_->stop();

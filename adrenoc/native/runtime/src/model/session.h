@@ -64,6 +64,8 @@ class Session {
   [[nodiscard]] int64_t take_in(const std::vector<int64_t>& prompt);
 
   std::vector<int64_t> ends_;
+  std::vector<int64_t> suppressed_;
+  std::vector<int64_t> suppressed_first_;
   int64_t most_token_ = 0;  // what the model has rows for; 0 where that is not known
   int64_t vocabulary_ = 0;  // logits that a step gives
   uint64_t logits_bytes_ = 0;
