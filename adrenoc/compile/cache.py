@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 import struct
@@ -25,6 +26,7 @@ from pathlib import Path
 import adrenoc
 from adrenoc.base.errors import BundleError, OutputError
 from adrenoc.base.files.aside import aside_folder, remove_left
+from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import is_trusted_owner, private_folder, sha256_file, sha256_json
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.bundle import Bundle, open_bundle, read_manifest
@@ -35,6 +37,7 @@ from adrenoc.importers.tflite.untranslated import extension_versions
 
 MAX_BYTES = 4 << 30
 _LOCKS = "locks"
+_SIZES = "sizes.json"
 _LOCK_WAIT_S = 600.0
 _TICK_S = 0.1
 _KEY_DIGITS = 15  # of a key, as the place of its lock in the file: 60 bits
@@ -258,16 +261,26 @@ class BundleCache:
     def _prune(self) -> None:
         """Drop the entries that were not used for longest until the rest fits."""
         remove_left(self._folder)
-        entries = [
-            (path.parent.stat().st_mtime, _folder_bytes(path.parent), path.parent)
-            for path in self._folder.glob(f"[0-9a-f][0-9a-f]/*/{MANIFEST}")
-        ]
-        total = sum(size for _, size, _ in entries)
-        for _, size, place in sorted(entries)[:-1]:
+        known = self._read_sizes()
+        places = [path.parent for path in self._folder.glob(f"[0-9a-f][0-9a-f]/*/{MANIFEST}")]
+        sizes = {place.name: known.get(place.name) or _folder_bytes(place) for place in places}
+        total = sum(sizes.values())
+        for place in sorted(places, key=lambda place: place.stat().st_mtime)[:-1]:
             if total <= self._max_bytes:
-                return
+                break
             self._drop(place)
-            total -= size
+            total -= sizes.pop(place.name)
+        if sizes != known:
+            with suppress(OutputError):  # who comes next counts them again
+                write_atomically(self._folder / _SIZES, json.dumps(sizes), private=True)
+
+    def _read_sizes(self) -> dict[str, int]:
+        """Return the bytes of entries, which never change, as an earlier process counted them."""
+        try:
+            found = json.loads((self._folder / _SIZES).read_bytes())
+            return {key: size for key, size in found.items() if size > 0}
+        except (OSError, ValueError, TypeError, AttributeError):  # none, or damaged
+            return {}
 
 
 def _folder_bytes(folder: Path) -> int:

@@ -147,6 +147,27 @@ def test_drops_what_was_not_used_for_longest(bundle_folder: Path, tmp_path: Path
     assert [fetched(cache, key) is not None for key in keys] == [True, False, True]
 
 
+def test_entries_are_counted_once(
+    bundle_folder: Path, cache: BundleCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store would take as long as all that was stored before."""
+    counted: list[Path] = []
+    count = adrenoc.compile.cache._folder_bytes
+
+    def count_one(folder: Path) -> int:
+        counted.append(folder)
+        return count(folder)
+
+    monkeypatch.setattr(adrenoc.compile.cache, "_folder_bytes", count_one)
+    for number in range(3):
+        cache.store(f"{number:02x}" * 32, bundle_folder)
+    assert [folder.name[:2] for folder in counted] == ["00", "01", "02"]
+    for damage in ("", "[]", '{"a": "b"}'):
+        (tmp_path / "c" / "bundles" / "sizes.json").write_text(damage)
+        cache.store(f"{len(counted):02x}" * 32, bundle_folder)
+    assert len(counted) > 12
+
+
 def test_writers_at_the_same_time_leave_a_whole_entry(bundle_folder: Path, tmp_path: Path) -> None:
     listening = Listening()
     cache = BundleCache(tmp_path / "c", listening)
