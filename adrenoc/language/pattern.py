@@ -304,9 +304,9 @@ def _classify(sets: Sequence[Points]) -> tuple[NDArray[np.uint8], list[Points]]:
         doubled = 2 * class_of + points
         # Renumbered after each, so that the numbers stay small.
         class_of = (np.cumsum(np.bincount(doubled) > 0) - 1)[doubled]
-    _, firsts = np.unique(class_of, return_index=True)
-    kinds = [np.array([points[first] for points in sets], dtype=np.bool_) for first in firsts]
-    return class_of.astype(np.uint8), kinds
+    held = np.zeros((class_of.max() + 1, len(sets)), dtype=np.bool_)
+    held[class_of] = np.array(sets).T  # points of a class write the same
+    return class_of.astype(np.uint8), list(held)
 
 
 def _step(
@@ -353,5 +353,7 @@ def _in_pages(class_of: NDArray[np.uint8]) -> tuple[NDArray[np.uint16], NDArray[
     """Spread classes of `POINTS` over all code points, in pages of 256, each page once."""
     counts = np.diff(np.append(POINTS, LAST_POINT + 1))
     whole = np.repeat(class_of, counts).reshape(-1, 256)
-    pages, page_of = np.unique(whole, axis=0, return_inverse=True)
-    return page_of.reshape(-1).astype(np.uint16), pages.reshape(-1)
+    rows = [row.tobytes() for row in whole]
+    pages = {row: number for number, row in enumerate(sorted(set(rows)))}
+    page_of = np.array([pages[row] for row in rows], dtype=np.uint16)
+    return page_of, np.frombuffer(b"".join(pages), dtype=np.uint8)
