@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ CHAT_TEMPLATE = (
 def make_bytes(*, pattern: str = _GPT4, size: int = 600, **said: Any) -> dict[str, Any]:
     """A tokenizer.json of the kind of Qwen's and Llama 3's: text in a normal form, cut by a
     pattern, as bytes."""
+    made: dict[str, Any] = json.loads(_train_bytes(pattern, size))
+    return made | said
+
+
+@cache
+def _train_bytes(pattern: str, size: int) -> str:
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
     cuts = [
@@ -64,7 +71,7 @@ def make_bytes(*, pattern: str = _GPT4, size: int = 600, **said: Any) -> dict[st
         pre_tokenizer=pre_tokenizers.Sequence(cuts),
         decoder=decoders.ByteLevel(),
     )
-    return made | said
+    return json.dumps(made)
 
 
 def _make_old_bytes() -> dict[str, Any]:

@@ -20,6 +20,7 @@ from adrenoc.native.compile_plugin import _include_options, package_folder
 from tests.clml.every_operator import SHAPE, make, plain
 from tests.clml.regions import cut, module_of
 from tests.clml.stub_sdk import write_stub_library, write_stub_sdk
+from tests.compilers import compile_once
 
 pytestmark = pytest.mark.nightly
 
@@ -79,10 +80,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     command = [compiler, "-std=c++17", "-O0", "-g1", "-w", *_SANITIZE, "-DADRENOC_CLML_SDK"]
     command += [f"-isystem{sdk / 'include'}"]
     command += _include_options(tvm_folder, ffi_folder)
-    command += [str(unit), *map(str, libraries), "-ldl", "-pthread", "-o", str(program)]
+    command += [str(unit), *map(str, libraries), "-ldl", "-pthread"]
     command += [f"-Wl,-rpath,{path.parent}" for path in libraries]
-    subprocess.run(command, check=True)
-    return program, library
+    return compile_once(command, program), library
 
 
 # Calls that cost the region, of the 33, in two plain runs, a tuning run and a tuned one.  What has

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.compilers import compile_once
 
 SOURCE = Path(__file__).with_name("faulty_opencl.cc")
 
@@ -27,10 +28,8 @@ A640 = claim("640")
 
 def build_layer(folder: Path) -> Path:
     """The layer as a library in a folder."""
-    library = folder / "libfaulty_opencl.so"
     words = ("g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-    subprocess.run([*words, "-o", str(library), str(SOURCE)], check=True)
-    return library
+    return compile_once([*words, SOURCE], folder / "libfaulty_opencl.so")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from opencl_source import load_kernels
 import adrenoc
 from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
+from tests.compilers import compile_once
 
 HERE = Path(__file__).parent
 SOURCES = Path(adrenoc.__file__).parent / "native" / "src"
@@ -24,7 +25,7 @@ def test_what_side_by_side_promises(tmp_path: Path) -> None:
     program = tmp_path / "side_by_side"
     files = [str(HERE / "side_by_side.cc"), str(SOURCES / "base/side_by_side.cc")]
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
-    subprocess.run([compiler, *flags, *files, "-o", str(program)], check=True)
+    compile_once([compiler, *flags, *files], program)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 

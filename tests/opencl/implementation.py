@@ -5,23 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adrenoc.base.errors import DeviceError
-from adrenoc.base.files.read import cache_folder, private_folder
+from tests.compilers import kept_folder
 from tests.opencl.layers import compile_layer
 
 VENDORS = Path("/etc/OpenCL/vendors")
 LAYERS = "OPENCL_LAYERS"
 _LAYER = "plain_builds.c"
-_KEPT_S = 30 * 86400
 OPTIMISING = {
     "pocl": "as it makes a kernel it asks of each variable in memory whether all threads hold the "
     "same there, and forgets what it learned where one does not (isUniform in its "
@@ -135,12 +132,6 @@ def plain_builds() -> Iterator[None]:
         layer.plain_builds(None)
 
 
-@cache
 def _kept() -> Path:
-    """The folder of programs that drivers built so, less those that no run of a month took."""
-    folder = private_folder(private_folder(cache_folder()) / "plain_programs")
-    for kept in folder.iterdir():
-        with suppress(FileNotFoundError):  # another worker does the same
-            if time.time() - kept.stat().st_mtime > _KEPT_S:
-                kept.unlink()
-    return folder
+    """The folder of programs that drivers built so."""
+    return kept_folder("plain_programs")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,26 +13,18 @@ import numpy as np
 
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.native.android.runtime_build import ARCHIVE, Runtime
+from tests.compilers import compile_once
 
 HERE = Path(__file__).parent
 
 
-_compiled: dict[tuple[object, ...], Path] = {}
-"""Programs by what they are compiled of, for as long as nobody removes them."""
-
-
 def compile_against(runtime: Runtime, source: str, output: Path, *flags: str) -> Path:
     """Compile the C or C++ file `source` of this folder against `runtime`."""
-    made = _compiled.setdefault((runtime.folder, source, flags), output)
-    if made != output and made.exists():
-        return Path(shutil.copy(made, output))
     is_c = source.endswith(".c")
     language = ("cc", "-std=c99", "-D_GNU_SOURCE") if is_c else ("c++", "-std=c++17")
     command = [*language, *flags, "-Wall", "-Wextra", "-Werror", str(HERE / source)]
     command += [f"-I{runtime.folder}", f"-L{runtime.folder}", "-ladrenoc_runtime", "-lpthread"]
-    command += [f"-Wl,-rpath,{runtime.folder}", "-o", str(output)]
-    subprocess.run(command, check=True)
-    return output
+    return compile_once([*command, f"-Wl,-rpath,{runtime.folder}"], output)
 
 
 def compile_with_archive(

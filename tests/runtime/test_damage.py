@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import adrenoc
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.write_bundle import write_app_tar
+from tests.compilers import compile_once
 from tests.one_unit import write_unit
 from tests.runtime.programs import Finished
 
@@ -70,8 +70,7 @@ def build_with_readers(
     command = ["c++", "-std=c++17", level, "-g1", "-Wall", "-Wextra", "-Werror"]
     command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", f"-I{NATIVE / 'runtime' / 'src'}"]
-    subprocess.run([*command, str(unit), "-o", str(program)], check=True)
-    return program
+    return compile_once([*command, unit], program)
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,12 @@ _DRAWN = random.Random(7)
 _CONTENTS = {
     "nothing": b"",
     "a byte": b"x",
-    "one byte often": b"\0" * 300_000,
+    "one byte often": b"\0" * 100_000,
     "a kernel's text": _KERNELS,
     "noise": _DRAWN.randbytes(200_000),
     "few letters": bytes(_DRAWN.choices(b"ab", k=100_000)),
     "skewed letters, so that words are long": bytes(
-        _DRAWN.choices(range(40), [2.0**-i for i in range(40)], k=400_000)
+        _DRAWN.choices(range(40), [2.0**-i for i in range(40)], k=200_000)
     ),
     "far matches": (noise := _DRAWN.randbytes(32_000)) + noise + b"end",
 }
@@ -58,9 +58,9 @@ def _inflate(program: Path, deflated: bytes, *words: object, expect: int = 0) ->
 @pytest.mark.parametrize("what", _CONTENTS)
 def test_it_undoes_what_zlib_does(program: Path, what: str) -> None:
     content = _CONTENTS[what]
-    for level in (0, 1, 6, 9):
-        for strategy in _STRATEGIES:
-            assert _inflate(program, _deflate(content, level, strategy), len(content)) == content
+    levels = [(level, zlib.Z_DEFAULT_STRATEGY) for level in (0, 1, 6)]
+    for level, strategy in (*levels, *((9, strategy) for strategy in _STRATEGIES)):
+        assert _inflate(program, _deflate(content, level, strategy), len(content)) == content
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_what_is_wrong_is_told(program: Path, deflated: bytes, said: int, reason
 def test_damage_does_no_harm(program: Path, strategy: int) -> None:
     for seed, what in enumerate(_CONTENTS):
         content = _CONTENTS[what][:20_000]
-        _inflate(program, _deflate(content, strategy=strategy), len(content), seed, 2000)
+        _inflate(program, _deflate(content, strategy=strategy), len(content), seed, 500)

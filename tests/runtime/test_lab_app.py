@@ -83,7 +83,7 @@ def phone(jvm: Jvm, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Ph
     limits = replace(host.limits, fp16=False)
     contents.add_suites(replace(host, gpu=replace(host.gpu, limits=limits)), pick_cases(CASES))
     contents.add_probes("host", PROBES)
-    contents.add_network(NETWORK, "host", size=64)
+    contents.add_network(NETWORK, "host", size=32)
     contents.add_decoder("few layers", "host", DECODER)
     contents.finish()
     sources = [path for path in (LAB / "src").rglob("*.java") if path.stem != "LabActivity"]
