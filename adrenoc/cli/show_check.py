@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.decision import ASSUMED
-from adrenoc.base.text.spelling import list_first, quote_word
+from adrenoc.base.text.spelling import list_first, quote_word, show_count
 from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.cli import console
 
@@ -230,7 +230,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         ("launches", _launches(totals)),
         (
             "arithmetic",
-            f"{_count(totals.macs)}MAC, {_count(totals.flops)}FLOP; "
+            f"{show_count(totals.macs)}MAC, {show_count(totals.flops)}FLOP; "
             f"{console.size(totals.bytes)} through the memory bus at least, "
             f"{console.size(totals.floor_bytes)} if each tensor were written and read once",
         ),
@@ -350,7 +350,7 @@ def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
                 " ".join(node.operators),
                 console.dims(node.shape),
                 node.place,
-                _count(node.flops),
+                show_count(node.flops),
                 console.size(node.bytes_read + node.bytes_written),
                 "" if node.time_us is None else console.ms(node.time_us / 1000),
                 node.bound,
@@ -359,18 +359,6 @@ def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
         ],
         right=("FLOP", "memory bus", "time"),
     )
-
-
-def _count(number: int) -> str:
-    """Shorten a count to `4.09 G`, to be followed by the unit."""
-    value = float(number)
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if round(value, 1) < 1000 or prefix == "P":
-            break
-        value /= 1000
-    if not prefix:
-        return f"{number} "
-    return f"{value:.3g} {prefix}" if round(value, 1) < 1000 else f"{value:.0f} {prefix}"
 
 
 _HEAD = (

@@ -22,7 +22,7 @@ from adrenoc.base.text.html_page import (
     section,
     table,
 )
-from adrenoc.base.text.spelling import dims, show_bytes, show_growth, show_ms
+from adrenoc.base.text.spelling import dims, show_bytes, show_count, show_growth, show_ms
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.gates import Figures, figures_of
@@ -121,7 +121,7 @@ def _launches(bundle: Bundle) -> str:
             cell(launch.node),
             cell(families.get(launch.kernel, "")),
             cell(launch.kernel),
-            number(f"{launch.flops / 1e6:.2f} M"),
+            number(show_count(launch.flops)),
             number(show_bytes(launch.bytes)),
             number("unknown") + cell("")
             if launch.floor_us is None

@@ -53,6 +53,18 @@ def show_bytes(count: int) -> str:
     return f"{value:.1f} {unit}"
 
 
+def show_count(number: int) -> str:
+    """Shorten a count to `4.09 G`, to be followed by the unit."""
+    value = float(number)
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if round(value, 1) < 1000 or prefix == "P":
+            break
+        value /= 1000
+    if not prefix:
+        return f"{number} "
+    return f"{value:.3g} {prefix}" if round(value, 1) < 1000 else f"{value:.0f} {prefix}"
+
+
 def show_ms(time_ms: float) -> str:
     """Return a duration with three digits that matter."""
     if time_ms >= 1000:
