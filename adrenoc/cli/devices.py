@@ -239,9 +239,9 @@ class _Imported:
 def import_command(given: _Imported) -> int:
     """Read what adrenoc-lab.apk measured: REPORT becomes device.json, phone.toml and a page.
 
-    device.json says what of the driver is right, as adrenoc device verify does.  What helps
-    against that which is not, only that command finds: the app has no compiler.  phone.toml is
-    for --device: what a launch takes and memory's rate, where these were measured.
+    device.json says what of the driver is right, and whether doing without halves or textures
+    helps, as adrenoc device verify does, which finds cheaper ways: the app has no compiler.
+    phone.toml is for --device: what a launch takes and memory's rate, where these were measured.
     """
     import datetime
 
@@ -266,6 +266,7 @@ def import_command(given: _Imported) -> int:
         fields = [("suites", f"{right} of {len(report.suites)} right")]
         fields += [("wrong", finding.text) for finding in verified.findings]
         fields += [("failed", text) for text in verified.failed_once]
+        fields += [("avoid", quirk.text) for quirk in verified.quirks]
         fields += [(one.probe, str(one)) for one in report.probes]
         fields += [(one.network, str(one)) for one in report.networks]
         fields += [(one.decoder, str(one)) for one in report.decoders]

@@ -1,6 +1,7 @@
 """Read a report of adrenoc-lab.apk: what `device.json` takes of it, and the page of the app.
 
-The app (`scripts/lab`) has no compiler: it says what is wrong, and tries nothing that might help.
+The app (`scripts/lab`) has no compiler.  What helps against a wrong driver is known where another
+of its suites, which does without halves or textures, is right.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,15 @@ from adrenoc.target.device_report import (
     ReportedSuites,
     load_listed,
 )
+from adrenoc.target.gpu import Quirk
 
 FORM = 1
+_AVOIDED = {
+    "half-arithmetic": "Half arithmetic is wrong.",
+    "textures": "Textures give wrong values.",
+    "half-storage": "Halves are stored or read wrongly.",
+}
+"""What a suite may do without, by what it costs a network, and what a quirk says of it."""
 _MOST_BYTES = 4 << 20
 _MOST_SPREAD = 1.5
 """How much longer than the shortest the longest round of a figure may be."""
@@ -144,8 +152,14 @@ class LabReport:
         return page_template().replace('"DATA"', data)
 
     def verified(self, date: datetime.date) -> DeviceReport:
-        """Return what it says of the driver, as `adrenoc device verify` writes it: no quirks."""
+        """Return what it says of the driver, as `adrenoc device verify` writes it."""
         facts = self.device.facts
+        findings = tuple(finding for one in self.suites for finding in one.findings)
+        cases = [(one.suite, one.case) for one in findings]
+        cases += [(one.suite, "") for one in self.suites if one.status == "failed"]
+        # A suite says nothing of two quirks together.
+        helpful = [w for w in _AVOIDED if all(self._helps(w, *one) for one in cases)][:1]
+        helps = helpful if cases else []
         return DeviceReport(
             format=FORMAT,
             device=ReportedDevice(
@@ -160,12 +174,38 @@ class LabReport:
                 kernels=sum(one.kernels for one in self.suites),
                 launches=sum(one.launches for one in self.suites),
             ),
-            is_right=bool(self.suites)
-            and self.is_whole
-            and all(one.status == "right" for one in self.suites),
-            findings=tuple(finding for one in self.suites for finding in one.findings),
+            is_right=bool(self.suites) and self.is_whole and (not cases or bool(helps)),
+            quirks=tuple(
+                Quirk(
+                    name="lab-1",
+                    text=_AVOIDED[word],
+                    source=f"adrenoc-lab.apk on {facts.get('name')}, driver {facts.get('driver')}",
+                    avoid=(word,),
+                )
+                for word in helps
+            ),
+            findings=tuple(
+                replace(finding, helps=tuple(_AVOIDED[word] for word in helps))
+                for finding in findings
+            ),
             failed_once=tuple(f"{one.suite}: {one.text}" for one in self.suites if one.text),
         )
+
+    def _helps(self, word: str, suite: str, case: str) -> bool:
+        """Return whether a case is right in the suite that is the same but for what is avoided;
+        without a case, whether all are."""
+        precision, memory = suite.split(", ")
+        other = {
+            "half-arithmetic": f"mixed, {memory}",
+            "textures": f"{precision}, buffers",
+            "half-storage": f"fp32, {memory}",
+        }[word]
+        if other == suite or (word == "half-arithmetic" and precision != "fp16"):
+            return False
+        found = next((one for one in self.suites if one.suite == other), None)
+        if found is None or found.status == "failed":
+            return False
+        return case not in {one.case for one in found.findings} if case else not found.findings
 
     def target_toml(self, date: datetime.date) -> str:
         """Return a target file of the figures that estimates reckon with; empty where none is."""

@@ -11,6 +11,7 @@ import pytest
 
 from adrenoc.base.errors import InputError
 from adrenoc.pages.lab_report import LabReport, read_lab_report
+from adrenoc.target.device_report import apply_report
 from adrenoc.target.target import load_target
 
 FACTS = {"name": 'QUALCOMM Adreno(TM)" \\', "driver": "E031.47", "gpu": "830"}
@@ -58,6 +59,40 @@ def test_a_report_that_is_cut_is_not_right(tmp_path: Path) -> None:
     assert _report(tmp_path).verified(DATE).is_right
     assert not _report(tmp_path, is_whole=False).verified(DATE).is_right
     assert not _report(tmp_path, suites=[]).verified(DATE).is_right
+
+
+FOUND = {"case": "softmax", "suite": "", "text": "softmax is wrong", "helps": []}
+SUITES = [f"{p}, {m}" for p in ("mixed", "fp32", "fp16") for m in ("textures", "buffers")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "failed", "words"),
+    [
+        (["fp16, textures", "fp16, buffers"], [], ["half-arithmetic"]),
+        (["mixed, textures", "fp32, textures", "fp16, textures"], [], ["textures"]),
+        (["mixed, textures"], ["fp16, textures"], ["textures"]),
+        ([], ["fp16, buffers"], ["half-arithmetic"]),
+        (["mixed, buffers", "fp16, buffers", "mixed, textures"], [], ["half-storage"]),
+        (["fp32, buffers"], [], []),
+        (["mixed, textures"], ["mixed, buffers", "fp32, textures"], []),
+        (["mixed, textures", "fp32, textures", "fp16, buffers"], [], []),
+    ],
+)
+def test_what_is_right_in_another_suite_helps(
+    wrong: list[str], failed: list[str], words: list[str], tmp_path: Path
+) -> None:
+    suites = [
+        {**SUITE, "suite": name, "status": "wrong", "findings": [{**FOUND, "suite": name}]}
+        if name in wrong
+        else {**SUITE, "suite": name, "status": "failed" if name in failed else "right"}
+        for name in SUITES
+    ]
+    found = _report(tmp_path, suites=suites).verified(DATE)
+    assert [quirk.avoid for quirk in found.quirks] == [(word,) for word in words]
+    assert found.is_right == bool(words)
+    assert all(len(finding.helps) == len(words) for finding in found.findings)
+    target = apply_report(load_target("adreno:830"), found, tmp_path / "device.json")
+    assert target.avoided.keys() >= set(words)
 
 
 def test_a_form_that_is_not_known(tmp_path: Path) -> None:
