@@ -73,7 +73,10 @@ def read_ort(content: bytes, path: Path) -> onnx.ModelProto:
                 hint=f"{EXPORT_AGAIN}, as ONNX: adrenoc compile MODEL.onnx",
             ) from error
         model = onnx.load(written)
-    model.graph.name = "main"
+    model.graph.name = "main"  # it leaves names of graphs out, which the standard asks for
+    for attribute in (a for node in all_nodes(model.graph.node) for a in node.attribute):
+        if attribute.HasField("g"):
+            attribute.g.name = attribute.name
     return model
 
 
