@@ -32,57 +32,112 @@ class Suppression:
     decay: float = 0.0
 
 
-def selection_by_class(batches: int, classes: int, boxes: int, rules: Suppression) -> Any:
-    """Return a function of corners [batches, boxes, 4] and scores [batches, classes, boxes].
+def selection(boxes: int, classes: int, rules: Suppression, batches: int = 0) -> Any:
+    """Return a function of corners and scores to rows of float, [total, 3], best first.
 
-    It gives rows of batch, class and number of the box in float, [total, 3]: by batch, by class,
-    best first.  Where there are no more, they hold -1.
+    Of corners [boxes, 4] and scores [boxes, classes] a row holds the number of the box, its class
+    and its score; where there are no more, the number is -1, and the others are 0.  Of several
+    `batches`, [batches, boxes, 4] and [batches, classes, boxes], it holds batch, class and number,
+    by batch and by class; where there are no more, all are -1.
     """
-    least, limit = float(rules.least), float(rules.overlap)
-    by_class, total = min(rules.by_class, boxes), rules.total
+    least = _exclude(rules.least, counts=rules.least_counts)
+    limit = _exclude(rules.overlap, counts=rules.overlap_counts)
+    by_class, total, decay = min(rules.by_class, boxes), rules.total, float(rules.decay)
+    groups, missing = (classes, -1.0) if batches else (1, 0.0)
+    members, most = classes // groups, by_class if batches else total
+    outer = (batches,) if batches else ()
+    held = (batches, classes, boxes) if batches else (boxes, classes)
 
     @T.prim_func(private=True, s_tir=True)
-    def select(  # type: ignore[no-untyped-def]
-        corners: T.Buffer((batches, boxes, 4), "float32"),  # type: ignore[valid-type]
-        scores: T.Buffer((batches, classes, boxes), "float32"),  # type: ignore[valid-type]
+    def select(  # type: ignore[no-untyped-def]  # noqa: PLR0912
+        corners: T.Buffer((*outer, boxes, 4), "float32"),  # type: ignore[valid-type]
+        scores: T.Buffer(held, "float32"),  # type: ignore[valid-type]
         picked: T.Buffer((total, 3), "float32"),  # type: ignore[valid-type]
     ):
         left = T.alloc_buffer((boxes,), "float32")
+        kept = T.alloc_buffer((boxes * members,), "float32")
         best = T.alloc_buffer((1,), "float32")
         place = T.alloc_buffer((1,), "int32")
         count = T.alloc_buffer((1,), "int32")
+        shared = T.alloc_buffer((1,), "float32")
+        count[0] = 0
         for i in range(total):
             for j in range(3):
-                picked[i, j] = T.float32(-1)
-        count[0] = 0
-        for b in range(batches):
-            for j in range(classes):
-                for i in range(boxes):
-                    left[i] = T.if_then_else(
-                        scores[b, j, i] > T.float32(least), scores[b, j, i], T.float32(_GONE)
-                    )
+                picked[i, j] = T.if_then_else(j == 0, T.float32(-1), T.float32(missing))
+        for b in range(max(batches, 1)):
+            for g in range(groups):
+                for j in range(members):
+                    for i in range(boxes):
+                        best[0] = _score(scores, b, g * members + j, i)
+                        left[i] = T.if_then_else(
+                            best[0] > T.float32(least), best[0], T.float32(_GONE)
+                        )
+                        kept[i * members + j] = T.float32(_GONE)
+                    place[0] = 0
+                    for _step in range(by_class):
+                        if place[0] >= 0:  # else nothing is left
+                            best[0] = T.float32(_GONE)
+                            place[0] = -1
+                            for i in range(boxes):
+                                if left[i] > best[0]:
+                                    best[0] = left[i]
+                                    place[0] = i
+                            if place[0] >= 0:
+                                kept[place[0] * members + j] = best[0]
+                                left[place[0]] = T.float32(_GONE)
+                                for i in range(boxes):
+                                    if left[i] > T.float32(_GONE):
+                                        shared[0] = _overlap(corners, b, i, place[0])
+                                        if shared[0] > T.float32(limit):
+                                            left[i] = T.float32(_GONE)
+                                        else:
+                                            left[i] = _fall(left[i], shared[0], decay)
+                                            if left[i] <= T.float32(least):
+                                                left[i] = T.float32(_GONE)
                 place[0] = 0
-                for _step in range(by_class):
-                    if place[0] >= 0:  # else the class has nothing left
+                for _step in range(most):
+                    if place[0] >= 0:  # else nothing is left
                         best[0] = T.float32(_GONE)
                         place[0] = -1
-                        for i in range(boxes):
-                            if left[i] > best[0]:
-                                best[0] = left[i]
+                        for i in range(boxes * members):
+                            if kept[i] > best[0]:
+                                best[0] = kept[i]
                                 place[0] = i
                         if place[0] >= 0:
-                            picked[count[0], 0] = T.Cast("float32", b)
-                            picked[count[0], 1] = T.Cast("float32", j)
-                            picked[count[0], 2] = T.Cast("float32", place[0])
+                            kept[place[0]] = T.float32(_GONE)
+                            for j in range(3):
+                                picked[count[0], j] = _entry(
+                                    batches, j, (b, g, place[0]), members, best[0]
+                                )
                             count[0] = count[0] + 1
-                            left[place[0]] = T.float32(_GONE)
-                            for i in range(boxes):
-                                if left[i] > T.float32(_GONE) and _overlap(
-                                    corners, i, place[0], b
-                                ) > T.float32(limit):
-                                    left[i] = T.float32(_GONE)
 
     return select
+
+
+def _exclude(bound: float, *, counts: bool) -> float:
+    """Return the number that is exceeded by what is above `bound`, and by the bound where it
+    counts."""
+    if not counts:
+        return float(bound)
+    return float(np.nextafter(np.float32(bound), np.float32(-np.inf)))
+
+
+def _entry(batches: int, at: Any, where: tuple[Any, Any, Any], members: int, best: Any) -> Any:
+    """Return entry `at` of a row: batch, class and box; or the box and the class of a place."""
+    from tvm import tirx
+
+    place = where[2]
+    row = where if batches else (place // members, place % members, best)
+    first, second, third = (part.astype("float32") for part in row)
+    return tirx.if_then_else(at == 0, first, tirx.if_then_else(at == 1, second, third))
+
+
+def _fall(score: Any, overlap: Any, decay: float) -> Any:
+    return score * T.exp(T.float32(decay) * overlap * overlap) if decay else score
+
+
+def _score(scores: Any, batch: Any, j: Any, i: Any) -> Any:
+    return scores[batch, j, i] if len(scores.shape) > 2 else scores[i, j]
 
 
 def first_found(count: int) -> Any:
@@ -109,91 +164,13 @@ def first_found(count: int) -> Any:
     return find
 
 
-def selection(boxes: int, classes: int, rules: Suppression) -> Any:
-    """Return a function of corners [boxes, 4] and scores [boxes, classes] to [total, 3] in float.
-
-    A row holds the number of the box, its class and its score, best first; where there are no
-    more, the number is -1.
-    """
-    least = _exclude(rules.least, counts=rules.least_counts)
-    limit = _exclude(rules.overlap, counts=rules.overlap_counts)
-    return _select_best(boxes, classes, rules, least, limit)
-
-
-def _exclude(bound: float, *, counts: bool) -> float:
-    """Return the number that is exceeded by what is above `bound`, and by the bound where it
-    counts."""
-    if not counts:
-        return float(bound)
-    return float(np.nextafter(np.float32(bound), np.float32(-np.inf)))
-
-
-def _select_best(boxes: int, classes: int, rules: Suppression, least: float, limit: float) -> Any:
-    by_class, total, decay = min(rules.by_class, boxes), rules.total, float(rules.decay)
-    everything = boxes * classes
-
-    @T.prim_func(private=True, s_tir=True)
-    def select(  # type: ignore[no-untyped-def]  # noqa: PLR0912
-        corners: T.Buffer((boxes, 4), "float32"),  # type: ignore[valid-type]
-        scores: T.Buffer((boxes, classes), "float32"),  # type: ignore[valid-type]
-        picked: T.Buffer((total, 3), "float32"),  # type: ignore[valid-type]
-    ):
-        left = T.alloc_buffer((boxes,), "float32")
-        kept = T.alloc_buffer((everything,), "float32")
-        best = T.alloc_buffer((1,), "float32")
-        place = T.alloc_buffer((1,), "int32")
-        shared = T.alloc_buffer((1,), "float32")
-        for j in range(classes):
-            for i in range(boxes):
-                left[i] = T.if_then_else(
-                    scores[i, j] > T.float32(least), scores[i, j], T.float32(_GONE)
-                )
-                kept[i * classes + j] = T.float32(_GONE)
-            for _step in range(by_class):
-                best[0] = T.float32(_GONE)
-                place[0] = -1
-                for i in range(boxes):
-                    if left[i] > best[0]:
-                        best[0] = left[i]
-                        place[0] = i
-                if place[0] >= 0:
-                    kept[place[0] * classes + j] = best[0]
-                    left[place[0]] = T.float32(_GONE)
-                    for i in range(boxes):
-                        if left[i] > T.float32(_GONE):
-                            shared[0] = _overlap(corners, i, place[0])
-                            if shared[0] > T.float32(limit):
-                                left[i] = T.float32(_GONE)
-                            else:
-                                left[i] = left[i] * T.exp(T.float32(decay) * shared[0] * shared[0])
-                                if left[i] <= T.float32(least):
-                                    left[i] = T.float32(_GONE)
-        for s in range(total):
-            best[0] = T.float32(_GONE)
-            place[0] = -1
-            for i in range(everything):
-                if kept[i] > best[0]:
-                    best[0] = kept[i]
-                    place[0] = i
-            if place[0] >= 0:
-                kept[place[0]] = T.float32(_GONE)
-                picked[s, 0] = T.Cast("float32", place[0] // classes)
-                picked[s, 1] = T.Cast("float32", place[0] % classes)
-                picked[s, 2] = best[0]
-            else:
-                picked[s, 0] = T.float32(-1)
-                picked[s, 1] = T.float32(0)
-                picked[s, 2] = T.float32(0)
-
-    return select
-
-
-def _overlap(corners: Any, a: Any, b: Any, *batch: Any) -> Any:
+def _overlap(corners: Any, batch: Any, a: Any, b: Any) -> Any:
     """Return the share of two boxes' union that both cover; corners may come in any order."""
     from tvm import tirx
 
     def side(box: Any, axis: int) -> tuple[Any, Any]:
-        ends = ((*batch, box, axis), (*batch, box, axis + 2))
+        outer = (batch,) if len(corners.shape) > 2 else ()
+        ends = ((*outer, box, axis), (*outer, box, axis + 2))
         first, second = (corners[at] for at in ends)
         return tirx.min(first, second), tirx.max(first, second)
 

@@ -26,7 +26,7 @@ from adrenoc.base.tvmapi import Expr
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
-from adrenoc.importers.suppression import Suppression, first_found, selection_by_class
+from adrenoc.importers.suppression import Suppression, first_found, selection
 
 
 def wrap_index(node: OnnxNode, index: int, extents: np.ndarray) -> relax.Expr:
@@ -161,7 +161,7 @@ def _non_max_suppression(node: OnnxNode) -> relax.Expr:
         overlap=_number(node, 3, 0.0),
         overlap_counts=False,
     )
-    function = selection_by_class(batches, classes, boxes, rules)
+    function = selection(boxes, classes, rules, batches)
     name = node.bb.add_func(function.with_attr("tirx.noalias", True), "non_max_suppression")
     arguments = [_corners(node), node.inputs[1]]
     rows = relax.call_tir(name, arguments, relax.TensorType((total, 3), "float32"))

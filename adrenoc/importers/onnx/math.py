@@ -182,18 +182,8 @@ def _shape(node: OnnxNode) -> relax.Expr:
 
 
 def _reverse_sequence(node: OnnxNode) -> relax.Expr:
-    x, lengths = node.inputs[0], node.inputs[1]
     batch, time = int(node.attrs.get("batch_axis", 1)), int(node.attrs.get("time_axis", 0))
-
-    def reverse(source: te.Tensor, length: te.Tensor) -> te.Tensor:
-        def element(*index: tirx.Expr) -> tirx.Expr:
-            end = length(index[batch]).astype("int32")
-            mirrored = tirx.Select(index[time] < end, end - 1 - index[time], index[time])
-            return source(*(mirrored if a == time else i for a, i in enumerate(index)))
-
-        return te.compute(source.shape, element, name="reversed")
-
-    return node.bb.call_te(reverse, x, lengths, primfunc_name_hint="reverse_sequence")
+    return relax.op.reverse_sequence(node.inputs[0], node.inputs[1].astype("int32"), time, batch)
 
 
 def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[OnnxNode], relax.Expr]:

@@ -16,12 +16,10 @@ from tvm import relax, te, tirx
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import OnnxNode
+from adrenoc.importers.relax.fourier import transform
 from adrenoc.importers.relax.values import dtype_of, make_constant
 
 Expr = Any
-
-_LARGEST_MATRIX = 1 << 26
-"""Elements of a transform's matrix, which has both parts of each."""
 
 
 def _dft(node: OnnxNode) -> relax.Expr:
@@ -29,8 +27,8 @@ def _dft(node: OnnxNode) -> relax.Expr:
     axis = node.ints(2, "axis") if node.opset >= 20 else [int(node.attrs.get("axis", 1))]
     along = (axis[0] if axis else -2) % len(shape)
     length = node.number(1)
-    return _transform(
-        node,
+    return transform(
+        node.emit,
         node.inputs[0],
         shape,
         along,
@@ -38,55 +36,6 @@ def _dft(node: OnnxNode) -> relax.Expr:
         inverse=bool(node.attrs.get("inverse", 0)),
         onesided=bool(node.attrs.get("onesided", 0)),
     )
-
-
-def _transform(
-    node: OnnxNode,
-    x: relax.Expr,
-    shape: Sequence[int],
-    axis: int,
-    *,
-    length: int | None,
-    inverse: bool,
-    onesided: bool,
-) -> relax.Expr:
-    """Transform along `axis`; the last axis holds real and imaginary parts."""
-    held = shape[axis] * max(shape[axis], length or 0) * 4
-    if held > _LARGEST_MATRIX:
-        raise RefusedError(f"its matrix has {held} elements, expected up to {_LARGEST_MATRIX}")
-    matrix = _dft_matrix(shape[axis], shape[-1], length, inverse=inverse, onesided=onesided)
-    made, parts = matrix.shape[2:]
-    rank = len(shape)
-    order = [*(a for a in range(rank - 1) if a != axis), axis, rank - 1]
-    rest = [shape[a] for a in order[:-2]]
-    rows = relax.op.permute_dims(x, order)
-    rows = relax.op.reshape(rows, [int(np.prod(rest)), shape[axis] * shape[-1]])
-    flat = matrix.reshape(shape[axis] * shape[-1], made * parts).astype(dtype_of(x))
-    product = node.emit(relax.op.matmul(rows, make_constant(flat)))
-    product = relax.op.reshape(product, [*rest, made, parts])
-    return relax.op.permute_dims(product, [int(a) for a in np.argsort(order)])
-
-
-def _dft_matrix(
-    extent: int, parts: int, length: int | None, *, inverse: bool, onesided: bool
-) -> np.ndarray:
-    """Return [extent, parts in, outputs, parts out] of the transform."""
-    to_real = inverse and onesided
-    length = length or (2 * (extent - 1) if to_real else extent)
-    used = min(extent, length // 2 + 1 if to_real else length)
-    outputs = length // 2 + 1 if onesided and not inverse else length
-    n, k = np.arange(used)[:, None], np.arange(outputs)[None, :]
-    sign = 1 if inverse else -1
-    roots = np.exp(sign * 2j * np.pi * n * k / length) / (length if inverse else 1)
-    if to_real:  # the other half of the spectrum is the conjugate of this one
-        roots = roots * np.where((n == 0) | (2 * n == length), 1, 2)
-    full = np.zeros((extent, outputs), np.complex128)
-    full[:used] = roots
-    # (a + bi)(c + di): what the real and the imaginary part of the input give.
-    by_part = np.stack(
-        [np.stack([full.real, full.imag], -1), np.stack([-full.imag, full.real], -1)]
-    )
-    return np.moveaxis(by_part, 0, 1)[:, :parts, :, : 1 if to_real else 2]
 
 
 def _stft(node: OnnxNode) -> relax.Expr:
@@ -113,8 +62,8 @@ def _stft(node: OnnxNode) -> relax.Expr:
     if node.input(2) is not None:
         frames *= relax.op.reshape(node.inputs[2], (1, 1, length, 1))
     onesided = bool(node.attrs.get("onesided", 1))
-    return _transform(
-        node, node.emit(frames), framed, 2, length=None, inverse=False, onesided=onesided
+    return transform(
+        node.emit, node.emit(frames), framed, 2, length=None, inverse=False, onesided=onesided
     )
 
 

@@ -27,6 +27,7 @@ from tvm import relax
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.tvmapi import select, tirx
 from adrenoc.importers.imported import check_grown
+from adrenoc.importers.relax.fourier import transform
 from adrenoc.importers.relax.mix_neighbours import (
     ResizeNeighbours,
     mix_neighbours,
@@ -185,46 +186,14 @@ def _local_response(node: TfliteNode) -> Result:
 
 
 def _rfft2d(node: TfliteNode) -> Result:
-    """Multiply by two matrices of cosines and sines; the result has pairs on a further axis."""
-    *batch, height, width = node.shape()
-    rows, columns = node.ints(1)
-    x = node.real()
-    pads = [(rows, height), (columns, width)]
-    ends = [min(wanted, have) for wanted, have in pads]
-    axes = [len(batch), len(batch) + 1]
-    if ends != [height, width]:
-        x = relax.op.strided_slice(x, axes, [0, 0], ends)
-    half = columns // 2 + 1
-    across = _roots_of_unity(ends[1], half, columns)
-    # [.., h, w] x [w, (re, im) * half] -> [.., h, 2 * half]
-    matrix = np.concatenate([across.real, across.imag], 1).astype(np.float32)
-    first = node.emit(relax.op.matmul(x, make_constant(matrix)))
-    order = [*range(len(batch)), len(batch) + 1, len(batch)]
-    first = relax.op.permute_dims(first, order)
-    down = _roots_of_unity(ends[0], rows, rows)
-    parts = [
-        node.emit(relax.op.matmul(first, make_constant(m.astype(np.float32))))
-        for m in (down.real, down.imag)
-    ]
-    # (a + bi)(c + di): rows of a come first, then those of b.
-    axis = len(batch)
-
-    def rows_of(expr: relax.Expr, begin: int) -> relax.Expr:
-        return relax.op.strided_slice(expr, [axis], [begin], [begin + half])
-
-    real = rows_of(parts[0], 0) - rows_of(parts[1], half)
-    imaginary = rows_of(parts[1], 0) + rows_of(parts[0], half)
-    turned = [
-        relax.op.expand_dims(relax.op.permute_dims(p, order), len(batch) + 2)
-        for p in (real, imaginary)
-    ]
-    return relax.op.concat(turned, axis=len(batch) + 2)
-
-
-def _roots_of_unity(extent: int, outputs: int, length: int) -> np.ndarray:
-    check_grown(extent * outputs)
-    places = np.arange(extent)[:, None] * np.arange(outputs)[None, :]
-    return np.asarray(np.exp(-2j * np.pi * places / length))
+    """Transform along both axes; the result has pairs on a further axis."""
+    shape, (rows, columns) = [*node.shape(), 1], node.ints(1)
+    x, axis = node.emit(relax.op.reshape(node.real(), shape)), len(shape) - 2
+    half = transform(node.emit, x, shape, axis, length=columns, inverse=False, onesided=True)
+    shape[axis:] = columns // 2 + 1, 2
+    return transform(
+        node.emit, node.emit(half), shape, axis - 1, length=rows, inverse=False, onesided=False
+    )
 
 
 def _reduce_window(node: TfliteNode) -> Result:
