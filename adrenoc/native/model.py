@@ -28,7 +28,7 @@ _BAD_ARGUMENT, _NOT_FOUND, _BAD_BUNDLE, _UNSUPPORTED, _CONTEXT_FULL = 1, 2, 3, 9
 _MOST_AXES = 16
 
 
-class TensorInfo(NamedTuple):
+class ModelTensor(NamedTuple):
     """An input or output."""
 
     name: str
@@ -36,7 +36,7 @@ class TensorInfo(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Memory(NamedTuple):
+class DeviceMemory(NamedTuple):
     """Bytes of the device that all models hold, and how often constants left it and came back."""
 
     used: int
@@ -173,7 +173,7 @@ class Model:
                 hint=f"adrenoc inspect {quote_word(self._bundle)}",
             )
 
-    def _fit(self, info: TensorInfo, value: np.ndarray) -> np.ndarray:
+    def _fit(self, info: ModelTensor, value: np.ndarray) -> np.ndarray:
         """Return an array as the runtime reads it."""
         import numpy as np
 
@@ -194,12 +194,12 @@ class Model:
         return tuple(extents[: rank.value])
 
     @property
-    def buckets(self) -> list[dict[str, TensorInfo]]:
+    def buckets(self) -> list[dict[str, ModelTensor]]:
         """Return the inputs of each choice of shapes that there is, the smallest first."""
         count = _open().adrenoc_bucket_count(self._model)
         return [self._list("input", "bucket_input", ctypes.c_size_t(n)) for n in range(count)]
 
-    def _list(self, kind: str, told: str = "", *of: ctypes.c_size_t) -> dict[str, TensorInfo]:
+    def _list(self, kind: str, told: str = "", *of: ctypes.c_size_t) -> dict[str, ModelTensor]:
         """Return the inputs or outputs, by name, as the function that is `told` gives them."""
         found = {}
         for place in range(getattr(_open(), f"adrenoc_{kind}_count")(self._model)):
@@ -208,7 +208,7 @@ class Model:
             self._call(f"{told or kind}_info", self._model, *words)
             shape = tuple(info.shape[: info.rank])
             name, dtype = info.name.decode(), info.dtype.decode()
-            found[name] = TensorInfo(name=name, dtype=dtype, shape=shape)
+            found[name] = ModelTensor(name=name, dtype=dtype, shape=shape)
         return found
 
     def _call(self, name: str, *words: Any) -> None:
@@ -223,11 +223,11 @@ def set_memory_budget(megabytes: float) -> None:
     _call("set_memory_budget", ctypes.c_uint64(int(megabytes * 1e6)))
 
 
-def read_memory() -> Memory:
+def read_memory() -> DeviceMemory:
     """Return what all models hold now."""
     found = _Memory(struct_bytes=ctypes.sizeof(_Memory))
     _call("get_memory", ctypes.byref(found))
-    return Memory(
+    return DeviceMemory(
         used=found.used_bytes,
         budget=found.budget_bytes,
         evictions=found.evictions,

@@ -24,7 +24,7 @@ from adrenoc.firmware.mcu.operators import Convolution, Depthwise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Requantise:
+class OutputStage:
     """How a sum becomes a byte.
 
     `shift` above 0: a high product, and that shift for all channels; 0: each channel has its own;
@@ -147,7 +147,7 @@ class DspConstants:
     `doubled` wants sums twice as large, and so the bias where weights cannot be doubled.
     """
 
-    store: Requantise
+    store: OutputStage
     bias: np.ndarray
     constants: np.ndarray
 
@@ -181,7 +181,7 @@ def pack_constants(operator: Convolution | Depthwise) -> DspConstants:
         columns = [product.multipliers, product.offsets, product.shifts]
         shift = int(product.shifts[0]) if one_shift else 0
         return DspConstants(
-            store=Requantise(shift=shift, low=rule.low, high=rule.high),
+            store=OutputStage(shift=shift, low=rule.low, high=rule.high),
             bias=bias + product.nudges,
             constants=np.stack(columns[:2] if one_shift else columns, 1),
         )
@@ -194,7 +194,7 @@ def _single(operator: Convolution | Depthwise, bias: np.ndarray) -> DspConstants
     sum_range(operator)
     factors = rule.reals.view(np.int32).astype(np.int64)
     return DspConstants(
-        store=Requantise(shift=1, low=rule.low, high=rule.high, single=True),
+        store=OutputStage(shift=1, low=rule.low, high=rule.high, single=True),
         bias=bias,
         constants=np.stack([factors, np.full(len(factors), rule.zero, np.int64)], 1),
     )
@@ -211,7 +211,7 @@ def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> DspConstants:
         raise RefusedError(f"shifts of {shifts.min()} to {shifts.max()} bits")
     rounding = (np.int64(1) << (shifts - 1)) + (np.int64(rule.zero) << shifts)
     return DspConstants(
-        store=Requantise(shift=None, low=rule.low, high=rule.high),
+        store=OutputStage(shift=None, low=rule.low, high=rule.high),
         bias=bias,
         constants=np.stack([rule.multipliers, rounding, shifts], 1),
     )
@@ -237,7 +237,7 @@ class PixelBlock:
     channels: int
     unroll: int
     stride: int
-    store: Requantise
+    store: OutputStage
     between: bool = False
 
     @property
@@ -327,7 +327,7 @@ def _load(registers: tuple[str, ...], pointer: str) -> str:
     return f"ldmia {pointer}!, {{{', '.join(registers)}}}"
 
 
-def _twin(pixels: int, channels: int, stride: int, store: Requantise) -> str:
+def _twin(pixels: int, channels: int, stride: int, store: OutputStage) -> str:
     scale = f"rule + {channels} + {store.words} * c"
     total = "2 * sum" if store.shift is None else "sum"
     return (

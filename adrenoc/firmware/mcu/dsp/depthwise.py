@@ -19,7 +19,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import (
     MOST_OFFSET,
     DspConstants,
-    Requantise,
+    OutputStage,
     function,
     pack_constants,
 )
@@ -187,7 +187,7 @@ class Strip:
     width: int
     step: int
     channels: int
-    store: Requantise
+    store: OutputStage
     unroll: int
 
     @property
@@ -267,7 +267,7 @@ def _column(rows: int, first: int, step: int) -> list[str]:
     return lines
 
 
-def _twin(rows: int, first: int, width: int, step: int, channels: int, store: Requantise) -> str:
+def _twin(rows: int, first: int, width: int, step: int, channels: int, store: OutputStage) -> str:
     lines = [
         "{",
         f"  for (int32_t x = 0; x < {width}; ++x, plane += {2 * step}, out += {channels}) {{",

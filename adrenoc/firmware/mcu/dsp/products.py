@@ -19,8 +19,8 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import (
     MOST_OFFSET,
     DspConstants,
+    OutputStage,
     PixelBlock,
-    Requantise,
     block_code,
     function,
     pack_constants,
@@ -175,7 +175,7 @@ class Row:
 
     unroll: int
     wide: bool
-    store: Requantise
+    store: OutputStage
 
     @property
     def name(self) -> str:

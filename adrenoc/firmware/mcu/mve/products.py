@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.dsp.assembly import DspConstants, Requantise, function, pack_constants
+from adrenoc.firmware.mcu.dsp.assembly import DspConstants, OutputStage, function, pack_constants
 from adrenoc.firmware.mcu.dsp.products import patch_fields, sum_fields
 from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, strips_of
 from adrenoc.firmware.mcu.network import Network
@@ -46,7 +46,7 @@ def scale_by_float(sums: str, factors: str) -> list[str]:
 class VectorStore:
     """A `Store`, four channels a vector: rows of biases, multipliers, offsets, perhaps shifts."""
 
-    store: Requantise
+    store: OutputStage
 
     @property
     def rows(self) -> int:
