@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from adrenoc.base.host.commands import Result
 from adrenoc.lab.fleet.fleet import Fleet, FleetMember, JobRow
 from adrenoc.lab.fleet.jobs import (
     COMPILE,
@@ -13,7 +14,6 @@ from adrenoc.lab.fleet.jobs import (
     RUN,
     FleetOptions,
     JobPlanner,
-    Result,
     ResultStore,
 )
 from tests.hostile.models import relu

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ from adrenoc.cli.options import junit_option
 from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
+    from adrenoc.base.host.commands import Result
     from adrenoc.base.reporter import Reporter
     from adrenoc.project.build_project import BuildResult, BundleOutcome
-    from adrenoc.project.worker_pool import CommandResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,7 @@ def build_command(given: _Given) -> int:
     """
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.base.files.read import is_on_github
+    from adrenoc.base.host.commands import CommandRunner
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
     from adrenoc.project.build_project import (
@@ -64,15 +65,14 @@ def build_command(given: _Given) -> int:
         list_annotations,
     )
     from adrenoc.project.project_file import read_project
-    from adrenoc.project.worker_pool import open_workers
 
     read, quiet = read_project(given.project), wants_json()
     options = BuildOptions(locked=given.locked, accept=given.accept, jobs=given.jobs)
 
     def work(reporter: Reporter) -> BuildResult:
-        with open_workers() as run:
+        with closing(CommandRunner()) as runner:
             return build_project(
-                read, options, run=run, progress=lambda name, said: _report(reporter, name, said)
+                read, options, runner.run, lambda name, said: _report(reporter, name, said)
             )
 
     with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
@@ -95,10 +95,10 @@ def build_command(given: _Given) -> int:
     return _exit_code(result.bad)
 
 
-def _report(reporter: Reporter, name: str, said: CommandResult) -> None:
+def _report(reporter: Reporter, name: str, said: Result) -> None:
     """Tell of a compilation that has ended."""
     if said.exit_code:
-        reporter.warn(f"{name}  failed: {said.message}")
+        reporter.warn(f"{name}  failed: {said.error}")
         return
     note = "from the cache" if said.output.get("cached") else ""
     reporter.stage(name, said.took_s * 1000, note)

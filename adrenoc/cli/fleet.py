@@ -23,8 +23,9 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
+    from adrenoc.base.host.commands import Result
     from adrenoc.lab.fleet.fleet import FleetMember, TrackedKind
-    from adrenoc.lab.fleet.jobs import FleetOptions, Job, Result
+    from adrenoc.lab.fleet.jobs import FleetOptions, Job
     from adrenoc.lab.fleet.table import FleetLine
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target

@@ -6,6 +6,7 @@ A build as build servers read it: JUnit's XML, and annotations in GitHub's form.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from adrenoc.base.files.outputs import (
     scratch_folder_for,
     write_atomically,
 )
+from adrenoc.base.host.commands import Result
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
 from adrenoc.base.text.spelling import list_first, printable, quote_word, show_bytes, show_ms
 from adrenoc.bundle.bundle import Bundle, open_bundle
@@ -34,10 +36,12 @@ from adrenoc.project.lock import (
     read_lock,
 )
 from adrenoc.project.project_file import BundleLimits, Project, Recipe, resolve_words
-from adrenoc.project.worker_pool import CommandResult, Run, run_side_by_side
 
 MADE, FAILED, BROKEN, DIFFERS = "made", "failed", "broken", "differs"
 _MIB = 2**20
+_TICK_S = 0.2
+
+Run = Callable[[Sequence[str]], Result]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +96,8 @@ class BuildResult:
 def build_project(
     project: Project,
     options: BuildOptions,
-    *,
     run: Run,
-    progress: Callable[[str, CommandResult], None],
+    progress: Callable[[str, Result], None],
 ) -> BuildResult:
     """Make all bundles; `run` starts a command of adrenoc, `progress` hears of each.
 
@@ -119,7 +122,7 @@ def build_project(
             for recipe in project.recipes
         ]
         made_at = [replace(r, output=p) for r, p in zip(project.recipes, places, strict=True)]
-        said = run_side_by_side(
+        said = _run_side_by_side(
             [resolve_words(recipe) for recipe in made_at],
             run=run,
             jobs=options.jobs,
@@ -142,6 +145,28 @@ def build_project(
     return BuildResult(
         bundles=tuple(outcomes), lock_written=written, lock_is_there=written or lock is not None
     )
+
+
+def _run_side_by_side(
+    commands: Sequence[Sequence[str]],
+    *,
+    run: Run,
+    jobs: int,
+    finished: Callable[[int, Result], None],
+) -> list[Result]:
+    """Return all commands, `jobs` at a time; `finished` hears of each, from the calling thread."""
+    pool = ThreadPoolExecutor(max_workers=jobs)
+    try:
+        numbers = {pool.submit(run, words): number for number, words in enumerate(commands)}
+        waiting = set(numbers)
+        while waiting:
+            # With a limit, so that a signal is heard.
+            done, waiting = wait(waiting, timeout=_TICK_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                finished(numbers[future], future.result())
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [future.result() for future in numbers]
 
 
 def _put_in_place(recipe: Recipe, made_at: Path, outcome: BundleOutcome) -> BundleOutcome:
@@ -194,7 +219,7 @@ def _check_reads(project: Project, lock: Lock | None, reads: dict[str, dict[str,
 
 def _judge(
     recipe: Recipe,
-    said: CommandResult,
+    said: Result,
     reads: dict[str, str],
     held: LockedBundle | None,
     options: BuildOptions,
@@ -209,7 +234,7 @@ def _judge(
         cached=bool(said.output.get("cached")),
     )
     if said.exit_code:
-        return _fail(outcome, said.exit_code, said.message, said.hint), None
+        return _fail(outcome, said.exit_code, said.error, said.hint), None
     try:
         bundle = open_bundle(recipe.output)
         made = lock_bundle(recipe, bundle, reads)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.host.commands import TIMEOUT_CODE, CommandRunner
 from adrenoc.cli.main import main
-from adrenoc.lab.fleet.jobs import TIMEOUT_CODE, CommandRunner
 from adrenoc.native.android.runtime_build import Runtime
 from tests.hostile.models import relu
 from tests.patience import WAIT_S
@@ -46,14 +46,14 @@ def test_a_command_tells_of_its_error_and_its_output() -> None:
     assert failed.exit_code > 0
     assert "nowhere.adrenoc" in failed.error
     assert "error" not in failed.output
-    runner.end()
+    runner.close()
     assert not runner.run(["doctor", "--json"]).is_final  # whatever is begun now is ended
 
 
 def test_a_fleet_that_is_killed_takes_its_commands_along(tmp_path: Path) -> None:
     """An orphan would hold the device, and what the next fleet goes on from."""
     text = (
-        "from adrenoc.lab.fleet.jobs import CommandRunner\n"
+        "from adrenoc.base.host.commands import CommandRunner\n"
         f"CommandRunner(60).run(['runtime', 'serve', '--port', '0', '--key', {str(tmp_path)!r}])"
     )
     process = subprocess.Popen([sys.executable, "-c", text])

@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 import pytest
 
 from adrenoc.base.errors import LockError, ModelNotFoundError, OptionError, OutputError, PolicyError
+from adrenoc.base.host.commands import CommandRunner, Result, read_result
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.project.project_file import read_project, resolve_words
-from adrenoc.project.worker_pool import CommandResult, parse_result
 
 Build = Callable[..., int]
 
@@ -26,17 +26,13 @@ Build = Callable[..., int]
 def build(monkeypatch: pytest.MonkeyPatch, model: Path, compiled: list[dict[str, Any]]) -> Build:
     """Run the command in a folder with a model, each compilation within this process."""
 
-    def run(words: Sequence[str]) -> CommandResult:
+    def run(_: CommandRunner, words: Sequence[str]) -> Result:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             code = main(words)
-        return parse_result(code, out.getvalue(), "", 0.5)
+        return read_result(code, out.getvalue(), "", 0.5)
 
-    @contextlib.contextmanager
-    def workers() -> Any:
-        yield run
-
-    monkeypatch.setattr("adrenoc.project.worker_pool.open_workers", workers)
+    monkeypatch.setattr(CommandRunner, "run", run)
 
     def build(text: str | None, *words: str) -> int:
         if text is not None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adrenoc.base.errors import AdbError, InputError, OutputError, RemoteError
+from adrenoc.base.host.commands import Result
 from adrenoc.cli.main import main
 from adrenoc.lab.fleet import fleet as fleets
 from adrenoc.lab.fleet.fleet import DONE, FAILED, LEFT, MOST_ATTEMPTS, Fleet, FleetMember
@@ -21,7 +22,6 @@ from adrenoc.lab.fleet.jobs import (
     VERIFY,
     Job,
     JobPlanner,
-    Result,
     ResultStore,
     target_of,
 )

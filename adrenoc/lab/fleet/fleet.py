@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.base.errors import AdrenocError
+from adrenoc.base.host.commands import CommandRunner, Result
 from adrenoc.device.tracker import HostPort, Tracker
 from adrenoc.lab.fleet.jobs import (
     RUN,
-    CommandRunner,
     FleetOptions,
     Job,
     JobPlanner,
-    Result,
     ResultStore,
     target_of,
 )
@@ -131,7 +130,7 @@ def run_fleet(
             return fleet.run(members, tracked)
         finally:
             fleet.over.set()
-            runner.end()
+            runner.close()
             fleet.close()
 
 
