@@ -21,7 +21,7 @@ from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.shared.context import KernelCall
 from adrenoc.lab.tune.farm import MeasureOutcome
 from adrenoc.lab.tune.session import MeasureJob
-from adrenoc.lab.tune.standing import SilentObserver, TuneProgress
+from adrenoc.lab.tune.standing import TuneProgress
 from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder
@@ -32,6 +32,16 @@ DEVICE = TunedDevice(name="rule", driver="1")
 
 Rule = Callable[[TuneTask, int, MeasureJob], MeasureOutcome | float]
 """What a device answers: a time in microseconds, or an outcome as it is."""
+
+
+class SilentObserver:
+    """A TuneObserver that says nothing."""
+
+    def progress(self, progress: TuneProgress) -> None:
+        """Ignore that something changed."""
+
+    def event(self, text: str) -> None:
+        """Ignore the remark."""
 
 
 def small_model(channels: int = 8) -> onnx.ModelProto:

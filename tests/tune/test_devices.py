@@ -14,6 +14,7 @@ pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 from planted_kernels import (
     Body,
     PlantedBuilder,
+    SilentObserver,
     hanging,
     log_writer,
     plan_small,
@@ -30,7 +31,6 @@ from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm
 from adrenoc.lab.tune.session import DevicePlace, MeasureJob
-from adrenoc.lab.tune.standing import SilentObserver
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner

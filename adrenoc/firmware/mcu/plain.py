@@ -143,6 +143,16 @@ def _bits(number: np.float32) -> int:
     return int(np.float32(number).view(np.int32))
 
 
+def _float_rule(operator: FloatPool | FloatBilinear) -> dict[str, int]:
+    return {
+        "scale_in": _bits(operator.scales[0]),
+        "scale_out": _bits(operator.scales[1]),
+        "zero_in": operator.zeros[0],
+        "zero_out": operator.zeros[1],
+        "offset": operator.offset,
+    }
+
+
 @plain_kernel.register
 def _(operator: FloatPool, network: Network) -> FirmwareKernel:
     numbers = {
@@ -150,11 +160,7 @@ def _(operator: FloatPool, network: Network) -> FirmwareKernel:
         **operator.window.steps(),
         "top": operator.window.top,
         "left": operator.window.left,
-        "scale_in": _bits(operator.scales[0]),
-        "scale_out": _bits(operator.scales[1]),
-        "zero_in": operator.zeros[0],
-        "zero_out": operator.zeros[1],
-        "offset": operator.offset,
+        **_float_rule(operator),
         "whole": int(operator.whole),
     }
     return FirmwareKernel(
@@ -209,18 +215,27 @@ def _(operator: FloatSoftmax, network: Network) -> FirmwareKernel:
     )
 
 
-@plain_kernel.register
-def _(operator: Bilinear, network: Network) -> FirmwareKernel:
+def _between(
+    operator: Bilinear | FloatBilinear, network: Network, ctypes: dict[str, str]
+) -> tuple[list[Array], dict[str, int]]:
+    """Return what both axes of a resized image read and weigh, and its extents."""
     _, _, width, channels = network.shape4(operator.source)
     _, out_height, out_width, _ = network.shape4(operator.result)
     arrays = []
-    ends = (("first", "first"), ("second", "second"), ("weight", "weights"))
     for axis, between in (("row", operator.rows), ("column", operator.columns)):
-        for name, key in ends:
-            values = getattr(between, key)
-            arrays.append(Array(suffix=f"{name}_{axis}", ctype="int16_t", values=values))
+        for name, ctype in ctypes.items():
+            values = getattr(between, name)
+            values = values.astype(np.float32).view(np.int32) if ctype == "int32_t" else values
+            suffix = f"{name.removesuffix('s')}_{axis}"
+            arrays.append(Array(suffix=suffix, ctype=ctype, values=values))
     numbers = {"in_width": width, "channels": channels}
-    numbers |= {"out_height": out_height, "out_width": out_width}
+    return arrays, {**numbers, "out_height": out_height, "out_width": out_width}
+
+
+@plain_kernel.register
+def _(operator: Bilinear, network: Network) -> FirmwareKernel:
+    ctypes = dict.fromkeys(("first", "second", "weights"), "int16_t")
+    arrays, numbers = _between(operator, network, ctypes)
     return FirmwareKernel(
         call="resize_bilinear(&{layer}, {in0}, {out});",
         how="plain C",
@@ -233,34 +248,16 @@ def _(operator: Bilinear, network: Network) -> FirmwareKernel:
 
 @plain_kernel.register
 def _(operator: FloatBilinear, network: Network) -> FirmwareKernel:
-    _, _, width, channels = network.shape4(operator.source)
-    _, out_height, out_width, _ = network.shape4(operator.result)
-    arrays = []
-    for axis, between in (("row", operator.rows), ("column", operator.columns)):
-        for name in ("first", "second"):
-            values = getattr(between, name)
-            arrays.append(Array(suffix=f"{name}_{axis}", ctype="int16_t", values=values))
-        for name in ("of_first", "of_second"):
-            bits = getattr(between, name).astype(np.float32).view(np.int32)
-            arrays.append(Array(suffix=f"{name}_{axis}", ctype="int32_t", values=bits))
-    numbers = {
-        "in_width": width,
-        "channels": channels,
-        "out_height": out_height,
-        "out_width": out_width,
-        "scale_in": _bits(operator.scales[0]),
-        "scale_out": _bits(operator.scales[1]),
-        "zero_in": operator.zeros[0],
-        "zero_out": operator.zeros[1],
-        "offset": operator.offset,
-    }
+    places = dict.fromkeys(("first", "second"), "int16_t")
+    shares = dict.fromkeys(("of_first", "of_second"), "int32_t")
+    arrays, numbers = _between(operator, network, places | shares)
     return FirmwareKernel(
         call="float_bilinear(&{layer}, {in0}, {out});",
         how="plain C, in float32",
         snippets=("requantise", "nearest", "float_bilinear"),
         arrays=tuple(arrays),
         struct="float_bilinear_layer",
-        fields=fields_of(numbers, arrays),
+        fields=fields_of(numbers | _float_rule(operator), arrays),
     )
 
 
@@ -536,7 +533,7 @@ def _(operator: Pool, network: Network) -> FirmwareKernel:
 @plain_kernel.register
 def _(operator: Reshape, network: Network) -> FirmwareKernel:
     """Only for what goes from the model's input to its output: else it is no kernel at all."""
-    count = network.tensors[operator.result].elements
+    size = network.tensors[operator.result].size_bytes
     return FirmwareKernel(
-        call=f"copy_bytes({{in0}}, {{out}}, {count});", how="a copy", snippets=("copy",)
+        call=f"copy_bytes({{in0}}, {{out}}, {size});", how="a copy", snippets=("copy",)
     )

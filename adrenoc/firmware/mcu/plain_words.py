@@ -7,7 +7,7 @@ Sums of products become int16 by the constants that c/word_layer.c takes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
@@ -291,6 +291,9 @@ def word_kernel(operator: Operator, network: Network) -> FirmwareKernel:
     raise TypeError(type(operator))
 
 
+word_kernel.register(Reshape, plain_kernel)
+
+
 def _rule(rule: Requantise) -> dict[str, int | str]:
     factor = {"multiplier": int(rule.multipliers[0]), "shift": int(rule.shifts[0])}
     return {**factor, "low": rule.low, "high": rule.high}
@@ -341,15 +344,12 @@ def _(operator: Mean, network: Network) -> FirmwareKernel:
 
 @word_kernel.register
 def _(operator: Pool, network: Network) -> FirmwareKernel:
-    plain = plain_kernel(operator, network)
     averages = int(operator.kind == "average")
-    return FirmwareKernel(
+    return replace(
+        plain_kernel(operator, network),
         call=f"word_pool(&{{layer}}, {{in0}}, {{out}}, {averages});",
         how=_HOW["plain"],
         snippets=("requantise", "words", "pool", "word_pool"),
-        struct=plain.struct,
-        fields=plain.fields,
-        gap_bytes=plain.gap_bytes,
     )
 
 
@@ -410,45 +410,22 @@ def _(operator: WordSoftmax, network: Network) -> FirmwareKernel:
 @word_kernel.register
 def _(operator: Move, network: Network) -> FirmwareKernel:
     plain = plain_kernel(operator, network)
-    return FirmwareKernel(
-        call="move_words(&{layer}, {in0}, {out});",
-        how=plain.how,
-        snippets=("move_layer", "word_move"),
-        arrays=plain.arrays,
-        struct=plain.struct,
-        fields=plain.fields,
-    )
+    call = "move_words(&{layer}, {in0}, {out});"
+    return replace(plain, call=call, snippets=("move_layer", "word_move"))
 
 
 @word_kernel.register
 def _(operator: Bilinear, network: Network) -> FirmwareKernel:
-    plain = plain_kernel(operator, network)
-    return FirmwareKernel(
+    return replace(
+        plain_kernel(operator, network),
         call="resize_words(&{layer}, {in0}, {out});",
         how=_HOW["plain"],
         snippets=("bilinear_layer", "word_bilinear"),
-        arrays=plain.arrays,
-        struct=plain.struct,
-        fields=plain.fields,
     )
 
 
 @word_kernel.register
 def _(operator: Join, network: Network) -> FirmwareKernel:
     """Copies of bytes, twice as many."""
-    wider = Join(
-        sources=operator.sources,
-        result=operator.result,
-        chunks=tuple(_WIDTH * chunk for chunk in operator.chunks),
-        count=operator.count,
-    )
-    return plain_kernel(wider, network)
-
-
-@word_kernel.register
-def _(operator: Reshape, network: Network) -> FirmwareKernel:
-    """Only for what goes from the model's input to its output."""
-    size = network.tensors[operator.result].size_bytes
-    return FirmwareKernel(
-        call=f"copy_bytes({{in0}}, {{out}}, {size});", how="a copy", snippets=("copy",)
-    )
+    chunks = tuple(_WIDTH * chunk for chunk in operator.chunks)
+    return plain_kernel(replace(operator, chunks=chunks), network)

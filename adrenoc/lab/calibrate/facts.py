@@ -66,7 +66,8 @@ class _Asked:
     wave: int
 
 
-Derive = Callable[[_Asked], "tuple[float, tuple[str, ...], str] | None"]
+_Derived = tuple[float, tuple[str, ...], str]
+Derive = Callable[[_Asked], "_Derived | None"]
 """The value, the names of its rows and how it was got; None where a row is missing."""
 
 
@@ -130,14 +131,35 @@ def _a_clock(asked: _Asked, row: MeasureRow) -> float:
     return (row.value or 0.0) * 1e3 / asked.clock_mhz
 
 
-def _lanes(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-    row = _best(asked, "mad.float", "mad.float4")
-    if row is None:
-        return None
-    return _a_clock(asked, row), (row.name,), f"{row.value:.4g} G multiply-adds a second"
+def _plain(asked: _Asked, row: MeasureRow) -> float:
+    return row.value or 0.0
 
 
-def _half_rate(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
+def _unit_clock(asked: _Asked, row: MeasureRow) -> float:
+    return _a_clock(asked, row) / asked.micro_sps
+
+
+def _clocks(asked: _Asked, row: MeasureRow) -> float:
+    """Return nanoseconds as clocks."""
+    return (row.value or 0.0) * asked.clock_mhz / 1e3
+
+
+def _wave_bytes(asked: _Asked, row: MeasureRow) -> float:
+    """Return what makes vectors of four floats take as long as they did."""
+    return _FLOAT4_BYTES * asked.wave / _wave_clocks(asked, row)
+
+
+def _by(turn: Callable[[_Asked, MeasureRow], float], how: str, *names: str) -> Derive:
+    """Return the rule that turns the best of some rows into a value."""
+
+    def rule(asked: _Asked) -> _Derived | None:
+        row = _best(asked, *names)
+        return None if row is None else (turn(asked, row), (row.name,), how.format(row.value))
+
+    return rule
+
+
+def _half_rate(asked: _Asked) -> _Derived | None:
     half, whole = _best(asked, "mad.half", "mad.half4"), _best(asked, "mad.float", "mad.float4")
     if half is None or whole is None:
         return None
@@ -146,40 +168,14 @@ def _half_rate(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
     return ratio, (half.name, whole.name), how
 
 
-def _texels(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-    row = _best(asked, "texel.half4.cached", "texel.float4.cached")
-    if row is None:
-        return None
-    return _a_clock(asked, row), (row.name,), f"{row.value:.4g} G texels a second"
-
-
-def _dram(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-    row = asked.rows.get("memory.read")
-    return None if row is None else (row.value or 0.0, (row.name,), "reads of 32 MiB")
-
-
-def _launch(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-    row = asked.rows.get("launch.queue")
-    return None if row is None else (row.value or 0.0, (row.name,), "kernels that do nothing")
-
-
-def _local_bytes(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-    """Return what makes vectors of four floats take as long as they did."""
-    wide = asked.rows.get("local.float4")
-    if wide is None:
-        return None
-    rate = _FLOAT4_BYTES * asked.wave / _wave_clocks(asked, wide)
-    return rate, (wide.name,), "of four floats a thread"
-
-
-def _local_width(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
+def _local_width(asked: _Asked) -> _Derived | None:
     rows = ("local.half4", "local.float4")
     if not all(name in asked.rows for name in rows):
         return None
     return 1.0, rows, "both widths were measured, so that nothing is left to weigh"
 
 
-def _local_clocks(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
+def _local_clocks(asked: _Asked) -> _Derived | None:
     narrow, wide = asked.rows.get("local.half4"), asked.rows.get("local.float4")
     if narrow is None:
         return None
@@ -188,14 +184,9 @@ def _local_clocks(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
     if wide is None:
         return clocks, (narrow.name,), how
     more = _wave_clocks(asked, wide) / clocks
-    how += f"; of four floats {more:.3g} times as long, so that it charges {describe_charge(more)}"
+    charged = "by bytes" if more > 1.5 else "by reads"
+    how += f"; of four floats {more:.3g} times as long, so that it charges {charged}"
     return clocks, (narrow.name, wide.name), how
-
-
-def describe_charge(more: float) -> str:
-    """Return what local memory charges, where reads of twice the bytes take so many times as
-    long."""
-    return "by bytes" if more > 1.5 else "by reads"
 
 
 def _wave_clocks(asked: _Asked, row: MeasureRow) -> float:
@@ -203,36 +194,24 @@ def _wave_clocks(asked: _Asked, row: MeasureRow) -> float:
     return asked.wave * asked.micro_sps / _a_clock(asked, row)
 
 
-def _bytes(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-    row = asked.rows.get("buffer.thread")
-    if row is None:
-        return None
-    how = f"buffers of 64 KiB at {row.value:.4g} GB/s"
-    return _a_clock(asked, row) / asked.micro_sps, (row.name,), how
-
-
-def _latency(name: str) -> Derive:
-    def rule(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
-        row = asked.rows.get(name)
-        if row is None:
-            return None
-        return (row.value or 0.0) * asked.clock_mhz / 1e3, (name,), f"{row.value:.4g} ns"
-
-    return rule
-
-
 RULES: Mapping[str, Derive] = {
-    "performance.fp32_fma_lanes": _lanes,
+    "performance.fp32_fma_lanes": _by(
+        _a_clock, "{:.4g} G multiply-adds a second", "mad.float", "mad.float4"
+    ),
     "performance.fp16_rate": _half_rate,
-    "performance.texels_per_clock": _texels,
-    "performance.dram_gb_per_s": _dram,
-    "performance.launch_us": _launch,
-    "cost.pipes.bytes_per_clock": _bytes,
+    "performance.texels_per_clock": _by(
+        _a_clock, "{:.4g} G texels a second", "texel.half4.cached", "texel.float4.cached"
+    ),
+    "performance.dram_gb_per_s": _by(_plain, "reads of 32 MiB", "memory.read"),
+    "performance.launch_us": _by(_plain, "kernels that do nothing", "launch.queue"),
+    "cost.pipes.bytes_per_clock": _by(
+        _unit_clock, "buffers of 64 KiB at {:.4g} GB/s", "buffer.thread"
+    ),
     "cost.pipes.local_read_clocks": _local_clocks,
-    "cost.pipes.local_bytes_per_clock": _local_bytes,
+    "cost.pipes.local_bytes_per_clock": _by(_wave_bytes, "of four floats a thread", "local.float4"),
     "cost.pipes.local_by_width": _local_width,
-    "cost.pipes.texture_latency_clocks": _latency("latency.texel"),
-    "cost.pipes.buffer_latency_clocks": _latency("latency.buffer.64k"),
+    "cost.pipes.texture_latency_clocks": _by(_clocks, "{:.4g} ns", "latency.texel"),
+    "cost.pipes.buffer_latency_clocks": _by(_clocks, "{:.4g} ns", "latency.buffer.64k"),
 }
 _WHOLE = frozenset(
     {

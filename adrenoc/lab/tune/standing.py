@@ -89,16 +89,6 @@ class TuneObserver(Protocol):
         """Hear a remark worth one line: a failed candidate, a lost device."""
 
 
-class SilentObserver:
-    """A TuneObserver that says nothing."""
-
-    def progress(self, progress: TuneProgress) -> None:
-        """Ignore that something changed."""
-
-    def event(self, text: str) -> None:
-        """Ignore the remark."""
-
-
 PATIENCE_TRIALS = 8
 """Trials without a gain that halve the interest in a task."""
 MOST_REFERENCES = 5
