@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adrenoc.base.errors import AdrenocError
     from adrenoc.firmware.mcu.budget import Budget, Counts
     from adrenoc.firmware.mcu.core import Core
@@ -102,7 +105,7 @@ class _Compiled(_Planned):
 def compile_firmware_command(given: _Compiled) -> int:
     """Compile an int8 MODEL (.tflite or .onnx) into a folder of C for a core."""
     from adrenoc.cli import console
-    from adrenoc.firmware.mcu.folder import firmware_to_json
+    from adrenoc.firmware.mcu.folder import firmware_to_json, write_firmware
     from adrenoc.firmware.mcu.make import make_firmware, plan_firmware
 
     model, core = given.model, given.core
@@ -112,15 +115,12 @@ def compile_firmware_command(given: _Compiled) -> int:
         if error is not None:
             raise error
     output = given.output or Path(f"{model.stem}.{core.name.replace(':', '-')}")
+    write: Callable[[FirmwareProgram, Firmware, Path], None]
     if core.is_processor:
-        from adrenoc.firmware.cpu.make_cpu import make_cpu_folder
-
-        made = make_cpu_folder(model, core, output)
+        from adrenoc.firmware.cpu.make_cpu import write_cpu_folder as write
     else:
-        made = make_firmware(
-            model, core, output, with_object=given.with_object, wishes=given.wishes
-        )
-
+        write = partial(write_firmware, with_object=given.with_object)
+    made = make_firmware(model, core, output, write, given.wishes)
     told = {"path": str(made.path), "time_ms": made.time_ms}
     return console.tell({**firmware_to_json(made.firmware), **told}, lambda: _show_made(made, core))
 

@@ -18,6 +18,7 @@ from planning import plan
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DefectError
+from adrenoc.base.host.extras import find_zig
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.make import make_bundle
 from adrenoc.compile.pipeline import STAGES, State, program_of, steps, storage_of
@@ -29,7 +30,7 @@ from adrenoc.ir.program import Program
 from adrenoc.kernels.codegen.opencl_sharing import Shared
 from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.passes.lower.plan_memory import Storage
-from adrenoc.passes.verify.check_sources import find_front_end, parse_opencl
+from adrenoc.passes.verify.check_sources import parse_opencl
 from adrenoc.target.target import load_target
 
 DEVICES = ("adreno", "adreno:750", "host")
@@ -330,7 +331,7 @@ def test_texts_neither_clash_nor_lend_each_other_what_they_define() -> None:
         name: Shared(program=name, constants=(), text=own + kernel.format(name))
         for name in ("a_kernel", "b_kernel")
     }
-    front_end = find_front_end()
+    front_end = find_zig()
     assert front_end is not None
     parse_opencl(front_end, programs)
     alone = Shared(program="c_kernel", constants=(), text=kernel.format("c_kernel"))
@@ -341,7 +342,7 @@ def test_texts_neither_clash_nor_lend_each_other_what_they_define() -> None:
 def test_without_a_front_end_a_decision_says_so(
     built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "find_front_end", lambda: None)
+    monkeypatch.setattr(steps, "find_zig", lambda: None)
     state = replace(built("adreno", "mixed"), log=DecisionLog())
     steps.verify_step(state)
     (decision,) = state.log.find("texts of kernels")

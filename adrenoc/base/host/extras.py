@@ -1,11 +1,17 @@
-"""Name the command that installs an extra of adrenoc, from wherever this adrenoc came."""
+"""The command that installs an extra of adrenoc, and what the extra `link` brings."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shlex
+import shutil
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from adrenoc.base.errors import DependencyError
 
 
 def pip_install(extra: str) -> str:
@@ -15,6 +21,31 @@ def pip_install(extra: str) -> str:
     """
     name, option, place = _find_source()
     return f"pip install {option}{shlex.quote(f'{name}[{extra}]{place}')}"
+
+
+def find_zig() -> str | None:
+    """Return the program of the package ziglang, which has clang and lld; None without it."""
+    found = importlib.util.find_spec("ziglang")
+    # What `python -m ziglang` starts, without a Python before it.
+    return str(Path(found.origin).with_name("zig")) if found and found.origin else None
+
+
+def find_c_compiler(title: str, zig_options: Sequence[str], gcc: Sequence[str]) -> list[str]:
+    """Return the start of a command that compiles C for what `title` names: ziglang's, or GCC's.
+
+    Raises:
+        DependencyError: neither is there.
+    """
+    if (zig := find_zig()) is not None:
+        # Its own checks of undefined behaviour would call functions that nothing has.
+        return [zig, "cc", *zig_options, "-fno-sanitize=all"]
+    if gcc and shutil.which(gcc[0]) is not None:
+        return [*gcc]
+    raise DependencyError(
+        f"no compiler for the {title}: neither the package ziglang nor "
+        f"{gcc[0] if gcc else 'a GCC for it'}",
+        hint=pip_install("link"),
+    )
 
 
 def _find_source() -> tuple[str, str, str]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from adrenoc.base.decision import Decision, DecisionLog
 from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.host.extras import find_zig
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.clml.partition import partition, reckoning
 from adrenoc.clml.patterns import load_table
@@ -61,7 +62,6 @@ from adrenoc.passes.verify.check_program import (
 from adrenoc.passes.verify.check_sources import (
     check_constants,
     check_sources,
-    find_front_end,
     parse_opencl,
 )
 from adrenoc.target.gpu import Limits
@@ -307,7 +307,7 @@ def verify_step(state: State) -> State:
 
 
 def _parse_texts(texts: list[str], log: DecisionLog) -> None:
-    front_end = find_front_end()
+    front_end = find_zig()
     if front_end is None:
         why = "the package ziglang, whose clang does, is not installed (the extra link)"
         log.add("texts of kernels", "not parsed", why)

@@ -9,11 +9,9 @@ Instructions of each layer before anything is written: the program runs under QE
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.base.errors import CheckFailedError, DependencyError, DeviceError, ToolError
-from adrenoc.base.files.outputs import check_folder_can_be_replaced, write_folder_atomically
-from adrenoc.base.files.owned_folder import write_list
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.firmware.cpu.print_cpu import ENVIRONMENT_FILE, WEIGHTS_FILE, print_cpu_model
@@ -30,33 +26,17 @@ from adrenoc.firmware.mcu.budget import Counts
 from adrenoc.firmware.mcu.core import Core, load_core
 from adrenoc.firmware.mcu.emulator import Emulated, run_to_end
 from adrenoc.firmware.mcu.folder import (
-    FIRMWARE_FOLDER,
     MODEL_FILE,
     Firmware,
-    firmware_to_json,
     read_files,
+    report_text,
+    write_files,
 )
-from adrenoc.firmware.mcu.make import MadeFirmware, plan_firmware
 from adrenoc.firmware.mcu.print_c import NOT_FUSED
 from adrenoc.firmware.mcu.program import FirmwareProgram
 
 C_FOLDER = Path(__file__).parent / "c"
 _THREADS = ("threads.h", "threads.c")
-
-
-def make_cpu_folder(model: Path, core: Core, output: Path) -> MadeFirmware:
-    """Write the folder `output`.
-
-    Raises:
-        OutputError: it cannot be written; see `plan_firmware` for the rest.
-    """
-    begin = time.perf_counter()
-    check_folder_can_be_replaced(output, FIRMWARE_FOLDER)
-    program, firmware = plan_firmware(model, core)
-    write_cpu_folder(program, firmware, output)
-    return MadeFirmware(
-        path=output, firmware=firmware, time_ms=(time.perf_counter() - begin) * 1000
-    )
 
 
 def write_cpu_folder(program: FirmwareProgram, firmware: Firmware, output: Path) -> None:
@@ -69,12 +49,9 @@ def write_cpu_folder(program: FirmwareProgram, firmware: Firmware, output: Path)
         **print_cpu_model(program),
         **{name: (C_FOLDER / name).read_bytes() for name in _THREADS},
         "CMakeLists.txt": _CMAKE.encode(),
-        MODEL_FILE: (json.dumps(firmware_to_json(firmware), indent=1) + "\n").encode(),
+        MODEL_FILE: report_text(firmware).encode(),
     }
-    with write_folder_atomically(output, FIRMWARE_FOLDER) as root:
-        for name, content in files.items():
-            (root / name).write_bytes(content)
-        write_list(root, FIRMWARE_FOLDER)
+    write_files(output, files)
 
 
 _CMAKE = """\

@@ -8,18 +8,15 @@ A program as a shared library that needs no other: what a bundle carries for the
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import adrenoc
-from adrenoc.base.errors import DependencyError
 from adrenoc.base.files.temporary import TemporaryFolder
-from adrenoc.base.host.extras import pip_install
+from adrenoc.base.host.extras import find_c_compiler
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.firmware.cpu.shared_weights import SharedWeight, find_weight_sources
@@ -294,18 +291,7 @@ def build_cpu_library(
 
 
 def _compiler(machine: str) -> list[str]:
-    """clang as the package ziglang has it, or GCC."""
-    found = importlib.util.find_spec("ziglang")
-    if found is not None and found.origin:
-        zig = str(Path(found.origin).with_name("zig"))
-        cpu = {"aarch64": "generic", "x86_64": "x86_64"}.get(machine, "baseline")
-        # Its own checks of undefined behaviour would call functions that nothing has.
-        target = ["-target", f"{machine}-linux-none", f"-mcpu={cpu}", "-fno-sanitize=all"]
-        return [zig, "cc", *target]
-    if (gcc := shutil.which(_GCC.get(machine, ""))) is not None:
-        return [gcc]
-    raise DependencyError(
-        f"no compiler for the CPU of the device ({machine}): neither the package ziglang nor "
-        f"{_GCC.get(machine, 'a GCC for it')}",
-        hint=pip_install("link"),
-    )
+    cpu = {"aarch64": "generic", "x86_64": "x86_64"}.get(machine, "baseline")
+    zig = ("-target", f"{machine}-linux-none", f"-mcpu={cpu}")
+    gcc = [_GCC[machine]] if machine in _GCC else []
+    return find_c_compiler(f"CPU of the device ({machine})", zig, gcc)

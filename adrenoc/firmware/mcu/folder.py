@@ -6,10 +6,8 @@ needed.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,11 +18,11 @@ import numpy as np
 
 import adrenoc
 from adrenoc.base.decision import Decision
-from adrenoc.base.errors import BundleError, DependencyError
+from adrenoc.base.errors import BundleError
 from adrenoc.base.files.outputs import write_folder_atomically
 from adrenoc.base.files.owned_folder import make_listed_kind, write_list
 from adrenoc.base.files.read import read_plain, sha256_bytes
-from adrenoc.base.host.extras import pip_install
+from adrenoc.base.host.extras import find_c_compiler
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.manifest import TensorSpec, from_plain
@@ -132,13 +130,21 @@ def write_firmware(
         **model,
         **print_self_test(program, inputs, outputs),
         "CMakeLists.txt": print_cmake(program),
-        MODEL_FILE: json.dumps(firmware_to_json(firmware), indent=1) + "\n",
+        MODEL_FILE: report_text(firmware),
     }
+    objects = {} if compiled is None else {OBJECT_FILE: compiled}
+    write_files(output, {**{name: text.encode() for name, text in files.items()}, **objects})
+
+
+def write_files(output: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder of these files, all or nothing.
+
+    Raises:
+        OutputError: something else is there, or it cannot be written.
+    """
     with write_folder_atomically(output, FIRMWARE_FOLDER) as root:
-        for name, text in files.items():
-            (root / name).write_text(text, encoding="utf-8")
-        if compiled is not None:
-            (root / OBJECT_FILE).write_bytes(compiled)
+        for name, content in files.items():
+            (root / name).write_bytes(content)
         write_list(root, FIRMWARE_FOLDER)
 
 
@@ -160,6 +166,11 @@ def self_test_vectors(
 def firmware_to_json(firmware: Firmware) -> dict[str, Any]:
     """Firmware as JSON values."""
     return {"version": _VERSION, "adrenoc": adrenoc.__version__, **asdict(firmware)}
+
+
+def report_text(firmware: Firmware) -> str:
+    """Return what `open_firmware` reads."""
+    return json.dumps(firmware_to_json(firmware), indent=1) + "\n"
 
 
 def is_firmware(path: Path) -> bool:
@@ -243,7 +254,6 @@ _OPTIONS = (
     *("-std=c11", "-O2", NOT_FUSED, "-ffreestanding", "-ffunction-sections"),
     "-fno-unwind-tables",
 )
-_GCC = "arm-none-eabi-gcc"
 
 
 def build_object(files: Mapping[str, str], core: Core) -> bytes:
@@ -265,19 +275,8 @@ def build_object(files: Mapping[str, str], core: Core) -> bytes:
 
 
 def _compiler(core: Core) -> list[str]:
-    """clang as the package ziglang has it, or GCC."""
-    found = importlib.util.find_spec("ziglang")
-    if found is not None and found.origin:
-        soft = "-mfloat-abi=soft" in core.flags
-        triple = f"thumb-freestanding-{'eabi' if soft else 'eabihf'}"
-        cpu = core.facts.cpu.replace("-", "_")
-        zig = str(Path(found.origin).with_name("zig"))
-        # Its own checks of undefined behaviour would call functions that firmware lacks.
-        options = ["-target", triple, f"-mcpu={cpu}", "-fno-sanitize=all"]
-        return [zig, "cc", *options, "-fno-asynchronous-unwind-tables"]
-    if (gcc := shutil.which(_GCC)) is not None:
-        return [gcc, *core.flags]
-    raise DependencyError(
-        f"no compiler for the {core.title}: neither the package ziglang nor {_GCC}",
-        hint=pip_install("link"),
-    )
+    soft = "-mfloat-abi=soft" in core.flags
+    triple = f"thumb-freestanding-{'eabi' if soft else 'eabihf'}"
+    cpu = core.facts.cpu.replace("-", "_")
+    zig = ("-target", triple, f"-mcpu={cpu}", "-fno-asynchronous-unwind-tables")
+    return find_c_compiler(core.title, zig, ("arm-none-eabi-gcc", *core.flags))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.base.files.outputs import check_folder_can_be_replaced
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.core import Core
-from adrenoc.firmware.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of, write_firmware
+from adrenoc.firmware.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of
 from adrenoc.firmware.mcu.kernel import Measured
 from adrenoc.firmware.mcu.network import has_words
 from adrenoc.firmware.mcu.program import FirmwareProgram, make_program
@@ -116,18 +116,21 @@ def plan_firmware(
 
 
 def make_firmware(
-    model: Path, core: Core, output: Path, *, with_object: bool = False, wishes: Wishes = NO_WISHES
+    model: Path,
+    core: Core,
+    output: Path,
+    write: Callable[[FirmwareProgram, Firmware, Path], None],
+    wishes: Wishes = NO_WISHES,
 ) -> MadeFirmware:
-    """Write the folder `output`; `with_object` a compiled `model.o` too.
+    """Have `write` write the folder `output`.
 
     Raises:
-        OutputError: it cannot be written; see `plan_firmware` for the rest.
-        DependencyError: there is no compiler for an object file.
+        OutputError: it cannot be written; see `plan_firmware` and `write` for the rest.
     """
     begin = time.perf_counter()
     check_folder_can_be_replaced(output, FIRMWARE_FOLDER)
     program, firmware = plan_firmware(model, core, wishes)
-    write_firmware(program, firmware, output, with_object=with_object)
+    write(program, firmware, output)
     return MadeFirmware(
         path=output, firmware=firmware, time_ms=(time.perf_counter() - begin) * 1000
     )

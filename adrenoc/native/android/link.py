@@ -9,7 +9,6 @@ library never calls another TVM that is in the process.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import resource
 import shlex
@@ -24,7 +23,7 @@ from adrenoc.base.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.base.files import read
 from adrenoc.base.files.read import spell_native_path
 from adrenoc.base.files.temporary import TemporaryFolder
-from adrenoc.base.host.extras import pip_install
+from adrenoc.base.host.extras import find_zig, pip_install
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.host.time_trace import section
 from adrenoc.bundle.manifest import LibraryInfo
@@ -90,9 +89,8 @@ def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
         return _ndk_linker(found)
     if (lld := shutil.which("ld.lld")) is not None:
         return _ask_version((lld,), "path")
-    if (ziglang := importlib.util.find_spec("ziglang")) is not None and ziglang.origin:
-        # What `python -m ziglang` starts, without a Python before it.
-        return _ask_version((str(Path(ziglang.origin).with_name("zig")), "ld.lld"), "ziglang")
+    if (zig := find_zig()) is not None:
+        return _ask_version((zig, "ld.lld"), "ziglang")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if host and compiler is not None:
         return _ask_version((compiler,), "cc")

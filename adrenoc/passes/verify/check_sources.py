@@ -6,10 +6,8 @@ before a bundle is written.  One call takes all kernels: clang takes longer to s
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -41,14 +39,6 @@ _CONSTANTS = {
     "INFINITY": "(__builtin_inff())",
     "NAN": '(__builtin_nanf(""))',
 }
-
-
-def find_front_end() -> str | None:
-    """Return the program whose `clang` parses OpenCL C: the package ziglang has one; else None."""
-    found = importlib.util.find_spec("ziglang")
-    if found is None or not found.origin:
-        return None
-    return str(Path(found.origin).with_name("zig"))
 
 
 def parse_opencl(front_end: str, programs: Mapping[str, Shared]) -> None:
