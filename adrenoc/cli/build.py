@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.errors import LockError, PolicyError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.files.read import is_on_github
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, wants_json
 from adrenoc.cli.options import junit_option
 from adrenoc.cli.records import argument, give_options, option
+from adrenoc.cli.terminal import say, say_aside, say_error
 
 if TYPE_CHECKING:
     from adrenoc.base.host.commands import Result
@@ -53,11 +59,7 @@ def build_command(given: _Given) -> int:
     beside it has digests of all that was read and made.  Where GitHub runs it, what is wrong is
     told in the form that is shown beside a change.
     """
-    from adrenoc.base.files.outputs import write_atomically
-    from adrenoc.base.files.read import is_on_github
     from adrenoc.base.host.commands import CommandRunner
-    from adrenoc.base.reporter import SilentReporter
-    from adrenoc.cli import console
     from adrenoc.project.build_project import (
         BuildOptions,
         build_junit,
@@ -84,8 +86,6 @@ def build_command(given: _Given) -> int:
         write_atomically(given.junit, build_junit(result))
     console.tell(result, lambda: _show(result))
     if is_on_github():  # which shows them beside a change
-        from adrenoc.cli.terminal import say, say_aside
-
         for line in list_annotations(result, given.project):
             (say_aside if quiet else say)(line)
     if not result.bad:
@@ -106,7 +106,6 @@ def _report(reporter: Reporter, name: str, said: Result) -> None:
 
 def _exit_code(bad: tuple[BundleOutcome, ...]) -> int:
     """Return the code of the first failed compilation; else the lock's, else that of gates."""
-    from adrenoc.base.errors import LockError, PolicyError
     from adrenoc.project.build_project import DIFFERS, FAILED
 
     failed = [one.exit_code for one in bad if one.status == FAILED]
@@ -117,7 +116,6 @@ def _exit_code(bad: tuple[BundleOutcome, ...]) -> int:
 
 
 def _tell(result: BuildResult) -> None:
-    from adrenoc.cli.terminal import say_error
     from adrenoc.project.build_project import describe
 
     first = result.bad[0]
@@ -126,8 +124,6 @@ def _tell(result: BuildResult) -> None:
 
 
 def _show(result: BuildResult) -> None:
-    from adrenoc.cli import console
-
     rows = []
     for one in result.bundles:
         figures = one.figures

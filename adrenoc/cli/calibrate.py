@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.files.outputs import check_file_can_be_written, write_atomically
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, wants_json
 from adrenoc.cli.model_params import DurationParam, TargetParam
 from adrenoc.cli.options import (
@@ -21,6 +23,16 @@ from adrenoc.cli.options import (
 )
 from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
 from adrenoc.cli.records import give_options, option
+from adrenoc.cli.show_calibration import (
+    RowProgress,
+    calibration_to_json,
+    fit_to_json,
+    say_layer,
+    show_calibration,
+    show_fit,
+    show_validation,
+    validation_to_json,
+)
 
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
@@ -133,8 +145,6 @@ def calibrate_command(asked: _Asked) -> None:
 
     `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
-    from adrenoc.base.files.outputs import check_file_can_be_written
-    from adrenoc.cli import console
     from adrenoc.device import remote
     from adrenoc.target.own_file import check_output_name
 
@@ -172,7 +182,6 @@ def _request_of(asked: _Asked, address: RemoteAddress | None) -> DeviceRequest:
 
 def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> Calibration:
     """Measure with small kernels, and write the target file."""
-    from adrenoc.cli.show_calibration import RowProgress
     from adrenoc.lab.calibrate.session import run_calibration
 
     request = _request_of(asked, address)
@@ -186,8 +195,6 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> 
 
 def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
     """Measure schedules of layers as the target has them."""
-    from adrenoc.cli import console
-    from adrenoc.cli.show_calibration import say_layer
     from adrenoc.ir.options import resolve_options
     from adrenoc.lab.calibrate.validate.session import ValidationRequest, run_validation
     from adrenoc.lab.calibrate.validate.table import wanted_rows
@@ -224,7 +231,6 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
 
 def _write_target(path: Path, text: str) -> None:
     """Write a target file; what could not be read again is not written."""
-    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.target.own_file import OwnFile
     from adrenoc.target.target import load_own_target
 
@@ -236,16 +242,6 @@ def _report(
     asked: _Asked, done: Calibration | None, validation: Validation | None, fitted: Fit | None
 ) -> None:
     """Write the page, and tell what was found."""
-    from adrenoc.cli import console
-    from adrenoc.cli.show_calibration import (
-        calibration_to_json,
-        fit_to_json,
-        show_calibration,
-        show_fit,
-        show_validation,
-        validation_to_json,
-    )
-
     if asked.page is not None:
         _write_page(asked.page, done, validation)
 
@@ -268,7 +264,6 @@ def _report(
 
 
 def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:
-    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.base.text.html_page import page
     from adrenoc.lab.calibrate.session import calibration_sections
     from adrenoc.lab.calibrate.validate.session import validation_sections

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
+from adrenoc.cli.generate import reach_place
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.named_values import Said, apply_sample, sample_option
 from adrenoc.cli.options import input_option, seed_option
@@ -139,13 +144,10 @@ def open_talker(
     Raises:
         InputError: it is no decoder, has no tokenizer, or no template where one is needed.
     """
-    from adrenoc.base.errors import InputError
-    from adrenoc.base.text.spelling import quote_word
     from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
     from adrenoc.bundle.chat import ChatSettings, find_pictures, read_chat
     from adrenoc.check.inputs import InputFile
     from adrenoc.cli.encoders import EncoderInputs, run_encoders
-    from adrenoc.cli.generate import reach_place
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
     from adrenoc.language.tokenizer import Tokenizer, read_grammar
@@ -210,8 +212,6 @@ def _lines(bundle: Bundle) -> Iterator[str]:
     """Yield the lines that the user types, or that a file or another program gives."""
     typed = sys.stdin.isatty()
     if typed:
-        from adrenoc.cli import console
-
         console.print_title(bundle.manifest.name, "/help lists commands, Ctrl-D ends")
     while True:
         try:
@@ -239,8 +239,6 @@ class _Talk:
 
     def take(self, line: str) -> bool:
         """Do what a line says; return whether there is to be another."""
-        from adrenoc.cli import console
-
         word, _, rest = line.partition(" ")
         if word == "/exit":
             return False
@@ -263,9 +261,6 @@ class _Talk:
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
 
     def _say(self, text: str) -> None:
-        from adrenoc.base.errors import InputError
-        from adrenoc.cli import console
-
         asked = [*self.messages, {"role": "user", "content": text}]
         show = (lambda piece: None) if self.as_json else console.print_piece
         started = time.perf_counter()
@@ -291,9 +286,6 @@ class _Talk:
         )
 
     def _save(self, name: str) -> None:
-        from adrenoc.base.files.outputs import write_atomically
-        from adrenoc.cli import console
-
         if not name:
             console.print_piece("name a file: /save chat.json\n")
             return

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.errors import PolicyError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
+from adrenoc.cli.compile import list_targets_of
 from adrenoc.cli.guarded import HeavyCommand, wants_json
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.options import DEVICE_HELP, EnteredModel, context_option, html_option
 from adrenoc.cli.records import give_options, option
+from adrenoc.cli.show_check import show_devices, show_verdict
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import Policy, Verdict
@@ -64,9 +69,6 @@ def check_command(given: _Checked) -> int:
     one, and lists all that it breaks.
     """
     from adrenoc.check.verdict import Policy
-    from adrenoc.cli import console
-    from adrenoc.cli.compile import list_targets_of
-    from adrenoc.cli.show_check import show_devices, show_verdict
 
     targets = list_targets_of(given.target)
     if len(targets) > 1 and (given.html):
@@ -103,9 +105,7 @@ def _check(
     *,
     silent: bool,
 ) -> Verdict:
-    from adrenoc.base.reporter import SilentReporter
     from adrenoc.check.check_model import check_model
-    from adrenoc.cli import console
     from adrenoc.ir.options import resolve_options
 
     options = resolve_options(target, preset=preset, command_line=said).options
@@ -130,8 +130,6 @@ def _plan(given: _Checked) -> dict[str, Any]:
 
 def _policy_error(broken: Sequence[Verdict]) -> Any:
     """Return the error of what breaks its limits; the hint shows the first device whole."""
-    from adrenoc.base.errors import PolicyError
-
     first = broken[0]
     said = [
         sentence if len(broken) == 1 else f"on {verdict.target} {sentence}"

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.errors import CheckFailedError, TargetError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.host.variables import read_number
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
@@ -20,6 +25,14 @@ from adrenoc.cli.options import (
     settings_option,
 )
 from adrenoc.cli.records import give_options, option
+from adrenoc.cli.show_accuracy import (
+    count_samples,
+    finite,
+    show_decoder_layers,
+    show_remedy,
+    show_source,
+)
+from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 
 if TYPE_CHECKING:
     from adrenoc.base.reporter import Reporter
@@ -122,16 +135,10 @@ def check_accuracy_command(given: _Examined) -> int:
 
     The worst layers are shown; --html and --json hold all.
     """
-    from adrenoc.base.errors import CheckFailedError
-    from adrenoc.base.reporter import SilentReporter
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import finite
-
     quiet = wants_json()
     with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
         if given.source is not None:
             from adrenoc.check.compare_sources import compare_with_source
-            from adrenoc.cli.show_accuracy import show_source
 
             source = compare_with_source(
                 given.model,
@@ -160,8 +167,6 @@ def check_accuracy_command(given: _Examined) -> int:
 
 def _examine(given: _Examined, reporter: Reporter) -> AccuracyReport:
     """Examine the model, and write the policy and the page that were asked for."""
-    from adrenoc.base.files.outputs import write_atomically
-    from adrenoc.base.host.variables import read_number
     from adrenoc.check.accuracy.examine import check_accuracy
     from adrenoc.check.inputs import input_files
 
@@ -189,8 +194,6 @@ def _examine(given: _Examined, reporter: Reporter) -> AccuracyReport:
 
 
 def _check_target(target: Target) -> None:
-    from adrenoc.base.errors import TargetError
-
     if not target.host:
         here = f"host:{target.option}" if target.own else target.host_name
         raise TargetError(
@@ -202,9 +205,6 @@ def _check_target(target: Target) -> None:
 
 def _write(report: AccuracyReport, path: Path) -> None:
     """Save the policy; one that pins nothing where nothing is needed."""
-    from adrenoc.cli.show_accuracy import finite
-    from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
-
     (found,) = report.presets
     remedy = found.remedy
     if remedy is None and not found.passed:
@@ -222,9 +222,6 @@ def _write(report: AccuracyReport, path: Path) -> None:
 
 
 def _show(report: AccuracyReport, output: Path | None) -> None:
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import count_samples, show_decoder_layers
-
     for found in report.presets:
         console.blank()
         about = f"on {report.device}, {count_samples(report)}"
@@ -248,8 +245,6 @@ def _worth_showing(found: PresetAccuracy) -> list[LayerAccuracy]:
 
 
 def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
-    from adrenoc.cli import console
-
     return (
         console.short(layer.name),
         " ".join(layer.operators),
@@ -260,9 +255,6 @@ def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
 
 
 def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import show_remedy
-
     limit = f"(tolerance {report.tolerance:.0e})"
     said = "agrees: error" if found.passed else "is off by"
     why = f", {found.accepted_as}" if found.accepted_as else ""

@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.files.outputs import check_file_can_be_written
+from adrenoc.base.host.variables import read_path
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import ShapeRangeParam, TargetParam
 from adrenoc.cli.options import (
@@ -28,6 +32,9 @@ from adrenoc.cli.options import (
     shape_option,
 )
 from adrenoc.cli.records import give_options, option
+from adrenoc.cli.show_accuracy import finite, show_plan
+from adrenoc.cli.show_check import show_made, show_options
+from adrenoc.cli.write_views import trace_time
 from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
@@ -216,8 +223,6 @@ class _Compiled(EnteredModel):
         Raises:
             OutputError: nothing can be written there.
         """
-        from adrenoc.base.host.variables import read_path
-
         folder = read_path("ADRENOC_DUMP_DIR")
         if folder is not None:
             OutputPath(is_folder=True).refuse(folder)
@@ -354,11 +359,6 @@ def compile_command(given: _Compiled) -> None:
     For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
     Microcontrollers and CPUs have `adrenoc firmware compile`.
     """
-    from adrenoc.base.reporter import SilentReporter
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import finite, show_plan
-    from adrenoc.cli.show_check import show_made, show_options
-    from adrenoc.cli.write_views import trace_time
     from adrenoc.ir.options import resolve_options
 
     target, _ = given.devices
@@ -391,7 +391,6 @@ def _compile(
     reporter: Reporter,
 ) -> tuple[Made, AccuracyReport | None]:
     """Make the bundle, with the plan for a tolerance where one is asked for."""
-    from adrenoc.base.files.outputs import check_file_can_be_written
     from adrenoc.bundle.onnx_context import context_file, write_onnx_context
     from adrenoc.compile.make import default_output, make_bundle
     from adrenoc.ir.options import resolve_options

@@ -1,7 +1,7 @@
 """What people see: progress on stderr, results on stdout.
 
-Rich is imported here, in `tables` and in `show_tune`.  Every text comes from `show`, which escapes
-what a terminal would act on.
+Rich is imported where something is drawn, in `tables` and in `show_tune`: not by every command.
+Every text comes from `show`, which escapes what a terminal would act on.
 """
 
 from __future__ import annotations
@@ -9,24 +9,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any
-
-from rich.console import Console, RenderableType
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import no_color
 from adrenoc.base.text import spelling
-from adrenoc.base.text.html_page import ResultTable
 from adrenoc.base.text.spelling import printable
-from adrenoc.bundle.manifest import to_plain
-from adrenoc.cli import tables
 from adrenoc.cli.guarded import wants_json
-from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from adrenoc.base.text.html_page import ResultTable
 
 # Wide enough that nothing wraps in a pipe or a file.
 _PIPE_WIDTH = 160
@@ -36,10 +32,23 @@ _BAR_COLUMNS = 24
 _NAME_COLUMNS = 44
 """Of the model's names in tables, so that a line of 100 columns holds the figures too."""
 
-show = tables.show
+
+def show(text: object, style: str = "") -> Text:
+    """Return a text that a terminal only shows, whatever it holds."""
+    from adrenoc.cli import tables
+
+    return tables.show(text, style)
+
+
+def _join(*parts: Text | str | tuple[str, str]) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(*parts)
 
 
 def _console(*, err: bool) -> Console:
+    from rich.console import Console
+
     stream: Any = ForgivingStream(sys.stderr) if err else sys.stdout
     width = None if stream.isatty() else _PIPE_WIDTH
     return Console(file=stream, width=width, no_color=no_color(), highlight=False)
@@ -70,6 +79,8 @@ class ConsoleReporter:
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
         self._console, self._verbose = _console(err=True), verbose
         self._bar = Progress(
             SpinnerColumn(),
@@ -97,10 +108,12 @@ class ConsoleReporter:
 
     def heading(self, text: str, detail: str) -> None:
         """Print the resolved plan, before long work."""
-        self._console.print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))
+        self._console.print(_join(show(text, "bold"), "  ", show(detail, "dim")))
 
     def working(self, what: str, done: int, total: int) -> None:
         """Move the bar."""
+        from rich.markup import escape
+
         self._bar.update(self._work, description=escape(what), completed=done, total=total)
 
     def part(self, name: str, time_ms: float, note: str) -> None:
@@ -113,6 +126,8 @@ class ConsoleReporter:
         self._draw("  ✓ ", name, time_ms, note)
 
     def _draw(self, sign: str, name: str, time_ms: float, note: str) -> None:
+        from rich.table import Table
+
         line = Table.grid(padding=(0, 2))
         line.add_column(width=_STAGE_COLUMNS, no_wrap=True)
         line.add_column(width=_TIME_COLUMNS, justify="right", no_wrap=True)
@@ -120,7 +135,7 @@ class ConsoleReporter:
         note = note if room >= _LEAST_NOTE else ""
         line.add_column(overflow="ellipsis", no_wrap=True, max_width=max(1, room))
         line.add_row(
-            Text.assemble((sign, "green"), show(name)), show(ms(time_ms), "cyan"), show(note, "dim")
+            _join((sign, "green"), show(name)), show(ms(time_ms), "cyan"), show(note, "dim")
         )
         self._console.print(line)
 
@@ -130,11 +145,13 @@ class ConsoleReporter:
 
     def warn(self, text: str) -> None:
         """Print a yellow line."""
-        self._console.print(Text.assemble(("  ! ", "bold yellow"), show(text, "yellow")))
+        self._console.print(_join(("  ! ", "bold yellow"), show(text, "yellow")))
 
 
 def print_json(value: Any) -> None:
     """Print a dataclass or plain data as JSON on stdout; paths become text."""
+    from adrenoc.bundle.manifest import to_plain
+
     say_json(to_plain(value))
 
 
@@ -160,17 +177,19 @@ def print_piece(text: str) -> None:
 
 def print_title(text: str, detail: str = "") -> None:
     """Print a bold line above a result."""
-    _print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))
+    _print(_join(show(text, "bold"), "  ", show(detail, "dim")))
 
 
 def print_verdict(passed: bool, text: str) -> None:
     """Print a green tick or a red cross, and what it means."""
     sign = ("✓ ", "bold green") if passed else ("✗ ", "bold red")
-    _print(Text.assemble(sign, show(text)))
+    _print(_join(sign, show(text)))
 
 
 def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
     """Print names and values below each other."""
+    from rich.table import Table
+
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -183,7 +202,7 @@ def print_progress(name: str, told: str) -> None:
     """Print a line on stderr of a command whose stdout is JSON, where somebody looks at it."""
     console = error_console()
     if console.is_terminal:
-        console.print(Text.assemble(show(f"  {name}  ", "dim"), show(told)))
+        console.print(_join(show(f"  {name}  ", "dim"), show(told)))
 
 
 def print_table(
@@ -198,6 +217,8 @@ def print_table(
 
     Of more than `most` rows the first are printed, and how many there are; `others` has the rest.
     """
+    from adrenoc.cli.tables import make_table
+
     console, listed = _console(err=False), [*rows]
     width, may_list = console.width, console.is_terminal
     _print(make_table(columns, listed[:most], right=right, width=width, may_list=may_list))

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import output_option
 from adrenoc.cli.place_options import (
@@ -57,7 +59,6 @@ def devices_command(given: _Listed) -> int:
 
     The OpenCL devices of this machine are shown by `adrenoc doctor`.
     """
-    from adrenoc.cli import console
     from adrenoc.device.find import find_tracked
     from adrenoc.device.tracker import HostPort
 
@@ -77,7 +78,6 @@ def devices_command(given: _Listed) -> int:
 
 def _describe(place: PlaceChoice, wait_s: float) -> int:
     """Describe a server, or one of ours on a phone: what runs there, and its OpenCL devices."""
-    from adrenoc.cli import console
     from adrenoc.device.remote import describe
 
     with reach(place, wait_s) as address:
@@ -108,8 +108,6 @@ def _facts(facts: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _show_phones(phones: tuple[AdbDevice, ...]) -> None:
-    from adrenoc.cli import console
-
     console.print_title("adb", f"{len(phones)} device{'s' * (len(phones) != 1)}")
     if not phones:
         console.print_fields([("hint", "connect a phone with USB debugging switched on")])
@@ -124,8 +122,6 @@ def _show_phones(phones: tuple[AdbDevice, ...]) -> None:
 
 
 def _show_tracked(tracked: tuple[TrackedDevice, ...]) -> None:
-    from adrenoc.cli import console
-
     console.print_title("tracker", f"{len(tracked)} server{'s' * (len(tracked) != 1)}")
     rows: list[Any] = [
         (device.key, device.address, *_facts(facts))
@@ -151,7 +147,6 @@ class _Warmed:
 def warm_command(given: _Warmed) -> int:
     """Build the kernels of BUNDLE for a device, and keep them for the next start."""
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.cli import console
     from adrenoc.device.result import ProgramOptions
     from adrenoc.device.run import warm
 
@@ -201,8 +196,6 @@ def report_command(given: _Reported) -> int:
     and the words of device and driver; names of models, tensors, files, computers and serial
     numbers stay here.
     """
-    from adrenoc.base.files.outputs import write_atomically
-    from adrenoc.cli import console
     from adrenoc.pages.device_report import collect, report_text
 
     output, parts = given.output, collect(given.files)
@@ -245,8 +238,6 @@ def import_command(given: _Imported) -> int:
     """
     import datetime
 
-    from adrenoc.base.files.outputs import write_atomically
-    from adrenoc.cli import console
     from adrenoc.pages.lab_report import read_lab_report
     from adrenoc.target.device_report import report_json
 

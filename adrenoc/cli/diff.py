@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.errors import PolicyError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.spelling import show_growth
+from adrenoc.cli import console
+from adrenoc.cli.console import ConsoleReporter
 from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, wants_json
 from adrenoc.cli.model_params import PresetParam, TargetParam
 from adrenoc.cli.options import html_option
 from adrenoc.cli.records import argument, give_options, option
+from adrenoc.cli.write_views import refuse_firmware
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -71,10 +79,7 @@ def diff_command(given: _Compared) -> int:
 
     Kernels, nodes, precision, memory, launches, copies, estimated time, size, decisions.
     """
-    from adrenoc.base.errors import PolicyError
-    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.gates import parse_gates
-    from adrenoc.cli import console
     from adrenoc.pages.bundle_diff import diff_bundles
 
     before, after, html = given.before, given.after, given.html
@@ -110,15 +115,11 @@ def diff_command(given: _Compared) -> int:
 def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
     """Open the bundle at `path`, or what a model there is compiled to, while the block runs."""
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.cli.write_views import refuse_firmware
 
     if path.suffix.lower() not in _MODELS or path.is_dir():
         refuse_firmware(path)
         yield open_bundle(path)
         return
-    from adrenoc.base.files.temporary import TemporaryFolder
-    from adrenoc.base.reporter import SilentReporter
-    from adrenoc.cli.console import ConsoleReporter
     from adrenoc.compile.make import make_bundle
     from adrenoc.ir.options import resolve_options
 
@@ -136,8 +137,6 @@ def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
 
 
 def _show(diff: BundleDiff) -> None:
-    from adrenoc.cli import console
-
     console.blank()
     console.print_title(f"{diff.before} → {diff.after}")
     if diff.same_bytes:
@@ -158,7 +157,6 @@ def _show(diff: BundleDiff) -> None:
 
 
 def _show_shape(diff: ShapeDiff) -> None:
-    from adrenoc.cli import console
     from adrenoc.pages.bundle_diff import NAME
     from adrenoc.pages.bundle_page import list_figures
 
@@ -202,8 +200,6 @@ def _show_shape(diff: ShapeDiff) -> None:
 
 def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Print a table; of a long one the first rows, and how many there are."""
-    from adrenoc.cli import console
-
     if not rows:
         return
     console.blank()
@@ -223,7 +219,6 @@ def compare_command(given: _Runs) -> int:
 
     Times with their spread; a verdict only where device, driver, clock and the runs allow one.
     """
-    from adrenoc.cli import console
     from adrenoc.pages.run_diff import compare_runs
 
     diff = compare_runs(given.before, given.after)
@@ -236,7 +231,6 @@ def compare_command(given: _Runs) -> int:
 
 
 def _show_runs(diff: RunDiff) -> None:
-    from adrenoc.cli import console
     from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN
 
     _print_times(diff.times)
@@ -257,9 +251,6 @@ def _show_runs(diff: RunDiff) -> None:
 
 
 def _print_times(changes: tuple[TimeChange, ...]) -> None:
-    from adrenoc.base.text.spelling import show_growth
-    from adrenoc.cli import console
-
     rows = []
     for change in changes:
         times = (change.before_ms, change.after_ms)

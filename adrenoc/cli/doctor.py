@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from adrenoc.base.errors import AppError, DependencyError
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath
 from adrenoc.cli.records import give_options, option
 
@@ -24,9 +26,7 @@ def doctor_command(given: _Examined) -> int:
     """Check this installation and name the fix for what is missing."""
     if given.app is not None:
         return _check_app(given.app)
-    from adrenoc.base.errors import DependencyError
     from adrenoc.check.doctor import examine
-    from adrenoc.cli import console
 
     findings = examine()
     broken = [finding for finding in findings if finding.state == "broken"]
@@ -47,8 +47,6 @@ def doctor_command(given: _Examined) -> int:
 
 
 def _check_app(app: Path) -> int:
-    from adrenoc.base.errors import AppError
-    from adrenoc.cli import console
     from adrenoc.native.android.app_check import check_app
 
     troubles = check_app(app)

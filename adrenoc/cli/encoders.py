@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import InputError
 from adrenoc.base.text.spelling import quote_word
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ class EncoderInputs:
         Raises:
             InputError: some are not there, or a file is damaged, of another shape, or of no use.
         """
-        from adrenoc.base.errors import InputError
         from adrenoc.check.inputs import NAMED_ARRAYS, make_inputs
 
         found = {spec.name: array for spec in specs if (array := self._made_for(spec)) is not None}

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.errors import PolicyError
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import CoreParam
 from adrenoc.cli.named_values import limit_option
@@ -104,7 +106,6 @@ class _Compiled(_Planned):
 @give_options(_Compiled)
 def compile_firmware_command(given: _Compiled) -> int:
     """Compile an int8 MODEL (.tflite or .onnx) into a folder of C for a core."""
-    from adrenoc.cli import console
     from adrenoc.firmware.mcu.folder import firmware_to_json, write_firmware
     from adrenoc.firmware.mcu.make import make_firmware, plan_firmware
 
@@ -126,8 +127,6 @@ def compile_firmware_command(given: _Compiled) -> int:
 
 
 def _show_made(made: MadeFirmware, core: Core) -> None:
-    from adrenoc.cli import console
-
     firmware = made.firmware
     console.blank()
     console.print_verdict(True, f"{made.path}  for the {core.title}, {console.ms(made.time_ms)}")
@@ -143,8 +142,6 @@ def _show_made(made: MadeFirmware, core: Core) -> None:
 
 
 def _constants(firmware: Firmware) -> str:
-    from adrenoc.cli import console
-
     return f"{console.size(firmware.constant_bytes)} of constants, beside the code"
 
 
@@ -152,7 +149,6 @@ def ram_text(firmware: Firmware) -> str:
     """Tell what a model takes of RAM."""
     from math import prod
 
-    from adrenoc.cli import console
     from adrenoc.firmware.mcu.network import WIDTHS
 
     specs = (*firmware.inputs, *firmware.outputs)
@@ -169,8 +165,6 @@ def _format_counts(counts: Counts) -> str:
 
 
 def _show_layers(firmware: Firmware, counts: tuple[int, ...] = ()) -> None:
-    from adrenoc.cli import console
-
     console.blank()
     more = ("instructions", "a MAC") if counts else ()
     console.print_table(
@@ -201,8 +195,6 @@ def _a_mac(count: int, multiply_adds: int) -> str:
 
 
 def _show_decisions(firmware: Firmware) -> None:
-    from adrenoc.cli import console
-
     if not firmware.decisions:
         return
     console.blank()
@@ -219,8 +211,6 @@ def _budget(program: FirmwareProgram, limits: dict[str, int]) -> Budget:
 
 
 def _find_policy_error(given: CoreModel, budget: Budget) -> AdrenocError | None:
-    from adrenoc.base.errors import PolicyError
-
     if not budget.broken:
         return None
     return PolicyError(
@@ -237,7 +227,6 @@ def check_firmware_command(given: _Planned) -> int:
 
     With --limit it fails where the plan breaks them, and lists all that it breaks.
     """
-    from adrenoc.cli import console
     from adrenoc.firmware.cpu.make_cpu import count_on_cpu
     from adrenoc.firmware.mcu.budget import count_layers
     from adrenoc.firmware.mcu.folder import firmware_to_json
@@ -264,8 +253,6 @@ def check_firmware_command(given: _Planned) -> int:
 
 
 def _show_alive(budget: Budget) -> None:
-    from adrenoc.cli import console
-
     console.blank()
     console.print_table(
         ("layer", "operator", "arena", "alive"),
@@ -284,7 +271,6 @@ def _show_alive(budget: Budget) -> None:
 
 def inspect_if_firmware(path: Path) -> bool:
     """Show what is in a folder of C; False of a bundle."""
-    from adrenoc.cli import console
     from adrenoc.firmware.mcu.folder import firmware_to_json, is_firmware, open_firmware
 
     if not is_firmware(path):

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.errors import CheckFailedError, RemoteError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.host.variables import read_number
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import DurationParam, TargetParam
 from adrenoc.cli.options import (
@@ -20,6 +24,7 @@ from adrenoc.cli.options import (
 )
 from adrenoc.cli.place_options import MOST_SECONDS, PlaceChoice, places_option
 from adrenoc.cli.records import argument, give_options, option
+from adrenoc.cli.terminal import say_aside
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
@@ -102,7 +107,6 @@ def fleet_command(given: _Given) -> int:
     no error unless none answered; the same command goes on where one was stopped, does again what
     failed, and measures nothing else twice.
     """
-    from adrenoc.cli import console
     from adrenoc.lab.fleet.fleet import run_fleet
     from adrenoc.lab.fleet.jobs import ResultStore
     from adrenoc.lab.fleet.table import lines_of, read_fleet_baseline
@@ -123,9 +127,6 @@ def fleet_command(given: _Given) -> int:
 
 def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
     """Return what the command ends with: something is bad, or no device answered at all."""
-    from adrenoc.base.errors import CheckFailedError, RemoteError
-    from adrenoc.cli import console
-
     bad = [line for line in lines if line.is_bad]
     if bad:
         return CheckFailedError(
@@ -143,7 +144,6 @@ def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
 
 
 def _fleet_options(given: _Given) -> FleetOptions:
-    from adrenoc.base.host.variables import read_number
     from adrenoc.lab.fleet.jobs import FleetOptions
 
     limit_s = read_number("ADRENOC_FLEET_LIMIT", 1800.0, least=1.0, most=MOST_SECONDS)
@@ -162,8 +162,6 @@ def _fleet_options(given: _Given) -> FleetOptions:
 
 def _write_reports(given: _Given, lines: tuple[FleetLine, ...]) -> None:
     """Write the table as a page and as JUnit's XML, where they are asked for."""
-    from adrenoc.base.files.outputs import write_atomically
-
     if given.page is not None:
         from adrenoc.lab.fleet.table import fleet_html
 
@@ -220,8 +218,6 @@ def _silent(job: Job, result: Result) -> None:
 
 def _say(job: Job, result: Result) -> None:
     """Print one line on stderr for a job that has ended."""
-    from adrenoc.cli.terminal import say_aside
-
     where = f" on {job.device}" if job.device else ""
     what = f" {Path(job.model).name}" if job.model else ""
     target = f" for {job.target}" if job.action == "compile" else ""
@@ -230,7 +226,6 @@ def _say(job: Job, result: Result) -> None:
 
 
 def _show(lines: tuple[FleetLine, ...]) -> None:
-    from adrenoc.cli import console
     from adrenoc.lab.fleet.table import list_jobs
 
     good = sum(line.status in ("right", "done") for line in lines)

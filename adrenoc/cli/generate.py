@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.errors import AdrenocError, CheckFailedError, InputError
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.cli import console
 from adrenoc.cli.guarded import wants_json
+from adrenoc.cli.model_params import parse_numbers
+from adrenoc.cli.place_options import choose_programs, reach
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,8 +70,6 @@ def run_if_decoder(given: RunGiven) -> int | None:
         click.UsageError: options that do not go together.
         CheckFailedError: the tokens are not those of the model.
     """
-    from adrenoc.cli.place_options import choose_programs
-
     asked, reference, fed = given.asked, given.reference, None
     asked.check(reference)
     if not asked.is_for_decoder and reference is not None and given.steps is None:
@@ -152,7 +155,6 @@ def _draw_prompt(
 @contextmanager
 def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[RunPlace]:
     """Open the device of this machine, of a server or of a phone."""
-    from adrenoc.cli.place_options import reach
     from adrenoc.device.remote import remote_place
     from adrenoc.device.run import local_place
 
@@ -193,9 +195,6 @@ def _read_prompt(
     Raises:
         InputError: the model has no row of one of them.
     """
-    from adrenoc.base.errors import InputError
-    from adrenoc.cli.model_params import parse_numbers
-
     if asked.bench:
         return ()
     if asked.prompt is not None and tokenizer is not None:
@@ -220,7 +219,6 @@ class _Said:
     """What is told of tokens as they come: their text where there is a tokeniser, else numbers."""
 
     def __init__(self, tokenizer: Tokenizer | None, *, shown: bool) -> None:
-        from adrenoc.cli import console
         from adrenoc.language.tokenizer import TextStream
 
         self._stream = None if tokenizer is None else TextStream(tokenizer)
@@ -248,8 +246,6 @@ class _Said:
 def _generate(
     decoder: Decoder, prompt: tuple[int, ...], wish: Wish, said: _Said
 ) -> tuple[Generated, list[np.ndarray]]:
-    from adrenoc.base.errors import AdrenocError
-
     started = time.perf_counter()
     *before, token = prompt
     decoder.take_in(before)
@@ -310,9 +306,6 @@ def _check(
 
 
 def _tell(decoder: Decoder, result: Generated, check: TokenCheck | None, prompt: int) -> int:
-    from adrenoc.base.errors import CheckFailedError
-    from adrenoc.cli import console
-
     def show() -> None:
         _show(decoder.rows, result, check, prompt)
         if decoder.notes:
@@ -328,8 +321,6 @@ def _tell(decoder: Decoder, result: Generated, check: TokenCheck | None, prompt:
 
 
 def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int) -> None:
-    from adrenoc.cli import console
-
     each = result.token_ms
     pace = f", {each:.2f} ms each, {1000 / each:.1f} a second" if each else ""
     what = result.fed or f"{prompt} tokens"
@@ -361,10 +352,8 @@ def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int)
 
 def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
     """Measure a loaded decoder, and show what was found."""
-    from adrenoc.base.reporter import SilentReporter
     from adrenoc.bundle.buckets import open_buckets
     from adrenoc.bundle.decoder_names import TOKENS
-    from adrenoc.cli import console
     from adrenoc.device.generate import measure_decoder
 
     parts = [part.manifest.inputs for part in open_buckets(bundle)]
@@ -375,8 +364,6 @@ def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
 
 
 def _show_bench(name: str, found: DecoderBench) -> None:
-    from adrenoc.cli import console
-
     held = found.memory_bytes
     memory = "" if held is None else f", {console.size(held)} of its memory"
     console.print_title(name, f"on {found.device}{memory}")

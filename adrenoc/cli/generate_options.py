@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.bundle.sampling import Sampling
 from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.named_values import Said, apply_sample, check_sample, sample_option
 from adrenoc.cli.records import option
-
-if TYPE_CHECKING:
-    from adrenoc.bundle.sampling import Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +60,6 @@ class GenerationOptions:
 
     def sampling(self, seed: int) -> Sampling:
         """Return how tokens are picked."""
-        from adrenoc.bundle.sampling import Sampling
-
         return apply_sample(Sampling(seed=seed), self.sample)
 
     def check(self, reference: Path | None) -> None:

@@ -10,6 +10,11 @@ from typing import Any
 
 import click
 
+from adrenoc.base.errors import AdrenocError, OutputError
+from adrenoc.base.files.outputs import check_file_can_be_written, check_folder_can_be_made
+from adrenoc.base.files.read import inputs_kept, refuse_input
+from adrenoc.base.host.memory import require_address_space
+
 _MODELS = (".onnx", ".tflite", ".pb", "")
 _MOST_FILES = 10_000
 """Of a folder, such as an NDK, to compare an output with."""
@@ -36,7 +41,6 @@ class InputPath(click.Path):
         if path.is_dir():
             yield from islice(path.rglob(self.pattern), _MOST_FILES)
         elif path.suffix.lower() in _MODELS:
-            from adrenoc.base.errors import AdrenocError
             from adrenoc.importers.formats import find_model_files
 
             with suppress(AdrenocError):  # the command says what is wrong with it
@@ -59,9 +63,6 @@ class OutputPath(click.Path):
         Raises:
             OutputError: it could not be written, or is an input of the command.
         """
-        from adrenoc.base.files.outputs import check_file_can_be_written, check_folder_can_be_made
-        from adrenoc.base.files.read import refuse_input
-
         if self.is_file:
             check_file_can_be_written(path)
             return
@@ -118,8 +119,6 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Look at the outputs first, then do it; a number that it gives is the exit code."""
-        from adrenoc.base.files.read import inputs_kept
-
         with inputs_kept(lambda: self._inputs(ctx)):
             for param, path in self._paths(ctx):
                 if isinstance(param.type, OutputPath):
@@ -161,8 +160,6 @@ class HeavyCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command where there is room for numpy and TVM; refuse it before where there is
         none."""
-        from adrenoc.base.host.memory import require_address_space
-
         require_address_space()
         return super().invoke(ctx)
 
@@ -176,8 +173,6 @@ class Group(click.Group):
 @contextmanager
 def _hints_at(param: click.Parameter) -> Iterator[None]:
     """Name the option as the hint of whatever is refused in the block."""
-    from adrenoc.base.errors import OutputError
-
     try:
         yield
     except OutputError as error:

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.errors import BundleError
+from adrenoc.base.text.spelling import did_you_mean, printable, quote_word
+from adrenoc.cli import console
+from adrenoc.cli.firmware import inspect_if_firmware
 from adrenoc.cli.guarded import Command, InputPath
 from adrenoc.cli.records import argument, give_options, option
+from adrenoc.cli.show_check import list_assumed, show_regions
+from adrenoc.cli.terminal import say
+from adrenoc.cli.write_views import refuse_firmware
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -41,15 +47,10 @@ def inspect_command(given: _Inspected) -> None:
     Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
     core its layers and what they take.
     """
-    from adrenoc.base.text.spelling import printable
     from adrenoc.bundle.buckets import read_signatures
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.editions import read_editions
     from adrenoc.bundle.manifest import to_plain
-    from adrenoc.cli import console
-    from adrenoc.cli.firmware import inspect_if_firmware
-    from adrenoc.cli.terminal import say
-    from adrenoc.cli.write_views import refuse_firmware
 
     if given.kernel is None and inspect_if_firmware(given.bundle):
         return
@@ -66,8 +67,6 @@ def inspect_command(given: _Inspected) -> None:
 
 
 def _source(bundle: Bundle, name: str) -> str:
-    from adrenoc.base.errors import BundleError
-    from adrenoc.base.text.spelling import did_you_mean
     from adrenoc.bundle.editions import name_parts
 
     # Of several parts with such a kernel, that of the largest shapes, and of any Adreno.
@@ -82,9 +81,6 @@ def _source(bundle: Bundle, name: str) -> str:
 
 
 def _show(bundle: Bundle) -> None:
-    from adrenoc.cli import console
-    from adrenoc.cli.show_check import list_assumed, show_regions
-
     manifest, library = bundle.manifest, bundle.manifest.library
     console.print_title(
         manifest.name,
@@ -142,7 +138,6 @@ def _show_parts(bundle: Bundle) -> None:
 
 def _show_buckets(bundle: Bundle) -> None:
     from adrenoc.bundle.buckets import read_buckets
-    from adrenoc.cli import console
 
     buckets = read_buckets(bundle)
     if buckets is None:
@@ -175,7 +170,6 @@ def _show_editions(bundle: Bundle) -> None:
     """Show what the bundle has for single GPUs; nothing where it is for one device."""
     from adrenoc.bundle.editions import open_edition, read_editions
     from adrenoc.bundle.gates import figures_of
-    from adrenoc.cli import console
 
     rows = []
     for edition in read_editions(bundle):
@@ -193,8 +187,6 @@ def _show_editions(bundle: Bundle) -> None:
 
 
 def _memory(bundle: Bundle) -> str:
-    from adrenoc.cli import console
-
     memory, params = bundle.manifest.memory, bundle.manifest.params
     textures = sum(1 for spec in params if "texture" in spec.scope)
     return (
@@ -241,8 +233,6 @@ def _tell_option(name: str, value: Any) -> str:
 def _tensors(kind: str, specs: tuple[TensorSpec, ...]) -> list[tuple[str, ...]]:
     """List a row for each tensor, one for many that differ in a number of their name alone, as the
     caches of a decoder do."""
-    from adrenoc.cli import console
-
     alike: dict[tuple[str, ...], list[str]] = {}
     for spec in specs:
         said = console.dims(spec.shape), spec.dtype, spec.layout
@@ -266,8 +256,6 @@ def _scopes(scopes: tuple[str, ...]) -> str:
 
 def _files(entries: tuple[FileEntry, ...]) -> list[tuple[str, str, str]]:
     """List a row for each file, one for all kernels of a folder."""
-    from adrenoc.cli import console
-
     kernels: dict[str, list[FileEntry]] = {}
     rows = []
     for entry in entries:

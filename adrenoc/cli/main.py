@@ -21,6 +21,7 @@ from adrenoc.base.files.outputs import FULL_CODES, output_error
 from adrenoc.base.host.memory import memory_errors
 from adrenoc.base.host.one_thread import multiply_in_one_thread
 from adrenoc.base.host.quick_imports import leave_objects
+from adrenoc.cli import console
 from adrenoc.cli.build import build_command
 from adrenoc.cli.calibrate import calibrate_command
 from adrenoc.cli.chat import chat_command
@@ -101,7 +102,6 @@ def _first_sentence(command: click.Command) -> str:
 @click.command("presets", cls=Command)
 def presets_command() -> int:
     """List the presets, what each of them sets, and what --set may say."""
-    from adrenoc.cli import console
     from adrenoc.ir.options import DEFAULT_PRESET, SETTINGS, list_presets, show_setting
 
     presets = list_presets()

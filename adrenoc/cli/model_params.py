@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from adrenoc.base.errors import TargetError
+
 if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.firmware.mcu.core import Core
@@ -72,7 +74,6 @@ class TargetParam(NamedParam):
         Raises:
             TargetError: there is no such device, or none that the command takes.
         """
-        from adrenoc.base.errors import TargetError
         from adrenoc.firmware.mcu.core import is_core, load_core
         from adrenoc.target.device_set import find_device_set
         from adrenoc.target.own_file import own_path
@@ -108,7 +109,6 @@ class CoreParam(NamedParam):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Core:
         """Look the name up."""
-        from adrenoc.base.errors import TargetError
         from adrenoc.firmware.mcu.core import Core, core_names, load_core
 
         if isinstance(value, Core):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.bundle.sampling import RANGES, Sampling
 from adrenoc.cli.model_params import NamedParam
 from adrenoc.cli.records import option
@@ -44,8 +45,6 @@ class NamedValueParam(NamedParam):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Any]:
         """Read the name, as a field has it, and the value."""
-        from adrenoc.base.text.spelling import did_you_mean
-
         if isinstance(value, tuple):
             return value
         typed, equals, text = value.partition("=")

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
 from adrenoc.cli.guarded import InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import FixedParam, ParamType, PresetParam, ShapeParam, TargetParam
 from adrenoc.cli.named_values import SettingParam
 from adrenoc.cli.records import argument, option
+from adrenoc.ir.precision_policy import check_policy, read_policy
 
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
@@ -234,7 +237,6 @@ class ModelOptions:
     @property
     def asked_words(self) -> str:
         """Return the options that tell which kernels there are, as they are typed."""
-        from adrenoc.base.text.spelling import quote_word
         from adrenoc.ir.options import list_entered, show_setting
 
         words = [f"--preset {self.preset}"] if self.preset is not None else []
@@ -271,7 +273,6 @@ def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPo
     if path is None:
         return None
     from adrenoc.importers.formats import find_model_files
-    from adrenoc.ir.precision_policy import check_policy, read_policy
 
     policy = read_policy(path)
     digest = find_model_files(model).sha256()
@@ -303,8 +304,6 @@ def open_resume(path: Path | None) -> Resume:
 
 def finish_resumed(resume: Resume, pieces: str) -> None:
     """Tell what was done before, and remove the file."""
-    from adrenoc.cli import console
-
     if resume.taken:
         told = f"{resume.taken} {pieces} are of before the command was interrupted"
         if wants_json():

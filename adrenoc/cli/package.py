@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.files.outputs import (
+    check_file_can_be_written,
+    check_folder_can_be_made,
+    check_folder_can_be_replaced,
+)
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import output_option
 from adrenoc.cli.records import argument, give_options, option
@@ -78,7 +84,6 @@ class _Packed:
 def package_command(given: _Packed) -> int:
     """Put bundles and the runtime into packages for an app."""
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.cli import console
     from adrenoc.native.android.java_classes import find_javac
     from adrenoc.native.android.package.aar import check_for_android, write_aar
     from adrenoc.native.android.package.repository import (
@@ -124,8 +129,6 @@ def package_command(given: _Packed) -> int:
 
 
 def _show_files(packed: Packed) -> None:
-    from adrenoc.cli import console
-
     console.print_title("package", str(packed.path))
     console.print_table(
         ("file", "size"),
@@ -136,7 +139,6 @@ def _show_files(packed: Packed) -> None:
 
 def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path) -> int:
     """Write the runtime as an archive, and the bundles as an asset pack."""
-    from adrenoc.cli import console
     from adrenoc.native.android.package.aar import Packed
     from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
     from adrenoc.native.android.package.repository import RUNTIME, write_runtime
@@ -165,11 +167,6 @@ def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path)
 
 def _check_outputs(given: _Packed) -> None:
     """Look at what is to be written before a runtime is built, which takes minutes."""
-    from adrenoc.base.files.outputs import (
-        check_file_can_be_written,
-        check_folder_can_be_made,
-        check_folder_can_be_replaced,
-    )
     from adrenoc.native.android.package.repository import CMAKE_FOLDER, SAMPLE_FOLDER
 
     if given.sample is not None:
@@ -184,7 +181,6 @@ def _check_outputs(given: _Packed) -> None:
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
     """Return the runtimes that were named, or else one for each machine of the bundles."""
-    from adrenoc.cli import console
     from adrenoc.native.android.runtime_build import open_runtime
     from adrenoc.native.android.runtime_toolchain import find_abi
     from adrenoc.native.android.runtime_wheel import find_runtime

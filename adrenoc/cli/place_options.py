@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.base.files.read import OTHER_CACHE_FOLDER, spell_native_path
+from adrenoc.base.files.outputs import cache_errors
+from adrenoc.base.files.read import OTHER_CACHE_FOLDER, cache_folder, spell_native_path
+from adrenoc.base.host.variables import read_choice, read_number, read_path
+from adrenoc.cli import console
 from adrenoc.cli.guarded import PLACE_NAMES
 from adrenoc.cli.model_params import ParamType
 from adrenoc.cli.records import option
@@ -130,8 +133,6 @@ def timeout_s(usual: float = 60.0) -> float:
     Raises:
         OptionError: ADRENOC_TIMEOUT says no such time.
     """
-    from adrenoc.base.host.variables import read_number
-
     return read_number("ADRENOC_TIMEOUT", usual, least=0.1, most=MOST_SECONDS)
 
 
@@ -147,8 +148,6 @@ def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAdd
     if place.adb is None:
         yield place.address(wait_s)
         return
-    from adrenoc.base.host.variables import read_path
-    from adrenoc.cli import console
     from adrenoc.device.adb import adb_server, pick_device
     from adrenoc.native.android.runtime_wheel import find_runtime
 
@@ -165,9 +164,6 @@ def program_folder(place: PlaceChoice) -> str:
     Raises:
         OutputError: the cache folder is not there and cannot be made.
     """
-    from adrenoc.base.files.outputs import cache_errors
-    from adrenoc.base.files.read import cache_folder
-
     if place.is_remote:
         return ""
     folder = cache_folder() / "programs"
@@ -182,7 +178,6 @@ def choose_programs(place: PlaceChoice) -> ProgramOptions | None:
     Raises:
         OptionError: ADRENOC_PROGRAM_CACHE says no such way.
     """
-    from adrenoc.base.host.variables import read_choice
     from adrenoc.device.result import ProgramOptions
 
     way = read_choice("ADRENOC_PROGRAM_CACHE", "off", "qualcomm")

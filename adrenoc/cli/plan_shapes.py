@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import OptionError
+from adrenoc.cli.model_params import parse_numbers
 from adrenoc.importers.signature import AS_IT_IS, Entry
 
 if TYPE_CHECKING:
-    from adrenoc.base.decision import Decision
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.importers.signature import Signature
     from adrenoc.importers.states import DecoderForm
@@ -73,7 +75,6 @@ def plan_shapes(
         OptionError: a state that the model does not have.
     """
     from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
-    from adrenoc.cli.model_params import parse_numbers
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.compile.decoder_plan import USUAL_PREFILL, find_words, plan_decoder
     from adrenoc.importers.decoder_form import find_decoder
@@ -135,7 +136,6 @@ def _refuse_streams(form: DecoderForm, others: Shapes) -> None:
     Raises:
         OptionError: it does.
     """
-    from adrenoc.base.errors import OptionError
     from adrenoc.bundle.decoder_names import IMAGE_ROWS
 
     if form.streams > 1 and IMAGE_ROWS in dict(others):
@@ -148,7 +148,6 @@ def _refuse_streams(form: DecoderForm, others: Shapes) -> None:
 
 def _tell_other_states(signature: Signature, shapes: Shapes, kept: _Pairs) -> tuple[Decision, ...]:
     """Tell what else a decoder keeps by its exporter's names: its rows cannot be gone back to."""
-    from adrenoc.base.decision import Decision
     from adrenoc.importers.states import find_states
 
     return tuple(
@@ -181,7 +180,6 @@ def _plan_states(
     signature: Signature, buckets: Sequence[Shapes], kept: Sequence[str], *, accurate: bool
 ) -> tuple[_Pairs, tuple[Decision, ...]]:
     """Return the states that were asked for, or that names tell; of these the decisions say so."""
-    from adrenoc.base.decision import Decision
     from adrenoc.importers.signature import UNKNOWN
     from adrenoc.importers.states import NO_STATES, expand_states, find_states, parse_state
 

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.errors import AdrenocError, CheckFailedError
+from adrenoc.base.host.variables import read_choice, read_number
+from adrenoc.base.text.spelling import list_first
+from adrenoc.cli import console
 from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.generate_options import GenerationOptions
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
@@ -23,6 +27,8 @@ from adrenoc.cli.options import (
 )
 from adrenoc.cli.place_options import PlaceChoice, choose_programs, place_option, reach
 from adrenoc.cli.records import argument, give_options, group_of, option
+from adrenoc.cli.show_accuracy import finite, floor_text
+from adrenoc.cli.show_run import run_to_json, show_run
 from adrenoc.cli.write_views import RunViews, refuse_firmware, write_run_views
 
 if TYPE_CHECKING:
@@ -136,7 +142,6 @@ class RunGiven:
         Raises:
             OptionError: a variable of the environment says what it cannot.
         """
-        from adrenoc.base.host.variables import read_choice, read_number
         from adrenoc.device.result import RunOptions
 
         hints = dict(hint.split("=") for hint in self.hints)
@@ -165,11 +170,7 @@ def run_command(given: RunGiven) -> int:
 
 def _run_and_check(given: RunGiven) -> int:
     """Run a bundle that is no decoder, compare, write and show; return the exit code."""
-    from adrenoc.base.errors import CheckFailedError
     from adrenoc.check.generation import note_other_file
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import finite, floor_text
-    from adrenoc.cli.show_run import run_to_json, show_run
     from adrenoc.cli.steps import draw_steps
 
     reference, layers_of = given.reference, given.layers_of
@@ -241,7 +242,6 @@ def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:
     Raises:
         BundleError, OptionError: it is damaged, or has no such signature.
     """
-    from adrenoc.base.text.spelling import list_first
     from adrenoc.bundle.buckets import open_signature, read_signatures
     from adrenoc.bundle.bundle import open_bundle
 
@@ -257,7 +257,6 @@ def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:
 def _measure_floor(given: RunGiven, bundle: Bundle, several: Steps, result: RunResult) -> Floor:
     """Measure the floor on the first inputs."""
     from adrenoc.check.accuracy.samples import floor_of_bundle
-    from adrenoc.cli import console
 
     assert given.reference is not None
     with console.ConsoleReporter() as reporter:
@@ -281,7 +280,6 @@ def _run(
     steps: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> RunResult:
     """Run, and keep what is known when the run fails half-way."""
-    from adrenoc.base.errors import AdrenocError
     from adrenoc.check.inputs import save_arrays
     from adrenoc.device.remote import run_remote
     from adrenoc.device.result import Progress

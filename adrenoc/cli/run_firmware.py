@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.errors import CheckFailedError, InputError, OptionError
+from adrenoc.base.host.variables import read_number, read_variable
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
 from adrenoc.cli.firmware import CoreModel, ram_text
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import DurationParam
@@ -59,7 +62,6 @@ def run_firmware_command(given: _Run) -> int:
     They are no cycles, and not of a board or a phone.
     """
     from adrenoc.check.inputs import make_inputs
-    from adrenoc.cli import console
     from adrenoc.firmware.mcu.core import load_core
     from adrenoc.firmware.mcu.emulator import run_firmware
     from adrenoc.firmware.mcu.folder import open_firmware
@@ -74,7 +76,6 @@ def run_firmware_command(given: _Run) -> int:
         expected = expected_outputs(firmware, given.reference, inputs)
         judge = judge_of(given.reference)
     if on_processor:
-        from adrenoc.base.host.variables import read_number
         from adrenoc.firmware.cpu.make_cpu import run_cpu_folder
 
         threads = int(read_number("ADRENOC_THREADS", 1.0, least=1.0, most=8.0))
@@ -88,8 +89,6 @@ def run_firmware_command(given: _Run) -> int:
     wrong = None if expected is None else _differences(result, expected, firmware)
     error = None
     if wrong:
-        from adrenoc.base.errors import CheckFailedError
-
         error = CheckFailedError(
             f"{sum(wrong.values())} numbers differ from what {judge}",
             hint=f"adrenoc firmware run {quote_word(given.path)} --check "
@@ -104,8 +103,6 @@ def run_firmware_command(given: _Run) -> int:
 
 def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[str, int]:
     """Count how many numbers of each output differ."""
-    from adrenoc.base.errors import InputError
-
     found = {}
     for spec in firmware.outputs:
         if spec.name not in expected or expected[spec.name].shape != spec.shape:
@@ -136,7 +133,6 @@ def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -
 
 def _show_run(firmware: Firmware, result: Emulated, judge: str) -> None:
     """Show the counts, and where all was right, whose numbers it was held against."""
-    from adrenoc.cli import console
     from adrenoc.firmware.mcu.emulator import OPTIMISATION
 
     console.blank()
@@ -154,8 +150,6 @@ def _show_run(firmware: Firmware, result: Emulated, judge: str) -> None:
 
 
 def _show_counted(firmware: Firmware, result: Emulated) -> None:
-    from adrenoc.cli import console
-
     console.print_table(
         ("layer", "operator", "how", "instructions", "share"),
         [
@@ -220,8 +214,6 @@ def tune_firmware_command(given: _Tuned) -> None:
     `adrenoc firmware compile MODEL --tuning-log FILE` takes the best.  Without ADRENOC_EXECUTOR
     instructions are counted under QEMU.  With --json one object a line, the last the result.
     """
-    from adrenoc.base.host.variables import read_variable
-    from adrenoc.cli import console
     from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
     from adrenoc.firmware.mcu.boards import EmulatedBoard, ExecutorBoard
     from adrenoc.lab.tune.firmware import FirmwareTuneRequest, tune_firmware
@@ -258,8 +250,6 @@ def tune_firmware_command(given: _Tuned) -> None:
 
 def _check_choices(core: Core) -> None:
     """Refuse a core whose kernels have one schedule each."""
-    from adrenoc.base.errors import OptionError
-
     if core.is_processor or not core.has_dsp:
         raise OptionError(
             f"kernels for {core.name} have one schedule each: there is nothing to tune",

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import click
 
+from adrenoc.base.files.outputs import check_folder_can_be_replaced
+from adrenoc.base.files.read import android_ndk_folders
+from adrenoc.base.host.variables import read_choice
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import output_option
 from adrenoc.cli.records import argument, give_options, option, read_words
+from adrenoc.cli.serve import ListenOptions, check_reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +61,6 @@ class _Built:
 @give_options(_Built)
 def build_runtime_command(given: _Built) -> int:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
-    from adrenoc.base.files.outputs import check_folder_can_be_replaced
-    from adrenoc.base.files.read import android_ndk_folders
-    from adrenoc.base.host.variables import read_choice
-    from adrenoc.cli import console
     from adrenoc.native.android.runtime_build import RUNTIME_FOLDER, build_runtime, copy_runtime
     from adrenoc.native.android.runtime_toolchain import HOST, MIN_API
 
@@ -119,8 +120,6 @@ def install_unit_command(given: _Installed) -> int:
     Behind -- stand options of the server, as of `adrenoc runtime serve`: --host, --port, --key,
     --tracker.
     """
-    from adrenoc.cli import console
-    from adrenoc.cli.serve import ListenOptions, check_reach
     from adrenoc.native.android.systemd_unit import UNIT, Service, find_unit_place, install_unit
 
     served = read_words(ListenOptions, given.words)

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.chat import BESIDE_TOKENS
+from adrenoc.base.errors import DependencyError
+from adrenoc.base.files.read import cache_folder
+from adrenoc.base.host.variables import read_number, read_variable
+from adrenoc.base.text.names import bundle_name
+from adrenoc.cli import console
+from adrenoc.cli.chat import BESIDE_TOKENS, open_talker
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.options import input_option
 from adrenoc.cli.place_options import MOST_SECONDS, PlaceChoice, place_option
@@ -90,9 +95,6 @@ def serve_command(given: ListenOptions) -> None:
     A peer can run any code here: listen to this machine alone unless the network is yours.  Bundles
     and built kernels are kept in the cache folder, so that they are sent and built once.
     """
-    from adrenoc.base.files.read import cache_folder
-    from adrenoc.base.host.variables import read_number, read_variable
-    from adrenoc.cli import console
     from adrenoc.device.serve import RpcServer, ServeOptions, is_loopback
     from adrenoc.device.tracker import HostPort
 
@@ -173,13 +175,8 @@ def serve_model_command(given: _ServedModel) -> None:
     adrenoc serve --openai chat.adrenoc --on adb
     curl localhost:8080/v1/models
     """
-    from adrenoc.base.errors import DependencyError
     from adrenoc.base.host.extras import pip_install
-    from adrenoc.base.host.variables import read_variable
-    from adrenoc.base.text.names import bundle_name
     from adrenoc.bundle.tar import SUFFIX
-    from adrenoc.cli import console
-    from adrenoc.cli.chat import open_talker
     from adrenoc.device.serve import is_loopback
 
     host, token = given.host, read_variable("ADRENOC_TOKEN")

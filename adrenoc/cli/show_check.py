@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.decision import ASSUMED
+from adrenoc.base.errors import DependencyError
 from adrenoc.base.text.spelling import list_first, quote_word, show_count
-from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.cli import console
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from adrenoc.bundle.manifest import Manifest
+    from adrenoc.bundle.manifest import Manifest, RegionInfo
     from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict, Totals, Verdict
     from adrenoc.compile.make import Made
     from adrenoc.ir.options import ResolvedOptions
@@ -114,7 +114,6 @@ def _format_part(part: str | int | tuple[str, Any]) -> str:
 
 def list_unknown(kind: str) -> list[tuple[str, str]]:
     """List what cannot be known of such a model where what computes it is not installed."""
-    from adrenoc.base.errors import DependencyError
     from adrenoc.check.runtimes import reference_version
 
     try:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.errors import InputError
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -62,7 +64,6 @@ class Steps:
         Raises:
             InputError, DependencyError, ModelFormatError: see `run_reference`.
         """
-        from adrenoc.base.errors import InputError
         from adrenoc.check.reference import run_reference, run_steps
 
         if not self.later:
@@ -132,7 +133,6 @@ class Steps:
 
         `run` gives the outputs for some inputs, along a first axis.
         """
-        from adrenoc.base.errors import InputError
         from adrenoc.check.reference import run_reference
         from adrenoc.check.trial_inputs import scale_inputs, tell_range
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command
 from adrenoc.cli.model_params import DeviceParam
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 @click.argument("device", type=DeviceParam(), required=False)
 def targets_command(device: Target | Core | None) -> int:
     """List the devices to compile for, or the facts of one DEVICE."""
-    from adrenoc.cli import console
     from adrenoc.firmware.mcu.core import Core, core_names, load_core
     from adrenoc.target.target import list_targets
 
@@ -54,8 +54,6 @@ def _core_facts(core: Core) -> dict[str, Any]:
 def _show_core(core: Core) -> None:
     from dataclasses import asdict
 
-    from adrenoc.cli import console
-
     console.print_title(core.name, core.title)
     sources = dict(core.sources)
     rows = [
@@ -83,8 +81,6 @@ def _facts(target: Target) -> dict[str, Any]:
 
 
 def _show_all(targets: tuple[Target, ...]) -> None:
-    from adrenoc.cli import console
-
     rows = []
     for target in targets:
         limits = target.limits
@@ -108,8 +104,6 @@ def _show_all(targets: tuple[Target, ...]) -> None:
 
 def _show_one(target: Target) -> None:
     from dataclasses import asdict
-
-    from adrenoc.cli import console
 
     console.print_title(target.name, target.title)
     rows = [

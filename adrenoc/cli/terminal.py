@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 import click
 
+from adrenoc.base.files.outputs import output_error
 from adrenoc.base.files.read import no_color
 from adrenoc.base.text.spelling import printable, printable_json
 
@@ -82,8 +83,6 @@ class written:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Turn an error of the system into one of ours; a reader that left is not one."""
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            from adrenoc.base.files.outputs import output_error
-
             discard_output()
             raise output_error(Path("standard output"), error) from error
 

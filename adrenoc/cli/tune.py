@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.spelling import printable, quote_word
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Group, HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.options import ModelOptions, context_option
 from adrenoc.cli.place_options import PlaceChoice, places_option, reach, timeout_s
 from adrenoc.cli.records import give_options, group_of, option
 from adrenoc.cli.run_firmware import TuningBudget
+from adrenoc.cli.terminal import say
 
 if TYPE_CHECKING:
     from adrenoc.lab.tune.standing import TuneObserver, TuneProgress
@@ -125,7 +127,6 @@ _OUTPUT = click.option(
 @click.argument("log", type=InputPath())
 def show_command(log: Path) -> int:
     """Say what LOG holds, by GPU."""
-    from adrenoc.cli import console
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import summaries
 
@@ -179,7 +180,6 @@ def prune_command(log: Path, output: Path) -> None:
 @click.argument("second", type=InputPath())
 def diff_command(first: Path, second: Path) -> int:
     """Show the kernels for which FIRST and SECOND have other schedules."""
-    from adrenoc.cli import console
     from adrenoc.ir.tuning_log import Trial, actions_key, read_log
     from adrenoc.lab.tune.merge import differences
 
@@ -221,8 +221,6 @@ def diff_command(first: Path, second: Path) -> int:
 )
 def export_command(log: Path, form: str) -> None:
     """Print LOG in another form."""
-    from adrenoc.base.text.spelling import printable
-    from adrenoc.cli.terminal import say
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import format_bans, format_csv
 
@@ -231,8 +229,6 @@ def export_command(log: Path, form: str) -> None:
 
 
 def _say(output: Path, before: int, after: int) -> None:
-    from adrenoc.cli import console
-
     console.tell(
         {"log": output, "read": before, "written": after},
         lambda: console.print_verdict(True, f"{output}: {after} of {before} trials"),

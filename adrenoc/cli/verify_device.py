@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.errors import CheckFailedError
+from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.model_params import DurationParam, TargetParam
 from adrenoc.cli.options import finish_resumed, open_resume, output_option, resume_option
@@ -19,7 +22,6 @@ from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_
 from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
-    from adrenoc.base.errors import CheckFailedError
     from adrenoc.lab.prove.verify_device import Verification
     from adrenoc.target.target import Target
 
@@ -70,8 +72,6 @@ def verify_device_command(given: _Verified) -> int:
     What goes wrong is tried again in simpler forms.  What helps is written to a report, and
     `adrenoc compile MODEL --device DEVICE+FILE` does without it.
     """
-    from adrenoc.base.files.outputs import write_atomically
-    from adrenoc.cli import console
     from adrenoc.lab.prove.session import VerifyRequest, pick_cases, run_verification
     from adrenoc.target.device_report import report_json
 
@@ -102,8 +102,6 @@ def verify_device_command(given: _Verified) -> int:
 
 
 def _say(what: str, told: str) -> None:
-    from adrenoc.cli import console
-
     console.print_fields([(what, told)])
 
 
@@ -112,8 +110,6 @@ def _plain(done: Verification, output: Path) -> dict[str, Any]:
 
 
 def _show(done: Verification, output: Path) -> None:
-    from adrenoc.cli import console
-
     report = done.report
     console.blank()
     console.print_title(report.device.name, f"driver {report.device.driver}")
@@ -138,8 +134,6 @@ def _next(done: Verification, output: Path) -> str:
 
 def find_wrong(done: Verification) -> CheckFailedError | None:
     """Return what the command ends with, None where all is right."""
-    from adrenoc.base.errors import CheckFailedError
-
     if done.is_cut:
         return CheckFailedError(
             f"{len(done.left)} cases are wrong on {done.device.name}, and the --budget was spent "
@@ -177,7 +171,6 @@ def prove_command(given: _Proven) -> int:
     rightly, and falls back where it does not.
     """
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.cli import console
     from adrenoc.lab.prove.proof import put_proof
 
     opened = open_bundle(given.bundle)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.outputs import cache_errors, write_atomically
+from adrenoc.base.files.read import cache_folder
+from adrenoc.base.host.time_trace import record_sections
+from adrenoc.base.host.variables import read_path
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import html_option, output_option
 from adrenoc.cli.records import argument, give_options, option
@@ -57,8 +63,6 @@ def write_run_views(
     Raises:
         OutputError: one cannot be written.
     """
-    from adrenoc.base.files.outputs import write_atomically
-
     written: tuple[Path, ...] = ()
     if views.page is not None:
         from adrenoc.pages.run_page import run_html
@@ -80,17 +84,12 @@ def trace_time(work: Callable[[Reporter], T]) -> Callable[[Reporter], T]:
     Raises:
         OutputError: it cannot be written.
     """
-    from adrenoc.base.host.variables import read_path
-
     path = read_path("ADRENOC_TIME_TRACE")
     if path is None:
         return work
     OutputPath(is_file=True).refuse(path)
 
     def work_and_write(reporter: Reporter) -> T:
-        from adrenoc.base.files.outputs import write_atomically
-        from adrenoc.base.host.time_trace import record_sections
-
         with record_sections() as trace:
             made = work(reporter)
         write_atomically(path, trace.to_json())
@@ -112,9 +111,7 @@ def view_command(given: _Viewed) -> int:
 
     Figures, what each launch costs, kernels with their texts, memory, decisions.
     """
-    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.cli import console
     from adrenoc.pages.bundle_page import bundle_html
 
     refuse_firmware(given.bundle)
@@ -133,9 +130,6 @@ def view_command(given: _Viewed) -> int:
 
 def _kept_page(name: str) -> Path:
     """Return where an unnamed page lies: a browser reads it after this process has ended."""
-    from adrenoc.base.files.outputs import cache_errors
-    from adrenoc.base.files.read import cache_folder
-
     folder = cache_folder() / "pages"
     with cache_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +151,6 @@ def refuse_firmware(path: Path) -> None:
     Raises:
         BundleError: it is one.
     """
-    from adrenoc.base.errors import BundleError
     from adrenoc.firmware.mcu.folder import is_firmware
 
     if is_firmware(path):
