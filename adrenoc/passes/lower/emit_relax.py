@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvm import relax
 from tvm.ir import Op, StringImm
 
 from adrenoc.base.tvmapi import Call, tvm
@@ -56,8 +57,6 @@ def emit_relax(
     regions: Mapping[str, RegionCode] | None = None,
 ) -> Any:
     """Return the module with `main`, one TIR function a kernel and those that run on the CPU."""
-    from tvm import relax
-
     builder = relax.BlockBuilder()
     taking = _kernels_that_take_inputs(program)
     functions = {
@@ -114,8 +113,6 @@ class _Emitter:
 
     def main(self) -> None:
         """The function that a bundle runs."""
-        from tvm import relax
-
         params = self._inputs()
         number = 0
         for symbol, part in (("", self.program), *self.program.regions.items()):
@@ -136,8 +133,6 @@ class _Emitter:
 
     def region(self, name: str) -> Any:
         """Return a function that takes inputs, results to write, and params."""
-        from tvm import relax
-
         graph, params = self.program.graph, self._inputs()
         for output in graph.outputs:
             spec = graph.operand(output)
@@ -155,8 +150,6 @@ class _Emitter:
         return self.builder.get().get_global_var(name)
 
     def _inputs(self) -> list[Any]:
-        from tvm import relax
-
         graph = self.program.graph
         for name in graph.inputs:
             tensor = graph.tensors[name]
@@ -193,8 +186,6 @@ class _Emitter:
         return self.builder.emit(view, name)
 
     def _call(self, step: Step) -> None:
-        from tvm import relax
-
         callee = self.functions[step.kernel] if step.kernel else relax.ExternFunc(_COPY)
         arguments = self._arguments(step.arguments)
         if step.place != "gpu":
@@ -202,8 +193,6 @@ class _Emitter:
         self.builder.emit(_call_of_nothing(callee, arguments), "_")
 
     def _call_region(self, step: Step) -> None:
-        from tvm import relax
-
         symbol = step.kernel
         *others, first = step.writes
         reads = self._arguments(step.reads)
@@ -229,30 +218,22 @@ class _Emitter:
 
 
 def _param(name: str, param: Param) -> Any:
-    from tvm import relax
-
     return relax.Var(name, relax.TensorType(param.value.shape, str(param.value.dtype)))
 
 
 def _call_of_nothing(callee: Any, arguments: list[Any]) -> Any:
     """Return a call that writes some of its arguments and returns nothing."""
-    from tvm import relax
-
     return Call(callee, arguments, ty_args=[relax.TupleType([])])
 
 
 def _branch(call: Any, ty: Any, result: Any | None) -> Any:
     """Return one side of a choice: a call, whose result it gives unless there is another."""
-    from tvm import relax
-
     var = relax.Var("done", ty)
     block = relax.BindingBlock([relax.VarBinding(var, call)])
     return relax.SeqExpr([block], var if result is None else result)
 
 
 def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
-    from tvm import relax
-
     device = _CPU_DEVICE if scope == CPU else _GPU_DEVICE
     memory = GLOBAL if scope == CPU else scope
     return Call(
@@ -264,8 +245,6 @@ def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
 def _image_in_pool(storage: Any, spec: OperandSpec, place: PoolPlace) -> Any:
     """Return a tensor at its place in the pool. The virtual machine's own operator names no
     offset."""
-    from tvm import relax
-
     numbers = map(relax.prim_value, (place.offset, place.pitch_texels, place.grid.bands))
     arguments = [storage, relax.ShapeExpr(spec.physical), _dtype(spec.dtype), *numbers]
     ty = relax.TensorType(spec.physical, spec.dtype)
@@ -274,8 +253,6 @@ def _image_in_pool(storage: Any, spec: OperandSpec, place: PoolPlace) -> Any:
 
 def _view(storage: Any, spec: OperandSpec) -> Any:
     """Return a tensor in a slot."""
-    from tvm import relax
-
     arguments = [
         storage,
         relax.prim_value(0),
@@ -288,6 +265,4 @@ def _view(storage: Any, spec: OperandSpec) -> Any:
 
 def _dtype(dtype: str) -> Any:
     """Return a dtype as an argument of a VM operator."""
-    from tvm import relax
-
     return tvm.ir.GenericConst(tvm.DataType(dtype), relax.AnyType())
