@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Concatenate, ParamSpec
 
 from adrenoc.lab.net import Net
 
@@ -18,7 +19,19 @@ Build = Callable[[Net], str]
 """Adds the graph of a case to the models under construction; gives its output."""
 
 
-@dataclass(frozen=True, kw_only=True)
+_P = ParamSpec("_P")
+
+
+def builder(function: Callable[Concatenate[Net, _P], str]) -> Callable[_P, Build]:
+    """Return what takes all but the first argument of a function, and returns the rest of it."""
+
+    def take(*arguments: _P.args, **words: _P.kwargs) -> Build:
+        return lambda net: function(net, *arguments, **words)
+
+    return take
+
+
+@dataclass(frozen=True)
 class Case:
     """`family` is the operator of the planning graph whose kernel the case is there for.
 
@@ -33,6 +46,7 @@ class Case:
     family: str
     name: str
     build: Build
+    _: KW_ONLY
     fusion: str = ""
     kernel: str = ""
     feature: str = ""

@@ -8,27 +8,23 @@ kernel gives the same integers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from adrenoc.lab.net import CONTRIB, STEPS, Net
-from adrenoc.lab.prove.case import Build, Case
+from adrenoc.lab.prove.case import Case, builder
 
 _CONV = "conv2d"
 
 
-def _conv(net: Net, *, shape: tuple[int, ...], out: int, kernel: Any, **attrs: Any) -> str:
+@builder
+def _conv(net: Net, /, shape: tuple[int, ...], out: int, kernel: Any, **attrs: Any) -> str:
     return net.conv(net("Relu", net.input(*shape)), shape[1], out, kernel, **attrs)
 
 
-def _plain(shape: tuple[int, ...], out: int, kernel: int | tuple[int, ...], **attrs: Any) -> Build:
-    return partial(_conv, shape=shape, out=out, kernel=kernel, **attrs)
-
-
-def _conv_transpose(net: Net, *, shape: tuple[int, ...], out: int, sides: Any, **attrs: Any) -> str:
+@builder
+def _conv_transpose(net: Net, /, shape: tuple[int, ...], out: int, sides: Any, **attrs: Any) -> str:
     weight = net.weight(shape[1], out, *sides, terms=shape[1] * 4)
     return net("ConvTranspose", net("Relu", net.input(*shape)), weight, net.weight(out), **attrs)
 
@@ -50,7 +46,8 @@ def _prologue(net: Net) -> str:
     return net("Concat", x, net.conv(moved, 24, 20, 1), axis=1)
 
 
-def _block(net: Net, *, narrow: int, wide: int, size: int, kernel: int, expands: bool) -> str:
+@builder
+def _block(net: Net, narrow: int, wide: int, size: int, kernel: int, *, expands: bool) -> str:
     x = net("Relu", net.input(1, narrow, size, size))
     made = net("Relu", net.conv(x, narrow, wide, 1)) if expands else x
     pad = kernel // 2
@@ -58,99 +55,68 @@ def _block(net: Net, *, narrow: int, wide: int, size: int, kernel: int, expands:
     return between if expands else net.conv(between, wide, narrow, 1)
 
 
-def _winograd(channels: int, size: int) -> Callable[[Net], str]:
-    return _plain((1, channels, size, size), channels, 3, pads=[1] * 4)
-
-
 CONV_CASES: tuple[Case, ...] = (
-    Case(family=_CONV, name="1x1, 5 to 7 channels", build=_plain((1, 5, 9, 13), 7, 1)),
+    Case(_CONV, "1x1, 5 to 7 channels", _conv((1, 5, 9, 13), 7, 1)),
+    Case(_CONV, "3x3 with a border", _conv((1, 6, 9, 13), 10, 3, pads=[1, 1, 1, 1])),
+    Case(_CONV, "3x3 in one row", _conv((1, 6, 1, 17), 10, 3, pads=[1, 1, 1, 1])),
     Case(
-        family=_CONV,
-        name="3x3 with a border",
-        build=_plain((1, 6, 9, 13), 10, 3, pads=[1, 1, 1, 1]),
+        _CONV,
+        "3x3 by steps of two, a batch of two",
+        _conv((2, 8, 15, 11), 12, 3, pads=[1, 1, 1, 1], strides=[2, 2]),
     ),
     Case(
-        family=_CONV, name="3x3 in one row", build=_plain((1, 6, 1, 17), 10, 3, pads=[1, 1, 1, 1])
+        _CONV,
+        "3x3 spread, borders that differ",
+        _conv((1, 4, 11, 10), 8, 3, pads=[2, 1, 3, 0], dilations=[2, 2]),
+    ),
+    Case(_CONV, "7x7 of many channels in few pixels", _conv((1, 33, 7, 7), 35, 7, pads=[3] * 4)),
+    Case(_CONV, "1x1, 16384 wide", _conv((1, 5, 1, 16384), 7, 1)),
+    Case(_CONV, "one channel to one", _conv((1, 1, 8, 8), 1, 3)),
+    Case(_CONV, "two groups", _conv((1, 8, 9, 8), 12, 3, group=2, pads=[1] * 4)),
+    Case(
+        _CONV, "depthwise 3x3 of 18 channels", _conv((1, 18, 9, 13), 18, 3, group=18, pads=[1] * 4)
     ),
     Case(
-        family=_CONV,
-        name="3x3 by steps of two, a batch of two",
-        build=_plain((2, 8, 15, 11), 12, 3, pads=[1, 1, 1, 1], strides=[2, 2]),
+        _CONV,
+        "depthwise 5x5 of 7 channels by steps of two",
+        _conv((1, 7, 12, 9), 7, 5, group=7, pads=[2] * 4, strides=[2, 2]),
     ),
+    Case(_CONV, "with a sum after it", _residual),
+    Case(_CONV, "of the model's own image", _image, fusion="image"),
+    Case(_CONV, "with maps before it", _prologue, fusion="prologue"),
+    Case("separable_conv2d", "3x3, then 1x1", _block(24, 24, 56, 3, expands=False), fusion="pair"),
     Case(
-        family=_CONV,
-        name="3x3 spread, borders that differ",
-        build=_plain((1, 4, 11, 10), 8, 3, pads=[2, 1, 3, 0], dilations=[2, 2]),
-    ),
-    Case(
-        family=_CONV,
-        name="7x7 of many channels in few pixels",
-        build=_plain((1, 33, 7, 7), 35, 7, pads=[3] * 4),
-    ),
-    Case(family=_CONV, name="1x1, 16384 wide", build=_plain((1, 5, 1, 16384), 7, 1)),
-    Case(family=_CONV, name="one channel to one", build=_plain((1, 1, 8, 8), 1, 3)),
-    Case(family=_CONV, name="two groups", build=_plain((1, 8, 9, 8), 12, 3, group=2, pads=[1] * 4)),
-    Case(
-        family=_CONV,
-        name="depthwise 3x3 of 18 channels",
-        build=_plain((1, 18, 9, 13), 18, 3, group=18, pads=[1] * 4),
-    ),
-    Case(
-        family=_CONV,
-        name="depthwise 5x5 of 7 channels by steps of two",
-        build=_plain((1, 7, 12, 9), 7, 5, group=7, pads=[2] * 4, strides=[2, 2]),
-    ),
-    Case(family=_CONV, name="with a sum after it", build=_residual),
-    Case(family=_CONV, name="of the model's own image", build=_image, fusion="image"),
-    Case(family=_CONV, name="with maps before it", build=_prologue, fusion="prologue"),
-    Case(
-        family="separable_conv2d",
-        name="3x3, then 1x1",
-        build=partial(_block, narrow=24, wide=24, size=56, kernel=3, expands=False),
+        "expand_depthwise_conv2d",
+        "1x1, then 3x3",
+        _block(24, 144, 28, 3, expands=True),
         fusion="pair",
     ),
     Case(
-        family="expand_depthwise_conv2d",
-        name="1x1, then 3x3",
-        build=partial(_block, narrow=24, wide=144, size=28, kernel=3, expands=True),
-        fusion="pair",
-    ),
-    Case(
-        family="winograd_conv",
-        name="64 channels",
-        build=_winograd(64, 56),
+        "winograd_conv",
+        "64 channels",
+        _conv((1, 64, 56, 56), 64, 3, pads=[1] * 4),
         fusion="winograd",
         slack=4.0,
     ),
     Case(
-        family="winograd_multiply",
-        name="192 channels, in three kernels",
-        build=_winograd(192, 56),
+        "winograd_multiply",
+        "192 channels, in three kernels",
+        _conv((1, 192, 56, 56), 192, 3, pads=[1] * 4),
         fusion="winograd",
         slack=4.0,
     ),
     Case(
-        family="fold",
-        name="3x3x3, which no family covers",
-        build=_plain((1, 3, 4, 5, 6), 4, (3, 3, 3), pads=[1] * 6),
+        "fold", "3x3x3, which no family covers", _conv((1, 3, 4, 5, 6), 4, (3, 3, 3), pads=[1] * 6)
     ),
-    Case(family="conv1d", name="5 of 40 channels", build=_plain((1, 40, 51), 9, (5,), pads=[2, 2])),
+    Case("conv1d", "5 of 40 channels", _conv((1, 40, 51), 9, (5,), pads=[2, 2])),
+    Case("conv1d", "depthwise", _conv((1, 10, 33), 10, (9,), pads=[4, 4], group=10)),
     Case(
-        family="conv1d",
-        name="depthwise",
-        build=_plain((1, 10, 33), 10, (9,), pads=[4, 4], group=10),
-    ),
-    Case(
-        family="conv2d_transpose",
-        name="4x4 by steps of two",
-        build=partial(
-            _conv_transpose, shape=(1, 6, 7, 5), out=5, sides=(4, 4), strides=[2, 2], pads=[1] * 4
-        ),
+        "conv2d_transpose",
+        "4x4 by steps of two",
+        _conv_transpose((1, 6, 7, 5), 5, (4, 4), strides=[2, 2], pads=[1] * 4),
     ),
     Case(
-        family="conv1d_transpose",
-        name="3 by steps of two",
-        build=partial(_conv_transpose, shape=(1, 6, 11), out=7, sides=(3,), strides=[2]),
+        "conv1d_transpose", "3 by steps of two", _conv_transpose((1, 6, 11), 7, (3,), strides=[2])
     ),
 )
 
@@ -184,7 +150,8 @@ def _step_of_sums(terms: int, unit: float) -> float:
     return unit * 2.0 ** max(2, math.ceil(math.log2(likely / _HALF_RANGE)))
 
 
-def _quantised_conv(net: Net, *, shape: tuple[int, ...], out: int, side: int, **attrs: Any) -> str:
+@builder
+def _quantised_conv(net: Net, /, shape: tuple[int, ...], out: int, side: int, **attrs: Any) -> str:
     of_group = shape[1] // attrs.get("group", 1)
     step, fine = 1 / STEPS, 1 / 32
     x = _round(net, net("Relu", net.input(*shape)), step, 13)
@@ -193,14 +160,16 @@ def _quantised_conv(net: Net, *, shape: tuple[int, ...], out: int, side: int, **
     return _round(net, made, _step_of_sums(of_group * side * side, step * fine), 121)
 
 
-def _product(net: Net, *, rows: int, depth: int, columns: int) -> str:
+@builder
+def _product(net: Net, rows: int, depth: int, columns: int) -> str:
     step, fine = 1 / STEPS, 1 / 32
     x = _round(net, net("Relu", net.input(rows, depth)), step, 128)
     made = net("Gemm", x, _weights(net, (depth, columns), fine), _bias(net, columns, step * fine))
     return _round(net, made, _step_of_sums(depth, step * fine), 130)
 
 
-def _product_of_few_bits(net: Net, *, depth: int, bits: int, block: int, zeros: bool) -> str:
+@builder
+def _product_of_few_bits(net: Net, depth: int, bits: int, block: int, *, zeros: bool) -> str:
     """Return a product of many tokens, which bytes hold exactly: of each group the largest is
     127."""
     rows, columns, group = 251, 262, min(block, 32)
@@ -221,64 +190,53 @@ def _product_of_few_bits(net: Net, *, depth: int, bits: int, block: int, zeros: 
 
 QUANTA_CASES: tuple[Case, ...] = (
     Case(
-        family="conv2d",
+        "conv2d",
+        "bytes, 3x3 with a border, 9 to 10 channels",
+        _quantised_conv((1, 9, 9, 13), 10, 3, pads=[1] * 4),
         kernel="conv2d_dot",
-        name="bytes, 3x3 with a border, 9 to 10 channels",
-        build=partial(_quantised_conv, shape=(1, 9, 9, 13), out=10, side=3, pads=[1] * 4),
         exact=True,
     ),
     Case(
-        family="conv2d",
+        "conv2d",
+        "bytes, 1x1 of 35 channels by steps of two",
+        _quantised_conv((1, 35, 15, 11), 21, 1, strides=[2, 2]),
         kernel="conv2d_dot",
-        name="bytes, 1x1 of 35 channels by steps of two",
-        build=partial(_quantised_conv, shape=(1, 35, 15, 11), out=21, side=1, strides=[2, 2]),
         exact=True,
     ),
     Case(
-        family="conv2d",
+        "conv2d",
+        "bytes, depthwise 3x3 of 18 channels",
+        _quantised_conv((1, 18, 9, 13), 18, 3, group=18, pads=[1] * 4),
         kernel="depthwise_dot",
-        name="bytes, depthwise 3x3 of 18 channels",
-        build=partial(
-            _quantised_conv, shape=(1, 18, 9, 13), out=18, side=3, group=18, pads=[1] * 4
-        ),
         exact=True,
     ),
     Case(
-        family="matmul",
-        kernel="dense_dot",
-        name="bytes, 17 x 33 by 33 x 21",
-        build=partial(_product, rows=17, depth=33, columns=21),
-        exact=True,
+        "matmul", "bytes, 17 x 33 by 33 x 21", _product(17, 33, 21), kernel="dense_dot", exact=True
     ),
     Case(
-        family="n_bits_dot",
+        "n_bits_dot",
+        "rounded tokens, 251 x 512 by 512 x 262 in 4 bits",
+        _product_of_few_bits(512, 4, 32, zeros=False),
         kernel="n_bits_dot",
-        name="rounded tokens, 251 x 512 by 512 x 262 in 4 bits",
-        build=partial(_product_of_few_bits, depth=512, bits=4, block=32, zeros=False),
     ),
     Case(
-        family="n_bits_dot",
+        "n_bits_dot",
+        "rounded tokens, 251 x 512 by 512 x 262 in 2 bits with zero points",
+        _product_of_few_bits(512, 2, 64, zeros=True),
         kernel="n_bits_dot",
-        name="rounded tokens, 251 x 512 by 512 x 262 in 2 bits with zero points",
-        build=partial(_product_of_few_bits, depth=512, bits=2, block=64, zeros=True),
     ),
     Case(
-        family="n_bits_dot",
+        "n_bits_dot",
+        "rounded tokens, 251 x 512 by 512 x 262 in 8 bits with zero points",
+        _product_of_few_bits(512, 8, 32, zeros=True),
         kernel="n_bits_dot",
-        name="rounded tokens, 251 x 512 by 512 x 262 in 8 bits with zero points",
-        build=partial(_product_of_few_bits, depth=512, bits=8, block=32, zeros=True),
     ),
-    Case(
-        family="matmul",
-        kernel="gemv_dot",
-        name="bytes, one row of 130",
-        build=partial(_product, rows=1, depth=130, columns=70),
-        exact=True,
-    ),
+    Case("matmul", "bytes, one row of 130", _product(1, 130, 70), kernel="gemv_dot", exact=True),
 )
 
 
-def _dense(net: Net, *, rows: int, depth: int, columns: int) -> str:
+@builder
+def _dense(net: Net, rows: int, depth: int, columns: int) -> str:
     x = net("Relu", net.input(rows, depth))
     product = net("MatMul", x, net.weight(depth, columns, terms=depth))
     return net("Add", product, net.weight(columns))
@@ -310,7 +268,8 @@ def _excite(net: Net) -> str:
     return net("Mul", x, net("Sigmoid", net.conv(hidden, 6, 22, 1)))
 
 
-def _attention(net: Net, *, heads: int, tokens: int, width: int) -> str:
+@builder
+def _attention(net: Net, heads: int, tokens: int, width: int) -> str:
     dim = heads * width
     x = net("Relu", net.input(1, tokens, dim))
     parts = []
@@ -326,7 +285,8 @@ def _attention(net: Net, *, heads: int, tokens: int, width: int) -> str:
     return net("Reshape", joined, net.ints(1, tokens, dim))
 
 
-def _matmul_few_bits(net: Net, *, rows: int, depth: int, columns: int, bits: int = 4) -> str:
+@builder
+def _matmul_few_bits(net: Net, rows: int, depth: int, columns: int, bits: int = 4) -> str:
     block = 16
     blocks = -(-depth // block)
     x = net("Relu", net.input(rows, depth))
@@ -338,7 +298,8 @@ def _matmul_few_bits(net: Net, *, rows: int, depth: int, columns: int, bits: int
     return net("Add", product, net.weight(columns))
 
 
-def _attend_to_cache(net: Net, *, tokens: int, rows: int, before: int) -> str:
+@builder
+def _attend_to_cache(net: Net, tokens: int, rows: int, before: int) -> str:
     """Attention of some tokens over a cache of so many rows, in which there are some before."""
     heads, kept, size = 4, 2, 16
     qkv = net("Relu", net.input(1, tokens, (heads + 2 * kept) * size))
@@ -364,62 +325,24 @@ def _attend_to_cache(net: Net, *, tokens: int, rows: int, before: int) -> str:
 
 
 PRODUCT_CASES: tuple[Case, ...] = (
+    Case("matmul", "17 x 33 by 33 x 21", _dense(17, 33, 21)),
+    Case("matmul", "one row of 130", _dense(1, 130, 70)),
+    Case("matmul", "41 x 72 with their norm", _multiply_normed, slack=2.0),
+    Case("n_bits", "one row of 136 in 4 bits", _matmul_few_bits(1, 136, 70)),
+    Case("n_bits", "11 x 72 by 72 x 21 in 4 bits", _matmul_few_bits(11, 72, 21)),
+    Case("n_bits", "3 x 80 by 80 x 21 in 8 bits", _matmul_few_bits(3, 80, 21, 8)),
+    Case("n_bits", "one row of 96 in 2 bits", _matmul_few_bits(1, 96, 70, 2)),
+    Case("append_rows", "two new rows", _attend_to_cache(2, 40, 37)),
+    Case("cached_attention", "five tokens after 60", _attend_to_cache(5, 72, 60)),
+    Case("matmul", "three of data with data", _batched_matmul),
+    Case("matmul", "of a flattened image", _matmul_of_flattened),
+    Case("excite", "a block of 22 channels, 6 between", _excite),
+    Case("step_attention", "one token after 130", _attend_to_cache(1, 150, 130)),
+    Case("join_parts", "one token after 20", _attend_to_cache(1, 40, 20)),
     Case(
-        family="matmul",
-        name="17 x 33 by 33 x 21",
-        build=partial(_dense, rows=17, depth=33, columns=21),
-    ),
-    Case(
-        family="matmul", name="one row of 130", build=partial(_dense, rows=1, depth=130, columns=70)
-    ),
-    Case(family="matmul", name="41 x 72 with their norm", build=_multiply_normed, slack=2.0),
-    Case(
-        family="n_bits",
-        name="one row of 136 in 4 bits",
-        build=partial(_matmul_few_bits, rows=1, depth=136, columns=70),
-    ),
-    Case(
-        family="n_bits",
-        name="11 x 72 by 72 x 21 in 4 bits",
-        build=partial(_matmul_few_bits, rows=11, depth=72, columns=21),
-    ),
-    Case(
-        family="n_bits",
-        name="3 x 80 by 80 x 21 in 8 bits",
-        build=partial(_matmul_few_bits, rows=3, depth=80, columns=21, bits=8),
-    ),
-    Case(
-        family="n_bits",
-        name="one row of 96 in 2 bits",
-        build=partial(_matmul_few_bits, rows=1, depth=96, columns=70, bits=2),
-    ),
-    Case(
-        family="append_rows",
-        name="two new rows",
-        build=partial(_attend_to_cache, tokens=2, rows=40, before=37),
-    ),
-    Case(
-        family="cached_attention",
-        name="five tokens after 60",
-        build=partial(_attend_to_cache, tokens=5, rows=72, before=60),
-    ),
-    Case(family="matmul", name="three of data with data", build=_batched_matmul),
-    Case(family="matmul", name="of a flattened image", build=_matmul_of_flattened),
-    Case(family="excite", name="a block of 22 channels, 6 between", build=_excite),
-    Case(
-        family="step_attention",
-        name="one token after 130",
-        build=partial(_attend_to_cache, tokens=1, rows=150, before=130),
-    ),
-    Case(
-        family="join_parts",
-        name="one token after 20",
-        build=partial(_attend_to_cache, tokens=1, rows=40, before=20),
-    ),
-    Case(
-        family="attention",
-        name="17 tokens, 2 heads of 12",
-        build=partial(_attention, heads=2, tokens=17, width=12),
+        "attention",
+        "17 tokens, 2 heads of 12",
+        _attention(2, 17, 12),
         fusion="attention",
         slack=2.0,
     ),

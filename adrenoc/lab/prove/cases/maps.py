@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from adrenoc.lab.net import CONTRIB, Net
-from adrenoc.lab.prove.case import Build, Case
+from adrenoc.lab.prove.case import Case, builder
 from adrenoc.target.gpu import HALF_DENORMALS, NATIVE_FUNCTIONS
 
 
-def _functions(net: Net, *, op: str) -> str:
+@builder
+def _functions(net: Net, op: str) -> str:
     return net(op, net("Relu", net.input(1, 7, 5, 9)))
 
 
-def _sigmoid_of_halves(net: Net, *, most: float) -> str:
+@builder
+def _sigmoid_of_halves(net: Net, most: float) -> str:
     """Add a sigmoid of numbers up to `most`: a narrow range shows errors.
 
     A pool has the result stored.
@@ -50,7 +51,8 @@ def _pad(net: Net) -> str:
     return net("Tanh", net("Pad", x, net.ints(0, 0, 1, 2, 0, 0, 3, 4), mode="reflect"))
 
 
-def _resize(net: Net, *, mode: str) -> str:
+@builder
+def _resize(net: Net, mode: str) -> str:
     sizes = net.const(np.array([1.0, 1.0, 2.0, 3.0]))
     return net("Tanh", net("Resize", net("Relu", net.input(1, 6, 5, 7)), "", sizes, mode=mode))
 
@@ -65,32 +67,30 @@ def _five_axes(net: Net) -> str:
 
 
 MAP_CASES: tuple[Case, ...] = (
-    *(
-        Case(family="map", name=op, build=partial(_functions, op=op))
-        for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sqrt")
-    ),
+    *(Case("map", op, _functions(op)) for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sqrt")),
     *(
         Case(
-            family="map",
-            name=f"Sigmoid that a half stores, {where}",
-            build=partial(_sigmoid_of_halves, most=most),
+            "map",
+            f"Sigmoid that a half stores, {where}",
+            _sigmoid_of_halves(most),
             feature=NATIVE_FUNCTIONS,
         )
         for where, most in (("near zero", 0.5), ("far from zero", 200.0))
     ),
-    Case(family="map", name="sums of unlike shapes", build=_broadcast),
-    Case(family="map", name="joined channels, 3, 5 and 8", build=_concat),
-    Case(family="map", name="a slice with steps, backwards too", build=_slice),
-    Case(family="map", name="axes that change places", build=_transpose),
-    Case(family="map", name="borders that reflect", build=_pad),
-    Case(family="map", name="enlarged, nearest", build=partial(_resize, mode="nearest")),
-    Case(family="map", name="enlarged, linear", build=partial(_resize, mode="linear"), slack=2.0),
-    Case(family="map", name="rows that are picked", build=_gather),
-    Case(family="map", name="five axes, in a buffer of rows", build=_five_axes),
+    Case("map", "sums of unlike shapes", _broadcast),
+    Case("map", "joined channels, 3, 5 and 8", _concat),
+    Case("map", "a slice with steps, backwards too", _slice),
+    Case("map", "axes that change places", _transpose),
+    Case("map", "borders that reflect", _pad),
+    Case("map", "enlarged, nearest", _resize("nearest")),
+    Case("map", "enlarged, linear", _resize("linear"), slack=2.0),
+    Case("map", "rows that are picked", _gather),
+    Case("map", "five axes, in a buffer of rows", _five_axes),
 )
 
 
-def _pool(net: Net, *, op: str, shape: tuple[int, ...], **attrs: Any) -> str:
+@builder
+def _pool(net: Net, /, op: str, shape: tuple[int, ...], **attrs: Any) -> str:
     return net(op, net("Relu", net.input(*shape)), **attrs)
 
 
@@ -108,7 +108,8 @@ def _keep_from_zero(net: Net) -> str:
     return net("Log", net("MaxPool", distance, kernel_shape=[1, 2]))
 
 
-def _reduce_axes(net: Net, *, op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
+@builder
+def _reduce(net: Net, op: str, shape: tuple[int, ...], *axes: int) -> str:
     around = np.float32(1.5 if op == "ReduceProd" else 0.0)
     x = net("Tanh", net.feed(net.values(*shape) * np.float32(0.5) + around))
     return net(op, x, net.ints(*axes), keepdims=1)
@@ -120,7 +121,8 @@ def _invert(net: Net) -> str:
     return net("Inverse", net.feed(near), domain=CONTRIB)
 
 
-def _scan_axis(net: Net, *, op: str, shape: tuple[int, ...], axis: int) -> str:
+@builder
+def _scan_axis(net: Net, op: str, shape: tuple[int, ...], axis: int) -> str:
     return net(op, net("Tanh", net.input(*shape)), axis=axis)
 
 
@@ -144,7 +146,8 @@ def _group_norm(net: Net) -> str:
     return net("GroupNormalization", x, net.weight(3, around=1.0), net.weight(3), num_groups=3)
 
 
-def _recurrent(net: Net, *, kind: str, units: int) -> str:
+@builder
+def _recurrent(net: Net, kind: str, units: int) -> str:
     steps, depth, gates = 7, 12, {"GRU": 3, "LSTM": 4}[kind]
     x = net("Relu", net.input(steps, 1, depth))
     operands = [
@@ -155,106 +158,53 @@ def _recurrent(net: Net, *, kind: str, units: int) -> str:
     return net(kind, x, *operands, hidden_size=units, direction="bidirectional")
 
 
-def _running(net: Net, *, shape: tuple[int, ...], axis: int) -> str:
+@builder
+def _running(net: Net, shape: tuple[int, ...], axis: int) -> str:
     return net("CumSum", net("Tanh", net.input(*shape)), net.const(axis, np.int64))
-
-
-def _reduce(op: str, shape: tuple[int, ...], *axes: int) -> Build:
-    return partial(_reduce_axes, op=op, shape=shape, axes=axes)
 
 
 _IMAGE = (1, 10, 7, 9)
 
 FOLD_CASES: tuple[Case, ...] = (
     Case(
-        family="avg_pool2d",
-        name="3x3 with a border",
-        build=partial(
-            _pool, op="AveragePool", shape=(1, 7, 9, 10), kernel_shape=[3, 3], pads=[1] * 4
-        ),
+        "avg_pool2d",
+        "3x3 with a border",
+        _pool("AveragePool", (1, 7, 9, 10), kernel_shape=[3, 3], pads=[1] * 4),
     ),
     Case(
-        family="max_pool2d",
-        name="3x3 by steps of two with a border",
-        build=partial(
-            _pool,
-            op="MaxPool",
-            shape=(1, 7, 9, 10),
-            kernel_shape=[3, 3],
-            strides=[2, 2],
-            pads=[1] * 4,
-        ),
+        "max_pool2d",
+        "3x3 by steps of two with a border",
+        _pool("MaxPool", (1, 7, 9, 10), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
     ),
-    Case(family="max_pool2d", name="what halves round", build=_pick_largest, exact=True),
+    Case("max_pool2d", "what halves round", _pick_largest, exact=True),
     Case(
-        family="max_pool2d",
-        name="what a small half keeps from zero",
-        build=_keep_from_zero,
-        feature=HALF_DENORMALS,
+        "max_pool2d", "what a small half keeps from zero", _keep_from_zero, feature=HALF_DENORMALS
     ),
     Case(
-        family="avg_pool1d",
-        name="3 by steps of two",
-        build=partial(_pool, op="AveragePool", shape=(1, 6, 21), kernel_shape=[3], strides=[2]),
+        "avg_pool1d",
+        "3 by steps of two",
+        _pool("AveragePool", (1, 6, 21), kernel_shape=[3], strides=[2]),
     ),
     Case(
-        family="max_pool1d",
-        name="4 with a border",
-        build=partial(_pool, op="MaxPool", shape=(1, 6, 21), kernel_shape=[4], pads=[1, 2]),
+        "max_pool1d", "4 with a border", _pool("MaxPool", (1, 6, 21), kernel_shape=[4], pads=[1, 2])
     ),
-    Case(
-        family="mean",
-        name="whole images",
-        build=partial(_pool, op="GlobalAveragePool", shape=(1, 21, 13, 11)),
-    ),
-    Case(family="mean", name="of channels", build=_reduce("ReduceMean", _IMAGE, 1)),
-    Case(family="mean", name="of pixels", build=_reduce("ReduceMean", _IMAGE, 2, 3)),
-    Case(family="sum", name="of rows", build=_reduce("ReduceSum", _IMAGE, 3)),
-    Case(
-        family="sum",
-        name="of one long row",
-        build=_reduce("ReduceSum", (1, 1, 1, 1030), 3),
-        slack=4.0,
-    ),
-    Case(family="max", name="of channels", build=_reduce("ReduceMax", _IMAGE, 1)),
-    Case(family="min", name="of columns", build=_reduce("ReduceMin", _IMAGE, 2)),
-    Case(family="prod", name="of channels", build=_reduce("ReduceProd", _IMAGE, 1), slack=4.0),
-    Case(
-        family="softmax",
-        name="along channels",
-        build=partial(_scan_axis, op="Softmax", shape=(1, 10, 7, 5), axis=1),
-    ),
-    Case(
-        family="softmax",
-        name="along rows of 77",
-        build=partial(_scan_axis, op="Softmax", shape=(1, 9, 77), axis=2),
-    ),
-    Case(
-        family="log_softmax",
-        name="of 130 classes",
-        build=partial(_scan_axis, op="LogSoftmax", shape=(1, 130), axis=1),
-    ),
-    Case(family="instance_norm", name="6 channels", build=_instance_norm, slack=4.0),
-    Case(family="layer_norm", name="rows of 30", build=_layer_norm, slack=4.0),
-    Case(family="rms_norm", name="rows of 30", build=_rms_norm, slack=4.0),
-    Case(family="group_norm", name="3 groups of 4", build=_group_norm, slack=4.0),
-    Case(
-        family="recurrent",
-        name="an LSTM of 10 units, both ways",
-        build=partial(_recurrent, kind="LSTM", units=10),
-        slack=2.0,
-    ),
-    Case(
-        family="recurrent",
-        name="a GRU of 8 units that resets first",
-        build=partial(_recurrent, kind="GRU", units=8),
-        slack=2.0,
-    ),
-    Case(family="inverse", name="matrices of 7 rows", build=_invert, slack=4.0),
-    Case(
-        family="cumsum",
-        name="along channels",
-        build=partial(_running, shape=(1, 11, 6, 5), axis=1),
-        slack=2.0,
-    ),
+    Case("mean", "whole images", _pool("GlobalAveragePool", (1, 21, 13, 11))),
+    Case("mean", "of channels", _reduce("ReduceMean", _IMAGE, 1)),
+    Case("mean", "of pixels", _reduce("ReduceMean", _IMAGE, 2, 3)),
+    Case("sum", "of rows", _reduce("ReduceSum", _IMAGE, 3)),
+    Case("sum", "of one long row", _reduce("ReduceSum", (1, 1, 1, 1030), 3), slack=4.0),
+    Case("max", "of channels", _reduce("ReduceMax", _IMAGE, 1)),
+    Case("min", "of columns", _reduce("ReduceMin", _IMAGE, 2)),
+    Case("prod", "of channels", _reduce("ReduceProd", _IMAGE, 1), slack=4.0),
+    Case("softmax", "along channels", _scan_axis("Softmax", (1, 10, 7, 5), 1)),
+    Case("softmax", "along rows of 77", _scan_axis("Softmax", (1, 9, 77), 2)),
+    Case("log_softmax", "of 130 classes", _scan_axis("LogSoftmax", (1, 130), 1)),
+    Case("instance_norm", "6 channels", _instance_norm, slack=4.0),
+    Case("layer_norm", "rows of 30", _layer_norm, slack=4.0),
+    Case("rms_norm", "rows of 30", _rms_norm, slack=4.0),
+    Case("group_norm", "3 groups of 4", _group_norm, slack=4.0),
+    Case("recurrent", "an LSTM of 10 units, both ways", _recurrent("LSTM", 10), slack=2.0),
+    Case("recurrent", "a GRU of 8 units that resets first", _recurrent("GRU", 8), slack=2.0),
+    Case("inverse", "matrices of 7 rows", _invert, slack=4.0),
+    Case("cumsum", "along channels", _running((1, 11, 6, 5), 1), slack=2.0),
 )
