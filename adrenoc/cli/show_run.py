@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from adrenoc.device.result import LaunchReport, RegionRun, RunResult
 
 _SHOWN_KERNELS = 20
+_UNTOLD = ("among_others", "trace")
+"""What of a result is for checks and for views of its own."""
 
 
 def run_to_json(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
@@ -20,24 +22,8 @@ def run_to_json(result: RunResult, checked: CheckResult | None) -> dict[str, obj
         name: {"shape": array.shape, "dtype": str(array.dtype)}
         for name, array in result.outputs.items()
     }
-    plain: dict[str, object] = {
-        "device": result.device,
-        "driver": result.driver,
-        "times": result.times,
-        "warm_ms": result.warm_ms,
-        "sustained": result.sustained,
-        "programs": result.programs,
-        "hints": result.hints,
-        "launching": result.launching,
-        "gpu": result.gpu,
-        "notes": result.notes,
-        "edition": result.edition,
-        "memory_bytes": result.memory_bytes,
-        "outputs": outputs,
-        "regions": result.regions,
-        "kernels": result.kernels,
-        "nodes": result.nodes,
-    }
+    told = {name: value for name, value in vars(result).items() if name not in _UNTOLD}
+    plain: dict[str, object] = {**told, "outputs": outputs}
     if checked is not None:
         plain["check"] = {
             "passed": checked.passed,

@@ -22,38 +22,16 @@ from adrenoc.importers.relax.values import (
     static_shape,
 )
 
+_SAME_NAMES = (
+    "abs add ceil cos equal exp floor greater greater_equal less less_equal log logical_and "
+    "logical_not logical_or logical_xor maximum minimum multiply negative not_equal power round "
+    "sin sqrt subtract tanh trunc where"
+)
+"""Of operators that are called in Relax as they are in NumPy."""
 _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
-    "abs": np.abs,
-    "add": np.add,
-    "ceil": np.ceil,
-    "cos": np.cos,
+    **{name: getattr(np, name) for name in _SAME_NAMES.split()},
     "divide": np.true_divide,
-    "equal": np.equal,
-    "exp": np.exp,
-    "floor": np.floor,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "log": np.log,
-    "logical_and": np.logical_and,
-    "logical_not": np.logical_not,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "multiply": np.multiply,
-    "negative": np.negative,
-    "not_equal": np.not_equal,
-    "power": np.power,
-    "round": np.round,
     "rsqrt": lambda x: 1 / np.sqrt(x),
-    "sin": np.sin,
-    "sqrt": np.sqrt,
-    "subtract": np.subtract,
-    "tanh": np.tanh,
-    "trunc": np.trunc,
-    "where": np.where,
 }
 
 _OF_INTEGERS: dict[str, Callable[..., np.ndarray]] = {
