@@ -145,6 +145,11 @@ def test_a_refused_convolution_keeps_its_epilogue():
     assert [r.reason for r in matches.refusals] == ["2 groups of 4 channels, expected 1 or 4"]
 
 
+def _norm_in_training(emit: Any, x: Any) -> Any:
+    vectors = [constant(np.ones(3, "float32"))] * 4
+    return relax.TupleGetItem(emit(nn.batch_norm(x, *vectors, axis=1)), 0)
+
+
 @pytest.mark.parametrize(
     ("make", "shapes", "reason"),
     [
@@ -209,6 +214,7 @@ def test_a_refused_convolution_keeps_its_epilogue():
             [(1, 3, 4, 4)],
             "half_pixel coordinates",
         ),
+        (_norm_in_training, [(1, 3, 4, 4)], "in training"),
         (lambda e, x, y: relax.op.matmul(x, y), [(2, 3, 4), (2, 4, 5)], "batch 2"),
         (lambda e, x: relax.op.erf(x), [(1, 3)], "no row of the CLML table"),
     ],
