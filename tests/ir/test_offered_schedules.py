@@ -49,14 +49,14 @@ class OfferedError(Exception):
         self.tiles = list(tiles)
 
 
-def _plans(folder: Path) -> Iterator[TunePlan]:
-    """All cases of the suite for each place, and a token of a decoder."""
-    net, model = Net(), folder / "suite.onnx"
-    for case in CASES:
-        add_to(net, case)
-    model.write_bytes(net.model())
+def _plans(folder: Path, *, whole: bool) -> Iterator[TunePlan]:
+    """The suite for each place, or a third of its cases for each; and a token of a decoder."""
     said: dict[str, Any] = {"int8_prompts": True, "keep_float32": False}
-    for name, preset in PLACES:
+    for number, (name, preset) in enumerate(PLACES):
+        net, model = Net(), folder / "suite.onnx"
+        for case in CASES if whole else CASES[number :: len(PLACES)]:
+            add_to(net, case)
+        model.write_bytes(net.model())
         yield _plan(model, name, preset, said)
     decoder = write_decoder(folder, DecoderShape(hidden=256, head=64, mlp=512, layers=1, bits=0))
     form = find_decoder(decoder)
@@ -93,8 +93,10 @@ def _offered(plan: TunePlan, task: TuneTask, most: int) -> list[Any]:
     return caught.value.tiles
 
 
-@pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], set[str]]:
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.nightly)])
+def tried(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> tuple[list[str], set[str]]:
     """What is wrong with some schedules of each kernel, and the files whose arrays they share."""
     wrong: list[str] = []
     files: set[str] = set()
@@ -108,7 +110,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], set[str]
     draw = random.Random(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Statements, "allocate_shared", note)
-        for plan in _plans(tmp_path_factory.mktemp("plans")):
+        for plan in _plans(tmp_path_factory.mktemp("plans"), whole=request.param):
             for task in plan.tasks:
                 wrong += _find_wrong_estimates(task, draw)
                 for tile in draw.sample(task.candidates, min(TILES, len(task.candidates))):
