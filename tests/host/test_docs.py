@@ -19,7 +19,7 @@ import pytest
 from adrenoc.cli.main import main
 from tests.mcu.judge import needs_emulator
 from tests.mcu.networks import wake_words
-from tests.models import network, write_stepper
+from tests.models import graph, parse_nodes, write_stepper
 from tests.opencl.implementation import plain_builds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,15 @@ _NIGHTLY = ("README.md", "docs/how-to/accuracy.md", "docs/how-to/pipelines.md")
 
 def _write_inputs(folder: Path) -> None:
     """Write what the pages of tasks name."""
-    (folder / "mobilenet_v2.onnx").write_bytes(network("unet", width=0.25))
+    nodes = parse_nodes(
+        "c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]>(input, w) r = Relu(c) "
+        "g = GlobalAveragePool(r) f = Flatten(g) output = MatMul(f, v)"
+    )
+    random = np.random.default_rng(0)
+    weights = {"w": random.standard_normal((8, 3, 3, 3)), "v": random.standard_normal((8, 10))}
+    constants = {name: value.astype(np.float32) for name, value in weights.items()}
+    model = graph(nodes, {"input": (1, 3, 64, 64)}, ["output"], constants)
+    onnx.save(onnx.shape_inference.infer_shapes(model), folder / "mobilenet_v2.onnx")
     (folder / "small_int8.tflite").write_bytes(wake_words(size=32))
     model = onnx.load(folder / "mobilenet_v2.onnx")
     for value in (*model.graph.input, *model.graph.output):
