@@ -126,20 +126,12 @@ def _tell(result: BuildResult) -> None:
 def _show(result: BuildResult) -> None:
     rows = []
     for one in result.bundles:
-        figures = one.figures
-        time_us = figures.time_us if figures else None
-        rows.append(
-            (
-                one.name,
-                one.status,
-                str(figures.kernels) if figures else "",
-                str(figures.launches) if figures else "",
-                str(figures.copies) if figures else "",
-                console.size(figures.memory_bytes) if figures else "",
-                console.size(figures.size_bytes) if figures else "",
-                "" if time_us is None else console.ms(time_us / 1000),
-            )
-        )
+        told = [""] * 6
+        if (figures := one.figures) is not None:
+            told = [*map(str, (figures.kernels, figures.launches, figures.copies))]
+            told += map(console.size, (figures.memory_bytes, figures.size_bytes))
+            told.append("" if figures.time_us is None else console.ms(figures.time_us / 1000))
+        rows.append((one.name, one.status, *told))
     columns = ("bundle", "", "kernels", "launches", "copies", "memory", "size", "time at least")
     console.blank()
     console.print_table(columns, rows, right=columns[2:])

@@ -43,22 +43,9 @@ def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> 
     held = result.memory_bytes
     memory = "" if held is None else f", {console.size(held)} of its memory"
     console.print_title(bundle.manifest.name, f"on {result.device}{memory}")
-    console.print_table(
-        ("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
-        [
-            (
-                console.ms(times.load_ms),
-                console.ms(times.build_ms),
-                console.ms(times.first_ms),
-                console.ms(times.cold_ms),
-                console.ms(times.p50_ms),
-                console.ms(times.p90_ms),
-                console.ms(times.p99_ms),
-                str(times.runs),
-            )
-        ],
-        right=("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
-    )
+    columns = ("load", "build", "first", "cold", "p50", "p90", "p99", "runs")
+    row = [console.ms(getattr(times, f"{name}_ms")) for name in columns[:-1]]
+    console.print_table(columns, [(*row, str(times.runs))], right=columns)
     _show_circumstances(result)
     if result.regions:
         _show_regions(result)

@@ -26,7 +26,6 @@ class Net:
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
-        self._declared: list[tuple[str, tuple[int, ...]]] = []
         self._random = np.random.default_rng(0)
         self._prefix = ""
         self._count = 0
