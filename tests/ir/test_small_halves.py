@@ -47,6 +47,16 @@ def test_a_gate_its_mean_and_small_weights_are_exact() -> None:
     assert len(small) >= 2, kept
 
 
+def test_a_small_part_lies_in_the_whole() -> None:
+    """So as the halves of ShuffleNetV2's units: a part of another dtype would be moved."""
+    nodes = parse_nodes("a = Conv(x, w0) b = Conv(x, w1) c = Concat <axis=1>(a, b) y = Conv(c, w2)")
+    shapes = {"w0": (252, 3, 1, 1), "w1": (4, 3, 1, 1), "w2": (16, 256, 1, 1)}
+    constants = {n: _RANDOM.uniform(-1, 1, s).astype(np.float32) for n, s in shapes.items()}
+    kept = _kept(graph(nodes, {"x": [1, 3, 96, 96]}, ["y"], constants))
+    assert not kept & {"a", "b", "c"}
+    assert any(n.startswith("const") or n == "w1" for n in kept), kept
+
+
 def test_weights_that_halves_hold_need_no_more() -> None:
     assert not any(n.startswith("const") or n in ("w0", "w1") for n in _kept(_gated(exact=True)))
 

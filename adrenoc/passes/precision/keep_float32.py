@@ -440,7 +440,20 @@ def find_small(graph: Graph, refused: frozenset[str]) -> list[str]:
         value = graph.tensors[name].value
         if value is None or changes_in_half(value):
             found.append(name)
-    return found
+    return _leave_moved(graph, found, refused)
+
+
+def _leave_moved(graph: Graph, names: list[str], refused: frozenset[str]) -> list[str]:
+    """Leave out what is moved to or from halves: where both are alike, one may lie in the other."""
+    moves = [n for n in graph.nodes if n.is_concat or n.moves_alone]
+    left = set(names)
+    while mixed := [
+        ends
+        for ends in ({node.output, *node.inputs} for node in moves)
+        if ends & left and ends - left - refused
+    ]:
+        left.difference_update(*mixed)
+    return [name for name in names if name in left]
 
 
 def _sizes_in_half(graph: Graph, refused: frozenset[str]) -> Iterator[tuple[str, int]]:
