@@ -21,8 +21,8 @@ class Net(Ops):
         self.channels: dict[str, int] = {}
         self.rows: dict[str, tuple[int, int]] = {}
 
-    def start(self, channels: int, rows: int = 7, columns: int = 5) -> str:
-        return self._made(self.input(1, channels, rows, columns), channels, (rows, columns))
+    def start(self, channels: int, rows: int = 7, columns: int = 5, images: int = 1) -> str:
+        return self._made(self.input(images, channels, rows, columns), channels, (rows, columns))
 
     def conv(self, x: str, channels: int, kernel: int = 1, groups: int = 1, stride: int = 1) -> str:
         count = self.channels[x] // groups * kernel * kernel
