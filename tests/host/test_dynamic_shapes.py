@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 from safetensors import safe_open
 
 from adrenoc.base.errors import InputError
@@ -16,22 +15,18 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
 from tests.commands import invoke, succeed
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 pytestmark = pytest.mark.usefixtures("device")
-node = helper.make_node
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
-        node("Relu", ["a"], ["map"]),
-        node("GlobalAveragePool", ["map"], ["g"]),
-        node("Flatten", ["g"], ["f"]),
-        node("Gemm", ["f", "d"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) map = Relu(a) "
+        "g = GlobalAveragePool(map) f = Flatten(g) y = Gemm(f, d)"
+    )
     constants = {
         "w": random.standard_normal((6, 3, 3, 3)).astype(np.float32),
         "d": random.standard_normal((6, 5)).astype(np.float32),

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from onnx import helper
 from safetensors import safe_open
 
 from adrenoc.base.errors import BundleError
@@ -24,23 +23,18 @@ from adrenoc.device import run as running
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
 from tests.faulty.driver import misbehaving
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 pytestmark = pytest.mark.usefixtures("device")
-node = helper.make_node
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
-        node("Relu", ["a"], ["b"]),
-        node("Conv", ["b", "v"], ["c"]),
-        node("GlobalAveragePool", ["c"], ["g"]),
-        node("Flatten", ["g"], ["f"]),
-        node("Gemm", ["f", "d"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) c = Conv(b, v) "
+        "g = GlobalAveragePool(c) f = Flatten(g) y = Gemm(f, d)"
+    )
     constants = {
         "w": random.standard_normal((30, 8, 3, 3)).astype(np.float32),
         "v": random.standard_normal((96, 30, 1, 1)).astype(np.float32),

@@ -7,22 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("MaxPool", ["c"], ["p"], kernel_shape=[3, 3]),
-        helper.make_node("Conv", ["p", "v"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, w) p = MaxPool <kernel_shape = [3, 3]>(c) y = Conv(p, v)"
+    )
     values = np.random.default_rng(0).standard_normal((8, 8, 3, 3)).astype(np.float32)
     model = graph(nodes, {"x": [1, 8, 9, 9]}, ["y"], {"w": values, "v": values})
     target = load_target("host")

@@ -6,27 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.host.run_op import execute
-from tests.models import graph, write
-
-node = helper.make_node
+from tests.models import graph, parse_nodes, write
 
 
 def test_sums_and_choices_beyond_32_bits(device: Any, tmp_path: Path) -> None:
     large = 2**40
-    nodes = [
-        node("Add", ["x", "large"], ["a"]),
-        node("ReduceSum", ["a"], ["total"], keepdims=1),
-        node("Greater", ["a", "large"], ["up"]),
-        node("Where", ["up", "a", "zero"], ["kept"]),
-        node("Gather", ["a", "first"], ["row"], axis=0),
-    ]
+    nodes = parse_nodes(
+        "a = Add(x, large) total = ReduceSum <keepdims = 1>(a) up = Greater(a, large) "
+        "kept = Where(up, a, zero) row = Gather <axis = 0>(a, first)"
+    )
     constants = {
         "large": np.array(large, np.int64),
         "zero": np.array(0, np.int64),

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from onnx import helper
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.buckets import open_buckets
@@ -21,9 +20,7 @@ from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_ass
 from adrenoc.pages.bundle_diff import diff_bundles
 from adrenoc.pages.bundle_page import bundle_html
 from adrenoc.pages.diff_page import diff_html
-from tests.models import graph, write
-
-node = helper.make_node
+from tests.models import graph, parse_nodes, write
 
 
 def _invoke(*words: str | Path) -> Result:
@@ -33,11 +30,7 @@ def _invoke(*words: str | Path) -> Result:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
-        node("Relu", ["a"], ["b"]),
-        node("Conv", ["b", "v"], ["y"]),
-    ]
+    nodes = parse_nodes("a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) y = Conv(b, v)")
     constants = {
         "w": random.standard_normal((30, 8, 3, 3)).astype(np.float32),
         "v": random.standard_normal((96, 30, 1, 1)).astype(np.float32),
@@ -154,11 +147,7 @@ def test_filters_are_kept_once_and_plain(tmp_path: Path) -> None:
     """Two GPUs read those of Winograd's algorithm, in two orders, and any other plain ones."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 256, 3, 3)).astype(np.float32)
-    nodes = [
-        node("Conv", ["x", "u"], ["s"]),
-        node("Conv", ["s", "w"], ["c"], pads=[1, 1, 1, 1]),
-        node("Conv", ["c", "v"], ["y"]),
-    ]
+    nodes = parse_nodes("s = Conv(x, u) c = Conv <pads = [1, 1, 1, 1]>(s, w) y = Conv(c, v)")
     constants = {"w": weights}
     for name, shape in (("u", (256, 3, 1, 1)), ("v", (3, 256, 1, 1))):
         constants[name] = random.standard_normal(shape).astype(np.float32)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
 from planning import plan
 
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 
 def test_a_window_partition_says_who_reads_it() -> None:
     """Windows of pixels become rows of a product of two activations."""
-    node = helper.make_node
+
     constants = {"split": [1, 8, 2, 4, 2, 4], "rows": [4, 16, 8]}
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Reshape", ["r", "split"], ["s"]),
-        node("Transpose", ["s"], ["t"], perm=[0, 2, 4, 3, 5, 1]),
-        node("Reshape", ["t", "rows"], ["w"]),
-        node("Transpose", ["w"], ["back"], perm=[0, 2, 1]),
-        node("MatMul", ["w", "back"], ["scores"]),
-        node("Softmax", ["scores"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "r = Relu(x) s = Reshape(r, split) t = Transpose <perm = [0, 2, 4, 3, 5, 1]>(s) "
+        "w = Reshape(t, rows) back = Transpose <perm = [0, 2, 1]>(w) scores = MatMul(w, back) "
+        "y = Softmax(scores)"
+    )
 
     held = {name: np.array(value, "int64") for name, value in constants.items()}
     model = graph(nodes, {"x": (1, 8, 8, 8)}, ["y"], held)

@@ -12,7 +12,7 @@ from onnx import helper
 from adrenoc.compile.pipeline import State
 from adrenoc.passes.read.find_batch import Along, batch_free_constants, find_batch
 from tests.ir.planning import run_until
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 node = helper.make_node
 RANDOM = np.random.default_rng(0)
@@ -42,30 +42,21 @@ def found(
     return list(along.values()), refused
 
 
-ATTENTION = [
-    node("MatMul", ["x", "w"], ["q"]),
-    node("Reshape", ["q", "split"], ["h"]),
-    node("Transpose", ["h"], ["t"], perm=[0, 2, 1, 3]),
-    node("Transpose", ["h"], ["k"], perm=[0, 2, 3, 1]),
-    node("MatMul", ["t", "k"], ["s"]),
-    node("Softmax", ["s"], ["p"], axis=-1),
-    node("MatMul", ["p", "t"], ["o"]),
-    node("Transpose", ["o"], ["b"], perm=[0, 2, 1, 3]),
-    node("Reshape", ["b", "rows"], ["r"]),
-    node("LayerNormalization", ["r", "g", "g"], ["y"], axis=-1),
-]
+ATTENTION = parse_nodes(
+    "q = MatMul(x, w) h = Reshape(q, split) t = Transpose <perm = [0, 2, 1, 3]>(h) "
+    "k = Transpose <perm = [0, 2, 3, 1]>(h) s = MatMul(t, k) p = Softmax <axis = -1>(s) "
+    "o = MatMul(p, t) b = Transpose <perm = [0, 2, 1, 3]>(o) r = Reshape(b, rows) "
+    "y = LayerNormalization <axis = -1>(r, g, g)"
+)
 
 
 def test_convolutions_pools_and_a_head(tmp_path: Path) -> None:
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
-        node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2], strides=[2, 2]),
-        node("Resize", ["b", "", "two"], ["c"], mode="nearest"),
-        node("GlobalAveragePool", ["c"], ["d"]),
-        node("Flatten", ["d"], ["e"]),
-        node("Gemm", ["e", "k"], ["f"]),
-        node("Softmax", ["f"], ["y"], axis=1),
-    ]
+    nodes = parse_nodes(
+        "a = Conv <pads = [1, 1, 1, 1]>(x, w) "
+        "b = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(a) "
+        'c = Resize <mode = "nearest">(b, , two) d = GlobalAveragePool(c) e = Flatten(d) '
+        "f = Gemm(e, k) y = Softmax <axis = 1>(f)"
+    )
     constants = {
         "w": weight(4, 3, 3, 3),
         "k": weight(4, 5),
@@ -115,12 +106,7 @@ def test_a_constant_that_repeats_along_the_batch_is_free(tmp_path: Path) -> None
 
 
 def test_arithmetic_with_the_size_of_the_batch_shows(tmp_path: Path) -> None:
-    nodes = [
-        node("Shape", ["x"], ["s"]),
-        node("Gather", ["s", "zero"], ["n"]),
-        node("Cast", ["n"], ["m"], to=1),
-        node("Div", ["x", "m"], ["y"]),
-    ]
+    nodes = parse_nodes("s = Shape(x) n = Gather(s, zero) m = Cast <to = 1>(n) y = Div(x, m)")
     model = graph(nodes, {"x": ("n", 6)}, ["y"], {"zero": np.array(0, np.int64)})
     path = write(model, tmp_path)
     small, large = (read(path, x=(size, 6)).graph for size in (2, 4))

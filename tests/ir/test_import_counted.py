@@ -14,7 +14,7 @@ from onnx import helper
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx.session import open_session
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.stock_tvm import run_on_cpu
 
 node = helper.make_node
@@ -121,11 +121,7 @@ def test_indices_that_are_not_zero(tmp_path: Path) -> None:
     check(tmp_path, nodes, ["y"], shapes=shapes, inputs=[np.abs(mask)], most=15)
 
 
-ROWS = [
-    node("NonZero", ["m"], ["n"]),
-    node("Squeeze", ["n", "zero"], ["i"]),
-    node("Gather", ["x", "i"], ["rows"], axis=0),
-]
+ROWS = parse_nodes("n = NonZero(m) i = Squeeze(n, zero) rows = Gather <axis = 0>(x, i)")
 """The rows of x [9, 4] that m [9] names, as experts take the tokens that are theirs."""
 
 
@@ -176,13 +172,10 @@ def test_rows_put_back(tmp_path: Path, op: str) -> None:
 
 @pytest.mark.parametrize(
     "reader",
-    [
-        node("MatMul", ["ones", "rows"], ["y"]),
-        node("Softmax", ["rows"], ["y"], axis=0),
-        node("ReduceSum", ["rows", "zero"], ["y"]),
-        node("Gemm", ["rows", "ones"], ["y"], transA=1),
-        node("ScatterElements", ["x", "ints", "rows"], ["y"], axis=0),
-    ],
+    parse_nodes(
+        "y = MatMul(ones, rows) y = Softmax <axis = 0>(rows) y = ReduceSum(rows, zero) "
+        "y = Gemm <transA = 1>(rows, ones) y = ScatterElements <axis = 0>(x, ints, rows)"
+    ),
     ids=lambda n: n.op_type,
 )
 def test_what_mixes_rows_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> None:
@@ -195,14 +188,10 @@ def test_what_mixes_rows_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> N
 
 @pytest.mark.parametrize(
     "reader",
-    [
-        node("ReduceSum", ["n"], ["y"]),
-        node("Shape", ["n"], ["y"]),
-        node("Slice", ["n", "one", "three", "zero"], ["y"]),
-        node("Concat", ["n", "n"], ["y"], axis=0),
-        node("Gather", ["n", "zero"], ["y"], axis=0),
-        node("Reshape", ["n", "all"], ["y"]),
-    ],
+    parse_nodes(
+        "y = ReduceSum(n) y = Shape(n) y = Slice(n, one, three, zero) "
+        "y = Concat <axis = 0>(n, n) y = Gather <axis = 0>(n, zero) y = Reshape(n, all)"
+    ),
     ids=lambda n: n.op_type,
 )
 def test_what_mixes_entries_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> None:
@@ -272,13 +261,10 @@ def check_assigned(
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
 
 
-COUNTED_VALUES = [
-    node("Reshape", ["v", "all"], ["flat"]),
-    node("Shape", ["places"], ["extents"]),
-    node("Gather", ["extents", "zero"], ["count"], axis=0),
-    node("Slice", ["flat", "zero", "count", "zero"], ["values"]),
-    node("ScatterND", ["x", "places", "values"], ["y"]),
-]
+COUNTED_VALUES = parse_nodes(
+    "flat = Reshape(v, all) extents = Shape(places) count = Gather <axis = 0>(extents, zero) "
+    "values = Slice(flat, zero, count, zero) y = ScatterND(x, places, values)"
+)
 """As exporters write x[m] = v: the places, and as many values."""
 
 
@@ -297,29 +283,20 @@ def test_values_are_assigned_where_a_mask_holds(tmp_path: Path, of: str) -> None
 @pytest.mark.parametrize("written", ("cut", "expanded"))
 def test_rows_are_changed_where_a_mask_holds(tmp_path: Path, written: str) -> None:
     """x[m] = f(x[m]): places of elements, and values of the rows that were found."""
-    nodes = [
-        node("Greater", ["k", "none"], ["m"]),
-        node("NonZero", ["m"], ["found"]),
-        node("Transpose", ["found"], ["at"], perm=[1, 0]),
-        node("GatherND", ["x", "at"], ["rows"]),
-        node("Exp", ["rows"], ["v"]),
-        node("Unsqueeze", ["m", "one"], ["wide"]),
-        node("Expand", ["wide", "row"], ["mask"]),
-        node("NonZero", ["mask"], ["n"]),
-        node("Transpose", ["n"], ["places"], perm=[1, 0]),
-    ]
+    nodes = parse_nodes(
+        "m = Greater(k, none) found = NonZero(m) at = Transpose <perm = [1, 0]>(found) "
+        "rows = GatherND(x, at) v = Exp(rows) wide = Unsqueeze(m, one) mask = Expand(wide, row) "
+        "n = NonZero(mask) places = Transpose <perm = [1, 0]>(n)"
+    )
     if written == "cut":
         nodes += COUNTED_VALUES
     else:
-        nodes += [
-            node("Cast", ["m"], ["ones"], to=7),
-            node("ReduceSum", ["ones"], ["count"], keepdims=1),
-            node("Shape", ["x"], ["depth"], start=1),
-            node("Concat", ["count", "depth"], ["wanted"], axis=0),
-            node("Expand", ["v", "wanted"], ["as_many"]),
-            node("Reshape", ["as_many", "all"], ["values"]),
-            node("ScatterND", ["x", "places", "values"], ["y"]),
-        ]
+        nodes += parse_nodes(
+            "ones = Cast <to = 7>(m) count = ReduceSum <keepdims = 1>(ones) "
+            "depth = Shape <start = 1>(x) wanted = Concat <axis = 0>(count, depth) "
+            "as_many = Expand(v, wanted) values = Reshape(as_many, all) "
+            "y = ScatterND(x, places, values)"
+        )
     check_assigned(tmp_path, nodes, {"x": (8, 6), "k": (8,)})
 
 
@@ -363,16 +340,11 @@ ONES = onnx.numpy_helper.from_array(ints(1))
 @pytest.mark.parametrize("columns", ("split", "gathered"))
 def test_one_value_where_a_mask_of_the_first_axes_holds(tmp_path: Path, columns: str) -> None:
     """x[torch.where(x.sum(-1) == 0)] = value, as OneFormer's decoder has it."""
-    split = [
-        node("Transpose", ["n"], ["t"], perm=[1, 0]),
-        node("Split", ["t"], ["ta", "tb"], axis=1),
-        node("Squeeze", ["ta", "one"], ["a"]),
-        node("Squeeze", ["tb", "one"], ["b"]),
-    ]
-    gathered = [
-        node("Gather", ["n", "first"], ["a"], axis=0),
-        node("Gather", ["n", "second"], ["b"], axis=0),
-    ]
+    split = parse_nodes(
+        "t = Transpose <perm = [1, 0]>(n) ta, tb = Split <axis = 1>(t) a = Squeeze(ta, one) "
+        "b = Squeeze(tb, one)"
+    )
+    gathered = parse_nodes("a = Gather <axis = 0>(n, first) b = Gather <axis = 0>(n, second)")
     nodes = [
         node("ReduceSum", ["x", "two"], ["total"], keepdims=0),
         node("Greater", ["total", "none"], ["m"]),
@@ -395,16 +367,12 @@ def test_one_value_where_a_mask_of_the_first_axes_holds(tmp_path: Path, columns:
 
 
 def test_one_value_at_places_in_another_order_is_refused(tmp_path: Path) -> None:
-    nodes = [
-        node("Greater", ["x", "none"], ["m"]),
-        node("NonZero", ["m"], ["n"]),
-        node("Gather", ["n", "swapped"], ["turned"], axis=0),
-        node("Transpose", ["turned"], ["places"], perm=[1, 0]),
-        node("Shape", ["places"], ["size"]),
-        node("Gather", ["size", "zero"], ["count"]),
-        node("Expand", ["value", "count"], ["values"]),
-        node("ScatterND", ["x", "places", "values"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "m = Greater(x, none) n = NonZero(m) turned = Gather <axis = 0>(n, swapped) "
+        "places = Transpose <perm = [1, 0]>(turned) size = Shape(places) "
+        "count = Gather(size, zero) values = Expand(value, count) "
+        "y = ScatterND(x, places, values)"
+    )
     own = {**CONSTANTS, "none": np.float32(0), "swapped": ints(1, 0), "value": np.float32(7)}
     with pytest.raises(UnsupportedOperatorError, match="depends on data"):
         import_model(write(graph(nodes, {"x": (4, 4)}, ["y"], own), tmp_path), shapes={})

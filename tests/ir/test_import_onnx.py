@@ -13,7 +13,7 @@ from adrenoc.base.files.spill import read_aligned
 from adrenoc.importers import find_model_files, import_model
 from adrenoc.importers.relax.values import constant_value, op_name, take_constant
 from tests.ir.import_and_run import check, operators
-from tests.models import graph, write, write_network
+from tests.models import graph, parse_nodes, write, write_network
 
 node = helper.make_node
 RNG = np.random.default_rng(0)
@@ -217,14 +217,10 @@ def test_old_softmax_along_one_axis_needs_no_reshape(
 
 
 def test_shape_arithmetic_leaves_nothing_behind(tmp_path: Path) -> None:
-    nodes = [
-        node("Shape", ["x"], ["s"]),
-        node("Gather", ["s", "zero"], ["n"]),
-        node("Unsqueeze", ["n", "axes"], ["n1"]),
-        node("Concat", ["n1", "rest"], ["t"], axis=0),
-        node("Relu", ["x"], ["r"]),
-        node("Reshape", ["r", "t"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "s = Shape(x) n = Gather(s, zero) n1 = Unsqueeze(n, axes) "
+        "t = Concat <axis = 0>(n1, rest) r = Relu(x) y = Reshape(r, t)"
+    )
     constants = {"zero": np.array(0, np.int64), "axes": ints(0), "rest": ints(-1)}
     model = graph(nodes, {"x": ("batch", 3, 4, 4)}, ["y"], constants)
     imported, module = check(write(model, tmp_path), shapes={"x": (2, 3, 4, 4)})
@@ -289,11 +285,7 @@ def test_weights_that_are_opened_are_told(tmp_path: Path) -> None:
 
 
 def test_dropout_and_identity_are_passed_through(tmp_path: Path) -> None:
-    nodes = [
-        node("Dropout", ["x"], ["d", "mask"], ratio=0.5),
-        node("Relu", ["d"], ["r"]),
-        node("Identity", ["r"], ["y"]),
-    ]
+    nodes = parse_nodes("d, mask = Dropout <ratio = 0.5>(x) r = Relu(d) y = Identity(r)")
     _, module = check(write(graph(nodes, {"x": (1, 4)}, ["y"], opset=11), tmp_path))
     assert operators(module) == {"nn.relu": 1}
 

@@ -10,7 +10,7 @@ from onnx import helper
 
 from adrenoc.base.decision import Decision
 from tests.ir.import_and_run import check
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 RNG = np.random.default_rng(0)
 node = helper.make_node
@@ -34,10 +34,7 @@ def test_zeros_are_quantised_by_a_scale_of_one(tmp_path: Path, constant: bool) -
 
 
 def test_a_scale_of_zero_quantises_to_the_ends(tmp_path: Path) -> None:
-    nodes = [
-        node("QuantizeLinear", ["x", "none", "zero"], ["q"]),
-        node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
-    ]
+    nodes = parse_nodes("q = QuantizeLinear(x, none, zero) y = DequantizeLinear(q, scale, zero)")
     held = {"none": number(0.0), "scale": number(0.1), "zero": np.array(7, np.uint8)}
     check(write(graph(nodes, {"x": (2, 4)}, ["y"], held), tmp_path))
 

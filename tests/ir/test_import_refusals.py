@@ -12,7 +12,7 @@ from onnx import helper
 from adrenoc.base import errors
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import quote
-from tests.models import graph, network, write, write_network
+from tests.models import graph, network, parse_nodes, write, write_network
 
 node = helper.make_node
 
@@ -207,12 +207,9 @@ def test_a_foreign_operator_is_not_the_standard_one_of_its_name(
 
 @pytest.mark.parametrize(("at", "operator"), [(1, "DequantizeLinear"), (3, "Relu")])
 def test_a_foreign_operator_between_quantised_ones(tmp_path: Path, at: int, operator: str) -> None:
-    nodes = [
-        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
-        node("Add", ["d", "d"], ["f"]),
-        node("Relu", ["f"], ["r"]),
-        node("QuantizeLinear", ["r", "s", "z"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "d = DequantizeLinear(q, s, z) f = Add(d, d) r = Relu(f) y = QuantizeLinear(r, s, z)"
+    )
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), *nodes]
     nodes[at].domain = "com.acme"
     held = {"s": np.float32(0.5), "z": np.uint8(0)}

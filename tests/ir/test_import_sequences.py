@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.importers import import_model
 from tests.ir.import_and_run import check, operators
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 node = helper.make_node
 
@@ -28,12 +28,10 @@ def number(value: int) -> np.ndarray:
 def test_results_of_a_loop_are_joined(tmp_path: Path) -> None:
     """As torch exports an EmbeddingBag, and what appends to a list."""
     body = helper.make_graph(
-        [
-            node("Gather", ["x", "i"], ["row"], axis=0),
-            node("Exp", ["row"], ["e"]),
-            node("SequenceInsert", ["held", "e"], ["longer"]),
-            node("Identity", ["go"], ["on"]),
-        ],
+        parse_nodes(
+            "row = Gather <axis = 0>(x, i) e = Exp(row) longer = SequenceInsert(held, e) "
+            "on = Identity(go)"
+        ),
         "body",
         [
             helper.make_tensor_value_info("i", TensorProto.INT64, ()),
@@ -61,31 +59,24 @@ SEQUENCES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
         {"n": number(2), "k": number(-1)},
     ),
     "split_sizes": (
-        [
-            node("SplitToSequence", ["x", "n"], ["s"], axis=1),
-            node("SequenceErase", ["s", "k"], ["t"]),
-            node("ConcatFromSequence", ["t"], ["y"], axis=1),
-        ],
+        parse_nodes(
+            "s = SplitToSequence <axis = 1>(x, n) t = SequenceErase(s, k) "
+            "y = ConcatFromSequence <axis = 1>(t)"
+        ),
         {"n": ints(1, 3, 1), "k": number(0)},
     ),
     "split_ones": (
-        [
-            node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
-            node("SequenceAt", ["s", "k"], ["a"]),
-            node("SequenceInsert", ["s", "a", "k"], ["t"]),
-            node("ConcatFromSequence", ["t"], ["y"], axis=-1, new_axis=1),
-        ],
+        parse_nodes(
+            "s = SplitToSequence <axis = 0, keepdims = 0>(x) a = SequenceAt(s, k) "
+            "t = SequenceInsert(s, a, k) y = ConcatFromSequence <axis = -1, new_axis = 1>(t)"
+        ),
         {"k": number(1)},
     ),
     "length": (
-        [
-            node("Neg", ["x"], ["m"]),
-            node("SequenceConstruct", ["x", "m"], ["s"]),
-            node("SequenceLength", ["s"], ["n"]),
-            node("Cast", ["n"], ["f"], to=TensorProto.FLOAT),
-            node("SequenceAt", ["s", "k"], ["a"]),
-            node("Mul", ["a", "f"], ["y"]),
-        ],
+        parse_nodes(
+            "m = Neg(x) s = SequenceConstruct(x, m) n = SequenceLength(s) f = Cast <to = 1>(n) "
+            "a = SequenceAt(s, k) y = Mul(a, f)"
+        ),
         {"k": number(1)},
     ),
 }
@@ -98,12 +89,10 @@ def test_sequence(name: str, tmp_path: Path) -> None:
 
 
 def test_a_position_that_is_data_is_refused(tmp_path: Path) -> None:
-    nodes = [
-        node("SplitToSequence", ["x"], ["s"]),
-        node("ArgMax", ["x"], ["m"], axis=0, keepdims=0),
-        node("ReduceMax", ["m"], ["k"], keepdims=0),
-        node("SequenceAt", ["s", "k"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "s = SplitToSequence(x) m = ArgMax <axis = 0, keepdims = 0>(x) "
+        "k = ReduceMax <keepdims = 0>(m) y = SequenceAt(s, k)"
+    )
     path = write(graph(nodes, {"x": (3, 5)}, ["y"], {}), tmp_path)
     with pytest.raises(UnsupportedOperatorError, match=r"SequenceAt \(1x\)"):
         import_model(path, shapes={})

@@ -14,7 +14,7 @@ from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.check.reference import run_reference
 from adrenoc.importers import import_model
 from tests.ir.import_and_run import check
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.tflite.build import ModelBuilder, T
 
 node = helper.make_node
@@ -38,19 +38,11 @@ HELD = {
 CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...]]] = {
     "a table": ([node("Gather", ["table", "i"], ["y"])], (0, 6)),
     "the smaller of two tables": (
-        [
-            node("Gather", ["table", "i"], ["a"]),
-            node("Gather", ["two", "i"], ["b"]),
-            node("Add", ["a", "b"], ["y"]),
-        ],
+        parse_nodes("a = Gather(table, i) b = Gather(two, i) y = Add(a, b)"),
         (0, 1),
     ),
     "through a cast and a reshape": (
-        [
-            node("Cast", ["i"], ["c"], to=TensorProto.INT32),
-            node("Unsqueeze", ["c", "last"], ["u"]),
-            node("Gather", ["table", "u"], ["y"]),
-        ],
+        parse_nodes("c = Cast <to = 6>(i) u = Unsqueeze(c, last) y = Gather(table, u)"),
         (0, 6),
     ),
     "with an offset": (
@@ -73,18 +65,11 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...]]] = {
     "places": ([node("GatherND", ["grid", "k"], ["y"])], (0, 2)),
     "one of a number": ([node("OneHot", ["i", "depth", "values"], ["y"])], (0, 4)),
     "a mask": (
-        [
-            node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
-            node("Sub", ["one", "f"], ["n"]),
-            node("Mul", ["n", "far"], ["y"]),
-        ],
+        parse_nodes("f = Cast <to = 1>(i) n = Sub(one, f) y = Mul(n, far)"),
         (0, 1),
     ),
     "a truth value": (
-        [
-            node("Cast", ["i"], ["b"], to=TensorProto.BOOL),
-            node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
-        ],
+        parse_nodes("b = Cast <to = 9>(i) y = Cast <to = 1>(b)"),
         (0, 1),
     ),
     "a length": (

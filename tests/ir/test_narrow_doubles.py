@@ -13,7 +13,7 @@ from onnx import helper
 from adrenoc.importers.relax.values import dtype_of
 from adrenoc.passes.rewrites.simplify import simplify
 from tests.ir.import_and_run import check
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 node = helper.make_node
 DOUBLE, FLOAT = onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT
@@ -42,11 +42,7 @@ def imported(folder: Path, nodes: list[onnx.NodeProto], *outputs: str) -> tvm.IR
     return module
 
 
-SCALED = [
-    node("Mul", ["d", "m"], ["a"]),
-    node("Div", ["a", "e"], ["b"]),
-    node("Round", ["b"], ["r"]),
-]
+SCALED = parse_nodes("a = Mul(d, m) b = Div(a, e) r = Round(b)")
 NARROW = {
     "a factor of two constants": [*SCALED, node("Cast", ["r"], ["y"], to=FLOAT)],
     "a factor by row": [

@@ -14,7 +14,7 @@ from adrenoc.base import errors
 from adrenoc.base.decision import ASSUMED
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 RNG = np.random.default_rng(5)
 
@@ -129,12 +129,10 @@ def test_names_that_name_nothing_are_not_shared(tmp_path: Path) -> None:
 
 def test_a_hint_is_such_as_the_model_takes(tmp_path: Path) -> None:
     """A window of 400 samples does not fit into 128, and a state takes no 224x224."""
-    nodes = [
-        node("Conv", ["x", "w"], ["t"], strides=[160]),
-        node("MatMul", ["s", "v"], ["k"]),
-        node("ReduceMean", ["t"], ["m"], axes=[2], keepdims=1),
-        node("Add", ["m", "k"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "t = Conv <strides = [160]>(x, w) k = MatMul(s, v) "
+        "m = ReduceMean <axes = [2], keepdims = 1>(t) y = Add(m, k)"
+    )
     constants = {"w": weights(4, 1, 400), "v": weights(7, 1)}
     inputs = {"x": ("batch", 1, "samples"), "s": ("batch", 4, 7)}
     path = write(graph(nodes, inputs, ["y"], constants), tmp_path)

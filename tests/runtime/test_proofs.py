@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.buckets import open_buckets
@@ -21,7 +20,7 @@ from adrenoc.cli.main import main
 from adrenoc.lab.prove.proof import DrawnInput
 from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import A640
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Case, Finished, compile_against
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -39,11 +38,10 @@ def proven(work: Path) -> Bundle:
         "v": rng.standard_normal((8, 4, 3, 3)).astype("float32"),
         "w": rng.standard_normal((8, 8, 3, 3)).astype("float32") / 8,
     }
-    nodes = [
-        helper.make_node("Conv", ["x", "v"], ["b"], pads=[1, 1, 1, 1]),
-        helper.make_node("Conv", ["b", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Softmax", ["c"], ["y"], axis=1),
-    ]
+    nodes = parse_nodes(
+        "b = Conv <pads = [1, 1, 1, 1]>(x, v) c = Conv <pads = [1, 1, 1, 1]>(b, w) "
+        "y = Softmax <axis = 1>(c)"
+    )
     folder = work / "proven"
     folder.mkdir()
     model = write(graph(nodes, {"x": (1, 4, 9, 7)}, ["c", "y"], weights), folder, "m.onnx")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.tvmapi import fconst, iconst, splat
@@ -26,7 +25,7 @@ from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder
 from adrenoc.target.target import load_target
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 DEVICE = TunedDevice(name="rule", driver="1")
 
@@ -51,11 +50,10 @@ def small_model(channels: int = 8) -> onnx.ModelProto:
         "w": rng.standard_normal((8, channels, 3, 3)).astype(np.float32),
         "b": rng.standard_normal(8).astype(np.float32),
     }
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("MaxPool", ["r"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) "
+        "y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(r)"
+    )
     return graph(nodes, {"x": [1, channels, 16, 16]}, ["y"], constants)
 
 
