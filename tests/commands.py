@@ -1,6 +1,10 @@
-"""Commands of adrenoc, run in this process."""
+"""Commands of adrenoc, run in this process, and programs, run in their own."""
 
 from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Any
 
 from click.testing import CliRunner, Result
 
@@ -17,3 +21,11 @@ def succeed(*words: object) -> Result:
     done = invoke(*words)
     assert done.exit_code == 0, done.output
     return done
+
+
+def run_program(
+    command: Sequence[object], *, check: bool = False, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a process to its end, and hold what it prints."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, check=check, **more)

@@ -20,6 +20,7 @@ from adrenoc.native.compile_plugin import _include_options, package_folder
 from tests.clml.every_operator import SHAPE, make, plain
 from tests.clml.regions import cut, module_of
 from tests.clml.stub_sdk import write_stub_library, write_stub_sdk
+from tests.commands import run_program
 from tests.compilers import compile_once
 
 pytestmark = pytest.mark.nightly
@@ -46,7 +47,7 @@ _QUICK = "clang++-14"
 def _sanitizing_compiler() -> str | None:
     if quick := shutil.which(_QUICK):
         asked = [quick, "-print-file-name=libclang_rt.asan-x86_64.a"]
-        runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        runtime = run_program(asked, check=True).stdout.strip()
         if Path(runtime).is_file():
             return quick
     return shutil.which("c++") or shutil.which("g++")
@@ -119,11 +120,8 @@ def _run(programs: tuple[Path, Path], folder: Path, function: Any, last: str) ->
     (folder / "constants.bin").write_bytes(b"".join(values))
     program, library = programs
     files = [str(folder / name) for name in ("graph.json", "constants.bin")]
-    result = subprocess.run(
+    result = run_program(
         [str(program), str(library), *files, last],
-        capture_output=True,
-        text=True,
-        check=False,
         env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:exitcode=66"},
     )
     assert result.returncode == 0, result.stderr[-4000:]

@@ -14,6 +14,7 @@ from adrenoc.base.errors import OptionError
 from adrenoc.native.android.runtime_build import build_runtime
 from adrenoc.native.compile_plugin import _include_options
 from tests.clml.stub_sdk import write_stub_sdk
+from tests.commands import run_program
 
 _SOURCE = Path(adrenoc.__file__).parent / "native/src/clml/real_backend.cc"
 
@@ -26,7 +27,7 @@ def _compile(sdk: Path) -> subprocess.CompletedProcess[str]:
     folders = [Path(str(spec.origin)).parent for spec in specs if spec is not None]
     includes = [f"-isystem{sdk / 'include'}", *_include_options(*folders)]
     command = [compiler, "-std=c++17", "-fsyntax-only", "-DADRENOC_CLML_SDK", *includes]
-    return subprocess.run([*command, str(_SOURCE)], capture_output=True, text=True, check=False)
+    return run_program([*command, str(_SOURCE)])
 
 
 @pytest.mark.parametrize("major", [1, 3, 5])

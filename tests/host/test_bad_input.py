@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from adrenoc.base.errors import (
     UnsupportedOperatorError,
 )
 from adrenoc.cli.main import main
+from tests.commands import run_program
 from tests.models import graph, network, write
 
 SHAPE = (1, 4, 8, 8)
@@ -209,11 +209,8 @@ def test_a_disk_that_fills_up(folder: Path, form: tuple[str, ...]) -> None:
     write(graph([node], {"x": (1, 256, 8, 8)}, ["y"], {"w": weights}), folder)
     before = _files(folder)
     limit = 256 << 10
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "adrenoc", "compile", "model.onnx", *form],
-        capture_output=True,
-        text=True,
-        check=False,
         env={
             "ADRENOC_CACHE_DIR": str(folder.parent / "cache"),
             "PYTHONPATH": str(Path(__file__).resolve().parents[2]),

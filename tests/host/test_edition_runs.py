@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from adrenoc.device import fit
 from adrenoc.device import run as running
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
+from tests.commands import run_program
 from tests.faulty.driver import misbehaving
 from tests.models import graph, parse_nodes, write
 
@@ -133,7 +133,7 @@ def test_a_driver_that_says_so_is_believed(model: Path, bundle: Bundle, layer: P
     with misbehaving(layer, gpu="750"):
         command = [sys.executable, "-m", "adrenoc", "run", str(bundle.path), "--json"]
         words = ["--check", str(model), "--repeat", "1", "--shape", "x:2,8,28,28"]
-        done = subprocess.run([*command, *words], capture_output=True, text=True, check=True)
+        done = run_program([*command, *words], check=True)
     told = json.loads(done.stdout)
     assert told["edition"]["taken"] == "Adreno 750"
     assert told["check"]["passed"]

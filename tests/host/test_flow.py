@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from adrenoc.cli.main import main
+from tests.commands import run_program
 from tests.models import write_network
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,11 +132,9 @@ def test_a_second_compile_comes_from_the_cache(
         f"code = main(['compile', {str(model)!r}, '-o', 'second.adrenoc', '--json']);"
         "assert 'tvm' not in sys.modules, 'TVM was loaded'; sys.exit(code)"
     )
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", script],
         check=True,
-        capture_output=True,
-        text=True,
         env={
             "PYTHONPATH": str(ROOT),
             "ADRENOC_CACHE_DIR": str(tmp_path / "cache"),

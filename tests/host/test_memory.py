@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.native import opencl
 from adrenoc.target.target import load_target
+from tests.commands import run_program
 from tests.faulty.driver import misbehaving
 from tests.models import graph, parse_nodes, write
 
@@ -239,7 +239,7 @@ def test_a_driver_without_images_of_buffers_takes_images_of_their_own(
     told = {}
     for order in ("", "hides|cl_khr_image2d_from_buffer"):
         with misbehaving(layer, *filter(None, [order])):
-            done = subprocess.run(run, capture_output=True, text=True, check=True)
+            done = run_program(run, check=True)
         told[order] = json.loads(done.stdout)
         assert told[order]["check"]["passed"]
     pooled, apart = told.values()

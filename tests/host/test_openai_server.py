@@ -25,6 +25,7 @@ from adrenoc.device.conversation import Reply
 from adrenoc.device.generate import Wish
 from adrenoc.device.openai.errors import RequestError
 from adrenoc.device.openai.protocol import Answers, read_request
+from tests.commands import run_program
 from tests.host.decoder_bundles import TALKER, make_talker
 
 
@@ -130,16 +131,13 @@ def test_the_client_for_node_has_five_turns(url: str, client: Any) -> None:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("no node")
-    modules = subprocess.run([npm, "root", "--global"], capture_output=True, text=True, check=True)
+    modules = run_program([npm, "root", "--global"], check=True)
     if not Path(modules.stdout.strip(), "openai").is_dir():
         pytest.skip("npm install --global openai")
-    done = subprocess.run(
+    done = run_program(
         ["node", "-e", _FIVE_TURNS, url],
         env={**os.environ, "NODE_PATH": modules.stdout.strip()},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     turns = json.loads(done.stdout)

@@ -6,7 +6,6 @@ Where it does not matter how a driver goes wrong, a bench that knows what is rig
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from adrenoc.lab.prove.verify_device import Verification, verify_device
 from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.target.device_report import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
+from tests.commands import run_program
 from tests.faulty.driver import misbehaving
 from tests.patience import WAIT_S
 
@@ -63,7 +63,7 @@ def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(
     made = make_suite(pick_suites(request, load_target("host"))[0], load_target("host"), tmp_path)
     command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path)]
     with misbehaving(layer, "fail|clCreateImage|0|-4"):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command)
     assert "clCreateImage failed" in done.stderr
     assert done.returncode == DeviceMemoryError.exit_code, done.stderr
 
@@ -81,7 +81,7 @@ def test_a_work_group_that_is_too_large(order: str, said: str, layer: Path, tmp_
     made = make_suite(pick_suites(request, load_target("host"))[0], load_target("host"), tmp_path)
     command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path), "--repeat", "1"]
     with misbehaving(layer, order):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command)
     assert done.returncode == (DeviceError.exit_code if said else 0), done.stderr
     assert said in done.stderr
     assert ("DEVICE+device.json" in done.stderr) == bool(said)

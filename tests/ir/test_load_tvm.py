@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.commands import run_program
 
 _LOAD = """
 import sys
@@ -14,9 +15,7 @@ import adrenoc.compile.compiler, adrenoc.importers.onnx.importer
 
 
 def _run(text: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD + text], capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", _LOAD + text], check=True)
     return done.stdout
 
 

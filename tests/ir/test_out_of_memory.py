@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from onnx import helper
 
 from adrenoc.base.errors import HostMemoryError, MemoryLimitError
 from adrenoc.base.host.memory import memory_errors
+from tests.commands import run_program
 from tests.ir.planning import plan
 from tests.models import graph
 from tests.patience import WAIT_S
@@ -40,13 +40,7 @@ def test_a_model_larger_than_memory(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(1 << 30)
-    run = subprocess.run(
-        [sys.executable, "-c", CHECK, str(tmp_path / "m.onnx")],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    run = run_program([sys.executable, "-c", CHECK, str(tmp_path / "m.onnx")], timeout=WAIT_S)
     assert run.returncode == HostMemoryError.exit_code, run.stderr
     assert "no memory left for the stage import of" in run.stderr
     assert "Traceback" not in run.stderr

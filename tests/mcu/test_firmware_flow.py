@@ -22,6 +22,7 @@ from adrenoc.base.errors import (
 from adrenoc.cli.main import main
 from adrenoc.firmware.mcu import emulator
 from adrenoc.firmware.mcu.core import core_names, load_core
+from tests.commands import run_program
 from tests.mcu import networks
 from tests.mcu.judge import needs_emulator, run_and_compare
 from tests.mcu.maker import Maker
@@ -132,7 +133,7 @@ def test_code_compiles_without_a_warning(
         "-o",
     ]
     command = ["arm-none-eabi-gcc", *strict, str(tmp_path / "model.o")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     assert done.returncode == 0, done.stderr
 
 

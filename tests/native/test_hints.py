@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.commands import run_program
+
 HERE = Path(__file__).parent
 
 
@@ -26,7 +28,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     sources = map(str, sorted(HERE.glob("stub_*.c")))
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(library), *sources], check=True)
     command = [sys.executable, str(HERE / "hint_cases.py"), str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

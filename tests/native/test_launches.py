@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.commands import run_program
+
 HERE = Path(__file__).parent
 STEPS = 6
 MACHINE, KEPT = "the virtual machine", "kept arguments"
@@ -37,7 +39,7 @@ def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cases(stub_library: Path) -> dict[str, Any]:
     """What `launch_cases` saw."""
     command = [sys.executable, str(HERE / "launch_cases.py"), str(stub_library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

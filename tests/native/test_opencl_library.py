@@ -13,12 +13,13 @@ import pytest
 from adrenoc import native
 from adrenoc.base.errors import DependencyError, OutputError, ToolError
 from adrenoc.native import compile_plugin
+from tests.commands import run_program
 
 
 def _run(program: str, *arguments: str) -> str:
     """The last line that a fresh Python process prints."""
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(command, check=True)
     return done.stdout.strip().splitlines()[-1]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from opencl_source import load_kernels
 import adrenoc
 from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
+from tests.commands import run_program
 from tests.compilers import compile_once
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ def test_what_side_by_side_promises(tmp_path: Path) -> None:
     files = [str(HERE / "side_by_side.cc"), str(SOURCES / "base/side_by_side.cc")]
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
     compile_once([compiler, *flags, *files], program)
-    done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    done = run_program([str(program)])
     assert (done.returncode, done.stdout) == (0, "")
 
 

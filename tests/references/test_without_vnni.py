@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands import run_program
 
 HERE = Path(__file__).parent
 MODULES = ("test_exact_integers.py", "test_as_installed.py")
@@ -21,9 +22,7 @@ def run_on_haswell(*words: str) -> str:
             "no qemu-x86_64, which stands for a CPU without VNNI: apt-get install qemu-user"
         )
     command = (qemu, "-cpu", "Haswell", sys.executable, *words)
-    ended = subprocess.run(
-        command, cwd=HERE.parents[1], capture_output=True, text=True, check=False
-    )
+    ended = run_program(command, cwd=HERE.parents[1])
     assert ended.returncode == 0, ended.stdout + ended.stderr[-2000:]
     return ended.stdout
 

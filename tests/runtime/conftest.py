@@ -20,6 +20,7 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime, build_runtime
+from tests.commands import run_program
 from tests.models import graph, parse_nodes, write, write_conv_chain
 from tests.opencl.implementation import LAYERS, plain_environment
 from tests.patience import WAIT_S
@@ -83,14 +84,7 @@ def execute() -> Callable[..., Finished]:
         given = {**SOFTWARE_ENVIRONMENT, **extra}
         if LAYERS in extra:  # on top of the one that all have
             given[LAYERS] = os.pathsep.join(filter(None, [extra[LAYERS], plain]))
-        done = subprocess.run(
-            [str(part) for part in command],
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-            env={**os.environ, **given},
-        )
+        done = run_program(command, timeout=WAIT_S, env={**os.environ, **given})
         assert expect is None or done.returncode == expect, done.stderr + done.stdout
         return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 import adrenoc
+from tests.commands import run_program
 from tests.one_unit import write_unit
 
 NATIVE = Path(adrenoc.__file__).parent / "native"
@@ -44,7 +44,7 @@ def check_syntax(files: Sequence[Path], warning: str, flags: Sequence[str]) -> N
     command += ["-DTVM_FFI_EXPORTS", "-DTVM_RUNTIME_EXPORTS", "-DTVM_FFI_USE_LIBBACKTRACE=0"]
     command += [f"-I{folder}" for folder in own]
     command += [f"-isystem{folder}" for folder in others]
-    done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, check=False)
+    done = run_program([*command, *map(str, files)])
     assert done.returncode == 0, done.stderr
 
 

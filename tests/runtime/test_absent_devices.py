@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from adrenoc.base.errors import DeviceError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.remote import run_remote
 from adrenoc.native.android.runtime_build import Runtime
+from tests.commands import run_program
 from tests.patience import WAIT_S
 from tests.runtime.programs import Case, Finished, compile_opencl
 from tests.runtime.servers import address_of, native_server
@@ -63,9 +63,7 @@ def test_the_runner_tells_why(
 def test_python_tells_why(kind: str, absent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADRENOC_TEST_ABSENT", kind)
     command = [sys.executable, "-c", _IN_PYTHON, str(absent)]
-    said = subprocess.run(
-        command, capture_output=True, text=True, timeout=WAIT_S, check=True
-    ).stdout
+    said = run_program(command, timeout=WAIT_S, check=True).stdout
     assert said.startswith("there is no OpenCL device on this machine; ")
     assert KINDS[kind] in said
 

@@ -36,6 +36,7 @@ from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.native.android.runtime_build import RUNNER, SERVER, Runtime, build_runtime
+from tests.commands import run_program
 from tests.mcu import networks
 from tests.mcu.judge import Reference
 from tests.patience import WAIT_S
@@ -116,12 +117,9 @@ def emulate() -> Callable[..., Finished]:
     """Run an arm64 program."""
 
     def run(*command: object, expect: int = 0, cpu: str = CPU) -> Finished:
-        done = subprocess.run(
+        done = run_program(
             [EMULATOR, "-L", str(ROOT), *(str(part) for part in command)],
-            capture_output=True,
-            text=True,
             timeout=WAIT_S,
-            check=False,
             env={**os.environ, "QEMU_CPU": cpu},
         )
         assert done.returncode == expect, done.stderr + done.stdout

@@ -20,6 +20,7 @@ from adrenoc.bundle.params import (
     write_params,
 )
 from adrenoc.kernels.families.winograd.winograd import winograd
+from tests.commands import run_program
 from tests.runtime.test_damage import READERS, build_with_readers
 
 OUTPUTS, INPUTS, TAPS = 12, 5, 3
@@ -121,7 +122,7 @@ def test_transforms_that_no_compiler_writes_are_refused(
     (tmp_path / "moves.json").write_text(json.dumps(plain))
     write_params(tmp_path / "params", {"p0": _filters("float16")})
     words = [program, tmp_path / "moves.json", tmp_path / "params", "p1", tmp_path / "made"]
-    refused = subprocess.run(words, check=False, capture_output=True, text=True)
+    refused = run_program(words)
     assert refused.returncode == 1, refused
     assert "moves.json: moves[0].transform" in refused.stdout
 
@@ -131,6 +132,6 @@ def test_filters_of_whole_numbers_are_refused(program: Path, tmp_path: Path) -> 
     (tmp_path / "moves.json").write_text(moves_to_json({"p1": move}))
     write_params(tmp_path / "params", {"p0": _filters("float16")})
     words = [program, tmp_path / "moves.json", tmp_path / "params", "p1", tmp_path / "made"]
-    refused = subprocess.run(words, check=False, capture_output=True, text=True)
+    refused = run_program(words)
     assert refused.returncode == 1, refused
     assert "is of no filter" in refused.stdout

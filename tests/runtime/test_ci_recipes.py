@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.commands import run_program
 
 _CI = Path(__file__).resolve().parents[2] / "scripts" / "ci"
 
@@ -26,13 +27,8 @@ def project(tmp_path: Path) -> Path:
 def run(folder: Path, *words: str, **variables: str) -> tuple[int, str, str]:
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if name != "GITHUB_ACTIONS"}
-    done = subprocess.run(
-        [str(_CI / "build"), *words],
-        cwd=folder,
-        env={**kept, "PATH": path, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_program(
+        [str(_CI / "build"), *words], cwd=folder, env={**kept, "PATH": path, **variables}
     )
     return done.returncode, (folder / "told").read_text().splitlines()[-1], done.stderr
 

@@ -22,6 +22,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress, open_session, run_remote
 from adrenoc.native.android.runtime_build import Runtime
+from tests.commands import run_program
 from tests.runtime.link import link_to
 from tests.runtime.programs import Case, Finished, compile_opencl
 from tests.runtime.servers import (
@@ -294,9 +295,7 @@ def test_a_launch_that_hangs_keeps_nobody(
         client = [sys.executable, "-m", "adrenoc", "run", str(bundle.path)]
         client += ["--on", f"127.0.0.1:{port}"]
         told = {**os.environ, "ADRENOC_TIMEOUT": "4", "ADRENOC_PROGRAM_CACHE": "off"}
-        done = subprocess.run(
-            client, capture_output=True, text=True, timeout=WAIT_S, check=False, env=told
-        )
+        done = run_program(client, timeout=WAIT_S, env=told)
         assert done.returncode == RemoteError.exit_code, done.stderr
         assert "did not answer within 4 s" in " ".join(done.stderr.split())
         # While the file is there, the session does not end by itself.

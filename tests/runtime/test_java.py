@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.java_classes import JNI_LIBRARY, compile_classes, java_folder
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
 from adrenoc.native.android.runtime_build import LIBRARY, Runtime
+from tests.commands import run_program
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import Case
@@ -94,7 +94,7 @@ def test_the_public_classes(jvm: Jvm, request: pytest.FixtureRequest) -> None:
     """What apps call: a change here breaks them, and is reviewed as such."""
     names = {path.removesuffix(".class").replace("/", ".") for path in compile_classes()}
     shown = [str(Path(jvm.java).with_name("javap")), "-public", "-cp", jvm.class_path]
-    done = subprocess.run([*shown, *sorted(names)], check=True, capture_output=True, text=True)
+    done = run_program([*shown, *sorted(names)], check=True)
     public = [
         block
         for block in re.split(r"(?<=^})\n", done.stdout, flags=re.MULTILINE)

@@ -15,6 +15,7 @@ import pytest
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.java_classes import java_folder
+from tests.commands import run_program
 from tests.host.decoder_bundles import (
     DecoderShape,
     make_decoder_bundle,
@@ -42,7 +43,7 @@ def _find_kotlin() -> Path | None:
         return Path(compiler).resolve().parents[1]
     if npm is None:
         return None
-    done = subprocess.run([npm, "root", "--global"], capture_output=True, text=True, check=False)
+    done = run_program([npm, "root", "--global"])
     home = Path(done.stdout.strip()) / "kotlin-compiler"
     return home if (home / "lib").is_dir() else None
 

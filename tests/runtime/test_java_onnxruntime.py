@@ -21,6 +21,7 @@ from adrenoc.bundle.tar import SUFFIX
 from adrenoc.native.android.java_classes import QUICKLY, find_javac, java_folder
 from adrenoc.native.android.package.aar import model_content, name_models
 from adrenoc.native.android.runtime_build import PROVIDER
+from tests.commands import run_program
 from tests.runtime.phones import without_sources
 from tests.runtime.programs import HERE
 
@@ -77,7 +78,7 @@ def test_the_sample_opens_what_packages_hold(phone_bundle: Bundle, tmp_path: Pat
             held += [file.name, file]
     (app := tmp_path / "app").mkdir()
     command = _compile(sample.replace("mobilenet_v2", name), tmp_path)
-    done = subprocess.run([*command, app, *held], capture_output=True, text=True, check=True)
+    done = run_program([*command, app, *held], check=True)
     opened, provider, registered = done.stdout.splitlines()
     assert provider == f"{PROVIDER_NAME}{{cache_folder={app / 'cache/adrenoc'}}}"
     assert registered == f"[{PROVIDER}]"

@@ -25,6 +25,7 @@ from adrenoc.native.android.java_classes import QUICKLY, find_javac
 from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.target.device_report import DeviceReport, read_report
 from adrenoc.target.target import load_target
+from tests.commands import run_program
 from tests.faulty.driver import build_layer, claim
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import HERE, Finished
@@ -245,9 +246,7 @@ def app(android: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [str(LAB.parent / "ci/lab_app"), "--runtime", str(android.folder), "-o", str(folder)]
     command += ["--device", "adreno:750,adreno:830", "--size", "32", "--only", CASES[0]]
     environment = {name: value for name, value in os.environ.items() if name != "ANDROID_HOME"}
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, check=False, env=environment
-    )
+    done = run_program([sys.executable, *command], env=environment)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "classes.dex by scripts/lab/Dex.java" in done.stdout
     return folder / "adrenoc-lab.apk"
@@ -267,7 +266,7 @@ def test_the_app_whole(app: Path, tmp_path: Path) -> None:
     estimated = {row[2] for row in rows if row[0] == "beside" and row[3] == "adrenoc's estimate"}
     assert estimated == {"750", "830"}
     dump = ["dexdump", str(tmp_path / "classes.dex")]
-    shown = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
+    shown = run_program(dump, check=True).stdout
     assert "Lorg/adrenoc/lab/LabActivity;" in shown and "Lorg/adrenoc/Model;" in shown
 
 

@@ -7,7 +7,6 @@ that it came from counts as the process's too, as long as its pages are held.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
+from tests.commands import run_program
 from tests.models import graph, parse_nodes, write
 
 KIB = 1024
@@ -60,10 +60,8 @@ def measure_peak_bytes(*command: object) -> int:
         "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", measure, *map(str, command)],
-        capture_output=True,
-        text=True,
         check=True,
         env={**os.environ, **environment},
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run_program
 from tests.runtime.test_damage import CACHE_READERS, build_with_readers
 
 SOMEBODY = 4711
@@ -26,9 +26,7 @@ def tried(program: Path) -> Callable[[Path, str], str]:
     def run(folder: Path, deed: str) -> str:
         umask = os.umask(0)
         try:
-            done = subprocess.run(
-                [program, folder, deed], capture_output=True, text=True, check=True
-            )
+            done = run_program([program, folder, deed], check=True)
         finally:
             os.umask(umask)
         return done.stdout.strip()

@@ -15,6 +15,7 @@ from adrenoc.native.android import runtime_build
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import RUNNER, SERVER, Runtime
 from adrenoc.native.android.runtime_toolchain import find_tool, find_toolchain
+from tests.commands import run_program
 
 BESIDE = "$ORIGIN"
 
@@ -29,9 +30,7 @@ def test_they_run_from_any_folder(runtime: Runtime, tmp_path: Path) -> None:
     shutil.copytree(runtime.folder, tmp_path / "there")
     for name in (RUNNER, SERVER):
         command = [str(tmp_path / "there" / name), "--version"]
-        said = subprocess.run(
-            command, cwd="/", env={}, check=True, capture_output=True, text=True
-        ).stdout
+        said = run_program(command, cwd="/", env={}, check=True).stdout
         assert said.strip() == runtime.stamp
 
 
@@ -55,9 +54,7 @@ def test_where_cmake_has_no_flag_for_it(tmp_path: Path) -> None:
     command += ["-DANDROID=ON", f"-DCMAKE_USER_MAKE_RULES_OVERRIDE={rules}"]
     subprocess.run(command, check=True, capture_output=True)
     words = ["ninja", "-C", str(tmp_path / "build"), "-t", "commands", "adrenoc_run", "adrenoc_rpc"]
-    told = subprocess.run(
-        [find_tool("ninja"), *words[1:]], check=True, capture_output=True, text=True
-    ).stdout.splitlines()
+    told = run_program([find_tool("ninja"), *words[1:]], check=True).stdout.splitlines()
     links = [line for line in told if " -o out/adrenoc_" in line]
     assert len(links) == 2
     for line in links:

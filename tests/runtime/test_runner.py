@@ -17,6 +17,7 @@ import adrenoc
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
+from tests.commands import run_program
 from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Case, Finished, run_case
 
@@ -36,9 +37,7 @@ def test_programs_tell_the_version(runtime: Runtime, execute: Execute) -> None:
 @pytest.mark.parametrize("option", ["--help", "-h"])
 @pytest.mark.parametrize("program", ["adrenoc_run", "adrenoc_rpc"])
 def test_programs_tell_how_they_are_used(runtime: Runtime, program: str, option: str) -> None:
-    done = subprocess.run(
-        [runtime.folder / program, option], capture_output=True, text=True, check=False
-    )
+    done = run_program([runtime.folder / program, option])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: {program} ")
     source = (Path(adrenoc.__file__).parent / f"native/runtime/tools/{program}.cc").read_text()

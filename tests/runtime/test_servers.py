@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
@@ -17,6 +16,7 @@ import pytest
 from adrenoc.cli.main import main
 from adrenoc.device.greeting import MAGIC, MISMATCH
 from adrenoc.native.android.runtime_build import Runtime
+from tests.commands import run_program
 from tests.runtime.servers import (
     SOFTWARE_ENVIRONMENT,
     WAIT_S,
@@ -119,13 +119,7 @@ def test_the_world_needs_a_key(
 ) -> None:
     assert main(["runtime", "serve", "--host", host, "--port", "0"]) == 2
     assert "lets anybody who reaches it run any code here" in capsys.readouterr().err
-    done = subprocess.run(
-        [str(runtime.server), "--host", host, "--port", "0"],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    done = run_program([str(runtime.server), "--host", host, "--port", "0"], timeout=WAIT_S)
     assert done.returncode == 2
     assert "name a --key" in done.stderr
 
@@ -138,7 +132,7 @@ def test_a_tracker_tells_its_key_to_all(
     assert main(["runtime", "serve", *words]) == 2
     assert "a tracker gives the key to whoever asks" in " ".join(capsys.readouterr().err.split())
     command = [str(runtime.server), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    done = run_program(command, timeout=WAIT_S)
     assert done.returncode == 2
     assert "a tracker gives the key to whoever asks" in done.stderr
 

@@ -16,6 +16,7 @@ import pytest
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model
+from tests.commands import run_program
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import (
     FEATURES,
@@ -88,9 +89,7 @@ def test_it_is_written_as_wav(folder: Path) -> None:
         made = np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32767
     np.testing.assert_allclose(made, expect(folder, TEXT), atol=1e-3)
     ids = ",".join(map(str, TEXT * 4))
-    done = subprocess.run(
-        [sys.executable, *words, ids], check=False, capture_output=True, text=True, cwd=folder
-    )
+    done = run_program([sys.executable, *words, ids], cwd=folder)
     assert done.returncode != 0
     assert "takes 44 frames, voice.adrenoc 32 at most" in done.stderr
 
@@ -203,7 +202,7 @@ def test_sound_is_read_and_written_down(listener: Path) -> None:
 
     def write_down(name: str) -> subprocess.CompletedProcess[str]:
         command = [*words, f"{name}.wav"]
-        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=listener)
+        return run_program(command, cwd=listener)
 
     done = write_down("right")
     sample = load_script("transcribe.py", SAMPLE)

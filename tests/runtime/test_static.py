@@ -16,6 +16,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import ARCHIVE, HEADERS, LIBRARY, RUNNER, SERVER, Runtime
+from tests.commands import run_program
 from tests.runtime.programs import (
     HERE,
     Case,
@@ -102,9 +103,7 @@ def test_a_program_with_the_wrapper_holds_it(
 
 def _names(file: Path, *kinds: str) -> set[str]:
     """What an object or an archive defines, of the kinds of `nm` ("W" is a weak function)."""
-    listed = subprocess.run(
-        ["nm", "-C", "--defined-only", str(file)], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    listed = run_program(["nm", "-C", "--defined-only", str(file)], check=True).stdout.splitlines()
     words = [line.split(" ", 2) for line in listed]
     found = [word for word in words if len(word) == 3 and (not kinds or word[1] in kinds)]
     return {name for _, _, name in found}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from adrenoc.native.android.systemd_unit import (
     install_unit,
     print_unit,
 )
+from tests.commands import run_program
 from tests.patience import WAIT_S
 
 
@@ -66,20 +66,15 @@ def test_systemd_takes_it(folder: Path, tmp_path: Path, *, for_user: bool) -> No
         pytest.skip("no systemd-analyze here: apt-get install systemd")
     unit = tmp_path / UNIT
     unit.write_text(print_unit(Service(folder=folder, words=("--port", "1"), for_user=for_user)))
-    done = subprocess.run(
+    done = run_program(
         [analyse, "verify", "--man=no", *(["--user"] if for_user else []), str(unit)],
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=WAIT_S,
     )
     told = [line for line in done.stderr.splitlines() if UNIT in line or "adrenoc" in line]
     assert told == []
     bad = unit.read_text().replace("Restart=on-failure", "Restart=whenever")
     unit.write_text(bad)
-    again = subprocess.run(
-        [analyse, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
-    )
+    again = run_program([analyse, "verify", "--man=no", str(unit)])
     assert "whenever" in again.stderr
 
 

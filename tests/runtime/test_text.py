@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cache, cached_property
@@ -18,6 +17,7 @@ import pytest
 from adrenoc.language.pattern import UnfitError
 from adrenoc.language.tables import MAGIC, make_tables
 from adrenoc.language.tokenizer import TextStream
+from tests.commands import run_program
 from tests.runtime.test_damage import build_with_readers
 from tests.tokenizer_files import KINDS, draw_lines, make_bytes
 
@@ -42,12 +42,8 @@ class Beside:
         self.tables.write_bytes(make_tables(self.library))
 
     def ask(self, how: str, lines: Sequence[str]) -> list[str]:
-        done = subprocess.run(
-            [self._program, self.tables, how],
-            input="".join(f"{line}\n" for line in lines),
-            capture_output=True,
-            text=True,
-            check=False,
+        done = run_program(
+            [self._program, self.tables, how], input="".join(f"{line}\n" for line in lines)
         )
         assert done.returncode == 0, done.stdout[-500:] + done.stderr
         return done.stdout.splitlines()
@@ -123,12 +119,7 @@ def test_damaged_tables_are_refused(
 ) -> None:
     beside = copy(besides(kind))
     beside.tables = Path(shutil.copy(beside.tables, tmp_path))
-    done = subprocess.run(
-        [program, beside.tables, "damaged", "7", "80"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program([program, beside.tables, "damaged", "7", "80"])
     # Sanitizers end the program; some damage hits what the text has no use for.
     assert done.returncode == 0, done.stderr
     assert 0 < int(done.stdout) < 80

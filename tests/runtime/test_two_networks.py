@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from adrenoc.native.android.runtime_build import Runtime
+from tests.commands import run_program
 
 _OWN = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 
@@ -22,7 +23,7 @@ def test_an_attack_from_another_machine_fails(runtime: Runtime) -> None:
             "no namespaces of networks here: apt-get install iproute2, and let unshare -rn run"
         )
     command = [*_OWN, sys.executable, "-m", "tests.runtime.two_networks", str(runtime.server)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    done = run_program(command, timeout=300)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert {way: said["opened"] for way, said in told.items()} == dict.fromkeys(told, 0)

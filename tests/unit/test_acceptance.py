@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import run_program
 from tests.script_module import load_script
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "accept"
@@ -57,12 +57,7 @@ def test_a_promise_that_is_not_kept_fails(
 
 
 def test_a_python_without_packages_gets_the_command_to_type() -> None:
-    bare = subprocess.run(
-        [sys.executable, "-S", str(SCRIPT), "quickstart", "--keep", "a b"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    bare = run_program([sys.executable, "-S", str(SCRIPT), "quickstart", "--keep", "a b"])
     assert (bare.returncode, bare.stdout) == (2, "")
     said, command = bare.stderr.splitlines()
     assert said.startswith(f"error: {sys.executable} has no package onnx")

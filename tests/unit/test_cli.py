@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import adrenoc.compile.make
 from adrenoc.base.errors import BundleError
 from adrenoc.cli import console
 from adrenoc.cli.main import cli, main
+from tests.commands import run_program
 
 
 def _json(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -41,9 +41,7 @@ def _loaded_by(command: list[str], folder: Path) -> set[str]:
         "print('\\nloaded', *{name.partition('.')[0] for name in sys.modules})\n"
         "sys.exit(code)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=folder
-    )
+    done = run_program([sys.executable, "-c", script], check=True, cwd=folder)
     first, *loaded = done.stdout.splitlines()[-1].split()
     assert first == "loaded"
     assert "click" in loaded

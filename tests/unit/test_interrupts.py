@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_program
 from tests.patience import WAIT_S, is_running
 
 # The main thread waits in C for what never comes, and hears nothing of signals there.
@@ -168,12 +169,7 @@ _EARLY = {
 
 @pytest.mark.parametrize("when", _EARLY)
 def test_ctrl_c_in_the_first_moments_is_told_in_a_sentence(when: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED_EARLY.replace("{when}", _EARLY[when])],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program([sys.executable, "-c", _INTERRUPTED_EARLY.replace("{when}", _EARLY[when])])
     said = "interrupted; nothing half-written was left\n"
     assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
 

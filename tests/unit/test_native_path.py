@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from adrenoc.base.errors import OptionError
 from adrenoc.base.files.read import spell_native_path
 from adrenoc.base.text.spelling import quote_word
+from tests.commands import run_program
 
 
 def test_paths_are_given_in_unicode() -> None:
@@ -28,12 +28,8 @@ def test_paths_are_given_in_unicode_whatever_the_locale() -> None:
         "print(ascii(spell(pathlib.Path(sys.argv[1]), hint='')))"
     )
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    told = subprocess.run(
-        [sys.executable, "-c", program, "/\u00e9"],
-        env={**os.environ, **plain},
-        capture_output=True,
-        text=True,
-        check=True,
+    told = run_program(
+        [sys.executable, "-c", program, "/\u00e9"], env={**os.environ, **plain}, check=True
     )
     assert told.stdout == "'/\\xe9'\n"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+
+from tests.commands import run_program
 
 _PRODUCT = """
 import os, sys
@@ -29,7 +30,5 @@ def test_products_are_calculated_in_as_many_threads_as_are_asked_for(
     variables = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
     if asked is not None:
         variables["OPENBLAS_NUM_THREADS"] = asked
-    done = subprocess.run(
-        [sys.executable, "-c", _PRODUCT], capture_output=True, text=True, check=True, env=variables
-    )
+    done = run_program([sys.executable, "-c", _PRODUCT], check=True, env=variables)
     assert int(done.stdout.splitlines()[-1]) == threads

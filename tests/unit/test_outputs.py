@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from adrenoc.base.errors import DiskFullError, OutputError
 from adrenoc.base.files import outputs
 from adrenoc.cli.main import main
+from tests.commands import run_program
 from tests.unit.thing_folders import KIND, MARKER, content_of, make_bundle, names
 
 
@@ -136,10 +136,8 @@ def test_a_really_full_disk(tmp_path):
         "except DiskFullError as error:\n"
         "    print(error.exit_code)\n"
     )
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", script, str(tmp_path / "b")],
-        capture_output=True,
-        text=True,
         check=True,
         cwd=Path(outputs.__file__).parent.parent,
     )

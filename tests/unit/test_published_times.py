@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from adrenoc.target.target import load_target
+from tests.commands import run_program
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fitting" / "published_times.py"
 
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, str(SCRIPT)], check=True)
     return done.stdout.splitlines()
 
 

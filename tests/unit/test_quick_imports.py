@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 
 import pytest
 
 from adrenoc.base.host.quick_imports import collect_rarely, collector_paused
+from tests.commands import run_program
 
 _LOAD = "from adrenoc.base.host.quick_imports import collect_rarely, collector_paused"
 _MAKE = "made = [[] for _ in range(100_000)]"
@@ -18,7 +18,7 @@ _SHOW = "print(gc.get_stats()[0]['collections'] - before)"
 
 def _count_collections(*lines: str) -> int:
     text = "\n".join([_LOAD, _COUNT, *lines, _SHOW])
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", text], check=True)
     return int(done.stdout)
 
 
@@ -77,9 +77,7 @@ def test_no_circles_are_looked_for_as_a_process_ends(ends_quickly: bool) -> None
     lines = ["from adrenoc.base.host.quick_imports import leave_objects", _CIRCLE, "del circle"]
     if ends_quickly:
         lines.append("leave_objects()")
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", "\n".join(lines)], check=True)
     assert ("found" in done.stdout) is not ends_quickly
 
 
@@ -92,7 +90,5 @@ def test_only_a_command_of_its_own_process_leaves_its_objects(call: str, is_left
         call,
         "print(gc.get_freeze_count() > 0, gc.isenabled())",
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", "\n".join(lines)], check=True)
     assert done.stdout.splitlines()[-1] == f"{is_left} {not is_left}"

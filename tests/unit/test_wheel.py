@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.commands import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = {"targets": "adrenoc/_data/targets", "presets": "adrenoc/_data/presets"}
@@ -57,11 +58,8 @@ def test_works_outside_of_the_source_tree(wheel: Path, tmp_path: Path) -> None:
         "sys.exit(main([sys.argv[1], '--json']))\n"
     )
     for command in ("targets", "presets"):
-        done = subprocess.run(
+        done = run_program(
             [sys.executable, "-c", script, command],
-            capture_output=True,
-            text=True,
-            check=False,
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(installed)},
         )
