@@ -17,9 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 from adrenoc.base.errors import InputError, ModelFormatError, ToolError
 from adrenoc.base.files.temporary import TemporaryFolder
@@ -28,13 +30,9 @@ from adrenoc.check.reference import explain_installed, other_kernels, run_exact,
 from adrenoc.check.runtimes import import_runtime
 from adrenoc.device.compare import CheckResult, TensorCheck, Uncertainty, compare, settle, step_of
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.onnx.load import read_proto
+from adrenoc.importers.onnx.load import load_onnx, read_proto
 from adrenoc.importers.onnx.session import MOVES, stores_halves
 from adrenoc.importers.tflite.stored import serialise
-
-if TYPE_CHECKING:
-    import onnx
-
 
 _QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _QUANTISED_NAMES = (
@@ -73,9 +71,6 @@ def read_quanta(model: Path) -> Quantised | None:
 
 
 def _quantised_onnx(model: Path) -> Quantised | None:
-    import onnx
-    from onnx import numpy_helper
-
     graph = read_proto(model).graph
     kinds = {node.op_type for node in graph.node}
     rounds = any(k in _QUANTISED_OPERATORS or k.startswith(_QUANTISED_NAMES) for k in kinds)
@@ -293,11 +288,6 @@ def perturb_constants(model: Path, folder: Path, random: np.random.Generator) ->
 
 
 def _onnx(model: Path, perturb: Perturb) -> bytes:
-    import onnx
-    from onnx import numpy_helper
-
-    from adrenoc.importers.onnx.load import load_onnx
-
     proto, _ = load_onnx(find_model_files(model))
     held = {
         node.input[place]

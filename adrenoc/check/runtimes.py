@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 
 from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.base.host.extras import pip_install
@@ -31,7 +32,7 @@ from adrenoc.check.feeds import (
 from adrenoc.check.inputs import Inputs
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.contrib_quantised import OPENED, open_layers
-from adrenoc.importers.onnx.load import read_proto
+from adrenoc.importers.onnx.load import load_onnx, read_proto
 from adrenoc.importers.onnx.session import (
     mixes_signs,
     open_session,
@@ -267,7 +268,6 @@ def tensor_names(model: Path) -> frozenset[str]:
 
 def find_rounding(model: Path) -> set[str]:
     """Return the operators of the model for which onnxruntime rounds data to bytes first."""
-    import onnx
 
     def rounds(node: onnx.NodeProto) -> bool:
         if node.op_type == BLOCK_PRODUCT:
@@ -292,10 +292,6 @@ def _change(model: Path, tensors: tuple[str, ...], *, widen: bool) -> Any:
 
     To `widen` it makes floats of halves.
     """
-    import onnx
-
-    from adrenoc.importers.onnx.load import load_onnx
-
     proto, _ = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}
     present = {value.name for value in proto.graph.output}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812
 
 _GONE = -1e30
@@ -124,8 +125,6 @@ def _exclude(bound: float, *, counts: bool) -> float:
 
 def _entry(batches: int, at: Any, where: tuple[Any, Any, Any], members: int, best: Any) -> Any:
     """Return entry `at` of a row: batch, class and box; or the box and the class of a place."""
-    from tvm import tirx
-
     place = where[2]
     row = where if batches else (place // members, place % members, best)
     first, second, third = (part.astype("float32") for part in row)
@@ -166,7 +165,6 @@ def first_found(count: int) -> Any:
 
 def _overlap(corners: Any, batch: Any, a: Any, b: Any) -> Any:
     """Return the share of two boxes' union that both cover; corners may come in any order."""
-    from tvm import tirx
 
     def side(box: Any, axis: int) -> tuple[Any, Any]:
         outer = (batch,) if len(corners.shape) > 2 else ()

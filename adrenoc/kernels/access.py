@@ -251,8 +251,6 @@ class PlainAccess(Access):
 
 
 def _lanes() -> Expr:
-    from tvm import tirx
-
     return tirx.Ramp(iconst(0), iconst(1), LANES)
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tvm_ffi.structural import structural_map
+
 from adrenoc.base.tvmapi import (
     IF_THEN_ELSE,
     OWN_FUNCTIONS,
@@ -413,6 +415,4 @@ def _same_lanes(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _fix(value: Expr, var: Expr, lane: int) -> Expr:
-    from tvm_ffi.structural import structural_map
-
     return structural_map(value, (Var, lambda v: iconst(lane) if v.same_as(var) else v))

@@ -25,7 +25,16 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, compose, helper, numpy_helper
+from onnx import (
+    TensorProto,
+    checker,
+    compose,
+    helper,
+    inliner,
+    numpy_helper,
+    shape_inference,
+    version_converter,
+)
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
@@ -64,8 +73,6 @@ def convert_opset(model: onnx.ModelProto, opset: int, path: Path) -> onnx.ModelP
     Raises:
         ModelFormatError: onnx cannot convert it.
     """
-    from onnx import checker, shape_inference, version_converter
-
     own = opset_of(model)
     if own == opset:
         return model
@@ -152,8 +159,6 @@ def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProt
     Raises:
         ModelFormatError: one calls itself, or they grow out of measure.
     """
-    from onnx import checker, inliner, version_converter
-
     _check_sizes(model)
     names = list_first(sorted({f.name for f in model.functions}), between=", ")
     log.add("graph", "inlined its functions", f"it defines {names}")
@@ -287,8 +292,6 @@ def _schema(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.defs.OpSchema | None
 
 def _expand(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Return the nodes that the standard defines a node by; none where it does not."""
-    from onnx import inliner
-
     schema, types = _schema(graph, node), graph.types
     is_known = all(name in types for name in node.input if name)
     if schema is None or not (schema.has_function or schema.has_context_dependent_function):

@@ -11,6 +11,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import tvm_ffi
+from tvm import relax
+from tvm.ir.instrument import pass_instrument
 from tvm_ffi.structural import structural_map, structural_walk
 
 from adrenoc.base.decision import DecisionLog
@@ -48,8 +51,6 @@ def traced_passes() -> Iterator[None]:
     if not is_recording():
         yield
         return
-    import tvm_ffi
-
     generate = tvm_ffi.get_global_func(_LLVM)
 
     def trace_and_generate(module: Any, target: Any) -> Any:
@@ -68,8 +69,6 @@ def traced_passes() -> Iterator[None]:
 
 
 def _make_instrument() -> Any:
-    from tvm.ir.instrument import pass_instrument
-
     class Passes:
         """Opens a section before each pass of TVM and closes it after."""
 
@@ -141,8 +140,6 @@ def build_executable(
     takes them.  `as_printed`, for comparisons: each kernel has the text that TVM prints, and a
     program of its own.
     """
-    from tvm import relax
-
     tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
     relax_passes = tvm.transform.Sequential(
         [
@@ -265,8 +262,6 @@ def sharing_programs(
     It prints each kernel by itself, so it prints twice: as they are, and then, from empty bodies,
     what `share` made of them all.
     """
-    import tvm_ffi
-
     generate = tvm_ffi.get_global_func(_GENERATOR)
 
     def edit(source: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm
 
 from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
 from adrenoc.device.answers import WrongAnswerError, check_answers
@@ -262,8 +263,6 @@ class Session:
         return self._remember((what, argument.scope), lambda: self._upload(argument))
 
     def _upload(self, argument: Argument) -> Any:
-        import tvm
-
         scope = None if argument.scope == "global" else argument.scope
         tensor = tvm.runtime.empty(
             argument.shape, argument.dtype, self._device_handle, mem_scope=scope
@@ -276,8 +275,6 @@ class Session:
 
     def _copy_to_host(self, value: np.ndarray) -> Any:
         """Copy an array into the memory of the server."""
-        import tvm
-
         tensor = tvm.runtime.empty(value.shape, str(value.dtype), self._session.cpu())
         tensor.copyfrom(value)
         return tensor
@@ -287,8 +284,6 @@ class Session:
 
     def _keep_reference(self, path: Path, output: Any) -> None:
         """Have an output here, for later sessions, and there, where most candidates come."""
-        import tvm
-
         partial = path.with_suffix(".part.npy")
         np.save(partial, output.numpy())
         partial.replace(path)

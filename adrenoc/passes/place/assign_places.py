@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from adrenoc.base.decision import DecisionLog
+from adrenoc.base.tvmapi import tirx
 from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import (
     LANES,
@@ -151,8 +152,6 @@ def _moves_with(index: object, var: object) -> bool:
     """Return whether an index is the variable itself, or it plus or minus something."""
     if hasattr(index, "same_as") and index.same_as(var):
         return True
-    from adrenoc.base.tvmapi import tirx
-
     return isinstance(index, (tirx.Add, tirx.Sub)) and index.a.same_as(var)
 
 

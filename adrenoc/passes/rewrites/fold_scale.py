@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.ir import Op
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.importers.relax.values import (
@@ -199,8 +200,6 @@ def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
 
 def relax_op(name: str) -> relax.Expr:
     """Return the operator of that name."""
-    from tvm.ir import Op
-
     return Op.get(name)
 
 
