@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 
 from tests.tflite.build import ModelBuilder, T
 
@@ -225,11 +226,27 @@ def it(dtype: str = "int32") -> T:
     return T(dtype=dtype)
 
 
+_SHARED = {
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN"), "ReducerOptions"),
+    **dict.fromkeys(("REDUCE_ALL", "REDUCE_ANY"), "ReducerOptions"),
+    **dict.fromkeys(("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D"), "Pool2DOptions"),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), "MaximumMinimumOptions"),
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
+}
+"""Operator -> the record of its options, where it is not called after the operator alone."""
+_RECORDS = {name.lower(): name for name in vars(schema) if name.endswith("Options")}
+
+
+def _options_of(kind: str) -> str:
+    return _SHARED.get(kind, _RECORDS.get(f"{kind.replace('_', '')}Options".lower(), ""))
+
+
 def one(
     kind: str,
     inputs: Sequence[Make],
     results: Sequence[T] = (F32,),
-    options: str = "",
     values: Mapping[str, Any] | None = None,
     custom: bytes | None = None,
     reference: Reference = None,
@@ -241,7 +258,9 @@ def one(
         graph = made.graph()
         tensors = [make(r) for make in inputs]
         indices = [graph.add(_with_scales(t, tensors)) for t in tensors]
-        graph.outputs = graph.op(kind, indices, results, options, dict(values or {}), custom)
+        graph.outputs = graph.op(
+            kind, indices, results, _options_of(kind), dict(values or {}), custom
+        )
         return made, reference
 
     return build

@@ -138,21 +138,9 @@ def _detection() -> Recipes:
         return T(data=r.permutation(np.linspace(0.05, 0.95, 12)).astype(np.float32))
 
     inputs = [boxes, scores, k(6), k(0.4, "float32"), k(0.2, "float32")]
-    yield recipe("NON_MAX_SUPPRESSION_V4", "", inputs, [it(), it()], "NonMaxSuppressionV4Options")
-    yield recipe(
-        "NON_MAX_SUPPRESSION_V5",
-        "",
-        [*inputs, k(0.0, "float32")],
-        [it(), F32, it()],
-        "NonMaxSuppressionV5Options",
-    )
-    yield recipe(
-        "NON_MAX_SUPPRESSION_V5",
-        "soft",
-        [*inputs, k(0.5, "float32")],
-        [it(), F32, it()],
-        "NonMaxSuppressionV5Options",
-    )
+    yield recipe("NON_MAX_SUPPRESSION_V4", "", inputs, [it(), it()])
+    yield recipe("NON_MAX_SUPPRESSION_V5", "", [*inputs, k(0.0, "float32")], [it(), F32, it()])
+    yield recipe("NON_MAX_SUPPRESSION_V5", "soft", [*inputs, k(0.5, "float32")], [it(), F32, it()])
     yield Recipe(
         name="detection_postprocess",
         operator="TFLite_Detection_PostProcess",

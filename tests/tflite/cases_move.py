@@ -37,64 +37,51 @@ def _copied() -> Recipes:
     """LiteRT copies integers as they are stored, whatever the scale of the result is."""
     x, out = q(1, 4, 6, 8, zero=3), qt("int8", 0.008, -5)
     window = {"filterHeight": 2, "filterWidth": 2, "strideH": 1, "strideW": 2}
-    for kind, operands, name, values in (
-        ("RESHAPE", [k([1, 24, 8])], "ReshapeOptions", {"newShape": [1, 24, 8]}),
-        ("TRANSPOSE", [k([0, 2, 1, 3])], "TransposeOptions", {}),
-        ("SLICE", [k([0, 1, 0, 0]), k([1, 2, 6, 8])], "SliceOptions", {}),
-        ("GATHER", [k([1, 0, 3])], "GatherOptions", {"axis": 1}),
-        ("PAD", [k([[0, 0], [1, 1], [0, 1], [0, 0]])], "PadOptions", {}),
-        ("DEPTH_TO_SPACE", [], "DepthToSpaceOptions", {"blockSize": 2}),
-        ("BROADCAST_TO", [k([2, 4, 6, 8])], "BroadcastToOptions", {}),
-        ("MAX_POOL_2D", [], "Pool2DOptions", {**window, "fusedActivationFunction": 3}),
-        ("AVERAGE_POOL_2D", [], "Pool2DOptions", window),
-        ("RESIZE_BILINEAR", [k([8, 12])], "ResizeBilinearOptions", {}),
-        ("MAXIMUM", [q(1, 4, 6, 8, scale=0.05, zero=-9)], "MaximumMinimumOptions", {}),
+    for kind, operands, values in (
+        ("RESHAPE", [k([1, 24, 8])], {"newShape": [1, 24, 8]}),
+        ("TRANSPOSE", [k([0, 2, 1, 3])], {}),
+        ("SLICE", [k([0, 1, 0, 0]), k([1, 2, 6, 8])], {}),
+        ("GATHER", [k([1, 0, 3])], {"axis": 1}),
+        ("PAD", [k([[0, 0], [1, 1], [0, 1], [0, 0]])], {}),
+        ("DEPTH_TO_SPACE", [], {"blockSize": 2}),
+        ("BROADCAST_TO", [k([2, 4, 6, 8])], {}),
+        ("MAX_POOL_2D", [], {**window, "fusedActivationFunction": 3}),
+        ("AVERAGE_POOL_2D", [], window),
+        ("RESIZE_BILINEAR", [k([8, 12])], {}),
+        ("MAXIMUM", [q(1, 4, 6, 8, scale=0.05, zero=-9)], {}),
     ):
-        yield recipe(kind, "copied", [x, *operands], [out], name, values)
+        yield recipe(kind, "copied", [x, *operands], [out], values)
 
 
 def _shapes() -> Recipes:
     for label, x, out in _kinds(2, 3, 4, 5):
-        yield recipe(
-            "RESHAPE", label, [x, k([6, 20])], [out], "ReshapeOptions", {"newShape": [6, 20]}
-        )
-        yield recipe("TRANSPOSE", label, [x, k([0, 3, 1, 2])], [out], "TransposeOptions")
-        yield recipe("EXPAND_DIMS", label, [x, k(-1)], [out], "ExpandDimsOptions")
+        yield recipe("RESHAPE", label, [x, k([6, 20])], [out], {"newShape": [6, 20]})
+        yield recipe("TRANSPOSE", label, [x, k([0, 3, 1, 2])], [out])
+        yield recipe("EXPAND_DIMS", label, [x, k(-1)], [out])
     for label, x, out in _kinds(2, 1, 4, 1):
-        yield recipe("SQUEEZE", label, [x], [out], "SqueezeOptions", {"squeezeDims": [1]})
-    yield recipe(
-        "SQUEEZE", "all", [f(1, 3, 1, 5)], options="SqueezeOptions", values={"squeezeDims": []}
-    )
-    yield recipe(
-        "TRANSPOSE", "five_axes", [f(2, 3, 1, 4, 5), k([4, 2, 0, 1, 3])], options="TransposeOptions"
-    )
-    yield recipe("TRANSPOSE", "matrix", [f(7, 9), k([1, 0])], options="TransposeOptions")
-    yield recipe("SHAPE", "", [f(2, 3, 4)], [it()], "ShapeOptions", {"outType": 2})
-    yield recipe("SHAPE", "int64", [f(2, 3, 4)], [it("int64")], "ShapeOptions", {"outType": 4})
-    yield recipe("RANK", "", [f(2, 3, 4)], [it()], "RankOptions")
-    yield recipe("RANGE", "", [k(2), k(17), k(3)], [it()], "RangeOptions")
-    yield recipe(
-        "RANGE",
-        "float",
-        [k(0.5, "float32"), k(-3.0, "float32"), k(-0.5, "float32")],
-        options="RangeOptions",
-    )
-    yield recipe("FILL", "", [k([2, 3]), f()], options="FillOptions")
-    yield recipe("FILL", "int32", [k([2, 3]), i()], [it()], "FillOptions")
+        yield recipe("SQUEEZE", label, [x], [out], {"squeezeDims": [1]})
+    yield recipe("SQUEEZE", "all", [f(1, 3, 1, 5)], values={"squeezeDims": []})
+    yield recipe("TRANSPOSE", "five_axes", [f(2, 3, 1, 4, 5), k([4, 2, 0, 1, 3])])
+    yield recipe("TRANSPOSE", "matrix", [f(7, 9), k([1, 0])])
+    yield recipe("SHAPE", "", [f(2, 3, 4)], [it()], {"outType": 2})
+    yield recipe("SHAPE", "int64", [f(2, 3, 4)], [it("int64")], {"outType": 4})
+    yield recipe("RANK", "", [f(2, 3, 4)], [it()])
+    yield recipe("RANGE", "", [k(2), k(17), k(3)], [it()])
+    yield recipe("RANGE", "float", [k(0.5, "float32"), k(-3.0, "float32"), k(-0.5, "float32")])
+    yield recipe("FILL", "", [k([2, 3]), f()])
+    yield recipe("FILL", "int32", [k([2, 3]), i()], [it()])
     yield recipe("BROADCAST_ARGS", "", [k([2, 1, 4]), k([3, 1])], [it()])
     for label, x, out in _kinds(3, 1, 4):
-        yield recipe("BROADCAST_TO", label, [x, k([2, 3, 5, 4])], [out], "BroadcastToOptions")
+        yield recipe("BROADCAST_TO", label, [x, k([2, 3, 5, 4])], [out])
 
 
 def _cuts() -> Recipes:
     for label, x, out in _kinds(2, 5, 6, 8):
-        yield recipe("SLICE", label, [x, k([0, 1, 2, 3]), k([-1, 3, 4, 2])], [out], "SliceOptions")
+        yield recipe("SLICE", label, [x, k([0, 1, 2, 3]), k([-1, 3, 4, 2])], [out])
         begin, end, step = k([0, 1, 0, 7]), k([2, 4, 6, 1]), k([1, 2, 1, -2])
-        yield recipe("STRIDED_SLICE", label, [x, begin, end, step], [out], "StridedSliceOptions")
-        yield recipe("SPLIT", label, [k(3), x], [out] * 2, "SplitOptions", {"numSplits": 2})
-        yield recipe(
-            "SPLIT_V", label, [x, k([3, 1, -1]), k(3)], [out] * 3, "SplitVOptions", {"numSplits": 3}
-        )
+        yield recipe("STRIDED_SLICE", label, [x, begin, end, step], [out])
+        yield recipe("SPLIT", label, [k(3), x], [out] * 2, {"numSplits": 2})
+        yield recipe("SPLIT_V", label, [x, k([3, 1, -1]), k(3)], [out] * 3, {"numSplits": 3})
     for name, values in {
         "masks": {"beginMask": 1, "endMask": 5},
         "shrink": {"shrinkAxisMask": 2},
@@ -103,117 +90,67 @@ def _cuts() -> Recipes:
         "offset": {"offset": True},
     }.items():
         data = [f(4, 5, 6), k([1, 2, 0]), k([3, 3, 2]), k([1, 1, 1])]
-        yield recipe("STRIDED_SLICE", name, data, [F32], "StridedSliceOptions", values)
+        yield recipe("STRIDED_SLICE", name, data, [F32], values)
     for label, x, out in _kinds(3, 4, 5):
         if label != "int64":
-            yield recipe("UNPACK", label, [x], [out] * 4, "UnpackOptions", {"num": 4, "axis": 1})
-        yield recipe("PACK", label, [x, x], [out], "PackOptions", {"valuesCount": 2, "axis": 1})
-        yield recipe("CONCATENATION", label, [x, x, x], [out], "ConcatenationOptions", {"axis": 2})
-        yield recipe("TILE", label, [x, k([2, 1, 3])], [out], "TileOptions")
-        yield recipe("REVERSE_V2", label, [x, k([1])], [out], "ReverseV2Options")
+            yield recipe("UNPACK", label, [x], [out] * 4, {"num": 4, "axis": 1})
+        yield recipe("PACK", label, [x, x], [out], {"valuesCount": 2, "axis": 1})
+        yield recipe("CONCATENATION", label, [x, x, x], [out], {"axis": 2})
+        yield recipe("TILE", label, [x, k([2, 1, 3])], [out])
+        yield recipe("REVERSE_V2", label, [x, k([1])], [out])
         lengths = k([2, 5, 1])
         if label not in ("int8",):
             yield recipe(
-                "REVERSE_SEQUENCE",
-                label,
-                [x, lengths],
-                [out],
-                "ReverseSequenceOptions",
-                {"seqDim": 2, "batchDim": 0},
+                "REVERSE_SEQUENCE", label, [x, lengths], [out], {"seqDim": 2, "batchDim": 0}
             )
     mixed = [
         q(1, 3, 3, 5, dtype="uint8", scale=0.02, zero=120),
         q(1, 3, 3, 3, dtype="uint8", scale=0.03, zero=90),
     ]
-    yield recipe(
-        "CONCATENATION",
-        "uint8_mixed",
-        mixed,
-        [qt("uint8", 0.03, 100)],
-        "ConcatenationOptions",
-        {"axis": 3},
-    )
-    yield recipe(
-        "CONCATENATION",
-        "relu",
-        [f(1, 3, 3, 5), f(1, 3, 3, 3)],
-        [F32],
-        "ConcatenationOptions",
-        {"axis": -1},
-    )
+    yield recipe("CONCATENATION", "uint8_mixed", mixed, [qt("uint8", 0.03, 100)], {"axis": 3})
+    yield recipe("CONCATENATION", "relu", [f(1, 3, 3, 5), f(1, 3, 3, 3)], [F32], {"axis": -1})
 
 
 def _pads() -> Recipes:
     for label, x, out in _kinds(1, 4, 5, 3):
         pads = k([[0, 0], [1, 2], [0, 3], [1, 1]])
-        yield recipe("PAD", label, [x, pads], [out], "PadOptions")
+        yield recipe("PAD", label, [x, pads], [out])
         if label in ("", "int8", "uint8", "int32", "int64"):
-            yield recipe("MIRROR_PAD", label, [x, pads], [out], "MirrorPadOptions", {"mode": 0})
-            yield recipe(
-                "MIRROR_PAD",
-                f"{label}_symmetric",
-                [x, pads],
-                [out],
-                "MirrorPadOptions",
-                {"mode": 1},
-            )
+            yield recipe("MIRROR_PAD", label, [x, pads], [out], {"mode": 0})
+            yield recipe("MIRROR_PAD", f"{label}_symmetric", [x, pads], [out], {"mode": 1})
     spatial = k([[0, 0], [1, 2], [0, 3], [0, 0]])
-    yield recipe("PADV2", "", [f(1, 4, 5, 3), spatial, k(1.5, "float32")], options="PadV2Options")
+    yield recipe("PADV2", "", [f(1, 4, 5, 3), spatial, k(1.5, "float32")])
     value = q(1, scale=0.02, zero=3, constant=True)
-    yield recipe(
-        "PADV2", "int8", [q(1, 4, 5, 3, zero=3), spatial, value], [qt(zero=3)], "PadV2Options"
-    )
-    yield recipe("PADV2", "int32", [i(1, 4, 5, 3), spatial, k(7)], [it()], "PadV2Options")
-    yield recipe("DILATE", "", [f(3, 4), k([2, 3]), k(0.5, "float32")], options="DilateOptions")
-    yield recipe("DILATE", "int32", [i(3, 4), k([2, 1]), k(7)], [it()], "DilateOptions")
+    yield recipe("PADV2", "int8", [q(1, 4, 5, 3, zero=3), spatial, value], [qt(zero=3)])
+    yield recipe("PADV2", "int32", [i(1, 4, 5, 3), spatial, k(7)], [it()])
+    yield recipe("DILATE", "", [f(3, 4), k([2, 3]), k(0.5, "float32")])
+    yield recipe("DILATE", "int32", [i(3, 4), k([2, 1]), k(7)], [it()])
 
 
 def _places() -> Recipes:
     for label, x, out in _kinds(2, 4, 6, 8):
         if label == "int16":
             continue
-        yield recipe("SPACE_TO_DEPTH", label, [x], [out], "SpaceToDepthOptions", {"blockSize": 2})
-        yield recipe("DEPTH_TO_SPACE", label, [x], [out], "DepthToSpaceOptions", {"blockSize": 2})
+        yield recipe("SPACE_TO_DEPTH", label, [x], [out], {"blockSize": 2})
+        yield recipe("DEPTH_TO_SPACE", label, [x], [out], {"blockSize": 2})
     for label, x, out in _kinds(4, 3, 5, 2):
-        yield recipe(
-            "BATCH_TO_SPACE_ND",
-            label,
-            [x, k([2, 2]), k([[0, 1], [1, 0]])],
-            [out],
-            "BatchToSpaceNDOptions",
-        )
+        yield recipe("BATCH_TO_SPACE_ND", label, [x, k([2, 2]), k([[0, 1], [1, 0]])], [out])
     for label, x, out in _kinds(2, 3, 5, 2):
-        yield recipe(
-            "SPACE_TO_BATCH_ND",
-            label,
-            [x, k([2, 3]), k([[1, 0], [0, 1]])],
-            [out],
-            "SpaceToBatchNDOptions",
-        )
+        yield recipe("SPACE_TO_BATCH_ND", label, [x, k([2, 3]), k([[1, 0], [0, 1]])], [out])
 
 
 def _lookups() -> Recipes:
     for label, x, out in _kinds(5, 3, 4):
-        yield recipe("GATHER", label, [x, k([3, 0, 4, 4])], [out], "GatherOptions", {"axis": 0})
-        yield recipe("GATHER_ND", label, [x, k([[0, 1], [4, 2], [3, 0]])], [out], "GatherNdOptions")
+        yield recipe("GATHER", label, [x, k([3, 0, 4, 4])], [out], {"axis": 0})
+        yield recipe("GATHER_ND", label, [x, k([[0, 1], [4, 2], [3, 0]])], [out])
     for axis in (1, 2):
         yield recipe(
-            "GATHER",
-            f"axis{axis}",
-            [f(5, 3, 4), i(2, 2, low=0, high=3)],
-            options="GatherOptions",
-            values={"axis": axis},
+            "GATHER", f"axis{axis}", [f(5, 3, 4), i(2, 2, low=0, high=3)], values={"axis": axis}
         )
     yield recipe(
-        "GATHER",
-        "batch",
-        [f(2, 5, 3), i(2, 4, low=0, high=5)],
-        options="GatherOptions",
-        values={"axis": 1, "batchDims": 1},
+        "GATHER", "batch", [f(2, 5, 3), i(2, 4, low=0, high=5)], values={"axis": 1, "batchDims": 1}
     )
-    yield recipe(
-        "GATHER_ND", "runtime", [f(5, 3), i(4, 2, low=0, high=3)], options="GatherNdOptions"
-    )
+    yield recipe("GATHER_ND", "runtime", [f(5, 3), i(4, 2, low=0, high=3)])
     yield recipe("EMBEDDING_LOOKUP", "", [k([3, 0, 2]), f(5, 4)])
     yield recipe("EMBEDDING_LOOKUP", "runtime", [i(3, low=0, high=5), f(5, 4)])
     ids, shape = k([[0, 0], [0, 1], [2, 0]]), k([3, 2])
@@ -222,7 +159,6 @@ def _lookups() -> Recipes:
             "EMBEDDING_LOOKUP_SPARSE",
             label,
             [k([1, 3, 0]), ids, shape, k([1.0, 2.0, 0.5], "float32"), f(4, 3, 2)],
-            options="EmbeddingLookupSparseOptions",
             values={"combiner": number},
         )
     yield recipe(
@@ -232,72 +168,24 @@ def _lookups() -> Recipes:
         "ONE_HOT",
         "",
         [i(3, 4, low=-1, high=6), k(6), k(2.0, "float32"), k(-1.0, "float32")],
-        options="OneHotOptions",
         values={"axis": -1},
     )
-    yield recipe(
-        "ONE_HOT",
-        "int32",
-        [i(5, low=0, high=4), k(4), k(1), k(0)],
-        [it()],
-        "OneHotOptions",
-        {"axis": 0},
-    )
-    yield recipe(
-        "SCATTER_ND", "", [k([[4], [1], [7]]), f(3, 2), k([8, 2])], options="ScatterNdOptions"
-    )
-    yield recipe(
-        "SCATTER_ND",
-        "int32",
-        [k([[0, 1], [2, 2], [0, 1]]), i(3), k([3, 4])],
-        [it()],
-        "ScatterNdOptions",
-    )
-    yield recipe(
-        "SPARSE_TO_DENSE",
-        "",
-        [k([[0, 1], [2, 3]]), k([3, 4]), f(2), k(0.5, "float32")],
-        options="SparseToDenseOptions",
-    )
-    yield recipe("MATRIX_DIAG", "", [f(2, 4)], options="MatrixDiagOptions")
-    yield recipe("MATRIX_SET_DIAG", "", [f(2, 4, 5), f(2, 4)], options="MatrixSetDiagOptions")
-    yield recipe(
-        "DYNAMIC_UPDATE_SLICE",
-        "",
-        [f(4, 5, 6), f(2, 3, 2), k([1, 1, 4])],
-        options="DynamicUpdateSliceOptions",
-    )
-    yield recipe(
-        "DYNAMIC_UPDATE_SLICE",
-        "runtime",
-        [f(4, 5), f(2, 3), i(2, low=-2, high=6)],
-        options="DynamicUpdateSliceOptions",
-    )
-    yield recipe("TOPK_V2", "", [f(3, 9), k(4)], [F32, it()], "TopKV2Options")
-    yield recipe("TOPK_V2", "int32", [_distinct, k(4)], [it(), it()], "TopKV2Options")
-    yield recipe(
-        "BUCKETIZE",
-        "",
-        [f(3, 5)],
-        [it()],
-        "BucketizeOptions",
-        {"boundaries": [-1.0, 0.0, 0.5, 1.5]},
-    )
-    yield recipe("DENSIFY", "", [_sparse], options="DensifyOptions")
-    yield recipe(
-        "WHERE",
-        "constant",
-        [k([[True, False], [True, True]], "bool")],
-        [it("int64")],
-        "WhereOptions",
-    )
-    yield recipe("WHERE", "runtime", [b(3, 4)], [it("int64")], "WhereOptions")
-    yield recipe(
-        "UNIQUE", "constant", [k([3, 1, 3, 7, 1])], [it(), it()], "UniqueOptions", {"idxOutType": 2}
-    )
-    yield recipe(
-        "UNIQUE", "runtime", [i(9, low=0, high=4)], [it(), it()], "UniqueOptions", {"idxOutType": 2}
-    )
+    yield recipe("ONE_HOT", "int32", [i(5, low=0, high=4), k(4), k(1), k(0)], [it()], {"axis": 0})
+    yield recipe("SCATTER_ND", "", [k([[4], [1], [7]]), f(3, 2), k([8, 2])])
+    yield recipe("SCATTER_ND", "int32", [k([[0, 1], [2, 2], [0, 1]]), i(3), k([3, 4])], [it()])
+    yield recipe("SPARSE_TO_DENSE", "", [k([[0, 1], [2, 3]]), k([3, 4]), f(2), k(0.5, "float32")])
+    yield recipe("MATRIX_DIAG", "", [f(2, 4)])
+    yield recipe("MATRIX_SET_DIAG", "", [f(2, 4, 5), f(2, 4)])
+    yield recipe("DYNAMIC_UPDATE_SLICE", "", [f(4, 5, 6), f(2, 3, 2), k([1, 1, 4])])
+    yield recipe("DYNAMIC_UPDATE_SLICE", "runtime", [f(4, 5), f(2, 3), i(2, low=-2, high=6)])
+    yield recipe("TOPK_V2", "", [f(3, 9), k(4)], [F32, it()])
+    yield recipe("TOPK_V2", "int32", [_distinct, k(4)], [it(), it()])
+    yield recipe("BUCKETIZE", "", [f(3, 5)], [it()], {"boundaries": [-1.0, 0.0, 0.5, 1.5]})
+    yield recipe("DENSIFY", "", [_sparse])
+    yield recipe("WHERE", "constant", [k([[True, False], [True, True]], "bool")], [it("int64")])
+    yield recipe("WHERE", "runtime", [b(3, 4)], [it("int64")])
+    yield recipe("UNIQUE", "constant", [k([3, 1, 3, 7, 1])], [it(), it()], {"idxOutType": 2})
+    yield recipe("UNIQUE", "runtime", [i(9, low=0, high=4)], [it(), it()], {"idxOutType": 2})
     yield excluded("LSH_PROJECTION", "hashes the bytes of strings and floats")
     yield excluded("SKIP_GRAM", "text as input")
     yield excluded("HASHTABLE", "a table is a resource")
@@ -331,7 +219,6 @@ def _stablehlo() -> Recipes:
         "",
         [f(3, 4), k(0.5, "float32")],
         [F32],
-        "StablehloPadOptions",
         {"edgePaddingLow": [1, 0], "edgePaddingHigh": [2, -1], "interiorPadding": [1, 0]},
     )
     yield recipe(
@@ -339,7 +226,6 @@ def _stablehlo() -> Recipes:
         "",
         [f(5, 4), k([[3], [0], [2]], "int64")],
         [T(shape=(3, 4))],
-        "StablehloGatherOptions",
         {
             "offsetDims": [1],
             "collapsedSliceDims": [0],

@@ -19,27 +19,24 @@ def recipes() -> Recipes:
 
 
 def _products() -> Recipes:
-    full = "FullyConnectedOptions"
-    yield recipe("FULLY_CONNECTED", "", [f(3, 10), w(7, 10), w(7)], options=full)
-    yield recipe("FULLY_CONNECTED", "no_bias", [f(3, 10), w(7, 10), none], options=full)
-    yield recipe("FULLY_CONNECTED", "flattens", [f(2, 3, 10), w(7, 10), w(7)], options=full)
+    yield recipe("FULLY_CONNECTED", "", [f(3, 10), w(7, 10), w(7)])
+    yield recipe("FULLY_CONNECTED", "no_bias", [f(3, 10), w(7, 10), none])
+    yield recipe("FULLY_CONNECTED", "flattens", [f(2, 3, 10), w(7, 10), w(7)])
     yield recipe(
         "FULLY_CONNECTED",
         "keeps",
         [f(2, 3, 10), w(7, 10), w(7)],
-        options=full,
         values={"keepNumDims": True, "fusedActivationFunction": 1},
     )
-    yield recipe("FULLY_CONNECTED", "runtime_weights", [f(3, 10), f(7, 10), none], options=full)
+    yield recipe("FULLY_CONNECTED", "runtime_weights", [f(3, 10), f(7, 10), none])
     yield recipe(
-        "FULLY_CONNECTED", "int8", [q(3, 10, zero=4), qw(7, 10), qb(7)], [qt("int8", 0.03, 5)], full
+        "FULLY_CONNECTED", "int8", [q(3, 10, zero=4), qw(7, 10), qb(7)], [qt("int8", 0.03, 5)]
     )
     yield recipe(
         "FULLY_CONNECTED",
         "int8_channels",
         [q(3, 10, zero=4), qw(7, 10, axis=0), qb(7)],
         [qt("int8", 0.03, 5)],
-        full,
         {"fusedActivationFunction": 1},
     )
     yield recipe(
@@ -47,7 +44,6 @@ def _products() -> Recipes:
         "int8_deep",
         [q(2, 900, zero=4), qw(7, 900, axis=0), qb(7)],
         [qt("int8", 0.2, 5)],
-        full,
     )
     yield recipe(
         "FULLY_CONNECTED",
@@ -58,38 +54,26 @@ def _products() -> Recipes:
             qb(7),
         ],
         [qt("uint8", 0.03, 110)],
-        full,
     )
     yield recipe(
         "FULLY_CONNECTED",
         "int16",
         [q(3, 10, dtype="int16", scale=1e-4), qw(7, 10), qb(7, "int64", 50000)],
         [qt("int16", 2e-4)],
-        full,
     )
     yield recipe(
         "FULLY_CONNECTED",
         "int4",
         [q(3, 10, zero=4), qw(7, 10, dtype="int4", scale=0.1), qb(7)],
         [qt("int8", 0.03, 5)],
-        full,
     )
-    batch = "BatchMatMulOptions"
-    yield recipe("BATCH_MATMUL", "", [f(2, 3, 4), f(2, 4, 5)], options=batch)
+    yield recipe("BATCH_MATMUL", "", [f(2, 3, 4), f(2, 4, 5)])
     yield recipe(
-        "BATCH_MATMUL",
-        "adjoint",
-        [f(2, 4, 3), f(2, 5, 4)],
-        options=batch,
-        values={"adjX": True, "adjY": True},
+        "BATCH_MATMUL", "adjoint", [f(2, 4, 3), f(2, 5, 4)], values={"adjX": True, "adjY": True}
     )
-    yield recipe("BATCH_MATMUL", "broadcast", [f(2, 3, 3, 4), f(3, 4, 5)], options=batch)
+    yield recipe("BATCH_MATMUL", "broadcast", [f(2, 3, 3, 4), f(3, 4, 5)])
     yield recipe(
-        "BATCH_MATMUL",
-        "int8",
-        [q(2, 3, 4, zero=4), q(2, 4, 5, zero=-3)],
-        [qt("int8", 0.03, 5)],
-        batch,
+        "BATCH_MATMUL", "int8", [q(2, 3, 4, zero=4), q(2, 4, 5, zero=-3)], [qt("int8", 0.03, 5)]
     )
 
 
@@ -127,25 +111,16 @@ def _hybrids() -> Recipes:
 
     models = {
         "CONV_2D": one(
-            "CONV_2D",
-            [f(1, 9, 8, 5), qw(6, 3, 3, 5, axis=0), w(6)],
-            [F32],
-            "Conv2DOptions",
-            conv_values(),
+            "CONV_2D", [f(1, 9, 8, 5), qw(6, 3, 3, 5, axis=0), w(6)], [F32], conv_values()
         ),
         "DEPTHWISE_CONV_2D": one(
             "DEPTHWISE_CONV_2D",
             [f(1, 9, 8, 6), qw(1, 3, 3, 6, axis=3), w(6)],
             [F32],
-            "DepthwiseConv2DOptions",
             conv_values(depthMultiplier=1),
         ),
         "FULLY_CONNECTED": one(
-            "FULLY_CONNECTED",
-            [f(3, 10), qw(7, 10), w(7)],
-            [F32],
-            "FullyConnectedOptions",
-            {"fusedActivationFunction": 1},
+            "FULLY_CONNECTED", [f(3, 10), qw(7, 10), w(7)], [F32], {"fusedActivationFunction": 1}
         ),
     }
     for kind, build in models.items():

@@ -11,33 +11,18 @@ def recipes() -> Recipes:
     """All of them."""
     cell = [w(_UNITS, _IN), w(_UNITS, _UNITS), w(_UNITS), state(_BATCH, _UNITS)]
     relu, tanh = {"fusedActivationFunction": 1}, {"fusedActivationFunction": 4}
-    yield recipe("RNN", "", [f(_BATCH, _IN), *cell], options="RNNOptions", values=tanh)
-    sequence = "SequenceRNNOptions"
-    yield recipe(
-        "UNIDIRECTIONAL_SEQUENCE_RNN",
-        "",
-        [f(_BATCH, _STEPS, _IN), *cell],
-        options=sequence,
-        values=relu,
-    )
+    yield recipe("RNN", "", [f(_BATCH, _IN), *cell], values=tanh)
+    yield recipe("UNIDIRECTIONAL_SEQUENCE_RNN", "", [f(_BATCH, _STEPS, _IN), *cell], values=relu)
     yield recipe(
         "UNIDIRECTIONAL_SEQUENCE_RNN",
         "time_major",
         [f(_STEPS, _BATCH, _IN), *cell],
-        options=sequence,
         values={**tanh, "timeMajor": True},
     )
     both = [f(_BATCH, _STEPS, _IN), *cell, *cell, none, none, none]
+    yield recipe("BIDIRECTIONAL_SEQUENCE_RNN", "", both, [F32, F32], tanh)
     yield recipe(
-        "BIDIRECTIONAL_SEQUENCE_RNN", "", both, [F32, F32], "BidirectionalSequenceRNNOptions", tanh
-    )
-    yield recipe(
-        "BIDIRECTIONAL_SEQUENCE_RNN",
-        "merged",
-        both,
-        [F32],
-        "BidirectionalSequenceRNNOptions",
-        {**tanh, "mergeOutputs": True},
+        "BIDIRECTIONAL_SEQUENCE_RNN", "merged", both, [F32], {**tanh, "mergeOutputs": True}
     )
     yield from _lstms()
     memory, filters, rank = 4, 6, 2
@@ -49,9 +34,7 @@ def recipes() -> Recipes:
         w(units),
         state(_BATCH, memory * filters),
     ]
-    yield recipe(
-        "SVDF", "", svdf, options="SVDFOptions", values={"rank": rank, "fusedActivationFunction": 1}
-    )
+    yield recipe("SVDF", "", svdf, values={"rank": rank, "fusedActivationFunction": 1})
 
 
 def _lstm(
@@ -85,22 +68,14 @@ def _lstms() -> Recipes:
             "UNIDIRECTIONAL_SEQUENCE_LSTM",
             label,
             [f(_BATCH, _STEPS, _IN), *weights, *states, *norms],
-            options="UnidirectionalSequenceLSTMOptions",
             values=values,
         )
-        yield recipe(
-            "LSTM",
-            label,
-            [f(_BATCH, _IN), *weights, *states, *norms],
-            options="LSTMOptions",
-            values=values,
-        )
+        yield recipe("LSTM", label, [f(_BATCH, _IN), *weights, *states, *norms], values=values)
     weights, states, _ = _lstm()
     yield recipe(
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
         "time_major",
         [f(_STEPS, _BATCH, _IN), *weights, *states],
-        options="UnidirectionalSequenceLSTMOptions",
         values={**values, "timeMajor": True},
     )
     both = [f(_BATCH, _STEPS, _IN), *weights, *weights, *states, *states, *[none] * 9]
@@ -110,6 +85,5 @@ def _lstms() -> Recipes:
         "",
         both,
         [F32, F32],
-        "BidirectionalSequenceLSTMOptions",
         {**values, "mergeOutputs": False, "timeMajor": False},
     )

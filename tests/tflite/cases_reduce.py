@@ -12,15 +12,12 @@ def recipes() -> Recipes:
 
 
 def _reductions() -> Recipes:
-    reducer = "ReducerOptions"
     for kind in ("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN"):
-        yield recipe(kind, "", [f(2, 5, 6, 7), k([1, 2])], options=reducer)
-        yield recipe(
-            kind, "keeps", [f(2, 5, 6, 7), k([3])], options=reducer, values={"keepDims": True}
-        )
-        yield recipe(kind, "all", [f(3, 4, 2), k([0, 1, 2])], options=reducer)
-        yield recipe(kind, "last", [f(3, 9), k([-1])], options=reducer)
-        yield recipe(kind, "int32", [i(3, 4, low=1, high=4), k([1])], [it()], reducer)
+        yield recipe(kind, "", [f(2, 5, 6, 7), k([1, 2])])
+        yield recipe(kind, "keeps", [f(2, 5, 6, 7), k([3])], values={"keepDims": True})
+        yield recipe(kind, "all", [f(3, 4, 2), k([0, 1, 2])])
+        yield recipe(kind, "last", [f(3, 9), k([-1])])
+        yield recipe(kind, "int32", [i(3, 4, low=1, high=4), k([1])], [it()])
     for kind in ("REDUCE_MAX", "REDUCE_MIN"):
         for dtype, zero in (("int8", 5), ("uint8", 100)):
             yield recipe(
@@ -28,49 +25,36 @@ def _reductions() -> Recipes:
                 dtype,
                 [q(2, 5, 6, 7, dtype=dtype, zero=zero), k([1, 2])],
                 [qt(dtype, zero=zero)],
-                reducer,
             )
     for dtype, zero in (("int8", 5), ("uint8", 100)):
         x = q(2, 5, 6, 7, dtype=dtype, zero=zero)
-        yield recipe("MEAN", dtype, [x, k([1, 2])], [qt(dtype, 0.003, zero)], reducer)
-        yield recipe("MEAN", f"{dtype}_same", [x, k([1, 2])], [qt(dtype, zero=zero)], reducer)
-        yield recipe("SUM", dtype, [x, k([1, 2])], [qt(dtype, 0.1, zero)], reducer)
+        yield recipe("MEAN", dtype, [x, k([1, 2])], [qt(dtype, 0.003, zero)])
+        yield recipe("MEAN", f"{dtype}_same", [x, k([1, 2])], [qt(dtype, zero=zero)])
+        yield recipe("SUM", dtype, [x, k([1, 2])], [qt(dtype, 0.1, zero)])
     yield recipe(
-        "MEAN",
-        "int8_channels",
-        [q(2, 5, 6, zero=3), k([2])],
-        [qt(zero=3)],
-        reducer,
-        {"keepDims": True},
+        "MEAN", "int8_channels", [q(2, 5, 6, zero=3), k([2])], [qt(zero=3)], {"keepDims": True}
     )
     for kind in ("REDUCE_ALL", "REDUCE_ANY"):
-        yield recipe(kind, "", [b(4, 5, 3), k([2])], [it("bool")], reducer)
-    for kind, options in (("ARG_MAX", "ArgMaxOptions"), ("ARG_MIN", "ArgMinOptions")):
-        yield recipe(kind, "", [f(3, 4, 9), k(-1)], [it()], options, {"outputType": 2})
-        yield recipe(kind, "axis1", [f(3, 4, 9), k(1)], [it("int64")], options, {"outputType": 4})
-        yield recipe(kind, "int8", [q(3, 9), k(1)], [it()], options, {"outputType": 2})
-        yield recipe(kind, "int32", [i(3, 9), k(1)], [it()], options, {"outputType": 2})
-        yield recipe(kind, "bool", [b(3, 9), k(1)], [it()], options, {"outputType": 2})
+        yield recipe(kind, "", [b(4, 5, 3), k([2])], [it("bool")])
+    for kind in ("ARG_MAX", "ARG_MIN"):
+        yield recipe(kind, "", [f(3, 4, 9), k(-1)], [it()], {"outputType": 2})
+        yield recipe(kind, "axis1", [f(3, 4, 9), k(1)], [it("int64")], {"outputType": 4})
+        yield recipe(kind, "int8", [q(3, 9), k(1)], [it()], {"outputType": 2})
+        yield recipe(kind, "int32", [i(3, 9), k(1)], [it()], {"outputType": 2})
+        yield recipe(kind, "bool", [b(3, 9), k(1)], [it()], {"outputType": 2})
     for label, values in {
         "": {},
         "exclusive": {"exclusive": True},
         "reverse": {"reverse": True},
         "both": {"exclusive": True, "reverse": True},
     }.items():
-        yield recipe("CUMSUM", label, [f(3, 7), k(1)], options="CumsumOptions", values=values)
-    yield recipe("CUMSUM", "int32", [i(3, 7), k(0)], [it()], "CumsumOptions")
-    yield recipe("SEGMENT_SUM", "", [f(5, 3), k([0, 0, 1, 2, 2])], options="SegmentSumOptions")
+        yield recipe("CUMSUM", label, [f(3, 7), k(1)], values=values)
+    yield recipe("CUMSUM", "int32", [i(3, 7), k(0)], [it()])
+    yield recipe("SEGMENT_SUM", "", [f(5, 3), k([0, 0, 1, 2, 2])])
     for name in ("Sum", "Prod", "Max", "Min"):
         kind = f"UNSORTED_SEGMENT_{name.upper()}"
-        yield recipe(
-            kind, "", [f(5, 3), k([2, 0, 1, 0, 2]), k(4)], options=f"UnsortedSegment{name}Options"
-        )
-        yield recipe(
-            kind,
-            "runtime",
-            [f(5, 3), i(5, low=0, high=4), k(4)],
-            options=f"UnsortedSegment{name}Options",
-        )
+        yield recipe(kind, "", [f(5, 3), k([2, 0, 1, 0, 2]), k(4)])
+        yield recipe(kind, "runtime", [f(5, 3), i(5, low=0, high=4), k(4)])
     for number, label in ((1, "add"), (2, "mul"), (3, "min"), (4, "max")):
         data = [
             f(5, 6),
@@ -79,24 +63,17 @@ def _reductions() -> Recipes:
             k([1, 2], "int64"),
             k([1, 1], "int64"),
         ]
-        yield recipe(
-            "REDUCE_WINDOW",
-            label,
-            data,
-            options="ReduceWindowOptions",
-            values={"reduceFunction": number},
-        )
+        yield recipe("REDUCE_WINDOW", label, data, values={"reduceFunction": number})
 
 
 def _norms() -> Recipes:
-    yield recipe("SOFTMAX", "", [f(3, 9)], options="SoftmaxOptions", values={"beta": 1.0})
-    yield recipe("SOFTMAX", "beta", [f(1, 3, 4, 9)], options="SoftmaxOptions", values={"beta": 0.5})
+    yield recipe("SOFTMAX", "", [f(3, 9)], values={"beta": 1.0})
+    yield recipe("SOFTMAX", "beta", [f(1, 3, 4, 9)], values={"beta": 0.5})
     yield recipe(
         "SOFTMAX",
         "int8",
         [q(3, 19, scale=0.05, zero=3)],
         [qt("int8", 1 / 256, -128)],
-        "SoftmaxOptions",
         {"beta": 1.0},
     )
     yield recipe(
@@ -104,7 +81,6 @@ def _norms() -> Recipes:
         "uint8",
         [q(3, 19, dtype="uint8", scale=0.05)],
         [qt("uint8", 1 / 256, 0)],
-        "SoftmaxOptions",
         {"beta": 1.0},
     )
     yield recipe(
@@ -112,32 +88,18 @@ def _norms() -> Recipes:
         "int16",
         [q(3, 19, dtype="int16", scale=1e-4)],
         [qt("int16", 1 / 32768, 0)],
-        "SoftmaxOptions",
         {"beta": 1.0},
     )
-    yield recipe("LOG_SOFTMAX", "", [f(3, 9)], options="LogSoftmaxOptions")
+    yield recipe("LOG_SOFTMAX", "", [f(3, 9)])
+    yield recipe("LOG_SOFTMAX", "int8", [q(3, 19, scale=0.05, zero=3)], [qt("int8", 16 / 256, 127)])
+    yield recipe("L2_NORMALIZATION", "", [f(1, 3, 4, 7)])
+    yield recipe("L2_NORMALIZATION", "int8", [q(3, 7, zero=4)], [qt("int8", 1 / 128, 0)])
     yield recipe(
-        "LOG_SOFTMAX",
-        "int8",
-        [q(3, 19, scale=0.05, zero=3)],
-        [qt("int8", 16 / 256, 127)],
-        "LogSoftmaxOptions",
-    )
-    yield recipe("L2_NORMALIZATION", "", [f(1, 3, 4, 7)], options="L2NormOptions")
-    yield recipe(
-        "L2_NORMALIZATION", "int8", [q(3, 7, zero=4)], [qt("int8", 1 / 128, 0)], "L2NormOptions"
-    )
-    yield recipe(
-        "L2_NORMALIZATION",
-        "uint8",
-        [q(3, 7, dtype="uint8", zero=124)],
-        [qt("uint8", 1 / 128, 128)],
-        "L2NormOptions",
+        "L2_NORMALIZATION", "uint8", [q(3, 7, dtype="uint8", zero=124)], [qt("uint8", 1 / 128, 128)]
     )
     yield recipe(
         "LOCAL_RESPONSE_NORMALIZATION",
         "",
         [f(1, 3, 4, 9)],
-        options="LocalResponseNormalizationOptions",
         values={"radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.6},
     )

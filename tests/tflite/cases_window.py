@@ -28,46 +28,22 @@ def _convolutions() -> Recipes:
         "relu6": {"fusedActivationFunction": 3},
     }
     for label, values in variants.items():
-        yield recipe(
-            "CONV_2D",
-            label,
-            [x, w(6, 3, 3, 5), w(6)],
-            options="Conv2DOptions",
-            values=conv_values(**values),
-        )
+        yield recipe("CONV_2D", label, [x, w(6, 3, 3, 5), w(6)], values=conv_values(**values))
         yield recipe(
             "DEPTHWISE_CONV_2D",
             label,
             [x, w(1, 3, 3, 10), w(10)],
-            options="DepthwiseConv2DOptions",
             values=conv_values(depthMultiplier=2, **values),
         )
+    yield recipe("CONV_2D", "groups", [f(2, 5, 6, 8), w(4, 3, 3, 4), w(4)], values=conv_values())
+    yield recipe("CONV_2D", "pointwise", [f(1, 5, 6, 7), w(9, 1, 1, 7), w(9)], values=conv_values())
     yield recipe(
-        "CONV_2D",
-        "groups",
-        [f(2, 5, 6, 8), w(4, 3, 3, 4), w(4)],
-        options="Conv2DOptions",
-        values=conv_values(),
-    )
-    yield recipe(
-        "CONV_2D",
-        "pointwise",
-        [f(1, 5, 6, 7), w(9, 1, 1, 7), w(9)],
-        options="Conv2DOptions",
-        values=conv_values(),
-    )
-    yield recipe(
-        "CONV_2D",
-        "runtime_weights",
-        [f(1, 5, 6, 3), f(4, 3, 3, 3), f(4)],
-        options="Conv2DOptions",
-        values=conv_values(),
+        "CONV_2D", "runtime_weights", [f(1, 5, 6, 3), f(4, 3, 3, 3), f(4)], values=conv_values()
     )
     yield recipe(
         "DEPTHWISE_CONV_2D",
         "plain",
         [f(1, 5, 6, 7), w(1, 3, 3, 7), w(7)],
-        options="DepthwiseConv2DOptions",
         values=conv_values(depthMultiplier=1),
     )
     for label, size, values in (
@@ -77,18 +53,11 @@ def _convolutions() -> Recipes:
         ("stride1", [1, 4, 5, 3], {"strideH": 1, "strideW": 1}),
     ):
         weight = w(3, 3, 3, 5)
-        yield recipe(
-            "TRANSPOSE_CONV",
-            label,
-            [k(size), weight, f(1, 4, 5, 5)],
-            options="TransposeConvOptions",
-            values=values,
-        )
+        yield recipe("TRANSPOSE_CONV", label, [k(size), weight, f(1, 4, 5, 5)], values=values)
         yield recipe(
             "TRANSPOSE_CONV",
             f"{label}_bias".strip("_"),
             [k(size), weight, f(1, 4, 5, 5), w(3)],
-            options="TransposeConvOptions",
             values=values,
         )
     values3 = {
@@ -99,25 +68,17 @@ def _convolutions() -> Recipes:
         "dilationHFactor": 1,
         "dilationWFactor": 1,
     }
-    yield recipe(
-        "CONV_3D",
-        "",
-        [f(1, 4, 6, 5, 3), w(2, 3, 3, 3, 4), w(4)],
-        options="Conv3DOptions",
-        values=values3,
-    )
+    yield recipe("CONV_3D", "", [f(1, 4, 6, 5, 3), w(2, 3, 3, 3, 4), w(4)], values=values3)
     yield recipe(
         "CONV_3D",
         "valid",
         [f(1, 4, 6, 5, 3), w(2, 3, 3, 3, 4), none],
-        options="Conv3DOptions",
         values={**values3, "padding": 1},
     )
     yield recipe(
         "CONV_3D_TRANSPOSE",
         "",
         [k([1, 4, 6, 8, 2]), w(2, 3, 3, 2, 3), f(1, 4, 3, 4, 3)],
-        options="Conv3DOptions",
         values=values3,
     )
 
@@ -133,32 +94,20 @@ def _quantised_convolutions() -> Recipes:
         "relu6": {"fusedActivationFunction": 3},
     }.items():
         tail = f"_{label}" if label else ""
-        for kind, options, weight, channels, extra in (
-            ("CONV_2D", "Conv2DOptions", (6, 3, 3, 5), 6, {}),
-            (
-                "DEPTHWISE_CONV_2D",
-                "DepthwiseConv2DOptions",
-                (1, 3, 3, 10),
-                10,
-                {"depthMultiplier": 2},
-            ),
+        for kind, weight, channels, extra in (
+            ("CONV_2D", (6, 3, 3, 5), 6, {}),
+            ("DEPTHWISE_CONV_2D", (1, 3, 3, 10), 10, {"depthMultiplier": 2}),
         ):
             axis = 0 if kind == "CONV_2D" else 3
             all_values = conv_values(**extra, **values)
             yield recipe(
-                kind,
-                f"int8{tail}",
-                [x8, qw(*weight, axis=axis), qb(channels)],
-                [out8],
-                options,
-                all_values,
+                kind, f"int8{tail}", [x8, qw(*weight, axis=axis), qb(channels)], [out8], all_values
             )
             yield recipe(
                 kind,
                 f"uint8{tail}",
                 [xu, q(*weight, dtype="uint8", scale=0.01, zero=125, constant=True), qb(channels)],
                 [outu],
-                options,
                 all_values,
             )
         yield recipe(
@@ -166,7 +115,6 @@ def _quantised_convolutions() -> Recipes:
             f"int16{tail}",
             [x16, qw(6, 3, 3, 5, axis=0), qb(6, "int64", 50000)],
             [out16],
-            "Conv2DOptions",
             conv_values(**values),
         )
     yield recipe(
@@ -174,7 +122,6 @@ def _quantised_convolutions() -> Recipes:
         "int4",
         [x8, qw(6, 3, 3, 5, axis=0, dtype="int4", scale=0.1), qb(6)],
         [out8],
-        "Conv2DOptions",
         conv_values(),
     )
     values = {"strideH": 2, "strideW": 2}
@@ -184,7 +131,6 @@ def _quantised_convolutions() -> Recipes:
         "int8",
         [size, qw(3, 3, 3, 5, axis=0), q(1, 4, 5, 5, zero=4), qb(3)],
         [out8],
-        "TransposeConvOptions",
         values,
     )
     yield recipe(
@@ -197,7 +143,6 @@ def _quantised_convolutions() -> Recipes:
             qb(3),
         ],
         [outu],
-        "TransposeConvOptions",
         values,
     )
 
@@ -215,7 +160,7 @@ def _pools() -> Recipes:
         },
     }.items():
         for kind in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
-            yield recipe(kind, label, [f(1, 9, 8, 5)], options="Pool2DOptions", values=values)
+            yield recipe(kind, label, [f(1, 9, 8, 5)], values=values)
         for kind in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
             for dtype, zero in (("int8", -7), ("uint8", 120), ("int16", 0)):
                 scale = 1e-4 if dtype == "int16" else 0.02
@@ -224,16 +169,12 @@ def _pools() -> Recipes:
                     f"{dtype}_{label}".rstrip("_"),
                     [q(1, 9, 8, 5, dtype=dtype, scale=scale, zero=zero)],
                     [qt(dtype, scale, zero)],
-                    "Pool2DOptions",
                     values,
                 )
 
 
 def _resizes() -> Recipes:
-    for kind, options in (
-        ("RESIZE_BILINEAR", "ResizeBilinearOptions"),
-        ("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions"),
-    ):
+    for kind in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
         for label, values in {
             "": {},
             "corners": {"alignCorners": True},
@@ -241,14 +182,13 @@ def _resizes() -> Recipes:
         }.items():
             for size in ([10, 7], [3, 4]):
                 name = f"{label}_{size[0]}".strip("_")
-                yield recipe(kind, name, [f(1, 5, 6, 3), k(size)], options=options, values=values)
+                yield recipe(kind, name, [f(1, 5, 6, 3), k(size)], values=values)
                 for dtype, zero in (("int8", 5), ("uint8", 100), ("int16", 0)):
                     yield recipe(
                         kind,
                         f"{dtype}_{name}",
                         [q(1, 5, 6, 3, dtype=dtype, zero=zero), k(size)],
                         [qt(dtype, zero=zero)],
-                        options,
                         values,
                         exact=True,
                     )
