@@ -114,9 +114,7 @@ def test_weights_that_were_left_out_are_no_states(tmp_path: Path) -> None:
 
 def test_a_refusal_says_what_was_seen_and_expected(tmp_path: Path) -> None:
     build = pytest.importorskip("tests.tflite.cases")
-    case = build.recipe(
-        "BITCAST", "", [build.f(3, 4)], [build.it("int16")], "BitcastOptions"
-    ).case()
+    case = build.recipe("BITCAST", "", [build.f(3, 4)], [build.it("int16")]).case()
     path = tmp_path / "m.tflite"
     path.write_bytes(case.model)
     with pytest.raises(errors.UnsupportedOperatorError) as caught:
