@@ -27,26 +27,15 @@ from tests.hostile.case import Case
 LEAST = 400
 
 
+PARTS = (
+    *(models, graphs, facts, weights, shared_tables, outputs, bundles, arrays, firmware),
+    *(surroundings, servers, phones, packages, rights, device_files, device_commands),
+)
+
+
 def all_cases() -> list[Case]:
     """Every case; their titles differ."""
-    found = [
-        *models.cases(),
-        *graphs.cases(),
-        *facts.cases(),
-        *weights.cases(),
-        *shared_tables.cases(),
-        *outputs.cases(),
-        *bundles.cases(),
-        *arrays.cases(),
-        *firmware.cases(),
-        *surroundings.cases(),
-        *servers.cases(),
-        *phones.cases(),
-        *packages.cases(),
-        *rights.cases(),
-        *device_files.cases(),
-        *device_commands.cases(),
-    ]
+    found = [case for part in PARTS for case in part.cases()]
     twice = [title for title, count in Counter(case.title for case in found).items() if count > 1]
     if twice:
         raise ValueError(f"cases with the same title: {twice[:3]}")
