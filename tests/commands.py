@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
-from adrenoc.cli.main import cli
+from adrenoc.base.host import commands
+from adrenoc.cli.main import cli, main
 
 
 def invoke(*words: object, catch: bool = False) -> Result:
@@ -29,3 +33,15 @@ def run_program(
     """Run a process to its end, and hold what it prints."""
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, check=check, **more)
+
+
+def compile_here(patch: pytest.MonkeyPatch) -> None:
+    """Have `adrenoc build` compile in this process: others would load TVM for it."""
+
+    def run(_: commands.CommandRunner, words: Sequence[str]) -> commands.Result:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            code = main(words)
+        return commands.read_result(code, out.getvalue(), "", 0.5)
+
+    patch.setattr(commands.CommandRunner, "run", run)

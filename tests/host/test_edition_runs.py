@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from safetensors import safe_open
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.editions import open_edition, read_editions
-from adrenoc.cli.main import cli
 from adrenoc.device import fit
 from adrenoc.device import run as running
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
-from tests.commands import run_program
+from tests.commands import invoke, run_program
 from tests.faulty.driver import misbehaving
 from tests.models import graph, parse_nodes, write
 
@@ -44,16 +42,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(proto, tmp_path_factory.mktemp("editions"))
 
 
-def _invoke(*words: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in words])
-
-
 @pytest.fixture(scope="module")
 def bundle(model: Path) -> Bundle:
     """For two GPUs, and for two batches of each."""
     output = model.with_name("set.adrenoc")
     words = ("--device", "host:660,host:750", "--shape", "x:1|2,8,28,28", "--no-cache")
-    made = _invoke("compile", model, *words, "-o", output)
+    made = invoke("compile", model, *words, "-o", output)
     assert made.exit_code == 0, made.output
     return open_bundle(output)
 
@@ -119,7 +113,7 @@ def test_what_is_moved_is_what_a_bundle_for_one_gpu_holds(model: Path, bundle: B
     for edition in read_editions(bundle):
         own = model.with_name(f"{edition.target.replace(':', '_')}.adrenoc")
         words = ("--device", edition.target, "--shape", "x:2,8,28,28", "--no-cache")
-        assert _invoke("compile", model, *words, "-o", own).exit_code == 0
+        assert invoke("compile", model, *words, "-o", own).exit_code == 0
         one, part = open_bundle(own), open_edition(bundle, edition)
         alone, among = one.params(), part.params()
         for mine, its in zip(one.manifest.params, part.manifest.params, strict=True):

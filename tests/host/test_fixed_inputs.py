@@ -15,7 +15,7 @@ from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.base.files.spill import LEAST_BYTES
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
-from tests.commands import succeed
+from tests.commands import compile_here, succeed
 from tests.models import graph, write
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -136,7 +136,8 @@ def test_what_is_no_setting(
     assert said in capfd.readouterr().err
 
 
-def test_a_build_fixes_inputs(tmp_path: Path) -> None:
+def test_a_build_fixes_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_here(monkeypatch)
     write_rates(tmp_path / "m.onnx")
     (tmp_path / "adrenoc.toml").write_text(
         '[[model]]\nfile = "m.onnx"\ndevices = ["host"]\nfix = ["sr=8000"]\n'

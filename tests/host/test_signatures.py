@@ -19,7 +19,7 @@ from adrenoc.bundle.editions import name_parts
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import main
 from adrenoc.device.fit import compile_again
-from tests.commands import succeed
+from tests.commands import compile_here, succeed
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.signature_models import write_shared
 
@@ -176,6 +176,7 @@ def test_a_project_lists_several_signatures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    compile_here(monkeypatch)
     write_shared(tmp_path / "m.tflite")
     listed = '[[model]]\nfile = "m.tflite"\nsignatures = {}\ndevices = ["host"]\nname = "{}"\n'
     asked = {"every": '["all"]', "both": '["wide", "tall"]', "one": '["tall"]'}

@@ -8,23 +8,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PARAMS, Bundle, open_bundle
 from adrenoc.bundle.editions import name_parts, open_edition, read_editions
 from adrenoc.bundle.gates import parse_gates
-from adrenoc.cli.main import cli
 from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
 from adrenoc.pages.bundle_diff import diff_bundles
 from adrenoc.pages.bundle_page import bundle_html
 from adrenoc.pages.diff_page import diff_html
+from tests.commands import compile_here, invoke
 from tests.models import graph, parse_nodes, write
-
-
-def _invoke(*words: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _compile(model: Path, name: str, *words: str) -> Bundle:
     output = model.with_name(f"{name}.adrenoc")
-    made = _invoke("compile", model, *words, "-o", output, "--no-cache")
+    made = invoke("compile", model, *words, "-o", output, "--no-cache")
     assert made.exit_code == 0, made.output
     return open_bundle(output)
 
@@ -89,7 +84,7 @@ def test_a_bundle_for_one_gpu_cannot_be_split(model: Path, tmp_path: Path) -> No
     one = _compile(model, "one", "--device", "adreno:660", "--shape", "x:1,8,28,28")
     with pytest.raises(BundleError, match="for one device, expected one for several"):
         write_asset_pack([one], tmp_path)
-    said = _invoke("package", one.path, "--as", "asset-pack", "-o", tmp_path / "out.aar")
+    said = invoke("package", one.path, "--as", "asset-pack", "-o", tmp_path / "out.aar")
     assert said.exit_code == 2
     assert "--as asset-pack goes with -o FOLDER" in said.output
 
@@ -101,9 +96,9 @@ def test_parts_are_named_shown_and_compared(many: Bundle, tmp_path: Path) -> Non
     assert list(name_parts(many)) == names
     page = bundle_html(many)
     assert all(name in page for name in names)
-    shown = _invoke("inspect", many.path)
+    shown = invoke("inspect", many.path)
     assert "Adreno 750" in shown.output and "any Adreno" in shown.output
-    told = json.loads(_invoke("inspect", many.path, "--json").output)
+    told = json.loads(invoke("inspect", many.path, "--json").output)
     assert [edition["gpu"] for edition in told["editions"]] == ["660", "750", ""]
     diff = diff_bundles(many, many, gates=parse_gates("launches"))
     assert [shape.shapes for shape in diff.shapes] == names
@@ -122,7 +117,10 @@ def test_shapes_are_compared_one_by_one(many: Bundle, model: Path) -> None:
     assert "Figures of 2x8x28x28" in diff_html(diff, many, other)
 
 
-def test_builds_hold_each_gpu_against_limits(model: Path, tmp_path: Path) -> None:
+def test_builds_hold_each_gpu_against_limits(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_here(monkeypatch)
     project = tmp_path / "adrenoc.toml"
     text = (
         '[[model]]\nfile = "net.onnx"\ndevices = ["adreno:660,adreno:750"]\n'
@@ -130,14 +128,14 @@ def test_builds_hold_each_gpu_against_limits(model: Path, tmp_path: Path) -> Non
     )
     (tmp_path / "net.onnx").write_bytes(model.read_bytes())
     project.write_text(text)
-    built = _invoke("build", project)
+    built = invoke("build", project)
     assert built.exit_code == 0, built.output
     lock = json.loads((tmp_path / "adrenoc.lock").read_text())
     parts = lock["bundles"][0]["parts"]
     assert "devices/a660/model.so" in parts
-    assert _invoke("build", project, "--locked").exit_code == 0
+    assert invoke("build", project, "--locked").exit_code == 0
     project.write_text(text + "[model.gates]\nlaunches = 1\n")
-    broken = json.loads(_invoke("build", project, "--json").stdout)["bundles"][0]
+    broken = json.loads(invoke("build", project, "--json").stdout)["bundles"][0]
     assert broken["status"] == "broken"
     notes = " ".join(broken["notes"])
     assert "(Adreno 660, 1x8x28x28)" in notes and "(1x8x28x28)" in notes

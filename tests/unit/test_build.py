@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,10 +12,10 @@ from xml.etree import ElementTree
 import pytest
 
 from adrenoc.base.errors import LockError, ModelNotFoundError, OptionError, OutputError, PolicyError
-from adrenoc.base.host.commands import CommandRunner, Result, read_result
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.project.project_file import read_project, resolve_words
+from tests.commands import compile_here
 
 Build = Callable[..., int]
 
@@ -25,14 +23,7 @@ Build = Callable[..., int]
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch, model: Path, compiled: list[dict[str, Any]]) -> Build:
     """Run the command in a folder with a model, each compilation within this process."""
-
-    def run(_: CommandRunner, words: Sequence[str]) -> Result:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            code = main(words)
-        return read_result(code, out.getvalue(), "", 0.5)
-
-    monkeypatch.setattr(CommandRunner, "run", run)
+    compile_here(monkeypatch)
 
     def build(text: str | None, *words: str) -> int:
         if text is not None:
