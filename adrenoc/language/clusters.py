@@ -14,6 +14,7 @@ Source: Unicode Standard Annex 29, table 1c; the crate spm_precompiled 0.1.
 from __future__ import annotations
 
 from base64 import b64decode
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ def _is_of_syllable(key: bytes) -> bool:
     return len(text) == 1 and ("\u1160" <= text <= "\u11ff" or "\uac00" <= text <= "\ud7ff")
 
 
+@cache
 def learn_clusters() -> Automaton:
     """Ask the library where clusters end."""
     count = _Counter()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 
 import numpy as np
@@ -37,6 +38,7 @@ class NormalForm:
     pairs: NDArray[np.uint32]
 
 
+@cache
 def learn_normal_form() -> NormalForm:
     """Ask the library `tokenizers`."""
     from tokenizers import normalizers
