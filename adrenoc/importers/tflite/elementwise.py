@@ -24,7 +24,8 @@ def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Convert:
     return lambda node: op(node.real())
 
 
-def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+def binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+    """Return what converts an operator of two tensors of real numbers."""
     return lambda node: node.activate(op(node.real(0), node.real(1)))
 
 
@@ -79,14 +80,8 @@ def _power(node: TfliteNode) -> Result:
             result = result * base
         return result
     # Exact while the power is below 2^24.
-    floats = [v.astype("float32") for v in (base, exponent)]
-    size = relax.op.abs(floats[0]) ** floats[1]
-    two, zero = make_constant(np.float32(2)), make_constant(np.float32(0))
-    odd = floats[1] - relax.op.floor(floats[1] / two) * two
-    odd = odd > zero
-    negative = floats[0] < zero
-    signed = relax.op.where(relax.op.logical_and(odd, negative), -size, size)
-    return relax.op.round(signed).astype(dtype_of(base))
+    power = base.astype("float32") ** exponent.astype("float32")
+    return relax.op.round(power).astype(dtype_of(base))
 
 
 def _floor_mod(node: TfliteNode) -> Result:
@@ -238,8 +233,8 @@ ELEMENTWISE_OPS: dict[str, Convert] = {
     "ABS": _unary(relax.op.abs),
     "ADD": _sum(relax.op.add),
     "ADD_N": _add_n,
-    "ATAN2": _binary(relax.op.atan2),
-    "BITWISE_XOR": _binary(relax.op.bitwise_xor),
+    "ATAN2": binary(relax.op.atan2),
+    "BITWISE_XOR": binary(relax.op.bitwise_xor),
     "CAST": _cast,
     "CEIL": _unary(relax.op.ceil),
     "COMPLEX_ABS": lambda node: relax.op.sqrt(relax.op.sum(node.data() * node.data(), [-1])),
@@ -262,9 +257,9 @@ ELEMENTWISE_OPS: dict[str, Convert] = {
     "LESS": _compare(relax.op.less),
     "LESS_EQUAL": _compare(relax.op.less_equal),
     "LOG": _unary(relax.op.log),
-    "LOGICAL_AND": _binary(relax.op.logical_and),
+    "LOGICAL_AND": binary(relax.op.logical_and),
     "LOGICAL_NOT": _unary(relax.op.logical_not),
-    "LOGICAL_OR": _binary(relax.op.logical_or),
+    "LOGICAL_OR": binary(relax.op.logical_or),
     "LOGISTIC": _unary(relax.op.sigmoid),
     "MAXIMUM": _extreme(relax.op.maximum),
     "MINIMUM": _extreme(relax.op.minimum),

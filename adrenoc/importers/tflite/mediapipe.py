@@ -9,7 +9,6 @@ tensorflow/lite/core/c/builtin_op_data.h (TfLitePoolParams, TfLiteTransposeConvP
 
 from __future__ import annotations
 
-import itertools
 import struct
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Result, TfliteNode
+from adrenoc.importers.tflite.reduce import window_taps
 from adrenoc.importers.window import same_pads
 
 _Turn = tuple[relax.Expr, relax.Expr]
@@ -248,37 +248,23 @@ def _transpose_conv_bias(node: TfliteNode) -> Result:
 def _max_pool_with_places(node: TfliteNode) -> list[Result]:
     """Return the largest of each window, and its place there; of equal ones the first."""
     options = pool_options(node)
-    batch, *extents, channels = node.shape()
     if options.window[0] * options.window[1] > _MOST_WINDOW:
         raise RefusedError(f"a window of {options.window}, expected {_MOST_WINDOW} pixels")
     pads = same_pads(
         "SAME_UPPER" if options.is_same else "VALID",
         None,
-        extents=extents,
+        extents=node.shape()[1:3],
         kernel=options.window,
         strides=options.strides,
         dilations=(1, 1),
     )
-    strides, window = options.strides, options.window
-    outs = [
-        (e + pads[i] + pads[i + 2] - k) // s + 1
-        for i, (e, k, s) in enumerate(zip(extents, window, strides, strict=True))
-    ]
     width = [0, 0, pads[0], pads[2], pads[1], pads[3], 0, 0]
     x = relax.op.nn.pad(node.real(), width, pad_value=_LOWEST) if any(pads) else node.real()
+    padded = [e + width[2 * axis] + width[2 * axis + 1] for axis, e in enumerate(node.shape())]
+    window, strides = ((1, *of, 1) for of in (options.window, options.strides))
     best = place = None
-    for y, column in itertools.product(*map(range, options.window)):
-        begin = [0, y, column, 0]
-        end = [
-            batch,
-            *(
-                b + (o - 1) * s + 1
-                for b, o, s in zip((y, column), outs, options.strides, strict=True)
-            ),
-            channels,
-        ]
-        part = relax.op.strided_slice(x, [0, 1, 2, 3], begin, end, [1, *strides, 1])
-        here = make_constant(np.float32(y * options.window[1] + column + _ABOVE_PLACE))
+    for number, part in enumerate(window_taps(x, padded, window, strides, (1, 1, 1, 1))):
+        here = make_constant(np.float32(number + _ABOVE_PLACE))
         if best is None or place is None:
             best = part
             place = relax.op.full_like(part, here)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from tvm import relax
@@ -20,6 +21,7 @@ from adrenoc.importers.relax.values import constant_value, dtype_of, make_consta
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 
+_MIRRORS: tuple[Literal["reflect"], Literal["symmetric"]] = ("reflect", "symmetric")
 _MOST_REPEATS = 1 << 16
 """Of an axis: each is an operand of a concatenation."""
 
@@ -119,27 +121,7 @@ def _pad(node: TfliteNode) -> Result:
         fill = float(node.scalar(2))
         if node.info(2).is_quantised:
             fill += node.info(2).zero - node.info().zero
-    dtype = node.dtype()
-    if dtype.startswith("float"):
-        return node.move(relax.op.nn.pad(node.data(), width, pad_value=fill))
-    value = make_constant(np.asarray(fill).astype(dtype))
-    return _add_borders(node, width, value)
-
-
-def _add_borders(node: TfliteNode, width: list[int], value: relax.Expr) -> Result:
-    """Pad integers by a concatenation: relax pads with floats."""
-    x, shape = node.data(), list(node.shape())
-    for axis in range(len(shape)):
-        before, after = width[2 * axis : 2 * axis + 2]
-        parts = []
-        for extent in (before, after):
-            border = [*shape[:axis], extent, *shape[axis + 1 :]]
-            parts.append(None if not extent else relax.op.broadcast_to(value, border))
-        joined = [p for p in (parts[0], x, parts[1]) if p is not None]
-        shape[axis] += before + after
-        if len(joined) > 1:
-            x = relax.op.concat(joined, axis=axis)
-    return node.move(x)
+    return node.move(relax.op.nn.pad(node.data(), width, pad_value=fill))
 
 
 def _mirror_pad(node: TfliteNode) -> Result:
@@ -151,13 +133,7 @@ def _mirror_pad(node: TfliteNode) -> Result:
         if not 0 <= min(before, after) <= max(before, after) <= extent - (not symmetric):
             raise RefusedError(f"it mirrors {before} and {after} of {extent} elements")
         if before or after:
-            places = np.arange(-before, extent + after)
-            if symmetric:
-                places = np.where(places < 0, -1 - places, places)
-                places = np.where(places >= extent, 2 * extent - 1 - places, places)
-            else:
-                places = np.abs(places)
-                places = np.where(places >= extent, 2 * extent - 2 - places, places)
+            places = np.pad(np.arange(extent), (before, after), _MIRRORS[symmetric])
             x = relax.op.take(x, make_constant(places.astype(np.int32)), axis=axis, mode="clip")
     return node.move(x)
 
@@ -269,24 +245,39 @@ def _space_to_batch(node: TfliteNode) -> Result:
 
 def _dilate(node: TfliteNode) -> Result:
     """Put elements apart by steps, with a value between them."""
-    x, shape = node.data(), list(node.shape())
-    fill = node.data(2)
+    x, fill = node.data(), node.data(2)
     if dtype_of(fill) != dtype_of(x):
         seen = f"a value of {dtype_of(fill)} between elements of {dtype_of(x)}"
         raise RefusedError(f"{seen}, expected the same dtype")
-    fill = node.emit(relax.op.reshape(fill, []))
-    for axis, step in enumerate(node.ints(1)):
-        if step == 1:
+    none = [0] * len(node.shape())
+    apart = [step - 1 for step in node.ints(1)]
+    return node.move(set_apart(x, node.shape(), none, none, apart, fill))
+
+
+def set_apart(
+    x: relax.Expr,
+    shape: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    interior: Sequence[int],
+    fill: relax.Expr,
+) -> relax.Expr:
+    """Put so many of `fill` between elements of each axis and beside them; fewer than none cut."""
+    fill = relax.op.reshape(fill, [])
+    for axis, extent in enumerate(shape):
+        # Where each result element comes from; -1 for what is filled in.
+        check_grown(extent * (interior[axis] + 1) + max(low[axis], 0) + max(high[axis], 0))
+        spread = np.full((extent - 1) * (interior[axis] + 1) + 1, -1)
+        spread[:: interior[axis] + 1] = np.arange(extent)
+        places = np.pad(spread, (max(low[axis], 0), max(high[axis], 0)), constant_values=-1)
+        places = places[max(-low[axis], 0) : len(places) - max(-high[axis], 0)]
+        if np.array_equal(places, np.arange(extent)):
             continue
-        between = [*shape[: axis + 1], step - 1, *shape[axis + 1 :]]
-        gaps = relax.op.broadcast_to(fill, between)
-        apart = relax.op.expand_dims(x, axis + 1)
-        joined = relax.op.concat([apart, gaps], axis=axis + 1)
-        shape[axis] *= step
-        joined = relax.op.reshape(joined, shape)
-        shape[axis] -= step - 1
-        x = node.emit(relax.op.strided_slice(joined, [axis], [0], [shape[axis]]))
-    return node.move(x)
+        taken = make_constant(np.maximum(places, 0).astype(np.int32))
+        x = relax.op.take(x, taken, axis=axis, mode="clip")
+        along = [-1 if a == axis else 1 for a in range(len(shape))]
+        x = relax.op.where(make_constant((places >= 0).reshape(along)), x, fill)
+    return x
 
 
 def _slice(node: TfliteNode) -> Result:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,8 @@ from adrenoc.importers.relax.mix_neighbours import (
 )
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.conv import pads_of
-from adrenoc.importers.tflite.elementwise import Convert, divide_towards_zero
+from adrenoc.importers.tflite.elementwise import Convert, binary, divide_towards_zero
+from adrenoc.importers.tflite.move import set_apart
 from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 
 _TIE = 2.0**-10
@@ -197,7 +198,7 @@ def _rfft2d(node: TfliteNode) -> Result:
 
 
 def _reduce_window(node: TfliteNode) -> Result:
-    """Return each tap of the window is a strided slice; they are joined one by one."""
+    """Join what lies at the places of a window, one by one."""
     joins: dict[int, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
         1: relax.op.add,
         2: relax.op.multiply,
@@ -210,50 +211,38 @@ def _reduce_window(node: TfliteNode) -> Result:
     window, strides, dilations = (node.ints(i) for i in (2, 3, 4))
     if math.prod(window) > 256:
         raise RefusedError(f"a window of {window}, expected at most 256 elements")
-    shape = node.shape()
-    counts = [
-        (d - (w - 1) * r - 1) // s + 1
-        for d, w, s, r in zip(shape, window, strides, dilations, strict=True)
-    ]
-    total = relax.op.broadcast_to(node.data(1), counts)
-    for tap in itertools.product(*map(range, window)):
-        begins = [t * r for t, r in zip(tap, dilations, strict=True)]
-        ends = [b + (c - 1) * s + 1 for b, c, s in zip(begins, counts, strides, strict=True)]
-        part = relax.op.strided_slice(
-            node.data(), list(range(len(shape))), begins, ends, list(strides)
-        )
+    total = relax.op.reshape(node.data(1), [])
+    for part in window_taps(node.data(), node.shape(), window, strides, dilations):
         total = join(total, node.emit(part))
     return total
 
 
-def _hlo_binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
-    return lambda node: op(node.real(0), node.real(1))
+def window_taps(
+    x: relax.Expr,
+    shape: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Iterator[relax.Expr]:
+    """Yield what lies at each place of a window, for all windows: a slice by strides."""
+    lasts = [
+        (d - (w - 1) * r - 1) // s * s
+        for d, w, s, r in zip(shape, window, strides, dilations, strict=True)
+    ]
+    for tap in itertools.product(*map(range, window)):
+        begins = [t * r for t, r in zip(tap, dilations, strict=True)]
+        ends = [b + last + 1 for b, last in zip(begins, lasts, strict=True)]
+        axes = list(range(len(shape)))
+        yield relax.op.strided_slice(x, axes, begins, ends, list(strides))
 
 
 def _hlo_pad(node: TfliteNode) -> Result:
     """Put elements apart by `interior`, then pad; negative pads cut."""
-    x, shape, fill = node.data(), list(node.shape()), node.data(1)
-    fill = relax.op.reshape(fill, [])
     low, high, interior = (
         [int(v) for v in node.option(n)]
         for n in ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding")
     )
-    for axis in range(len(shape)):
-        # Where each result element comes from; -1 for what is filled in.
-        check_grown(shape[axis] * (interior[axis] + 1) + max(low[axis], 0) + max(high[axis], 0))
-        spread = np.full((shape[axis] - 1) * (interior[axis] + 1) + 1, -1)
-        spread[:: interior[axis] + 1] = np.arange(shape[axis])
-        places = np.pad(spread, (max(low[axis], 0), max(high[axis], 0)), constant_values=-1)
-        places = places[max(-low[axis], 0) : len(places) - max(-high[axis], 0)]
-        if np.array_equal(places, np.arange(shape[axis])):
-            continue
-        taken = make_constant(np.maximum(places, 0).astype(np.int32))
-        x = relax.op.take(x, taken, axis=axis, mode="clip")
-        along = [-1 if a == axis else 1 for a in range(len(shape))]
-        hit = make_constant((places >= 0).reshape(along))
-        x = relax.op.where(hit, x, fill)
-        shape[axis] = len(places)
-    return x
+    return set_apart(node.data(), node.shape(), low, high, interior, node.data(1))
 
 
 def _hlo_gather(node: TfliteNode) -> Result:
@@ -295,11 +284,11 @@ REDUCE_OPS: dict[str, Convert] = {
     "REDUCE_WINDOW": _reduce_window,
     "RFFT2D": _rfft2d,
     "SOFTMAX": _softmax,
-    "STABLEHLO_ADD": _hlo_binary(relax.op.add),
+    "STABLEHLO_ADD": binary(relax.op.add),
     "STABLEHLO_GATHER": _hlo_gather,
-    "STABLEHLO_MAXIMUM": _hlo_binary(relax.op.maximum),
-    "STABLEHLO_MINIMUM": _hlo_binary(relax.op.minimum),
-    "STABLEHLO_MULTIPLY": _hlo_binary(relax.op.multiply),
+    "STABLEHLO_MAXIMUM": binary(relax.op.maximum),
+    "STABLEHLO_MINIMUM": binary(relax.op.minimum),
+    "STABLEHLO_MULTIPLY": binary(relax.op.multiply),
     "STABLEHLO_PAD": _hlo_pad,
     "STABLEHLO_SHIFT_LEFT": lambda node: relax.op.left_shift(node.data(0), node.data(1)),
     "SUM": _sum,
