@@ -190,9 +190,8 @@ class Lengths:
     def turn(self, x: relax.Expr) -> relax.Expr:
         """Return x [batch, steps, n] with the steps of each sequence turned round, others as
         are."""
-        emit, times = self.node.emit, self._times()
-        back = emit(relax.op.subtract(self.expr, make_constant(times + 1)))
-        return self._pick(x, emit(relax.op.where(self._alive(), back, make_constant(times))))
+        ends = self.node.emit(relax.op.reshape(self.expr, [self.batch]))
+        return self.node.emit(relax.op.reverse_sequence(x, ends, 1, 0))
 
     def cut(self, y: relax.Expr) -> relax.Expr:
         """Return y [batch, steps, n] with zeros behind the end of each sequence."""
@@ -206,8 +205,7 @@ class Lengths:
         emit = self.node.emit
         zero, one = (make_constant(np.int32(v)) for v in (0, 1))
         at = emit(relax.op.maximum(emit(relax.op.subtract(self.expr, one)), zero))
-        rows = self._pick(y, at)
-        flat = emit(relax.op.reshape(rows, [self.batch, int(y.ty.shape[2])]))
+        flat = emit(relax.op.gather_nd(y, emit(relax.op.astype(at, "int64")), batch_dims=1))
         return emit(relax.op.where(emit(relax.op.greater(self.expr, zero)), flat, first))
 
     def hold(self, gates: int, width: int) -> relax.Expr:
@@ -223,18 +221,8 @@ class Lengths:
 
     def _alive(self) -> relax.Expr:
         """Return whether a sequence has a step: [batch, steps]."""
-        return self.node.emit(relax.op.greater(self.expr, make_constant(self._times())))
-
-    def _times(self) -> np.ndarray:
-        return np.arange(self.steps, dtype=np.int32).reshape(1, self.steps)
-
-    def _pick(self, x: relax.Expr, places: relax.Expr) -> relax.Expr:
-        """Return rows of x [batch, steps, n] at places [batch, k]."""
-        emit = self.node.emit
-        _, steps, width = (int(extent) for extent in x.ty.shape)
-        begins = np.arange(self.batch, dtype=np.int32).reshape(-1, 1) * steps
-        flat = emit(relax.op.reshape(x, [self.batch * steps, width]))
-        return emit(relax.op.take(flat, emit(relax.op.add(places, make_constant(begins))), axis=0))
+        times = np.arange(self.steps, dtype=np.int32).reshape(1, self.steps)
+        return self.node.emit(relax.op.greater(self.expr, make_constant(times)))
 
 
 _ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}

@@ -43,16 +43,12 @@ def _gather(node: TfliteNode) -> Result:
 
 
 def _take_by_batch(node: TfliteNode, index: relax.Expr, axis: int, batch: int) -> relax.Expr:
-    """Return each batch looks up by its own indices: one take from all batches in a row."""
+    """Let each batch look up by its own indices."""
     shape, own = node.shape(), node.shape(1)
-    count = math.prod(shape[:batch])
     order = [*range(batch), axis, *(a for a in range(batch, len(shape)) if a != axis)]
-    rest = [shape[a] for a in order[batch + 1 :]]
     x = relax.op.permute_dims(node.data(), order)
-    x = relax.op.reshape(x, [count * shape[axis], *rest])
-    offsets = np.arange(count, dtype=np.int32).reshape(*shape[:batch], *[1] * (len(own) - batch))
-    index = index + make_constant(offsets * np.int32(shape[axis]))
-    found = relax.op.take(x, index, axis=0, mode="clip")
+    places = relax.op.expand_dims(index.astype("int64"), -1)
+    found = relax.op.gather_nd(x, places, batch_dims=batch)
     picked = len(own) - batch
     # Axes between the batches and the one looked up go before what was found.
     between = axis - batch
@@ -61,7 +57,7 @@ def _take_by_batch(node: TfliteNode, index: relax.Expr, axis: int, batch: int) -
         *range(batch),
         *(last + a for a in range(between)),
         *range(batch, last),
-        *(last + a for a in range(between, len(rest))),
+        *(last + a for a in range(between, len(shape) - batch - 1)),
     ]
     return relax.op.permute_dims(found, final)
 
