@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 _MANY = os.environ.get("ADRENOC_PROPERTY_EXAMPLES")
 
 PROFILE = settings(
+    max_examples=int(_MANY or 30),
     derandomize=_MANY is None,
     database=None,
     deadline=None,  # machines may be busy

@@ -37,7 +37,13 @@ def _check(model: Path, most: int, sides: tuple[int, int, int] | None = None) ->
 
 
 @pytest.mark.parametrize(
-    ("most", "sides"), [(48, None), (8, None), (1024, (1024, 1024, 64)), (1024, (1024, 1024, 2))]
+    ("most", "sides"),
+    [
+        pytest.param(48, None, marks=pytest.mark.nightly),
+        (8, None),
+        pytest.param(1024, (1024, 1024, 64), marks=pytest.mark.nightly),
+        (1024, (1024, 1024, 2)),
+    ],
 )
 def test_every_family_fits(most: int, sides: tuple[int, int, int] | None, tmp_path: Path) -> None:
     net = Net()

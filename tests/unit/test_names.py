@@ -90,7 +90,7 @@ def test_what_becomes_a_path_or_a_word_is_marked() -> None:
 @given(name=_HOSTILE)
 @example(name='x")\nexecute_process(COMMAND touch /tmp/owned)\n#')
 @example(name="../../../x")
-@examples(25)
+@examples(10)
 def test_a_manifest_takes_names_of_the_field_alone(
     plain_text: str, path: tuple[str, ...], name: str
 ) -> None:
