@@ -13,7 +13,7 @@ from tests.runtime.test_damage import build_with_readers
 
 _KERNELS = b"".join(
     b"acc[%d] = mad(t%d.s%d, w[%d], acc[%d]);\n" % (i % 97, i, i % 4, i * 7 % 513, i % 97)
-    for i in range(9000)
+    for i in range(2000)
 )
 _DRAWN = random.Random(7)
 _CONTENTS = {
@@ -21,8 +21,8 @@ _CONTENTS = {
     "a byte": b"x",
     "one byte often": b"\0" * 100_000,
     "a kernel's text": _KERNELS,
-    "noise": _DRAWN.randbytes(200_000),
-    "few letters": bytes(_DRAWN.choices(b"ab", k=100_000)),
+    "noise": _DRAWN.randbytes(80_000),
+    "few letters": bytes(_DRAWN.choices(b"ab", k=50_000)),
     "skewed letters, so that words are long": bytes(
         _DRAWN.choices(range(40), [2.0**-i for i in range(40)], k=200_000)
     ),
