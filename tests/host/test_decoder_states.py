@@ -1,8 +1,10 @@
-"""Decoders that keep recurrent states beside their caches: what cannot forget is put back."""
+"""Decoders that keep recurrent states, or caches of a window: what cannot forget is put back, and
+each row of a window takes the place of one that nobody sees."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.target.gpu import Quirk
+from adrenoc.target.target import load_target
+from tests.host import decoder_bundles
 from tests.host.decoder_bundles import (
     DecoderShape,
     generate_tokens,
@@ -25,145 +30,188 @@ from tests.host.decoder_bundles import (
 )
 
 CONV = DecoderShape(layers=2, context=80, conv_taps=3, seed=3)
+SLIDES = DecoderShape(layers=2, context=150, alternating=True, window=6, slides=True, seed=1)
+HELD = 6 + 16
+"""Rows of the window, and as many as may be rewound without more ado."""
 PROMPT = (3, 5, 7, 11, 2, 9, 44, 23, 1, 60, 61)
+Found = tuple[list[int], list[np.ndarray]]
+
+OF_BOTH = pytest.mark.parametrize("made", [CONV, SLIDES], indirect=True, ids=["states", "windows"])
+OF_STATES = pytest.mark.parametrize("made", [CONV], indirect=True, ids=["states"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A decoder's file, its bundle, and tokens and logits until the context is full, of one go."""
+
+    shape: DecoderShape
+    model: Path
+    bundle: Bundle
+    whole: Found
+
+    @property
+    def text(self) -> list[int]:
+        return [*PROMPT, *self.whole[0]]
+
+    def expect(self, at: int, found: Found, *, off: float = 2e-6) -> None:
+        """Require of tokens and logits that they are those behind a token of the text."""
+        tokens, rows = found
+        first = at - len(PROMPT) + 1
+        assert tokens == self.whole[0][first : first + len(tokens)]
+        expected = self.whole[1][first : first + len(tokens)]
+        np.testing.assert_allclose(rows, expected, rtol=0, atol=off * np.ptp(self.whole[1][0]))
 
 
 @pytest.fixture(scope="module")
-def made(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
-    model = write_decoder(tmp_path_factory.mktemp("conv"), CONV)
+def made(
+    device: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Made:
+    shape = request.param
+    model = write_decoder(tmp_path_factory.mktemp("decoder"), shape)
     bundle, decisions = make_decoder_bundle(model, "fp32")
     told = {d["subject"]: d["taken"] for d in decisions}
-    assert told["1 recurrent states"].startswith("kept from token to token")
-    assert bundle.manifest.recurrent == ("past.0.conv",)
-    assert len(bundle.manifest.states) == 3
-    return model, bundle
+    if shape is CONV:
+        assert told["1 recurrent states"].startswith("kept from token to token")
+        assert bundle.manifest.recurrent == ("past.0.conv",)
+        assert len(bundle.manifest.states) == 3
+    else:
+        assert told["2 caches of a window"] == f"hold the last {HELD} rows of 150"
+        shapes = {spec.name: spec.shape for spec in bundle.manifest.inputs}
+        assert shapes["past_key_values.0.key"] == (1, 2, 150, 16)
+        assert shapes["past_key_values.1.key"] == (1, 2, HELD, 16)
+        assert bundle.manifest.slack == 16
+    with local_place(bundle, "") as place:
+        decoder = Decoder(place, bundle)
+        whole = generate_tokens(decoder, PROMPT, shape.context - len(PROMPT) + 1)
+        with pytest.raises(InputError, match=f"the context is full: it has {shape.context} rows"):
+            decoder.take_in([1])
+    return Made(shape=shape, model=model, bundle=bundle, whole=whole)
 
 
 @pytest.fixture
-def decoder(made: tuple[Path, Bundle]) -> Iterator[Decoder]:
-    with local_place(made[1], "") as place:
-        yield Decoder(place, made[1])
+def decoder(made: Made) -> Iterator[Decoder]:
+    with local_place(made.bundle, "") as place:
+        yield Decoder(place, made.bundle)
 
 
-def go_on(decoder: Decoder, token: int, count: int) -> tuple[list[int], list[np.ndarray]]:
-    """So many tokens after `token`, one call each, with their logits."""
-    return generate_tokens(decoder, (token,), count)
-
-
-@pytest.fixture(scope="module")
-def whole(made: tuple[Path, Bundle]) -> tuple[list[int], list[np.ndarray]]:
-    """Tokens and logits until the context is full, of one go."""
-    with local_place(made[1], "") as place:
-        decoder = Decoder(place, made[1])
-        found = generate_tokens(decoder, PROMPT, CONV.context - len(PROMPT) + 1)
-        with pytest.raises(InputError, match="the context is full: it has 80 rows"):
-            decoder.take_in([1])
-        return found
-
-
-@pytest.mark.parametrize("preset", [pytest.param("fp32", marks=pytest.mark.nightly), "mixed"])
-def test_tokens_are_the_references(
-    made: tuple[Path, Bundle], whole: tuple[list[int], list[np.ndarray]], preset: str
-) -> None:
-    model, _ = made
-    tokens, rows = whole
-    tolerance = 1e-5
-    if preset != "fp32":
-        bundle, _ = make_decoder_bundle(model, preset)
-        tolerance = 1e-2
+@OF_BOTH
+@pytest.mark.parametrize("halves", [False, True], ids=["floats", "halves"])
+def test_tokens_are_the_references(made: Made, halves: bool) -> None:
+    tokens, rows = made.whole
+    if halves:
+        bundle, _ = make_decoder_bundle(made.model, "mixed")
         with local_place(bundle, "") as place:
             tokens, rows = generate_tokens(Decoder(place, bundle), PROMPT, len(tokens))
-    found = check_tokens(model, PROMPT, tokens, rows, tolerance=tolerance)
+    found = check_tokens(made.model, PROMPT, tokens, rows, tolerance=1e-2 if halves else 1e-5)
     found.raise_if_failed()
-    assert found.near <= 1
+    assert halves or found.near <= 1
     assert len(set(tokens)) > 4  # logits that are flat would show nothing
 
 
-@pytest.mark.parametrize("split", [(10,), (1, 9), (3, 7), (4, 4, 2), (6, 3, 1), (1,) * 10])
-def test_any_split_of_a_prompt_leaves_the_same(
-    decoder: Decoder, whole: tuple[list[int], list[np.ndarray]], split: tuple[int, ...]
-) -> None:
-    left = list(PROMPT[:10])
-    for count in split:
-        decoder.take_in(left[:count])
-        left = left[count:]
-    tokens, rows = go_on(decoder, PROMPT[10], 6)
-    assert tokens == whole[0][:6]
-    np.testing.assert_allclose(rows, whole[1][:6], atol=2e-6 * np.ptp(whole[1][0]))
+SPLITS: dict[str, Callable[[int], list[int]]] = {
+    "whole": lambda n: [n],
+    "one first": lambda n: [1, n - 1],
+    "three first": lambda n: [3, n - 3],
+    "fours": lambda n: [4] * (n // 4) + [n % 4] * (n % 4 > 0),
+    "ones last": lambda n: [n - 2, 1, 1],
+    "ones": lambda n: [1] * n,
+}
 
 
+@OF_BOTH
+@pytest.mark.parametrize("split", SPLITS)
+def test_any_split_of_a_prompt_leaves_the_same(made: Made, decoder: Decoder, split: str) -> None:
+    # What fills up a run of four takes the places of rows that no token sees any more.
+    count = 10 if made.shape is CONV else 60
+    left = made.text[:count]
+    for size in SPLITS[split](count):
+        decoder.take_in(left[:size])
+        left = left[size:]
+    made.expect(count, generate_tokens(decoder, made.text[count : count + 1], 8))
+
+
+@OF_STATES
 @pytest.mark.parametrize("stopped", [1, 7, 16, 17, 18, 40])
-def test_what_ran_ahead_is_taken_back(
-    decoder: Decoder, whole: tuple[list[int], list[np.ndarray]], stopped: int
-) -> None:
+def test_what_ran_ahead_is_taken_back(made: Made, decoder: Decoder, stopped: int) -> None:
     # Three steps are given ahead: the states have taken in tokens that nobody asked for.
-    tokens, rows = whole
     decoder.take_in(PROMPT[:-1])
     begun = decoder.generate(PROMPT[-1], Wish())
-    made = [token for _ in range(stopped) for token in next(begun)]
+    tokens = [token for _ in range(stopped) for token in next(begun)]
     decoder.stop()
-    assert decoder.length == len(PROMPT) - 1 + stopped
-    assert made == tokens[:stopped]
-    more, logits = go_on(decoder, made[-1], 9)
-    assert more == tokens[stopped : stopped + 9]
-    np.testing.assert_array_equal(logits, rows[stopped : stopped + 9])  # to the bit
+    at = len(PROMPT) - 1 + stopped
+    assert decoder.length == at
+    assert tokens == made.whole[0][:stopped]
+    made.expect(at, generate_tokens(decoder, tokens[-1:], 9), off=0)  # to the bit
 
 
-def test_an_end_token_leaves_what_a_conversation_goes_on_from(
-    made: tuple[Path, Bundle], decoder: Decoder, whole: tuple[list[int], list[np.ndarray]]
-) -> None:
-    end = whole[0][4]
+@OF_STATES
+def test_an_end_token_leaves_what_a_conversation_goes_on_from(made: Made, decoder: Decoder) -> None:
+    end = made.whole[0][4]
     decoder.take_in(PROMPT[:-1])
     answer = [t for some in decoder.generate(PROMPT[-1], Wish(ends=(end,))) for t in some]
     assert decoder.ended == "end"
     turn = (answer[-1], 8, 9, 10, 11, 12)
     tokens, rows = generate_tokens(decoder, turn, 12)
     prompt = (*PROMPT, *answer, *turn[1:])
-    check_tokens(made[0], prompt, tokens, rows, tolerance=1e-5).raise_if_failed()
+    check_tokens(made.model, prompt, tokens, rows, tolerance=1e-5).raise_if_failed()
 
 
-@pytest.mark.parametrize("length", [0, 1, 6, 11, 30, 47])
-def test_going_back_takes_in_what_stays(
-    decoder: Decoder, whole: tuple[list[int], list[np.ndarray]], length: int
-) -> None:
-    tokens, rows = whole
-    text = [*PROMPT, *tokens]
-    decoder.take_in(PROMPT[:-1])
-    assert go_on(decoder, PROMPT[-1], 37)[0] == tokens[:37]
-    assert decoder.length == 47
+@OF_BOTH
+@pytest.mark.parametrize("back", [0, 1, 15, 16, 17, 36, 41, 97, 100])
+def test_going_back_takes_in_what_stays(made: Made, decoder: Decoder, back: int) -> None:
+    # Beyond sixteen rows the window's are gone, and all is taken in again; states always are.
+    text, far = made.text, 47 if made.shape is CONV else 100
+    decoder.take_in(text[: far - 30])
+    made.expect(far - 30, generate_tokens(decoder, text[far - 30 : far - 29], 30))
+    assert decoder.length == far
+    length = max(far - back, 0)
     decoder.rewind(length)
     assert decoder.length == length
-    decoder.take_in(text[length : max(length, 10)])
-    at = max(length, 10)
-    again, logits = go_on(decoder, text[at], 8)
-    assert again == text[at + 1 : at + 9]
-    first = at - len(PROMPT) + 1
-    np.testing.assert_allclose(logits, rows[first : first + 8], atol=2e-6 * np.ptp(rows[0]))
+    at = max(length, 12)
+    decoder.take_in(text[length:at])
+    made.expect(at, generate_tokens(decoder, text[at : at + 1], 9))
+    decoder.rewind(at)  # and once more, from less
+    made.expect(at, generate_tokens(decoder, text[at : at + 1], 3))
 
 
-def test_what_was_saved_goes_on_and_back(
-    made: tuple[Path, Bundle], decoder: Decoder, whole: tuple[list[int], list[np.ndarray]]
-) -> None:
-    tokens, rows = whole
+@OF_BOTH
+def test_what_was_saved_goes_on_and_back(made: Made, decoder: Decoder) -> None:
+    count = 20 if made.shape is CONV else 40
+    text, at = made.text, len(PROMPT) + count - 1
     decoder.take_in(PROMPT[:-1])
-    begun = decoder.generate(PROMPT[-1], Wish())
-    for _ in range(20):
+    begun = decoder.generate(PROMPT[-1], Wish(guesses=False))
+    for _ in range(count):
         next(begun)
     decoder.stop()
     saved = decoder.save()
     for wrong in (b"", saved[:-1], saved + b"x", b"x" + saved[1:]):
         with pytest.raises(ValueError, match="saved"):
             decoder.restore(wrong)
-    with local_place(made[1], "") as place:
-        other = Decoder(place, made[1])
+    with local_place(made.bundle, "") as place:
+        other = Decoder(place, made.bundle)
         other.take_in([1, 2, 3])
         other.restore(saved)
-        assert other.length == len(PROMPT) + 19
-        again, logits = go_on(other, tokens[19], 5)
-        assert again == tokens[20:25]
-        np.testing.assert_array_equal(logits, rows[20:25])
-        other.rewind(len(PROMPT) + 2)
-        assert go_on(other, tokens[2], 5)[0] == tokens[3:8]
+        assert other.length == at
+        made.expect(at, generate_tokens(other, text[at : at + 1], 25), off=0)
+        first = len(PROMPT) + 2
+        other.rewind(first)
+        made.expect(first, generate_tokens(other, text[first : first + 1], 5))
+
+
+@pytest.mark.nightly
+def test_windows_by_loop_nests(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tuple(f"operator:{name}" for name in ("append_rows", "cached_attention"))
+    host = load_target("host")
+    quirk = Quirk(name="q", text="t", source="s", avoid=words)
+    target = replace(host, gpu=replace(host.gpu, quirks=(*host.gpu.quirks, quirk)))
+    monkeypatch.setattr(decoder_bundles, "load_target", lambda _name: target)
+    model = write_decoder(tmp_path, replace(SLIDES, context=50))
+    bundle, _ = make_decoder_bundle(model, "fp32")
+    with local_place(bundle, "") as place:
+        tokens, rows = generate_tokens(Decoder(place, bundle), PROMPT, 40)
+    check_tokens(model, PROMPT, tokens, rows, tolerance=1e-5).raise_if_failed()
 
 
 LINEAR = DecoderShape(
@@ -182,7 +230,7 @@ def test_linear_attention_beside_caches(device: Any, tmp_path: Path, preset: str
         decoder = Decoder(place, bundle)
         tokens, rows = generate_tokens(decoder, PROMPT, LINEAR.context - len(PROMPT) + 1)
         decoder.rewind(len(PROMPT) + 20)
-        _, logits = go_on(decoder, tokens[20], 4)
+        _, logits = generate_tokens(decoder, tokens[20:21], 4)
     check_tokens(
         model, PROMPT, tokens, rows, tolerance=1e-5 if preset == "fp32" else 1e-2
     ).raise_if_failed()
@@ -244,6 +292,6 @@ def test_a_file_of_one_token_a_run(device: Any, tmp_path: Path) -> None:
         decoder = Decoder(place, bundle)
         tokens, rows = generate_tokens(decoder, PROMPT, 25)
         decoder.rewind(len(PROMPT) + 4)
-        again, _ = go_on(decoder, tokens[4], 6)
+        again, _ = generate_tokens(decoder, tokens[4:5], 6)
     check_tokens(model, PROMPT, tokens, rows, tolerance=1e-5).raise_if_failed()
     assert again == tokens[5:11]
