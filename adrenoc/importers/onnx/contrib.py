@@ -44,6 +44,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -97,7 +98,7 @@ def _activate(write: Writer, x: str) -> None:
 def _rewrite_fused_conv(write: Writer) -> None:
     own = {"activation", "activation_params"}
     kept = {k: v for k, v in write.attrs.items() if k not in own}
-    result = write("Conv", *[n for n in write.node.input[:3] if n], **kept)
+    result = write("Conv", *write.node.input[:3], **kept)
     if write.input(3):
         result = write("Add", result, write.input(3))
     _activate(write, result)
@@ -143,9 +144,8 @@ def _add_skip(write: Writer, bias: int) -> str:
 
 
 def _layer_norm(write: Writer, x: str, scale: str, offset: str, out: str) -> None:
-    operands = [x, scale] + ([offset] if offset else [])
     epsilon = write.number("epsilon", 1e-12)
-    write.like("LayerNormalization", *operands, axis=-1, epsilon=epsilon, out=out)
+    write.like("LayerNormalization", x, scale, offset, axis=-1, epsilon=epsilon, out=out)
 
 
 def _skip_layer_normalization(write: Writer) -> None:
@@ -185,9 +185,8 @@ def _embed_layer_normalization(write: Writer) -> None:
         total = write("Add", total, write("Gather", parts, segments, axis=0))
     if write.output(2):
         write("Identity", total, out=write.output(2))
-    operands = [total, scale] + ([offset] if offset else [])
     epsilon = write.number("epsilon", 1e-12)
-    write("LayerNormalization", *operands, axis=-1, epsilon=epsilon, out=write.result)
+    write("LayerNormalization", total, scale, offset, axis=-1, epsilon=epsilon, out=write.result)
     if write.output(1):
         _mask_lengths(write, mask, write.shape(ids)[0])
 
@@ -197,7 +196,7 @@ def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
     if not mask:
         write("Identity", write.array(np.zeros(batch, np.int32)), out=write.output(1))
     else:
-        write.total(mask, 1, write.output(1))
+        write.total(mask, 1, out=write.output(1))
 
 
 def _distances(write: Writer) -> None:
@@ -212,7 +211,7 @@ def _distances(write: Writer) -> None:
     difference = write("Sub", *spread)
     square = write("Mul", difference, difference)
     if metric == "sqeuclidean":
-        write.total(square, 2, write.result)
+        write.total(square, 2, out=write.result)
     else:
         write("Sqrt", write.total(square, 2), out=write.result)
 
@@ -276,8 +275,8 @@ def _causal_conv(write: Writer) -> None:
         )
     length = write.shape(write.input(0))[1 if is_last else 2]
     whole = write("Concat", past, x, axis=2)
-    operands = [whole, weight, *([bias] if bias else [])]
-    made = write("Conv", *operands, group=channels, dilations=[dilation], kernel_shape=[taps])
+    how: dict[str, Any] = {"group": channels, "dilations": [dilation], "kernel_shape": [taps]}
+    made = write("Conv", whole, weight, bias, **how)
     activation = write.text("activation", "none")
     if activation in ("silu", "swish"):
         made = write("Mul", made, write("Sigmoid", made))

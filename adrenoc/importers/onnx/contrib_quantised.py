@@ -42,8 +42,6 @@ from adrenoc.importers.onnx.attention import attend
 from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, array_of
 from adrenoc.importers.onnx.writer import Writer
 
-_AXES_AS_INPUT = 13
-"""The first opset in which ReduceSum takes its axes as an input."""
 OPENED = "DynamicQuantizeLSTM"
 _WEIGHTS = ((1, 8, 9), (2, 10, 11))
 """Weights and recurrence of a layer of bytes: the inputs that are their quanta, scales and zero
@@ -52,12 +50,7 @@ points."""
 
 def _float(write: Writer, first: int) -> str:
     """Return the numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for."""
-    operands = [write.input(first), write.input(first + 1)]
-    return write("DequantizeLinear", *operands, *_zero(write, first + 2))
-
-
-def _zero(write: Writer, index: int) -> list[str]:
-    return [write.input(index)] if write.input(index) else []
+    return write("DequantizeLinear", *map(write.input, range(first, first + 3)))
 
 
 def _quanta(write: Writer, x: str, scale: int, source: int = 0) -> None:
@@ -122,10 +115,7 @@ def _global_pool(write: Writer) -> None:
     axes = list(range(first, first + len(shape) - 2))
     count = np.float32(np.prod([shape[axis] for axis in axes]))
     centred = write("Sub", _whole(write, 0), write.array(np.asarray(x_zero)))
-    if write.opset >= _AXES_AS_INPUT:
-        total = write("ReduceSum", centred, write.array(np.array(axes, np.int64)), keepdims=1)
-    else:
-        total = write("ReduceSum", centred, axes=axes, keepdims=1)
+    total = write.total(centred, *axes, keepdims=1)
     factor = x_scale / (scale * count)
     _quantise(write, write("Mul", total, write.array(np.asarray(factor))), _zero_of(write, 4))
 
@@ -136,11 +126,6 @@ def _unary(op: str, *attributes: str) -> Callable[[Writer], None]:
         _quanta(write, write(op, _float(write, 0), **kept), 3)
 
     return rewrite
-
-
-def _leaky_relu(write: Writer) -> None:
-    alpha = write.number("alpha", 0.01)
-    _quanta(write, write("LeakyRelu", _float(write, 0), alpha=alpha), 3)
 
 
 def _average_pool(write: Writer) -> None:
@@ -171,24 +156,22 @@ def _softmax(write: Writer) -> None:
 def _gemm(write: Writer) -> None:
     """Write a product of integers, with the bias in its units; then one factor a column."""
     transposes = {n: write.attrs[n] for n in ("transA", "transB") if n in write.attrs}
-    zero = _zero(write, 2)
     a = _whole(write, 0)
-    a = write("Sub", a, write("Cast", *zero, to=1)) if zero else a
-    b, zero = _whole(write, 3), _zero(write, 5)
-    if zero:
-        b_zero = write("Cast", *zero, to=1)
-        if write.shape(zero[0]) and transposes.get("transB"):
+    if write.input(2):
+        a = write("Sub", a, _whole(write, 2))
+    b = _whole(write, 3)
+    if write.input(5):
+        b_zero = _whole(write, 5)
+        if write.shape(write.input(5)) and transposes.get("transB"):
             b_zero = write.reshape(b_zero, -1, 1)
         b = write("Sub", b, b_zero)
-    operands = [a, b]
-    if write.input(6):
-        operands.append(_whole(write, 6))
+    bias = _whole(write, 6) if write.input(6) else ""
     steps = write("Mul", write.input(1), write.input(4))
     alpha = write.number("alpha", 1.0)
     if alpha != 1.0:
         # Not as Gemm's own factor: the bias counts in products of the two scales and alpha.
         steps = write("Mul", steps, write.array(np.float32(alpha)))
-    total = write("Gemm", *operands, **transposes)
+    total = write("Gemm", a, b, bias, **transposes)
     if not write.input(7):
         write("Mul", total, steps, out=write.result)
         return
@@ -198,8 +181,7 @@ def _gemm(write: Writer) -> None:
 
 def _matmul_integer_to_float(write: Writer) -> None:
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (write.input(index) for index in range(7))
-    zeros = [a_zero or "", b_zero] if b_zero else [a_zero] if a_zero else []
-    product = write("MatMulInteger", a, b, *zeros)
+    product = write("MatMulInteger", a, b, a_zero, b_zero)
     _scale_product(write, product, (a_scale, b_scale), bias, out=write.result)
 
 
@@ -208,7 +190,7 @@ def _dynamic_quantize_matmul(write: Writer) -> None:
     quanta, scale, zero = (f"{write.result}/dynamic{index}" for index in range(3))
     write("DynamicQuantizeLinear", a, out=quanta)
     write.nodes[-1].output.extend([scale, zero])
-    product = write("MatMulInteger", quanta, b, zero, *([b_zero] if b_zero else []))
+    product = write("MatMulInteger", quanta, b, zero, b_zero)
     _scale_product(write, product, (scale, b_scale), bias, out=write.result)
 
 
@@ -273,9 +255,8 @@ def _attention(write: Writer) -> None:
     )
     if past or write.output(1):
         raise RefusedError("it keeps past keys and values, whose length grows at run time")
-    zeros = [x_zero, zero] if zero else [x_zero] if x_zero else []
     projected = f"{write.result}/projected"
-    product = write("MatMulInteger", x, weight, *zeros)
+    product = write("MatMulInteger", x, weight, x_zero, zero)
     _scale_product(write, product, (x_scale, scale), bias, out=projected)
     batch, length, _ = write.shape(x)
     hidden = write.shape(weight)[1] // 3
@@ -285,12 +266,9 @@ def _attention(write: Writer) -> None:
 def _embed_layer_normalization(write: Writer) -> None:
     """Tables and factors of bytes, opened; the rest is EmbedLayerNormalization."""
     tables = []
-    for index, scale, zero in ((2, 8, 13), (3, 9, 14), (4, 10, 15), (5, 11, 16), (6, 12, 17)):
-        if not write.input(index):
-            tables.append("")
-            continue
-        zeros = [write.input(zero)] if write.input(zero) else []
-        tables.append(write("DequantizeLinear", write.input(index), write.input(scale), *zeros))
+    for places in ((2, 8, 13), (3, 9, 14), (4, 10, 15), (5, 11, 16), (6, 12, 17)):
+        held = [write.input(place) for place in places]
+        tables.append(write("DequantizeLinear", *held) if held[0] else "")
     ids, segments, mask = (write.input(index) for index in (0, 1, 7))
     operands = [ids, segments, *tables, mask]
     write("EmbedLayerNormalization", *operands, out=write.result, domain=MICROSOFT, **write.attrs)
@@ -308,7 +286,7 @@ QUANTISED: dict[str, Callable[[Writer], None]] = {
     "QLinearAveragePool": _average_pool,
     "QLinearConcat": _concat,
     "QLinearGlobalAveragePool": _global_pool,
-    "QLinearLeakyRelu": _leaky_relu,
+    "QLinearLeakyRelu": _unary("LeakyRelu", "alpha"),
     "QLinearMul": _mul,
     "QLinearReduceMean": _unary("ReduceMean", "axes", "keepdims"),
     "QLinearSigmoid": _unary("Sigmoid"),

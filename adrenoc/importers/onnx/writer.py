@@ -122,9 +122,10 @@ class Writer:
         return name
 
     def __call__(self, op: str, *inputs: str, out: str = "", **attrs: Any) -> str:
-        """Add a standard operator; `out` names its output."""
+        """Add a standard operator; `out` names its output, and inputs left out have no names."""
         output = out or f"{self._prefix}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [output], **attrs))
+        given = max((at + 1 for at, name in enumerate(inputs) if name), default=0)
+        self.nodes.append(helper.make_node(op, inputs[:given], [output], **attrs))
         return output
 
     def like(self, op: str, *inputs: str, out: str = "", **attrs: Any) -> str:
@@ -151,11 +152,12 @@ class Writer:
         """Reshape to fixed extents."""
         return self("Reshape", x, self.array(np.array(shape, np.int64)), out=out)
 
-    def total(self, x: str, axis: int, out: str = "") -> str:
-        """Return the sum along an axis, which it leaves out."""
+    def total(self, x: str, *axes: int, keepdims: int = 0, out: str = "") -> str:
+        """Return the sum along axes, which it leaves out unless they are kept."""
         if self.opset < 13:
-            return self("ReduceSum", x, axes=[axis], keepdims=0, out=out)
-        return self("ReduceSum", x, self.array(np.array([axis], np.int64)), keepdims=0, out=out)
+            return self("ReduceSum", x, axes=axes, keepdims=keepdims, out=out)
+        along = self.array(np.array(axes, np.int64))
+        return self("ReduceSum", x, along, keepdims=keepdims, out=out)
 
     def largest(self, x: str, count: int) -> tuple[str, str]:
         """Return the largest numbers along the last axis, and their places."""
