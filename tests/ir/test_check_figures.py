@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.spelling import show_count
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import Policy, Verdict
-from adrenoc.cli.show_check import _count
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.commands import invoke
@@ -105,4 +105,4 @@ def test_rates_that_nobody_knows_are_told_beside_the_time(
     ],
 )
 def test_counts_are_plain_numbers(number: int, shown: str) -> None:
-    assert _count(number) == shown
+    assert show_count(number) == shown
