@@ -158,8 +158,7 @@ class LabReport:
         cases = [(one.suite, one.case) for one in findings]
         cases += [(one.suite, "") for one in self.suites if one.status == "failed"]
         # A suite says nothing of two quirks together.
-        helpful = [w for w in _AVOIDED if all(self._helps(w, *one) for one in cases)][:1]
-        helps = helpful if cases else []
+        helps = [w for w in _AVOIDED if cases and all(self._helps(w, *one) for one in cases)][:1]
         return DeviceReport(
             format=FORMAT,
             device=ReportedDevice(
@@ -196,14 +195,12 @@ class LabReport:
         without a case, whether all are."""
         precision, memory = suite.split(", ")
         other = {
-            "half-arithmetic": f"mixed, {memory}",
+            "half-arithmetic": f"{'mixed' if precision == 'fp16' else precision}, {memory}",
             "textures": f"{precision}, buffers",
             "half-storage": f"fp32, {memory}",
         }[word]
-        if other == suite or (word == "half-arithmetic" and precision != "fp16"):
-            return False
         found = next((one for one in self.suites if one.suite == other), None)
-        if found is None or found.status == "failed":
+        if other == suite or found is None or found.status == "failed":
             return False
         return case not in {one.case for one in found.findings} if case else not found.findings
 
