@@ -25,6 +25,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from adrenoc.importers.onnx.follow_axes import Visit, find_rule
 from adrenoc.importers.onnx.graph import (
     Counted,
     OnnxGraph,
@@ -55,13 +56,10 @@ def _follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
     if len(sources) > 1:
         found = " and of ".join(f"'{name}'" for name in sources)
         return f"the numbers of entries of {found} depend on data: use one of them at a time"
-    rule = _RULES.get(node.op_type)
-    if rule is None and node.op_type in _BY_ELEMENT:
-        rule = _follow_elements
-    if rule is not None and node.op_type in _OF_FIRST and set(own) != {node.input[0]}:
-        rule = None
+    rule = _RULES.get(node.op_type, _follow_one)
+    fits = node.op_type not in _OF_FIRST or set(own) == {node.input[0]}
     is_known = None not in [graph.shape_of(name) for name in (*node.input, *node.output) if name]
-    axis = rule(graph, node, own) if rule is not None and own and is_known else None
+    axis = rule(graph, node, own) if fits and own and is_known else None
     if axis is None:
         what = f"'{next(iter(own))}'" if own else "a tensor of the graph around it"
         return (
@@ -81,17 +79,17 @@ def _shape(graph: OnnxGraph, name: str) -> tuple[int, ...]:
     return graph.shape_of(name) or ()
 
 
+def _read_ints(graph: OnnxGraph, name: str) -> list[int] | None:
+    value = graph.constants.get(name)
+    return None if value is None else [int(v) for v in value.reshape(-1)]
+
+
 def _ints(graph: OnnxGraph, node: onnx.NodeProto, index: int, name: str) -> list[int] | None:
     """Return integers that are a constant input in newer opsets, and an attribute in older ones."""
     if len(node.input) > index and node.input[index]:
-        value = graph.constants.get(node.input[index])
-        return None if value is None else [int(v) for v in value.reshape(-1)]
+        return _read_ints(graph, node.input[index])
     given = attributes(node).get(name)
     return None if given is None else [int(v) for v in given]
-
-
-def _axis(node: onnx.NodeProto, rank: int, missing: int = 0) -> int:
-    return attributes(node).get("axis", missing) % rank if rank else 0
 
 
 def _follow_elements(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
@@ -110,27 +108,6 @@ def _follow_elements(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | 
     return axis
 
 
-def _transpose(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    rank = len(_shape(graph, node.input[0]))
-    return list(attributes(node).get("perm", range(rank)[::-1])).index(own[node.input[0]].axis)
-
-
-def _squeeze(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    axes, axis = _ints(graph, node, 1, "axes"), own[node.input[0]].axis
-    rank = len(_shape(graph, node.input[0]))
-    gone = {a % rank for a in axes or ()}
-    return None if not gone or axis in gone else axis - sum(a < axis for a in gone)
-
-
-def _unsqueeze(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    axes, axis = _ints(graph, node, 1, "axes"), own[node.input[0]].axis
-    if axes is None:
-        return None
-    rank = len(_shape(graph, node.input[0])) + len(axes)
-    added = {a % rank for a in axes}
-    return [a for a in range(rank) if a not in added][axis]
-
-
 def _reshape(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     """Return the axis has to stay whole, and the wanted shape has to leave its extent open."""
     wanted = _ints(graph, node, 1, "shape")
@@ -144,12 +121,6 @@ def _reshape(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
         if is_open and whole and extent == before[axis]:
             return place
     return None
-
-
-def _flatten(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    rank = len(_shape(graph, node.input[0]))
-    first = own[node.input[0]].axis == 0 and _axis(node, rank, 1) == 1
-    return 0 if first else None
 
 
 def _slice(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
@@ -171,34 +142,11 @@ def _slice(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     return axis
 
 
-def _gather(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    data, indices = node.input[0], node.input[1]
-    rank = len(_shape(graph, data))
-    along = _axis(node, rank)
-    if data not in own:
-        return along + own[indices].axis
-    axis = own[data].axis
-    if indices in own or axis == along:
-        return None
-    return axis if axis < along else axis - 1 + len(_shape(graph, indices))
-
-
 def _gather_nd(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     if node.input[0] in own or attributes(node).get("batch_dims", 0):
         return None
     axis = own[node.input[1]].axis
     return axis if axis < len(_shape(graph, node.input[1])) - 1 else None
-
-
-def _concat(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    axes = {own[n].axis if n in own else None for n in node.input}
-    axis = next(iter(axes)) if len(axes) == 1 else None
-    return None if axis == _axis(node, len(_shape(graph, node.input[0]))) else axis
-
-
-def _split(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    axis = own[node.input[0]].axis
-    return None if axis == _axis(node, len(_shape(graph, node.input[0]))) else axis
 
 
 def _expand(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
@@ -213,93 +161,47 @@ def _expand(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     return place if stated < 0 or wanted[stated] == 1 else None
 
 
-def _matmul(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    """Follow rows of the first operand, columns of the second, and batches that the other has
-    not."""
-    if len(own) != 1 or node.input[0] == node.input[1]:
+def _follow_one(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+    """Follow the axis of one operand, or the same of all parts of a Concat."""
+    rule = find_rule(node.op_type)
+    read = [at for at, name in enumerate(node.input) if name in own]
+    if rule is None or len(read) != (len(node.input) if node.op_type == "Concat" else 1):
         return None
-    first = node.input[0] in own
-    name, other = node.input[:2] if first else reversed(node.input[:2])
-    shape, beside = _shape(graph, name), _shape(graph, other)
-    axis, rank = own[name].axis, len(_shape(graph, node.output[0]))
-    from_end = len(shape) - axis
-    if len(shape) < 2 or len(beside) < 2 or from_end == (1 if first else 2):
-        return None
-    if from_end > 2 and from_end <= len(beside) and beside[-from_end] != 1:
-        return None
-    return rank - from_end
-
-
-def _gemm(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    bias = _shape(graph, node.input[2]) if len(node.input) > 2 and node.input[2] else ()
-    rows = own[node.input[0]].axis == 0 and not attributes(node).get("transA", 0)
-    return 0 if rows and (len(bias) < 2 or bias[0] == 1) else None
-
-
-def _softmax(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    rank, axis = len(_shape(graph, node.input[0])), own[node.input[0]].axis
-    if graph.opset < 13:
-        return axis if axis < _axis(node, rank, 1) else None
-    return None if axis == _axis(node, rank, -1) else axis
-
-
-def _layer_norm(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    axis = own[node.input[0]].axis
-    return axis if axis < _axis(node, len(_shape(graph, node.input[0])), -1) else None
-
-
-def _reduce(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
-    axes, axis = _ints(graph, node, 1, "axes"), own[node.input[0]].axis
-    gone = {a % len(_shape(graph, node.input[0])) for a in axes or ()}
-    if not gone or axis in gone:
-        return None
-    return axis if attributes(node).get("keepdims", 1) else axis - sum(a < axis for a in gone)
-
-
-_REDUCTIONS = tuple(
-    f"Reduce{kind}"
-    for kind in (
-        "L1",
-        "L2",
-        "LogSum",
-        "LogSumExp",
-        "Max",
-        "Mean",
-        "Min",
-        "Prod",
-        "Sum",
-        "SumSquare",
-    )
-)
-
-_OF_FIRST = frozenset(
-    {
-        *("Flatten", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
-        *("Expand", "Gemm", "LayerNormalization", "LogSoftmax", "Softmax", *_REDUCTIONS),
+    found = {
+        rule(
+            Visit(
+                node=node,
+                at=at,
+                axis=own[node.input[at]].axis,
+                rank_of=lambda name: len(_shape(graph, name)),
+                ints_of=lambda name: _read_ints(graph, name),
+                opset=graph.opset,
+            )
+        ).axis
+        for at in read
     }
-)
-"""Those whose first input alone may be counted."""
+    axis = found.pop() if len(found) == 1 else None
+    return None if axis is None or _meets_entries(graph, node, own, axis) else axis
+
+
+def _meets_entries(graph: OnnxGraph, node: onnx.NodeProto, own: Own, axis: int) -> bool:
+    """Return whether a batch or a bias of another operand has entries of its own along the axis."""
+    rank = len(_shape(graph, node.output[0]))
+    is_batch = node.op_type == "MatMul" and axis < rank - 2
+    beside = node.input if is_batch else node.input[2:] if node.op_type == "Gemm" else ()
+    shapes = [_shape(graph, name) for name in beside if name and name not in own]
+    return any(len(s) >= rank - axis and s[axis - rank] != 1 for s in shapes)
+
 
 _RULES: Mapping[str, Rule] = {
-    "Concat": _concat,
+    **dict.fromkeys(_BY_ELEMENT, _follow_elements),
     "Expand": _expand,
-    "Flatten": _flatten,
-    "Gather": _gather,
     "GatherND": _gather_nd,
-    "Gemm": _gemm,
-    "LayerNormalization": _layer_norm,
-    "LogSoftmax": _softmax,
-    "MatMul": _matmul,
     "Reshape": _reshape,
     "Slice": _slice,
-    "Softmax": _softmax,
-    "Split": _split,
-    "Squeeze": _squeeze,
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-    **dict.fromkeys(_REDUCTIONS, _reduce),
 }
-
+_OF_FIRST = ("Expand", "Reshape", "Slice")
+"""Those whose first input alone may be counted."""
 
 COUNTS = ("NonMaxSuppression", "NonZero")
 """Operators whose results are counted."""
