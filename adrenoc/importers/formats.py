@@ -1,6 +1,6 @@
 """Tells model formats apart by content, and names the files that make up a model.
 
-Imports neither TVM nor onnx: the compile cache calls this before anything heavy is loaded.
+Imports no TVM: the compile cache calls this before anything heavy is loaded.
 
 What files are that are neither ONNX nor TFLite, and how to come to one that is.
 """
@@ -26,7 +26,13 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
 from adrenoc.importers.containers import is_container, read_contents
 from adrenoc.importers.model_folders import find_embedding
-from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, input_names, outline
+from adrenoc.importers.onnx_wire import (
+    External,
+    TooManyNodesError,
+    WireError,
+    external_of,
+    read_outline,
+)
 
 _TFLITE_MAGIC = b"TFL3"
 _ORT_MAGIC = b"ORTM"
@@ -247,7 +253,7 @@ def find_model_files(path: Path) -> ModelFiles:
     if is_ort(head):
         return ModelFiles(format="onnx", paths=(path,))
     try:
-        found = outline(path)
+        found = read_outline(path)
     except WireError as error:
         raise ModelFormatError(
             _describe_other(path, head, str(error)), hint=_hint_at_other(path)
@@ -260,19 +266,21 @@ def find_model_files(path: Path) -> ModelFiles:
         raise ModelFormatError(
             f"{path} has {error}, with those of its branches and loops", hint=EXPORT_AGAIN
         ) from error
-    if not found.has_graph:
+    try:
+        external = [external_of(tensor) for tensor in found.external]
+    except ValueError as error:
         raise ModelFormatError(
-            _describe_other(path, head, "it holds no graph"), hint=_hint_at_other(path)
-        )
-    places = {name: _external(path, name) for name in sorted({e.file for e in found.external})}
-    spans = {
-        DataRange(path=places[e.file], offset=e.offset, length=e.length) for e in found.external
-    }
-    data = tuple(_data_of(path, found.external, places))
-    _refuse_repeats(path, sum(e.length for e in found.external), sum(d.length for d in data))
+            f"the external data of {path} does not fit the model: {error}", hint=EXPORT_AGAIN
+        ) from error
+    places = {name: _external(path, name) for name in sorted({e.file for e in external})}
+    spans = {DataRange(path=places[e.file], offset=e.offset, length=e.length) for e in external}
+    data = tuple(_data_of(path, external, places))
+    _refuse_repeats(path, sum(e.length for e in external), sum(d.length for d in data))
     _refuse_holes(path, data)
-    beside = find_embedding(path)
-    embedding = None if beside is None or not _takes_rows(path) else find_model_files(beside)
+    taken = {port.name for port in found.model.graph.input}
+    takes_rows = EMBEDDINGS in taken and TOKENS not in taken
+    beside = find_embedding(path) if takes_rows else None
+    embedding = None if beside is None else find_model_files(beside)
     others = () if embedding is None else embedding.paths
     return ModelFiles(
         format="onnx",
@@ -281,15 +289,6 @@ def find_model_files(path: Path) -> ModelFiles:
         spans=tuple(sorted(spans, key=_order)),
         embedding=embedding,
     )
-
-
-def _takes_rows(path: Path) -> bool:
-    """Return whether an ONNX model takes embeddings in place of tokens."""
-    try:
-        names = input_names(path)
-    except (WireError, TooManyNodesError):  # the importer says what is wrong
-        return False
-    return EMBEDDINGS in names and TOKENS not in names
 
 
 def is_ort(head: bytes) -> bool:

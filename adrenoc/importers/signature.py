@@ -20,7 +20,7 @@ from adrenoc.base.files.read import open_plain
 from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 from adrenoc.bundle.decoder_names import EMBEDDINGS, PAST_BRANCH, TOKENS
 from adrenoc.importers.formats import find_model_files, is_ort
-from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, graph_ports
+from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, read_outline
 from adrenoc.ir.options import Shapes
 
 if TYPE_CHECKING:
@@ -134,26 +134,18 @@ def port_of(info: TensorInfo) -> Port:
 
 
 def _of_onnx(path: Path) -> Signature:
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
     with open_plain(path) as file:
         head = file.read(8)
     if is_ort(head):
         from adrenoc.importers.onnx.load import read_proto
 
         graph = read_proto(path).graph
-        return Signature(inputs=ports_of(graph), outputs=_ports(graph.output))
-    try:
-        found = graph_ports(path)
-        inputs = [onnx.ValueInfoProto.FromString(value) for value in found.inputs]
-        outputs = [onnx.ValueInfoProto.FromString(value) for value in found.outputs]
-    except (WireError, TooManyNodesError, DecodeError):
-        return UNKNOWN
-    return Signature(
-        inputs=_ports(value for value in inputs if value.name not in found.constants),
-        outputs=_ports(outputs),
-    )
+    else:
+        try:
+            graph = read_outline(path).model.graph
+        except (WireError, TooManyNodesError):
+            return UNKNOWN
+    return Signature(inputs=ports_of(graph), outputs=_ports(graph.output))
 
 
 def ports_of(graph: Any) -> tuple[Port, ...]:

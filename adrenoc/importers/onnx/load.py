@@ -41,7 +41,7 @@ from adrenoc.importers.formats import (
 )
 from adrenoc.importers.onnx.graph import all_nodes
 from adrenoc.importers.onnx.prepare import JOINED, join_embedding
-from adrenoc.importers.onnx_wire import MOST_DIGITS, WireError, read_varint
+from adrenoc.importers.onnx_wire import WireError, external_of, read_varint
 
 
 def read_ort(content: bytes, path: Path) -> onnx.ModelProto:
@@ -224,45 +224,8 @@ def _is_external(tensor: TensorProto) -> bool:
 
 
 def _span(tensor: TensorProto, model: Path) -> DataRange:
-    """Return where the tensor's bytes lie; onnx reads to the end of the file where no length is
-    stated."""
-    if tensor.data_type not in _STORED:
-        raise ValueError(
-            f"'{tensor.name}' is of the data type {tensor.data_type}, which has no fixed size"
-        )
-    element = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    bits = _BITS.get(tensor.data_type, 8 * element.itemsize)
-    wanted = (math.prod(tensor.dims) * bits + 7) // 8
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    stated = _number(tensor, entries, "length", wanted)
-    if stated != wanted:
-        raise ValueError(
-            f"'{tensor.name}' of the shape {list(tensor.dims)} has {stated} bytes, "
-            f"expected {wanted}"
-        )
-    if not entries.get("location"):
-        raise ValueError(f"'{tensor.name}' names no file")
-    place = model.parent / entries["location"]
-    return DataRange(path=place, offset=_number(tensor, entries, "offset", 0), length=wanted)
-
-
-def _number(tensor: TensorProto, entries: Mapping[str, str], key: str, default: int) -> int:
-    text = entries.get(key, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise ValueError(f"the {key} of '{tensor.name}' is {text[:40]!r}, expected a number")
-    return int(text)
-
-
-_BITS = {
-    **{getattr(TensorProto, name): 4 for name in ("INT4", "UINT4", "FLOAT4E2M1")},
-    **{getattr(TensorProto, name): 2 for name in ("INT2", "UINT2") if hasattr(TensorProto, name)},
-}
-"""Bits of an element, where there are several in a byte."""
-
-_STORED = frozenset(onnx.helper.get_all_tensor_dtypes()) - {
-    TensorProto.UNDEFINED,
-    TensorProto.STRING,
-}
+    found = external_of(tensor)
+    return DataRange(path=model.parent / found.file, offset=found.offset, length=found.length)
 
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
