@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from adrenoc.base.errors import LockError, PolicyError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import is_on_github
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.report import Cell, Fields, Part, tabulate
+from adrenoc.base.text.spelling import show_bytes, show_us
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, wants_json
 from adrenoc.cli.options import junit_option
@@ -22,6 +25,7 @@ from adrenoc.cli.terminal import say, say_aside, say_error
 if TYPE_CHECKING:
     from adrenoc.base.host.commands import Result
     from adrenoc.base.reporter import Reporter
+    from adrenoc.bundle.gates import Figures
     from adrenoc.project.build_project import BuildResult, BundleOutcome
 
 
@@ -84,7 +88,7 @@ def build_command(given: _Given) -> int:
         result = work(reporter)
     if given.junit is not None:
         write_atomically(given.junit, build_junit(result))
-    console.tell(result, lambda: _show(result))
+    console.tell(result, *_list_parts(result))
     if is_on_github():  # which shows them beside a change
         for line in list_annotations(result, given.project):
             (say_aside if quiet else say)(line)
@@ -123,23 +127,29 @@ def _tell(result: BuildResult) -> None:
     say_error(f"{first.name}: {describe(first)}{more}", first.hint)
 
 
-def _show(result: BuildResult) -> None:
-    rows = []
-    for one in result.bundles:
-        told = [""] * 6
-        if (figures := one.figures) is not None:
-            told = [*map(str, (figures.kernels, figures.launches, figures.copies))]
-            told += map(console.size, (figures.memory_bytes, figures.size_bytes))
-            told.append("" if figures.time_us is None else console.ms(figures.time_us / 1000))
-        rows.append((one.name, one.status, *told))
-    columns = ("bundle", "", "kernels", "launches", "copies", "memory", "size", "time at least")
-    console.blank()
-    console.print_table(columns, rows, right=columns[2:])
-    notes = [(one.name, note) for one in result.bundles for note in one.notes]
-    if notes:
-        console.blank()
-        console.print_fields(notes)
-    console.print_fields([("lock", _describe_lock(result))])
+def _list_parts(result: BuildResult) -> Iterator[Part]:
+    def of_figures(show: Callable[[Figures], Cell]) -> Callable[[BundleOutcome], Cell]:
+        return lambda one: None if one.figures is None else show(one.figures)
+
+    yield tabulate(
+        result.bundles,
+        {
+            "bundle": lambda one: one.name,
+            "": lambda one: one.status,
+            "kernels": of_figures(lambda figures: figures.kernels),
+            "launches": of_figures(lambda figures: figures.launches),
+            "copies": of_figures(lambda figures: figures.copies),
+            "memory": of_figures(lambda figures: show_bytes(figures.memory_bytes)),
+            "size": of_figures(lambda figures: show_bytes(figures.size_bytes)),
+            "time at least": of_figures(lambda figures: show_us(figures.time_us)),
+        },
+    )
+    yield Fields(
+        pairs=[
+            *((one.name, note) for one in result.bundles for note in one.notes),
+            ("lock", _describe_lock(result)),
+        ]
+    )
 
 
 def _describe_lock(result: BuildResult) -> str:

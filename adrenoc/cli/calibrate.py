@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from adrenoc.base.files.outputs import check_file_can_be_written, write_atomically
+from adrenoc.base.text.report import Fields, Part
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, wants_json
@@ -23,20 +24,11 @@ from adrenoc.cli.options import (
 )
 from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.show_calibration import (
-    RowProgress,
-    calibration_to_json,
-    fit_to_json,
-    say_layer,
-    show_calibration,
-    show_fit,
-    show_validation,
-    validation_to_json,
-)
 
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
     from adrenoc.device.remote import RemoteAddress
+    from adrenoc.lab.calibrate.calibrate import MeasureRow
     from adrenoc.lab.calibrate.session import Calibration, DeviceRequest
     from adrenoc.lab.calibrate.validate.fit import Fit
     from adrenoc.lab.calibrate.validate.session import Validation
@@ -188,7 +180,7 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> 
     if asked.validate:
         request = replace(request, budget_s=min(request.budget_s, _BUDGET_S), only=())
     request = replace(request, resume=resume)
-    done = run_calibration(request, say=RowProgress(quiet=wants_json()).say)
+    done = run_calibration(request, say=_RowProgress().say)
     _write_target(asked.output, done.toml)
     return done
 
@@ -207,7 +199,7 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
         options=resolve_options(target, preset=asked.preset).options,
         rows=wanted_rows(asked.only),
     )
-    return run_validation(request, say=console.print_progress if wants_json() else say_layer)
+    return run_validation(request, say=console.print_step)
 
 
 def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress | None) -> Fit:
@@ -242,38 +234,37 @@ def _report(
     asked: _Asked, done: Calibration | None, validation: Validation | None, fitted: Fit | None
 ) -> None:
     """Write the page, and tell what was found."""
-    if asked.page is not None:
-        _write_page(asked.page, done, validation)
+    from adrenoc.pages import calibration_page as shown
 
-    def show() -> None:
-        if done is not None:
-            show_calibration(done, asked.output)
-        if validation is not None:
-            show_validation(validation)
-        if fitted is not None:
-            show_fit(fitted)
-        if asked.page is not None:
-            console.print_fields([("report", str(asked.page))])
-
-    told = {} if done is None else calibration_to_json(done, asked.output)
-    if validation is not None:
-        told["validation"] = validation_to_json(validation)
-    if fitted is not None:
-        told["fit"] = {**fit_to_json(fitted), "target_file": str(asked.output)}
-    console.tell(told, show)
-
-
-def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:
-    from adrenoc.base.text.html_page import page
-    from adrenoc.lab.calibrate.session import calibration_sections
-    from adrenoc.lab.calibrate.validate.session import validation_sections
-
-    sections = []
-    name = ""
-    if validation is not None:
-        sections.append(validation_sections(validation))
-        name = validation.device.name
+    told: dict[str, Any] = {}
+    parts: list[Part] = []
     if done is not None:
-        sections.append(calibration_sections(done))
-        name = done.measured.device.name
-    write_atomically(path, page(f"{name}, measured", *sections, by="device calibrate"))
+        told = shown.calibration_to_json(done, asked.output)
+        parts += [*shown.calibration_parts(done), *shown.tell_calibration(done, asked.output)]
+    if validation is not None:
+        told["validation"] = shown.validation_to_json(validation)
+        parts += shown.validation_parts(validation)
+    if fitted is not None:
+        told["fit"] = {**shown.fit_to_json(fitted), "target_file": str(asked.output)}
+        parts += shown.fit_parts(fitted)
+    if asked.page is not None:
+        write_atomically(asked.page, shown.calibration_html(done, validation))
+        parts.append(Fields(pairs=[("report", str(asked.page))]))
+    if not wants_json():
+        console.blank()
+    console.tell(told, *parts)
+
+
+class _RowProgress:
+    """A line for each measure as it ends."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    def say(self, row: MeasureRow, count: int) -> None:
+        """Tell of a row, of so many."""
+        self._done += 1
+        told = row.figure if row.is_measured else f"{row.status}: {row.reason}"
+        spread = f", spread {100 * row.spread:.0f} %" if row.samples > 1 else ""
+        state = f", {row.state}" if row.state else ""
+        console.print_step(f"{self._done}/{count} {row.name}", f"{told}{spread}{state}")

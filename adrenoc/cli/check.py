@@ -11,6 +11,7 @@ import click
 
 from adrenoc.base.errors import PolicyError
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.report import Fields
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.compile import list_targets_of
@@ -19,7 +20,6 @@ from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.options import DEVICE_HELP, EnteredModel, context_option, html_option
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.show_check import show_devices, show_verdict
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import Policy, Verdict
@@ -69,6 +69,7 @@ def check_command(given: _Checked) -> int:
     one, and lists all that it breaks.
     """
     from adrenoc.check.verdict import Policy
+    from adrenoc.cli.show_check import device_parts, verdict_parts
 
     targets = list_targets_of(given.target)
     if len(targets) > 1 and (given.html):
@@ -84,16 +85,11 @@ def check_command(given: _Checked) -> int:
         write_page(verdicts[0], given.html)
     broken = [verdict for verdict in verdicts if verdict.broken]
 
-    def show() -> None:
-        if len(verdicts) > 1:
-            show_devices(model, verdicts)
-            return
-        show_verdict(verdicts[0])
-        if given.html is not None:
-            console.print_fields([("written", str(given.html))])
-
+    parts = device_parts(model, verdicts) if len(verdicts) > 1 else verdict_parts(verdicts[0])
+    written = Fields(pairs=[("written", str(given.html))] if given.html is not None else [])
     told = verdicts[0] if len(verdicts) == 1 else {"devices": verdicts}
-    return console.tell(told, show, error=_policy_error(broken) if broken else None)
+    error = _policy_error(broken) if broken else None
+    return console.tell(told, *parts, written, error=error)
 
 
 def _check(

@@ -13,6 +13,7 @@ from adrenoc.base.errors import CheckFailedError, TargetError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.host.variables import read_number
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.report import Fields
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
@@ -25,22 +26,13 @@ from adrenoc.cli.options import (
     settings_option,
 )
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.show_accuracy import (
-    count_samples,
-    finite,
-    show_decoder_layers,
-    show_remedy,
-    show_source,
-)
 from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 
 if TYPE_CHECKING:
     from adrenoc.base.reporter import Reporter
     from adrenoc.check.accuracy.passage import Wording
-    from adrenoc.check.accuracy.result import AccuracyReport, LayerAccuracy, PresetAccuracy
+    from adrenoc.check.accuracy.result import AccuracyReport
     from adrenoc.target.target import Target
-
-_WORST_LAYERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +127,8 @@ def check_accuracy_command(given: _Examined) -> int:
 
     The worst layers are shown; --html and --json hold all.
     """
+    from adrenoc.pages.accuracy_page import accuracy_parts, finite, source_parts
+
     quiet = wants_json()
     with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
         if given.source is not None:
@@ -149,19 +143,14 @@ def check_accuracy_command(given: _Examined) -> int:
                 reporter=reporter,
             )
             passed, plain = source.passed, asdict(source)
+            parts = [*source_parts(source, given.mended)]
         else:
             report = _examine(given, reporter)
-            passed, plain = report.passed, asdict(report)
+            passed, plain, parts = report.passed, asdict(report), accuracy_parts(report)
 
-    def show() -> None:
-        if given.source is not None:
-            show_source(source, given.mended)
-            return
-        _show(report, given.output)
-        if given.html is not None:
-            console.print_fields([("written", str(given.html))])
-
-    console.tell(finite(plain), show)
+    if given.html is not None and given.source is None:
+        parts.append(Fields(pairs=[("written", str(given.html))]))
+    console.tell(finite(plain), *parts)
     return 0 if passed else CheckFailedError.exit_code
 
 
@@ -205,6 +194,8 @@ def _check_target(target: Target) -> None:
 
 def _write(report: AccuracyReport, path: Path) -> None:
     """Save the policy; one that pins nothing where nothing is needed."""
+    from adrenoc.pages.accuracy_page import finite
+
     (found,) = report.presets
     remedy = found.remedy
     if remedy is None and not found.passed:
@@ -219,47 +210,3 @@ def _write(report: AccuracyReport, path: Path) -> None:
         error_after=finite(remedy.error_after if remedy else found.error),
     )
     write_policy(policy, path)
-
-
-def _show(report: AccuracyReport, output: Path | None) -> None:
-    for found in report.presets:
-        console.blank()
-        about = f"on {report.device}, {count_samples(report)}"
-        console.print_title(f"{report.model} in {found.preset}", about)
-        show_decoder_layers(found)
-        shown = _worth_showing(found)
-        columns = ("layer", "operators", "largest", "own error", "error so far")
-        console.print_table(columns, [_layer_row(layer) for layer in shown], right=columns[2:])
-        for layer in found.suspects:
-            for cause in layer.causes:
-                text = f"{console.short(layer.name)}: {cause.evidence}"
-                console.print_fields([(cause.name, text)])
-        _show_verdict(report, found, output)
-
-
-def _worth_showing(found: PresetAccuracy) -> list[LayerAccuracy]:
-    """Return the layers with causes and the worst of the others, in execution order."""
-    others = sorted((x for x in found.layers if not x.causes), key=lambda x: -x.local_error)
-    kept = {id(x) for x in (*found.suspects, *others[: max(0, _WORST_LAYERS)])}
-    return [layer for layer in found.layers if id(layer) in kept]
-
-
-def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
-    return (
-        console.short(layer.name),
-        " ".join(layer.operators),
-        f"{layer.largest:.3g}",
-        f"{layer.local_error:.1e}",
-        f"{layer.total_error:.1e}",
-    )
-
-
-def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
-    limit = f"(tolerance {report.tolerance:.0e})"
-    said = "agrees: error" if found.passed else "is off by"
-    why = f", {found.accepted_as}" if found.accepted_as else ""
-    console.print_verdict(found.passed, f"{found.preset} {said} {found.error:.1e} {limit}{why}")
-    show_remedy(found, report.tolerance)
-    if found.remedy is not None:
-        name = output or f"--preset {found.preset} -o POLICY.json writes it"
-        console.print_fields([("policy", f"{name}")])

@@ -32,8 +32,6 @@ from adrenoc.cli.options import (
     shape_option,
 )
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.show_accuracy import finite, show_plan
-from adrenoc.cli.show_check import show_made, show_options
 from adrenoc.cli.write_views import trace_time
 from adrenoc.target.system import SYSTEMS
 
@@ -359,6 +357,7 @@ def compile_command(given: _Compiled) -> None:
     For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
     Microcontrollers and CPUs have `adrenoc firmware compile`.
     """
+    from adrenoc.cli.show_check import list_options, made_parts
     from adrenoc.ir.options import resolve_options
 
     target, _ = given.devices
@@ -370,17 +369,23 @@ def compile_command(given: _Compiled) -> None:
         made, plan = job(SilentReporter())
         more: dict[str, Any] = {"origins": dict(resolved.origins)} if given.explain else {}
         if plan is not None:
+            from adrenoc.pages.accuracy_page import finite
+
             more["accuracy"] = finite(asdict(plan))
         console.print_json({**vars(made), **more})
         return
     if given.explain:
-        show_options(resolved)
+        console.draw(list_options(resolved))
+        console.blank()
     with console.ConsoleReporter(verbose=given.verbose) as reporter:
         reporter.heading(given.model.name, f"for {target.name}, preset {resolved.options.preset}")
         made, plan = job(reporter)
-    show_made(made, explain=given.explain)
+    fields = []
     if plan is not None:
-        show_plan(plan)
+        from adrenoc.pages.accuracy_page import list_plan
+
+        fields = [*list_plan(plan)]
+    console.draw(*made_parts(made, explain=given.explain, more=fields))
 
 
 def _compile(

@@ -7,13 +7,24 @@ Every text comes from `show`, which escapes what a terminal would act on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import no_color
 from adrenoc.base.text import spelling
+from adrenoc.base.text.report import (
+    Cards,
+    Drawing,
+    Fields,
+    Fold,
+    Part,
+    Table,
+    Title,
+    Verdict,
+    shorten,
+)
 from adrenoc.base.text.spelling import printable
 from adrenoc.cli.guarded import wants_json
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
@@ -22,15 +33,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-    from adrenoc.base.text.html_page import ResultTable
-
 # Wide enough that nothing wraps in a pipe or a file.
 _PIPE_WIDTH = 160
 _STAGE_COLUMNS, _TIME_COLUMNS, _LEAST_NOTE = 26, 9, 8
 """Of a line about a stage; in a narrow terminal it has no note."""
 _BAR_COLUMNS = 24
-_NAME_COLUMNS = 44
-"""Of the model's names in tables, so that a line of 100 columns holds the figures too."""
 
 
 def show(text: object, style: str = "") -> Text:
@@ -105,6 +112,7 @@ class ConsoleReporter:
     ) -> None:
         if self._console.is_terminal:
             self._bar.stop()
+            self._console.print()
 
     def heading(self, text: str, detail: str) -> None:
         """Print the resolved plan, before long work."""
@@ -126,9 +134,9 @@ class ConsoleReporter:
         self._draw("  ✓ ", name, time_ms, note)
 
     def _draw(self, sign: str, name: str, time_ms: float, note: str) -> None:
-        from rich.table import Table
+        from rich.table import Table as Grid
 
-        line = Table.grid(padding=(0, 2))
+        line = Grid.grid(padding=(0, 2))
         line.add_column(width=_STAGE_COLUMNS, no_wrap=True)
         line.add_column(width=_TIME_COLUMNS, justify="right", no_wrap=True)
         room = self._console.width - _STAGE_COLUMNS - _TIME_COLUMNS - 4
@@ -155,8 +163,8 @@ def print_json(value: Any) -> None:
     say_json(to_plain(value))
 
 
-def tell(result: Any, show: Callable[[], None], *, error: AdrenocError | None = None) -> int:
-    """Print a result as JSON where that is asked for, else `show` it; return the exit code.
+def tell(result: Any, *parts: Part, error: AdrenocError | None = None) -> int:
+    """Print a result as JSON where that is asked for, else its parts; return the exit code.
 
     Raises:
         AdrenocError: `error`, where the result is shown to people.
@@ -164,33 +172,55 @@ def tell(result: Any, show: Callable[[], None], *, error: AdrenocError | None = 
     if wants_json():
         print_json(result)
         return 0 if error is None else error.exit_code
-    show()
+    draw(*parts)
     if error is not None:
         raise error
     return 0
 
 
-def print_piece(text: str) -> None:
-    """Print a part of a line at once, as what is generated comes."""
-    say(printable(text, lines=True), end="")
+def draw(*parts: Part) -> None:
+    """Print parts of a result; tables stand free of what is above and below, but for titles."""
+    before: Part | None = None
+    for part in _list_drawn(parts):
+        stands_free = isinstance(part, Title | Table) or isinstance(before, Cards | Table)
+        if stands_free and before is not None and not isinstance(before, Title):
+            blank()
+        _draw(part)
+        before = part
 
 
-def print_title(text: str, detail: str = "") -> None:
-    """Print a bold line above a result."""
-    _print(_join(show(text, "bold"), "  ", show(detail, "dim")))
+def _list_drawn(parts: Iterable[Part]) -> Iterator[Part]:
+    """List what a terminal shows."""
+    for part in parts:
+        if isinstance(part, Fold):
+            yield from _list_drawn(part.parts) if part.is_open else ()
+        elif isinstance(part, Table):
+            yield from [part] if part.rows else []
+        elif isinstance(part, Fields):
+            yield from [part] if part.pairs else []
+        elif not isinstance(part, Drawing):
+            yield part
 
 
-def print_verdict(passed: bool, text: str) -> None:
-    """Print a green tick or a red cross, and what it means."""
-    sign = ("✓ ", "bold green") if passed else ("✗ ", "bold red")
-    _print(_join(sign, show(text)))
+def _draw(part: Part) -> None:
+    if isinstance(part, Title):
+        _print(_join(show(part.text, "bold"), "  ", show(part.detail, "dim")))
+    elif isinstance(part, Verdict):
+        sign = ("✓ ", "bold green") if part.passed else ("✗ ", "bold red")
+        _print(_join(sign, show(part.text)))
+    elif isinstance(part, Fields):
+        _print_fields(part.pairs)
+    elif isinstance(part, Cards):
+        names, values = zip(*part.figures, strict=True)
+        _print_table(Table(columns=names, rows=(values,)))
+    elif isinstance(part, Table):
+        _print_table(part)
 
 
-def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print names and values below each other."""
-    from rich.table import Table
+def _print_fields(pairs: Iterable[tuple[str, str]]) -> None:
+    from rich.table import Table as Grid
 
-    grid = Table.grid(padding=(0, 2))
+    grid = Grid.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
@@ -198,37 +228,42 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
     _print(grid)
 
 
-def print_progress(name: str, told: str) -> None:
-    """Print a line on stderr of a command whose stdout is JSON, where somebody looks at it."""
-    console = error_console()
-    if console.is_terminal:
-        console.print(_join(show(f"  {name}  ", "dim"), show(told)))
-
-
-def print_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    right: Sequence[str] = (),
-    most: int | None = None,
-    others: str = "--json lists all",
-) -> None:
-    """Print a table, or a list where it is too narrow; `right` names the columns of numbers.
-
-    Of more than `most` rows the first are printed, and how many there are; `others` has the rest.
-    """
+def _print_table(shown: Table) -> None:
+    """Print a table, or a list where it is too narrow; of a long one the first rows."""
     from adrenoc.cli.tables import make_table
 
-    console, listed = _console(err=False), [*rows]
-    width, may_list = console.width, console.is_terminal
-    _print(make_table(columns, listed[:most], right=right, width=width, may_list=may_list))
-    if most is not None and len(listed) > most:
-        print_fields([(f"and {len(listed) - most} more", f"({others})")])
+    console = _console(err=False)
+    _print(make_table(shown, width=console.width, may_list=console.is_terminal))
+    if shown.most is not None and (left := len(shown.rows) - shown.most) > 0:
+        _print_fields([(f"and {left} more", f"({shown.others})")])
 
 
-def show_table(shown: ResultTable) -> None:
-    """Print a table of a result."""
-    print_table(shown.columns, shown.rows, right=shown.figures)
+def print_title(text: str, detail: str = "") -> None:
+    """Print a bold line above a result."""
+    draw(Title(text=text, detail=detail))
+
+
+def print_verdict(passed: bool, text: str) -> None:
+    """Print a green tick or a red cross, and what it means."""
+    draw(Verdict(passed=passed, text=text))
+
+
+def print_fields(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and values below each other."""
+    draw(Fields(pairs=pairs))
+
+
+def print_piece(text: str) -> None:
+    """Print a part of a line at once, as what is generated comes."""
+    say(printable(text, lines=True), end="")
+
+
+def print_step(name: str, told: str) -> None:
+    """Print a line of work that goes on; with --json on stderr, where somebody looks at it."""
+    if not wants_json():
+        draw(Fields(pairs=[(name, told)]))
+    elif (console := error_console()).is_terminal:
+        console.print(_join(show(f"  {name}  ", "dim"), show(told)))
 
 
 def blank() -> None:
@@ -240,14 +275,4 @@ count_of = spelling.count_of
 dims = spelling.dims
 ms = spelling.show_ms
 size = spelling.show_bytes
-
-
-def short(name: str) -> str:
-    """Shorten a name of the model for a table to its end, which tells it from its neighbours.
-
-    TFLite joins the names of all that a tensor was fused from; the first one stands for them.
-    """
-    first, joined, _ = name.partition(";")
-    if len(first) > _NAME_COLUMNS:
-        first = f"…{first[1 - _NAME_COLUMNS :]}"
-    return f"{first};…" if joined else first
+short = shorten

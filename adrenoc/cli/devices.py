@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.text.report import Fields, Part, Title, tabulate
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, OutputPath
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
     from adrenoc.device.adb import AdbDevice
     from adrenoc.device.find import TrackedDevice
 
-
-_COLUMNS = ("GPU", "driver", "facts")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +68,13 @@ def devices_command(given: _Listed) -> int:
         example = "adrenoc device list --on tracker:127.0.0.1:9190"
         where = HostPort.parse(place.tracker, what="the tracker", example=example)
         tracked = find_tracked(where, timeout_s=wait_s)
-        return console.tell({"tracker": tracked}, lambda: _show_tracked(tracked))
+        return console.tell({"tracker": tracked}, *_tracked_parts(tracked))
     if place.is_remote:
         return _describe(place, wait_s)
     from adrenoc.device.adb import list_devices
 
     phones = list_devices(timeout_s=wait_s)
-    return console.tell({"adb": phones}, lambda: _show_phones(phones))
+    return console.tell({"adb": phones}, *_phone_parts(phones))
 
 
 def _describe(place: PlaceChoice, wait_s: float) -> int:
@@ -84,53 +85,62 @@ def _describe(place: PlaceChoice, wait_s: float) -> int:
         assert address is not None
         found = describe(address)
 
-    def show() -> None:
-        count = console.count_of(len(found.devices), "OpenCL device")
-        console.print_title(
-            place.adb or found.where, f"{found.machine}, adrenoc {found.version}, {count}"
-        )
-        if found.devices:
-            console.print_table(_COLUMNS, [_facts(device) for device in found.devices])
-
-    return console.tell({"server": found}, show)
+    count = console.count_of(len(found.devices), "OpenCL device")
+    detail = f"{found.machine}, adrenoc {found.version}, {count}"
+    title = Title(text=place.adb or found.where, detail=detail)
+    listed = tabulate(found.devices, _facts_of(lambda facts: facts))
+    return console.tell({"server": found}, title, listed)
 
 
-def _facts(facts: dict[str, Any]) -> tuple[str, str, str]:
-    """List name, driver and abilities of one OpenCL device."""
+def _facts_of(read: Callable[[T], dict[str, Any]]) -> dict[str, Callable[[T], str]]:
+    """Return the columns of an OpenCL device: its name, driver and abilities."""
+    return {
+        "GPU": lambda one: str(read(one).get("name", "")),
+        "driver": lambda one: str(read(one).get("driver", "")),
+        "facts": lambda one: _tell_abilities(read(one)),
+    }
+
+
+def _tell_abilities(facts: dict[str, Any]) -> str:
+    if "limits" not in facts:
+        return ""
     sides = " x ".join(map(str, facts["limits"].get("max_work_item_sizes", ())))
     halves = ", fp16" if facts["fp16"] else ""
     groups = f", work-groups of {facts['limits']['max_work_group_size']}"
-    return (
-        str(facts.get("name", "")),
-        str(facts.get("driver", "")),
-        f"OpenCL C {facts['c_version'] / 100:.1f}{halves}{groups}{sides and f' ({sides})'}",
-    )
+    return f"OpenCL C {facts['c_version'] / 100:.1f}{halves}{groups}{sides and f' ({sides})'}"
 
 
-def _show_phones(phones: tuple[AdbDevice, ...]) -> None:
-    console.print_title("adb", f"{len(phones)} device{'s' * (len(phones) != 1)}")
+def _phone_parts(phones: Sequence[AdbDevice]) -> Iterator[Part]:
+    yield Title(text="adb", detail=console.count_of(len(phones), "device"))
     if not phones:
-        console.print_fields([("hint", "connect a phone with USB debugging switched on")])
-        return
-    rows = [
-        (p.serial, p.state, p.model, p.soc, p.gpu, p.abi, p.android, p.trouble or p.opencl)
-        for p in phones
-    ]
-    console.print_table(
-        ("serial", "state", "model", "SoC", "GPU", "ABI", "Android", "OpenCL"), rows
+        yield Fields(pairs=[("hint", "connect a phone with USB debugging switched on")])
+    yield tabulate(
+        phones,
+        {
+            "serial": lambda one: one.serial,
+            "state": lambda one: one.state,
+            "model": lambda one: one.model,
+            "SoC": lambda one: one.soc,
+            "GPU": lambda one: one.gpu,
+            "ABI": lambda one: one.abi,
+            "Android": lambda one: one.android,
+            "OpenCL": lambda one: one.trouble or one.opencl,
+        },
     )
 
 
-def _show_tracked(tracked: tuple[TrackedDevice, ...]) -> None:
-    console.print_title("tracker", f"{len(tracked)} server{'s' * (len(tracked) != 1)}")
-    rows: list[Any] = [
-        (device.key, device.address, *_facts(facts))
-        for device in tracked
-        for facts in device.devices
-    ]
-    rows += [(d.key, d.address, d.trouble, "", "") for d in tracked if not d.devices]
-    if rows:
-        console.print_table(("key", "address", *_COLUMNS), rows)
+def _tracked_parts(tracked: Sequence[TrackedDevice]) -> list[Part]:
+    rows = [(server, facts) for server in tracked for facts in server.devices]
+    rows += [(server, {}) for server in tracked if not server.devices]
+    listed = tabulate(
+        rows,
+        {
+            "key": lambda one: one[0].key,
+            "address": lambda one: one[0].address,
+            **_facts_of(lambda one: one[1] or {"name": one[0].trouble}),
+        },
+    )
+    return [Title(text="tracker", detail=console.count_of(len(tracked), "server")), listed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,19 +171,17 @@ def warm_command(given: _Warmed) -> int:
             embed=given.embed,
         )
 
-    def show() -> None:
-        console.print_title(opened.manifest.name, f"on {warmed.device}, driver {warmed.driver}")
-        programs = warmed.programs
-        fields = [
-            ("kernels", f"{programs.misses} built, {programs.hits} were there"),
-            ("time", console.ms(warmed.build_ms)),
-        ]
-        if given.embed:
-            fields.append(("in the bundle", console.size(warmed.embedded_bytes)))
-        fields += [("note", note) for note in (*warmed.notes, *programs.notes())]
-        console.print_fields(fields)
-
-    return console.tell(warmed, show)
+    programs = warmed.programs
+    embedded = [("in the bundle", console.size(warmed.embedded_bytes))] if given.embed else []
+    fields = [
+        ("kernels", f"{programs.misses} built, {programs.hits} were there"),
+        ("time", console.ms(warmed.build_ms)),
+        *embedded,
+        *(("note", note) for note in (*warmed.notes, *programs.notes())),
+    ]
+    where = f"on {warmed.device}, driver {warmed.driver}"
+    title = Title(text=opened.manifest.name, detail=where)
+    return console.tell(warmed, title, Fields(pairs=fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,17 +210,22 @@ def report_command(given: _Reported) -> int:
     text = report_text(parts)
     write_atomically(output, text)
 
-    def show() -> None:
-        console.print_title(str(output), console.size(len(text.encode())))
-        console.print_table(
-            ("file", "what it is", "sent of it"),
-            [(str(part.path), part.name, console.size(part.size)) for part in parts],
-            right=("sent of it",),
-        )
-        console.print_fields([("next", f"read {quote_word(output)}, then send it with your issue")])
-
+    listed = tabulate(
+        parts,
+        {
+            "file": lambda part: str(part.path),
+            "what it is": lambda part: part.name,
+            "sent of it": lambda part: console.size(part.size),
+        },
+    )
+    size = len(text.encode())
     rows = [{"file": part.path, "kind": part.name, "bytes": part.size} for part in parts]
-    return console.tell({"report": output, "bytes": len(text.encode()), "parts": rows}, show)
+    return console.tell(
+        {"report": output, "bytes": size, "parts": rows},
+        Title(text=str(output), detail=console.size(size)),
+        listed,
+        Fields(pairs=[("next", f"read {quote_word(output)}, then send it with your issue")]),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,23 +265,16 @@ def import_command(given: _Imported) -> int:
     write_atomically(given.output / "report.html", page)
     right = sum(suite.status == "right" for suite in report.suites)
 
-    def show() -> None:
-        console.print_title(verified.device.name or "no device", verified.device.driver)
-        fields = [("suites", f"{right} of {len(report.suites)} right")]
-        fields += [("wrong", finding.text) for finding in verified.findings]
-        fields += [("failed", text) for text in verified.failed_once]
-        fields += [("avoid", quirk.text) for quirk in verified.quirks]
-        fields += [(one.probe, str(one)) for one in report.probes]
-        fields += [(one.network, str(one)) for one in report.networks]
-        fields += [(one.decoder, str(one)) for one in report.decoders]
-        console.print_fields([*fields, ("written", quote_word(given.output))])
-
+    fields = [("suites", f"{right} of {len(report.suites)} right")]
+    fields += [("wrong", finding.text) for finding in verified.findings]
+    fields += [("failed", text) for text in verified.failed_once]
+    fields += [("avoid", quirk.text) for quirk in verified.quirks]
+    fields += [(one.probe, str(one)) for one in report.probes]
+    fields += [(one.network, str(one)) for one in report.networks]
+    fields += [(one.decoder, str(one)) for one in report.decoders]
+    told = {name: getattr(report, name) for name in ("probes", "networks", "decoders")}
     return console.tell(
-        {
-            "verified": verified,
-            "probes": report.probes,
-            "networks": report.networks,
-            "decoders": report.decoders,
-        },
-        show,
+        {"verified": verified, **told},
+        Title(text=verified.device.name or "no device", detail=verified.device.driver),
+        Fields(pairs=[*fields, ("written", quote_word(given.output))]),
     )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from adrenoc.base.errors import PolicyError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.report import Fields, Part, Table, Title, Verdict, tabulate
 from adrenoc.base.text.spelling import show_growth
 from adrenoc.cli import console
 from adrenoc.cli.console import ConsoleReporter
@@ -29,7 +30,6 @@ from adrenoc.cli.write_views import refuse_firmware
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.bundle.gates import GrowthLimit
-    from adrenoc.pages.bundle_diff import BundleDiff, ShapeDiff
     from adrenoc.pages.run_diff import RunDiff, TimeChange
     from adrenoc.target.target import Target
 
@@ -81,6 +81,7 @@ def diff_command(given: _Compared) -> int:
     """
     from adrenoc.bundle.gates import parse_gates
     from adrenoc.pages.bundle_diff import diff_bundles
+    from adrenoc.pages.diff_page import diff_html, diff_parts
 
     before, after, html = given.before, given.after, given.html
     wanted: tuple[GrowthLimit, ...] = tuple(
@@ -92,15 +93,9 @@ def diff_command(given: _Compared) -> int:
         new = stack.enter_context(_open(after, given.targets[-1], presets[-1]))
         diff = diff_bundles(old, new, gates=wanted)
         if html is not None:
-            from adrenoc.pages.diff_page import diff_html
-
             write_atomically(html, diff_html(diff, old, new).encode())
 
-    def show() -> None:
-        _show(diff)
-        if html is not None:
-            console.print_fields([("report", str(html))])
-
+    report = Fields(pairs=[("report", str(html))] if html is not None else [])
     error = None
     if diff.broken:
         error = PolicyError(
@@ -108,7 +103,7 @@ def diff_command(given: _Compared) -> int:
             + "; ".join(diff.broken),
             hint=f"adrenoc diff {before} {after} --html page.html",
         )
-    return console.tell(diff, show, error=error)
+    return console.tell(diff, *diff_parts(diff), report, error=error)
 
 
 @contextmanager
@@ -136,76 +131,6 @@ def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
         yield replace(open_bundle(output), path=path)
 
 
-def _show(diff: BundleDiff) -> None:
-    console.blank()
-    console.print_title(f"{diff.before} → {diff.after}")
-    if diff.same_bytes:
-        console.print_verdict(True, "the two hold the same bytes")
-        return
-    for title, shapes in (("only before", diff.only_before), ("only after", diff.only_after)):
-        if shapes:
-            console.print_fields([(title, ", ".join(shapes))])
-    for shape in diff.shapes:
-        if len(diff.shapes) > 1:
-            console.blank()
-            console.print_title(f"shapes {shape.shapes}")
-        _show_shape(shape)
-    _print_some(
-        ("setting", "before", "after"), [(c.subject, c.before, c.after) for c in diff.settings]
-    )
-    console.blank()
-
-
-def _show_shape(diff: ShapeDiff) -> None:
-    from adrenoc.pages.bundle_diff import NAME
-    from adrenoc.pages.bundle_page import list_figures
-
-    rows = [row[:4] for row in list_figures(diff.before, diff.after)]
-    console.print_table(("", "before", "after", "change"), rows, right=("before", "after"))
-    if diff.is_equal:
-        console.print_verdict(True, "kernels, nodes, precision and decisions are the same")
-        return
-    real = [kernel for kernel in diff.kernels if kernel.kind != NAME]
-    _print_some(
-        ("kernel", "before", "after", "family", "lines", "what"),
-        [
-            (k.kind, k.before, k.after, k.family, f"+{k.lines[0]} -{k.lines[1]}", k.what)
-            for k in real
-        ],
-    )
-    _print_some(
-        ("node", "before", "after", "time before", "time after"),
-        [
-            (
-                console.short(node.node),
-                *("" if form is None else f"{form.kernel}, {form.memory}" for form in forms),
-                *(
-                    "" if form is None or form.time_us is None else console.ms(form.time_us / 1000)
-                    for form in forms
-                ),
-            )
-            for node in diff.nodes
-            for forms in ((node.before, node.after),)
-        ],
-    )
-    _print_some(
-        ("precision", "before", "after"),
-        [(c.subject, c.before or "0", c.after or "0") for c in diff.precision],
-    )
-    _print_some(
-        ("stage", "subject", "before", "after", "reason"),
-        [(c.stage, console.short(c.subject), c.before, c.after, c.reason) for c in diff.decisions],
-    )
-
-
-def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table; of a long one the first rows, and how many there are."""
-    if not rows:
-        return
-    console.blank()
-    console.print_table(columns, rows, most=_TOP, others="--html and --json list them")
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Runs:
     before: Path = argument(type=InputPath())
@@ -223,38 +148,35 @@ def compare_command(given: _Runs) -> int:
 
     diff = compare_runs(given.before, given.after)
 
-    def show() -> None:
-        console.print_title(f"{given.before} → {given.after}")
-        _show_runs(diff)
-
-    return console.tell(diff, show)
+    return console.tell(diff, *_list_parts(diff))
 
 
-def _show_runs(diff: RunDiff) -> None:
+def _list_parts(diff: RunDiff) -> Iterator[Part]:
     from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN
 
-    _print_times(diff.times)
+    yield Title(text=f"{diff.before} → {diff.after}")
+    yield _compare_times(diff.times)
     if len(diff.spread_ms) == 2:
         shown = [f"{console.ms(low)} to {console.ms(high)}" for low, high in diff.spread_ms]
-        console.print_fields([("middle half", f"{shown[0]} before, {shown[1]} after")])
-    if diff.kernels:
-        console.blank()
-        _print_times(diff.kernels)
-    console.blank()
+        yield Fields(pairs=[("middle half", f"{shown[0]} before, {shown[1]} after")])
+    yield _compare_times(diff.kernels)
     if diff.verdict == OPEN:
-        console.print_fields([("no verdict", diff.reason)])
+        yield Fields(pairs=[("no verdict", diff.reason)])
         return
     said = {EQUAL: "no difference that these runs could tell"}.get(
         diff.verdict, f"{diff.verdict}: {diff.speedup:.3f} times as fast by the median"
     )
-    console.print_verdict(diff.verdict in (EQUAL, FASTER), f"{said} ({diff.reason})")
+    yield Verdict(passed=diff.verdict in (EQUAL, FASTER), text=f"{said} ({diff.reason})")
 
 
-def _print_times(changes: tuple[TimeChange, ...]) -> None:
-    rows = []
-    for change in changes:
-        times = (change.before_ms, change.after_ms)
-        shown = ["" if time_ms is None else console.ms(time_ms) for time_ms in times]
-        rows.append((change.name, *shown, show_growth(*times)))
-    columns = ("", "before", "after", "change")
-    console.print_table(columns, rows, right=columns[1:], most=_TOP)
+def _compare_times(changes: Sequence[TimeChange]) -> Table:
+    return tabulate(
+        changes,
+        {
+            "": lambda one: one.name,
+            "before": lambda one: console.ms(one.before_ms),
+            "after": lambda one: console.ms(one.after_ms),
+            "change": lambda one: show_growth(one.before_ms, one.after_ms),
+        },
+        most=_TOP,
+    )

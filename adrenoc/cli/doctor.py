@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from adrenoc.base.errors import AppError, DependencyError
+from adrenoc.base.text.report import Fields, Part, Verdict
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath
 from adrenoc.cli.records import give_options, option
@@ -31,19 +32,18 @@ def doctor_command(given: _Examined) -> int:
     findings = examine()
     broken = [finding for finding in findings if finding.state == "broken"]
 
-    def show() -> None:
-        for finding in findings:
-            console.print_verdict(finding.state == "ok", f"{finding.subject}: {finding.seen}")
-            if finding.fix:
-                console.print_fields([("needed for", finding.needed_for), ("fix", finding.fix)])
-
+    parts: list[Part] = []
+    for one in findings:
+        parts.append(Verdict(passed=one.state == "ok", text=f"{one.subject}: {one.seen}"))
+        fields = [("needed for", one.needed_for), ("fix", one.fix)]
+        parts.append(Fields(pairs=fields if one.fix else []))
     error = None
     if broken:
         error = DependencyError(
             f"this installation does not work: {broken[0].subject} is {broken[0].seen}",
             hint=broken[0].fix,
         )
-    return console.tell(findings, show, error=error)
+    return console.tell(findings, *parts, error=error)
 
 
 def _check_app(app: Path) -> int:
@@ -51,16 +51,13 @@ def _check_app(app: Path) -> int:
 
     troubles = check_app(app)
 
-    def show() -> None:
-        if not troubles:
-            told = f"{app.name}: finds OpenCL, loads the runtime and the bundle"
-            console.print_verdict(True, told)
-        for trouble in troubles:
-            console.print_verdict(False, f"{trouble.where} {trouble.wrong}")
-            console.print_fields([("then", trouble.then), ("fix", trouble.fix)])
-
+    right = Verdict(passed=True, text=f"{app.name}: finds OpenCL, loads the runtime and the bundle")
+    parts: list[Part] = [] if troubles else [right]
+    for one in troubles:
+        parts.append(Verdict(passed=False, text=f"{one.where} {one.wrong}"))
+        parts.append(Fields(pairs=[("then", one.then), ("fix", one.fix)]))
     error = None
     if troubles:
         first = troubles[0]
         error = AppError(f"{app}: {first.where} {first.wrong}, so {first.then}", hint=first.fix)
-    return console.tell(troubles, show, error=error)
+    return console.tell(troubles, *parts, error=error)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.errors import PolicyError
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.report import Cell, Fields, Name, Part, Table, Title, Verdict, tabulate
+from adrenoc.base.text.spelling import figure, quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import CoreParam
@@ -18,12 +19,12 @@ from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from adrenoc.base.errors import AdrenocError
     from adrenoc.firmware.mcu.budget import Budget, Counts
     from adrenoc.firmware.mcu.core import Core
-    from adrenoc.firmware.mcu.folder import Firmware
+    from adrenoc.firmware.mcu.folder import Firmware, Layer
     from adrenoc.firmware.mcu.make import MadeFirmware, Wishes
     from adrenoc.firmware.mcu.program import FirmwareProgram
 
@@ -123,16 +124,16 @@ def compile_firmware_command(given: _Compiled) -> int:
         write = partial(write_firmware, with_object=given.with_object)
     made = make_firmware(model, core, output, write, given.wishes)
     told = {"path": str(made.path), "time_ms": made.time_ms}
-    return console.tell({**firmware_to_json(made.firmware), **told}, lambda: _show_made(made, core))
+    return console.tell({**firmware_to_json(made.firmware), **told}, *_list_made(made, core))
 
 
-def _show_made(made: MadeFirmware, core: Core) -> None:
+def _list_made(made: MadeFirmware, core: Core) -> Iterator[Part]:
     firmware = made.firmware
-    console.blank()
-    console.print_verdict(True, f"{made.path}  for the {core.title}, {console.ms(made.time_ms)}")
+    said = f"{made.path}  for the {core.title}, {console.ms(made.time_ms)}"
+    yield Verdict(passed=True, text=said)
     where = "" if core.name == "cpu:host" else "  (under QEMU)"
-    console.print_fields(
-        [
+    yield Fields(
+        pairs=[
             ("layers", f"{len(firmware.layers)} (adrenoc inspect lists them)"),
             ("weights" if core.is_processor else "flash", _constants(firmware)),
             ("RAM", ram_text(firmware)),
@@ -164,43 +165,37 @@ def _format_counts(counts: Counts) -> str:
     return f"{sum(counts.layers):,} instructions, counted under QEMU: not cycles"
 
 
-def _show_layers(firmware: Firmware, counts: tuple[int, ...] = ()) -> None:
-    console.blank()
-    more = ("instructions", "a MAC") if counts else ()
-    console.print_table(
-        ("layer", "operator", "makes", "how", "flash", "scratch", "MACs", *more),
-        [
-            (
-                layer.name,
-                layer.operator,
-                console.short(layer.tensor),
-                layer.how,
-                str(layer.flash_bytes),
-                str(layer.scratch_bytes),
-                f"{layer.multiply_adds:,}",
-                *(
-                    text
-                    for count in counts[number : number + 1]
-                    for text in (f"{count:,}", _a_mac(count, layer.multiply_adds))
-                ),
-            )
-            for number, layer in enumerate(firmware.layers)
-        ],
-        right=("flash", "scratch", "MACs", *more),
+def _list_layers(firmware: Firmware, counts: Sequence[int] = ()) -> Table:
+    counted: dict[str, Callable[[tuple[Layer, int]], Cell]] = {
+        "instructions": lambda one: figure(one[1], ","),
+        "a MAC": lambda one: (
+            figure(one[1] / one[0].multiply_adds, ".3f") if one[0].multiply_adds else ""
+        ),
+    }
+    counts = counts or [0] * len(firmware.layers)
+    return tabulate(
+        zip(firmware.layers, counts, strict=True),
+        {
+            "layer": lambda one: one[0].name,
+            "operator": lambda one: one[0].operator,
+            "makes": lambda one: Name(one[0].tensor),
+            "how": lambda one: one[0].how,
+            "flash": lambda one: one[0].flash_bytes,
+            "scratch": lambda one: one[0].scratch_bytes,
+            "MACs": lambda one: figure(one[0].multiply_adds, ","),
+            **(counted if any(counts) else {}),
+        },
     )
 
 
-def _a_mac(count: int, multiply_adds: int) -> str:
-    return f"{count / multiply_adds:.3f}" if multiply_adds else ""
-
-
-def _show_decisions(firmware: Firmware) -> None:
-    if not firmware.decisions:
-        return
-    console.blank()
-    console.print_table(
-        ("subject", "decision", "reason"),
-        [(console.short(d.subject), d.taken, d.reason) for d in firmware.decisions],
+def _list_decisions(firmware: Firmware) -> Table:
+    return tabulate(
+        firmware.decisions,
+        {
+            "subject": lambda one: Name(one.subject),
+            "decision": lambda one: one.taken,
+            "reason": lambda one: one.reason,
+        },
     )
 
 
@@ -237,35 +232,31 @@ def check_firmware_command(given: _Planned) -> int:
     budget = _budget(program, given.budget)
     counts = (count_on_cpu if core.is_processor else count_layers)(program, firmware)
 
-    def show() -> None:
-        console.blank()
-        console.print_title(firmware.name, f"on the {core.title}")
-        flash = f"{console.size(budget.flash_bytes)} of {budget.flash_how}"
-        ram = f"{console.size(budget.ram_bytes)}: {ram_text(firmware)}"
-        name = "weights" if core.is_processor else "flash"
-        console.print_fields([(name, flash), ("RAM", ram), ("time", _format_counts(counts))])
-        _show_layers(firmware, counts.layers)
-        _show_alive(budget)
-        _show_decisions(firmware)
-
+    flash = f"{console.size(budget.flash_bytes)} of {budget.flash_how}"
+    ram = f"{console.size(budget.ram_bytes)}: {ram_text(firmware)}"
+    name = "weights" if core.is_processor else "flash"
+    parts = (
+        Title(text=firmware.name, detail=f"on the {core.title}"),
+        Fields(pairs=[(name, flash), ("RAM", ram), ("time", _format_counts(counts))]),
+        _list_layers(firmware, counts.layers),
+        _list_alive(budget),
+        _list_decisions(firmware),
+    )
     told = {**firmware_to_json(firmware), "budget": asdict(budget), "instructions": asdict(counts)}
-    return console.tell(told, show, error=_find_policy_error(given, budget))
+    return console.tell(told, *parts, error=_find_policy_error(given, budget))
 
 
-def _show_alive(budget: Budget) -> None:
-    console.blank()
-    console.print_table(
-        ("layer", "operator", "arena", "alive"),
-        [
-            (
-                alive.layer,
-                alive.operator,
-                str(alive.bytes),
-                ", ".join(f"{console.short(name)} {size}" for name, size in alive.blocks),
-            )
-            for alive in budget.alive
-        ],
-        right=("arena",),
+def _list_alive(budget: Budget) -> Table:
+    return tabulate(
+        budget.alive,
+        {
+            "layer": lambda one: one.layer,
+            "operator": lambda one: one.operator,
+            "arena": lambda one: one.bytes,
+            "alive": lambda one: ", ".join(
+                f"{console.short(name)} {size}" for name, size in one.blocks
+            ),
+        },
     )
 
 
@@ -277,19 +268,17 @@ def inspect_if_firmware(path: Path) -> bool:
         return False
     firmware = open_firmware(path)
 
-    def show() -> None:
-        console.print_title(firmware.name, f"for {firmware.device}")
-        specs = (*firmware.inputs, *firmware.outputs)
-        ends = ["input"] * len(firmware.inputs) + ["output"] * len(firmware.outputs)
-        fields = [
-            (end, f"{spec.name} {list(spec.shape)}, {b.scale:.6g} * (stored {-b.zero:+d})")
-            for end, spec, b in zip(ends, specs, firmware.borders, strict=True)
-        ]
-        console.print_fields(
-            [*fields, ("flash", _constants(firmware)), ("RAM", ram_text(firmware))]
-        )
-        _show_layers(firmware)
-        _show_decisions(firmware)
-
-    console.tell(firmware_to_json(firmware), show)
+    specs = (*firmware.inputs, *firmware.outputs)
+    ends = ["input"] * len(firmware.inputs) + ["output"] * len(firmware.outputs)
+    fields = [
+        (end, f"{spec.name} {list(spec.shape)}, {b.scale:.6g} * (stored {-b.zero:+d})")
+        for end, spec, b in zip(ends, specs, firmware.borders, strict=True)
+    ]
+    console.tell(
+        firmware_to_json(firmware),
+        Title(text=firmware.name, detail=f"for {firmware.device}"),
+        Fields(pairs=[*fields, ("flash", _constants(firmware)), ("RAM", ram_text(firmware))]),
+        _list_layers(firmware),
+        _list_decisions(firmware),
+    )
     return True

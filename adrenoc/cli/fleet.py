@@ -12,6 +12,7 @@ import click
 from adrenoc.base.errors import CheckFailedError, RemoteError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.host.variables import read_number
+from adrenoc.base.text.report import Title
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import DurationParam, TargetParam
@@ -109,7 +110,7 @@ def fleet_command(given: _Given) -> int:
     """
     from adrenoc.lab.fleet.fleet import run_fleet
     from adrenoc.lab.fleet.jobs import ResultStore
-    from adrenoc.lab.fleet.table import lines_of, read_fleet_baseline
+    from adrenoc.lab.fleet.table import lines_of, list_jobs, read_fleet_baseline
 
     members, tracked = _places(given)
     before = None if given.baseline is None else read_fleet_baseline(given.baseline)
@@ -122,7 +123,9 @@ def fleet_command(given: _Given) -> int:
     )
     lines = lines_of(rows, before)
     _write_reports(given, lines)
-    return console.tell({"fleet": lines}, lambda: _show(lines), error=find_error(lines))
+    good = sum(line.status in ("right", "done") for line in lines)
+    title = Title(text="fleet", detail=f"{console.count_of(len(lines), 'row')}, {good} good")
+    return console.tell({"fleet": lines}, title, list_jobs(lines), error=find_error(lines))
 
 
 def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
@@ -223,11 +226,3 @@ def _say(job: Job, result: Result) -> None:
     target = f" for {job.target}" if job.action == "compile" else ""
     ending = "" if result.exit_code == 0 else f": {result.error or 'wrong values'}"
     say_aside(f"  {job.action}{what}{target}{where}, {result.took_s:.1f} s{ending}")
-
-
-def _show(lines: tuple[FleetLine, ...]) -> None:
-    from adrenoc.lab.fleet.table import list_jobs
-
-    good = sum(line.status in ("right", "done") for line in lines)
-    console.print_title("fleet", f"{console.count_of(len(lines), 'row')}, {good} good")
-    console.show_table(list_jobs(lines))

@@ -16,6 +16,8 @@ import click
 
 from adrenoc.base.errors import AdrenocError, CheckFailedError, InputError
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.report import Fields, Part, Title, tabulate
+from adrenoc.base.text.spelling import figure
 from adrenoc.cli import console
 from adrenoc.cli.guarded import wants_json
 from adrenoc.cli.model_params import parse_numbers
@@ -306,48 +308,40 @@ def _check(
 
 
 def _tell(decoder: Decoder, result: Generated, check: TokenCheck | None, prompt: int) -> int:
-    def show() -> None:
-        _show(decoder.rows, result, check, prompt)
-        if decoder.notes:
-            console.print_fields([("note", note) for note in decoder.notes])
-        if check is not None:
-            check.raise_if_failed()
-
     told = {name: value for name, value in asdict(result).items() if value is not None}
     told |= {"notes": decoder.notes} if decoder.notes else {}
     told |= {} if check is None else {"check": {**asdict(check), "passed": check.passed}}
-    console.tell(told, show)
+    fields = [*_list_fields(decoder.rows, result, check, prompt)]
+    fields += [("note", note) for note in decoder.notes]
+    console.tell(told, Fields(pairs=fields))
+    if check is not None and not wants_json():
+        check.raise_if_failed()
     return 0 if check is None or check.passed else CheckFailedError.exit_code
 
 
-def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int) -> None:
+def _list_fields(
+    rows: int, result: Generated, checked: TokenCheck | None, prompt: int
+) -> Iterator[tuple[str, str]]:
     each = result.token_ms
     pace = f", {each:.2f} ms each, {1000 / each:.1f} a second" if each else ""
     what = result.fed or f"{prompt} tokens"
-    fields = [
-        ("prompt", f"{what}, {result.prompt_ms:.1f} ms for all but the last"),
-        ("tokens", f"{len(result.tokens)}, the first after {result.first_ms:.1f} ms{pace}"),
-    ]
+    yield "prompt", f"{what}, {result.prompt_ms:.1f} ms for all but the last"
+    yield "tokens", f"{len(result.tokens)}, the first after {result.first_ms:.1f} ms{pace}"
     if result.guessed:
-        fields.append(("guessed", f"{result.guessed} of them, and checked several in a run"))
+        yield "guessed", f"{result.guessed} of them, and checked several in a run"
     if result.context_full:
-        fields.append(
-            ("context", f"full: it has {rows} rows; adrenoc compile MODEL --context {2 * rows}")
-        )
+        yield "context", f"full: it has {rows} rows; adrenoc compile MODEL --context {2 * rows}"
     if result.ended == "end":
-        fields.append(("ended", f"by the end token {result.tokens[-1]}"))
+        yield "ended", f"by the end token {result.tokens[-1]}"
     if checked is not None:
         near = f", {checked.near} within the tolerance of its choice" if checked.near else ""
-        fields.append(
-            (
-                "check",
-                f"{checked.equal} of {checked.tokens} tokens are the reference's{near}, logits "
-                f"within {checked.max_error:.2e} of their range",
-            )
+        yield (
+            "check",
+            f"{checked.equal} of {checked.tokens} tokens are the reference's{near}, logits within "
+            f"{checked.max_error:.2e} of their range",
         )
         if checked.note:
-            fields.append(("reference", checked.note))
-    console.print_fields(fields)
+            yield "reference", checked.note
 
 
 def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
@@ -360,26 +354,31 @@ def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
     lengths = sorted(spec.shape[-1] for specs in parts for spec in specs if spec.name == TOKENS)
     with nullcontext(SilentReporter()) if wants_json() else console.ConsoleReporter() as reporter:
         found = measure_decoder(decoder, place, lengths, reporter.note)
-    return console.tell(found, lambda: _show_bench(bundle.manifest.name, found))
+    return console.tell(found, *_bench_parts(bundle.manifest.name, found))
 
 
-def _show_bench(name: str, found: DecoderBench) -> None:
+def _bench_parts(name: str, found: DecoderBench) -> Iterator[Part]:
     held = found.memory_bytes
     memory = "" if held is None else f", {console.size(held)} of its memory"
-    console.print_title(name, f"on {found.device}{memory}")
-    console.print_table(
-        ("prompt", "time", "tokens a second"),
-        [(str(p.tokens), console.ms(p.time_ms), f"{p.tokens_per_s:.1f}") for p in found.prefill],
-        right=("prompt", "time", "tokens a second"),
+    yield Title(text=name, detail=f"on {found.device}{memory}")
+    yield tabulate(
+        found.prefill,
+        {
+            "prompt": lambda one: one.tokens,
+            "time": lambda one: console.ms(one.time_ms),
+            "tokens a second": lambda one: figure(one.tokens_per_s, ".1f"),
+        },
     )
-    console.print_table(
-        ("context", "a token", "tokens a second"),
-        [(str(d.context), console.ms(d.token_ms), f"{d.tokens_per_s:.1f}") for d in found.decode],
-        right=("context", "a token", "tokens a second"),
+    yield tabulate(
+        found.decode,
+        {
+            "context": lambda one: one.context,
+            "a token": lambda one: console.ms(one.token_ms),
+            "tokens a second": lambda one: figure(one.tokens_per_s, ".1f"),
+        },
     )
     launching = found.launching
     by = f"{launching.launches} launches by {launching.mode}, {launching.host_ms:.2f} ms of host"
     fields = [("first token", console.ms(found.first_token_ms)), ("a token", by)]
     fields += [("GPU", str(state)) for state in found.gpu]
-    fields += [("note", note) for note in found.notes]
-    console.print_fields(fields)
+    yield Fields(pairs=[*fields, *(("note", note) for note in found.notes)])

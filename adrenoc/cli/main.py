@@ -21,6 +21,7 @@ from adrenoc.base.files.outputs import FULL_CODES, output_error
 from adrenoc.base.host.memory import memory_errors
 from adrenoc.base.host.one_thread import multiply_in_one_thread
 from adrenoc.base.host.quick_imports import leave_objects
+from adrenoc.base.text.report import Table, tabulate
 from adrenoc.cli import console
 from adrenoc.cli.build import build_command
 from adrenoc.cli.calibrate import calibrate_command
@@ -106,26 +107,22 @@ def presets_command() -> int:
 
     presets = list_presets()
 
-    def show() -> None:
-        console.print_table(
-            ("preset", "what it is for", "sets"),
-            [
-                (
-                    preset.name + (" (default)" if preset.name == DEFAULT_PRESET else ""),
-                    preset.title,
-                    ", ".join(f"{name} = {show_setting(value)}" for name, value in preset.options),
-                )
-                for preset in presets
-            ],
-        )
-        console.blank()
-        console.print_table(("--set", "means"), SETTINGS.items())
-
+    listed = tabulate(
+        presets,
+        {
+            "preset": lambda one: one.name + " (default)" * (one.name == DEFAULT_PRESET),
+            "what it is for": lambda one: one.title,
+            "sets": lambda one: ", ".join(
+                f"{name} = {show_setting(value)}" for name, value in one.options
+            ),
+        },
+    )
     told = [
         {"name": preset.name, "title": preset.title, "options": dict(preset.options)}
         for preset in presets
     ]
-    return console.tell(told, show)
+    settings = Table(columns=("--set", "means"), rows=tuple(SETTINGS.items()))
+    return console.tell(told, listed, settings)
 
 
 INTERNAL_EXIT_CODE = 1

@@ -14,7 +14,7 @@ import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
-from adrenoc.cli.guarded import InputPath, OutputPath, wants_json
+from adrenoc.cli.guarded import InputPath, OutputPath
 from adrenoc.cli.model_params import FixedParam, ParamType, PresetParam, ShapeParam, TargetParam
 from adrenoc.cli.named_values import SettingParam
 from adrenoc.cli.records import argument, option
@@ -306,8 +306,5 @@ def finish_resumed(resume: Resume, pieces: str) -> None:
     """Tell what was done before, and remove the file."""
     if resume.taken:
         told = f"{resume.taken} {pieces} are of before the command was interrupted"
-        if wants_json():
-            console.print_progress("resumed", told)
-        else:
-            console.print_fields([("resumed", told)])
+        console.print_step("resumed", told)
     resume.finish()

@@ -13,6 +13,7 @@ from adrenoc.base.files.outputs import (
     check_folder_can_be_made,
     check_folder_can_be_replaced,
 )
+from adrenoc.base.text.report import Fields, Part, Title, tabulate
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import output_option
@@ -118,23 +119,14 @@ def package_command(given: _Packed) -> int:
     if sample is not None:
         write_sample(opened, runtimes, sample)
 
-    def show() -> None:
-        _show_files(packed)
-        if coordinates:
-            console.blank()
-            console.print_fields([("dependencies", ", ".join(coordinates)), *more])
-
     told = {"path": str(packed.path), "files": dict(packed.files), "coordinates": coordinates}
-    return console.tell(told, show)
+    dependencies = [("dependencies", ", ".join(coordinates))] if coordinates else []
+    return console.tell(told, *_list_files(packed), Fields(pairs=[*dependencies, *more]))
 
 
-def _show_files(packed: Packed) -> None:
-    console.print_title("package", str(packed.path))
-    console.print_table(
-        ("file", "size"),
-        [(path, console.size(size)) for path, size in packed.files],
-        right=("size",),
-    )
+def _list_files(packed: Packed) -> list[Part]:
+    files = {"file": lambda one: one[0], "size": lambda one: console.size(one[1])}
+    return [Title(text="package", detail=str(packed.path)), tabulate(packed.files, files)]
 
 
 def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path) -> int:
@@ -148,11 +140,6 @@ def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path)
     packed = Packed(path=output, files=(*split.packed.files, *written))
     told = {"path": str(output), "files": dict(packed.files), "decisions": split.decisions}
 
-    def show() -> None:
-        _show_files(packed)
-        console.blank()
-        console.print_fields(rows)
-
     rows = [
         ("dependencies", str(RUNTIME)),
         ("settings.gradle.kts", f'include(":{PACK}"), with its projectDir'),
@@ -162,7 +149,8 @@ def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path)
         ("    deviceGroup {}", 'enableSplit = true; defaultGroup = "other"'),
         *(("note", f"{d.subject}: {d.taken}, {d.reason}") for d in split.decisions),
     ]
-    return console.tell({**told, "coordinates": [str(RUNTIME)]}, show)
+    told["coordinates"] = [str(RUNTIME)]
+    return console.tell(told, *_list_files(packed), Fields(pairs=rows))
 
 
 def _check_outputs(given: _Packed) -> None:

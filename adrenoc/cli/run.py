@@ -11,11 +11,12 @@ import click
 
 from adrenoc.base.errors import AdrenocError, CheckFailedError
 from adrenoc.base.host.variables import read_choice, read_number
+from adrenoc.base.text.report import Fields
 from adrenoc.base.text.spelling import list_first
 from adrenoc.cli import console
 from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.generate_options import GenerationOptions
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import SustainParam
 from adrenoc.cli.options import (
     ImageScaleParam,
@@ -27,8 +28,6 @@ from adrenoc.cli.options import (
 )
 from adrenoc.cli.place_options import PlaceChoice, choose_programs, place_option, reach
 from adrenoc.cli.records import argument, give_options, group_of, option
-from adrenoc.cli.show_accuracy import finite, floor_text
-from adrenoc.cli.show_run import run_to_json, show_run
 from adrenoc.cli.write_views import RunViews, refuse_firmware, write_run_views
 
 if TYPE_CHECKING:
@@ -172,6 +171,7 @@ def _run_and_check(given: RunGiven) -> int:
     """Run a bundle that is no decoder, compare, write and show; return the exit code."""
     from adrenoc.check.generation import note_other_file
     from adrenoc.cli.steps import draw_steps
+    from adrenoc.pages.run_page import run_parts, run_to_json
 
     reference, layers_of = given.reference, given.layers_of
     opened, told_of_signature = _open(given)
@@ -218,21 +218,21 @@ def _run_and_check(given: RunGiven) -> int:
     written = write_run_views(opened, result, given.views, checked)
     floor = _measure_floor(given, opened, several, result) if given.with_floor else None
 
-    def show() -> None:
-        show_run(opened, result, checked)
-        console.print_fields([("written", str(path)) for path in written])
-        if floor is not None:
-            console.print_fields([("rounding floor", floor_text(floor))])
-        if layers_of is not None:
-            layers.raise_if_failed(in_float32=_in_float32(opened))
-        elif checked is not None:
-            checked.raise_if_failed(in_float32=_in_float32(opened))
-
+    parts = run_parts(opened, result, checked)
+    parts.append(Fields(pairs=[("written", str(path)) for path in written]))
     told: dict[str, Any] = run_to_json(result, checked)
     if floor is not None:
+        from adrenoc.pages.accuracy_page import finite, floor_text
+
         told["rounding_floor"] = finite(asdict(floor))
-    console.tell(told, show)
-    return CheckFailedError.exit_code if checked and not checked.passed else 0
+        parts.append(Fields(pairs=[("rounding floor", floor_text(floor))]))
+    console.tell(told, *parts)
+    if wants_json():
+        return CheckFailedError.exit_code if checked and not checked.passed else 0
+    judged = checked if layers_of is None else layers
+    if judged is not None:
+        judged.raise_if_failed(in_float32=_in_float32(opened))
+    return 0
 
 
 def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ import click
 
 from adrenoc.base.errors import CheckFailedError, InputError, OptionError
 from adrenoc.base.host.variables import read_number, read_variable
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.report import Fields, Part, Share, Title, Verdict, tabulate
+from adrenoc.base.text.spelling import figure, quote_word
 from adrenoc.cli import console
 from adrenoc.cli.firmware import CoreModel, ram_text
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
@@ -96,7 +98,7 @@ def run_firmware_command(given: _Run) -> int:
         )
     return console.tell(
         _plain(firmware, result, wrong),
-        lambda: _show_run(firmware, result, judge if wrong == {} else ""),
+        *_list_parts(firmware, result, judge if wrong == {} else ""),
         error=error,
     )
 
@@ -131,36 +133,33 @@ def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -
     }
 
 
-def _show_run(firmware: Firmware, result: Emulated, judge: str) -> None:
-    """Show the counts, and where all was right, whose numbers it was held against."""
+def _list_parts(firmware: Firmware, result: Emulated, judge: str) -> Iterator[Part]:
+    """Tell the counts, and where all was right, whose numbers it was held against."""
     from adrenoc.firmware.mcu.emulator import OPTIMISATION
 
-    console.blank()
     where = "" if firmware.device == "cpu:host" else "QEMU's "
-    console.print_title(firmware.name, f"on {where}{firmware.device}, gcc {OPTIMISATION}")
-    if result.layer_instructions:
-        _show_counted(firmware, result)
-    memory = [
-        ("constants", f"{console.size(result.code_bytes)}, with code on microcontrollers"),
-        ("RAM", ram_text(firmware)),
-    ]
-    console.print_fields(memory)
-    if judge:
-        console.print_verdict(True, f"every byte is what {judge}")
-
-
-def _show_counted(firmware: Firmware, result: Emulated) -> None:
-    console.print_table(
-        ("layer", "operator", "how", "instructions", "share"),
-        [
-            (layer.name, layer.operator, layer.how, f"{count:,}", f"{share:.1f} %")
-            for layer, count in zip(firmware.layers, result.layer_instructions, strict=True)
-            for share in [100 * count / max(result.instructions, 1)]
-        ],
-        right=("instructions", "share"),
+    yield Title(text=firmware.name, detail=f"on {where}{firmware.device}, gcc {OPTIMISATION}")
+    counts = result.layer_instructions
+    yield tabulate(
+        zip(firmware.layers, counts, strict=True) if counts else (),
+        {
+            "layer": lambda one: one[0].name,
+            "operator": lambda one: one[0].operator,
+            "how": lambda one: one[0].how,
+            "instructions": lambda one: figure(one[1], ","),
+            "share": lambda one: Share.of(one[1], result.instructions),
+        },
     )
     told = f"{result.instructions:,} instructions: not cycles, and not of a board or a phone"
-    console.print_fields([("in all", told)])
+    yield Fields(
+        pairs=[
+            *([("in all", told)] if counts else []),
+            ("constants", f"{console.size(result.code_bytes)}, with code on microcontrollers"),
+            ("RAM", ram_text(firmware)),
+        ]
+    )
+    if judge:
+        yield Verdict(passed=True, text=f"every byte is what {judge}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +213,7 @@ def tune_firmware_command(given: _Tuned) -> None:
     `adrenoc firmware compile MODEL --tuning-log FILE` takes the best.  Without ADRENOC_EXECUTOR
     instructions are counted under QEMU.  With --json one object a line, the last the result.
     """
-    from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
+    from adrenoc.cli.show_tune import JsonObserver, LiveObserver, list_result
     from adrenoc.firmware.mcu.boards import EmulatedBoard, ExecutorBoard
     from adrenoc.lab.tune.firmware import FirmwareTuneRequest, tune_firmware
 
@@ -242,10 +241,11 @@ def tune_firmware_command(given: _Tuned) -> None:
         return
     with LiveObserver(model.name, core.name) as live:
         result = tune_firmware(request, board, live)
-    show_result(result, f"adrenoc firmware compile {quote_word(model)} --device {core.name}", log)
+    command = f"adrenoc firmware compile {quote_word(model)} --device {core.name}"
+    console.draw(*list_result(result, command, log))
     if not executor:
         told = "an instruction under QEMU is a nanosecond here: not cycles, and not of a board"
-        console.print_fields([("times", told)])
+        console.draw(Fields(pairs=[("times", told)]))
 
 
 def _check_choices(core: Core) -> None:

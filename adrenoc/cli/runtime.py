@@ -10,6 +10,7 @@ import click
 from adrenoc.base.files.outputs import check_folder_can_be_replaced
 from adrenoc.base.files.read import android_ndk_folders
 from adrenoc.base.host.variables import read_choice
+from adrenoc.base.text.report import Fields, Title, tabulate
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import output_option
@@ -79,16 +80,15 @@ def build_runtime_command(given: _Built) -> int:
     if given.output is not None:
         built = copy_runtime(built, given.output)
 
-    def show() -> None:
-        console.print_title("runtime", f"for {built.abi}{' (cached)' if built.cached else ''}")
-        console.print_fields([("version", built.stamp), ("folder", str(built.folder))])
-        console.print_table(
-            ("file", "size"),
-            [(file.name, console.size(file.bytes)) for file in built.files],
-            right=("size",),
-        )
-
-    return console.tell(built, show)
+    return console.tell(
+        built,
+        Title(text="runtime", detail=f"for {built.abi}{' (cached)' if built.cached else ''}"),
+        Fields(pairs=[("version", built.stamp), ("folder", str(built.folder))]),
+        tabulate(
+            built.files,
+            {"file": lambda one: one.name, "size": lambda one: console.size(one.bytes)},
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +134,8 @@ def install_unit_command(given: _Installed) -> int:
     control = f"systemctl{' --user' if given.for_user else ''}"
     following = f"{control} daemon-reload && {control} enable --now {UNIT}"
 
-    def show() -> None:
-        console.print_title("unit", str(place))
-        console.print_fields([("starts", str(service.folder)), ("next", following)])
-
-    return console.tell({"unit": str(place), "next": following}, show)
+    return console.tell(
+        {"unit": str(place), "next": following},
+        Title(text="unit", detail=str(place)),
+        Fields(pairs=[("starts", str(service.folder)), ("next", following)]),
+    )

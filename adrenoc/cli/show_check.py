@@ -1,61 +1,65 @@
-"""What `adrenoc check` prints of one device: sums, the nodes that matter, what to look after.
+"""What `check` says of a model, as a terminal shows it: sums, nodes, what to look after.
 
-The table of the regions that OpenCL ML computes, as the compiler estimates them.
-
-Print what `compile` made of a model, and what it assumed where the file says too little.
+What `compile` made of a model, and what it assumed where the file says too little.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.base.decision import ASSUMED
 from adrenoc.base.errors import DependencyError
-from adrenoc.base.text.spelling import list_first, quote_word, show_count
-from adrenoc.cli import console
+from adrenoc.base.text.report import Fields, Name, Part, Table, Title, Verdict, shorten, tabulate
+from adrenoc.base.text.spelling import (
+    Figure,
+    count_of,
+    dims,
+    list_first,
+    quote_word,
+    show_bytes,
+    show_count,
+    show_ms,
+    show_us,
+)
+from adrenoc.pages.bundle_page import list_assumed, list_regions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from adrenoc.bundle.manifest import Manifest, RegionInfo
-    from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict, Totals, Verdict
+    from adrenoc.bundle.manifest import Manifest
+    from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict, Totals
+    from adrenoc.check.verdict import Verdict as Checked
     from adrenoc.compile.make import Made
     from adrenoc.ir.options import ResolvedOptions
 
 
-def show_options(resolved: ResolvedOptions) -> None:
-    """Show each option, its value, and what set it."""
-    console.print_table(
-        ("option", "value", "set by"),
-        [(name, _format_value(value), origin) for name, value, origin in resolved.explain()],
-    )
-    console.blank()
+def list_options(resolved: ResolvedOptions) -> Table:
+    """List each option, its value, and what set it."""
+    rows = tuple((name, _format_value(value), how) for name, value, how in resolved.explain())
+    return Table(columns=("option", "value", "set by"), rows=rows)
 
 
-def _show_decisions(decisions: list[dict[str, str]]) -> None:
-    console.blank()
-    console.print_table(
-        ("stage", "subject", "decision", "reason"),
-        [(d["stage"], console.short(d["subject"]), d["taken"], d["reason"]) for d in decisions],
-    )
-
-
-def show_made(made: Made, *, explain: bool) -> None:
-    """Show where the bundle lies, what became of the model, and on request each choice."""
+def made_parts(
+    made: Made, *, explain: bool, more: Sequence[tuple[str, str]] = ()
+) -> Iterator[Part]:
+    """Tell where the bundle lies, what became of the model, and on request each choice."""
     if explain:
-        _show_decisions(made.decisions)
+        yield tabulate(
+            made.decisions,
+            {
+                "stage": lambda one: one["stage"],
+                "subject": lambda one: Name(one["subject"]),
+                "decision": lambda one: one["taken"],
+                "reason": lambda one: one["reason"],
+            },
+        )
     manifest = made.manifest
     statistics, memory = manifest.statistics, manifest.memory
-    slots = console.count_of(len(memory.slots), "slot")
     cached = "from the cache, " if made.cached else ""
-    console.blank()
-    console.print_verdict(
-        True, f"{made.path}  {console.size(made.bytes)}, {cached}{console.ms(made.time_ms)}"
-    )
-    console.print_fields(
-        [
+    said = f"{made.path}  {show_bytes(made.bytes)}, {cached}{show_ms(made.time_ms)}"
+    yield Verdict(passed=True, text=said)
+    yield Fields(
+        pairs=[
             (
                 "operators",
                 f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
@@ -68,13 +72,14 @@ def show_made(made: Made, *, explain: bool) -> None:
             ),
             (
                 "memory",
-                f"{console.size(memory.peak_bytes)}: {console.size(memory.param_bytes)} constants, "
-                f"{console.size(memory.slot_bytes)} in {slots}",
+                f"{show_bytes(memory.peak_bytes)}: {show_bytes(memory.param_bytes)} constants, "
+                f"{show_bytes(memory.slot_bytes)} in {count_of(len(memory.slots), 'slot')}",
             ),
             *list_assumed(made.decisions),
             *_states(manifest),
             *list_unknown(manifest.model.format),
             ("decisions", f"{len(made.decisions)} (--explain lists them)"),
+            *more,
             ("next", _next(made)),
         ]
     )
@@ -85,7 +90,7 @@ def _regions(manifest: Manifest) -> str:
     if not manifest.regions:
         return ""
     operators = sum(len(region.operators) for region in manifest.regions)
-    return f", {operators} in {console.count_of(len(manifest.regions), 'region')} of OpenCL ML"
+    return f", {operators} in {count_of(len(manifest.regions), 'region')} of OpenCL ML"
 
 
 def _next(made: Made) -> str:
@@ -132,86 +137,71 @@ def _states(manifest: Manifest) -> list[tuple[str, str]]:
     return [("states", f"{list_first(kept, between=', ')}; --state none keeps nothing")]
 
 
-def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """List what was assumed, of what, and how to say otherwise."""
-    return [
-        (
-            ASSUMED,
-            f"{d['taken'].removeprefix(ASSUMED)[1:]}, {console.short(d['subject'])}: {d['reason']}",
-        )
-        for d in decisions
-        if d["taken"].startswith(ASSUMED)
-    ]
-
-
 _TOP = 10
 
 
-def show_verdict(verdict: Verdict) -> None:
-    """Print how a model would run: what matters of its nodes."""
-    console.blank()
-    console.print_title(verdict.model, f"on {verdict.target_title}, preset {verdict.preset}")
-    console.print_fields(_summary(verdict))
-    off = [n for n in verdict.nodes if n.place in ("cpu", "clml") or n.is_off_texture]
-    if off:
-        _show_steps_down(off)
+def verdict_parts(verdict: Checked) -> Iterator[Part]:
+    """Tell how a model would run: what matters of its nodes."""
+    yield Title(text=verdict.model, detail=f"on {verdict.target_title}, preset {verdict.preset}")
+    yield Fields(pairs=_summary(verdict))
+    yield tabulate(
+        [n for n in verdict.nodes if n.place in ("cpu", "clml") or n.is_off_texture],
+        {
+            "not in a texture": lambda one: Name(one.tensor),
+            "operators": lambda one: " ".join(one.operators),
+            "place": lambda one: one.place,
+            "reason": lambda one: one.reason,
+        },
+    )
     timed = sorted(
         (n for n in verdict.nodes if n.time_us is not None), key=lambda n: -(n.time_us or 0.0)
     )
     if timed:
-        _show_nodes(f"the {min(_TOP, len(timed))} longest", timed[:_TOP])
+        yield _list_nodes(f"the {min(_TOP, len(timed))} longest", timed[:_TOP])
     else:
-        by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))
-        _show_nodes(f"the {min(_TOP, len(by_macs))} with most operations", by_macs[:_TOP])
-    show_regions(verdict.regions)
-    if verdict.near_misses:
-        console.blank()
-        console.print_table(
-            ("near miss", "what is seen", "what helps"),
-            [
-                (console.short(miss.subject), miss.seen, miss.fix)
-                for miss in verdict.near_misses[:_TOP]
-            ],
-        )
-    console.blank()
+        by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))[:_TOP]
+        yield _list_nodes(f"the {len(by_macs)} with most operations", by_macs)
+    yield from list_regions(verdict.regions)
+    yield tabulate(
+        verdict.near_misses[:_TOP],
+        {
+            "near miss": lambda one: Name(one.subject),
+            "what is seen": lambda one: one.seen,
+            "what helps": lambda one: one.fix,
+        },
+    )
 
 
-def show_devices(model: Path, verdicts: Sequence[Verdict]) -> None:
-    """Print how a model would run on each of several devices, a row each."""
-    console.blank()
+def device_parts(model: Path, verdicts: Sequence[Checked]) -> Iterator[Part]:
+    """Tell how a model would run on each of several devices, a row each."""
     first = verdicts[0]
-    devices = console.count_of(len(verdicts), "device")
-    console.print_title(first.model, f"on {devices}, preset {first.preset}")
-    console.print_table(
-        ("device", "textures", "buffers", "CPU", "copies", "launches", "memory", "time, at least"),
-        [_row(verdict) for verdict in verdicts],
-        right=("textures", "buffers", "CPU", "copies", "launches", "memory", "time, at least"),
+    devices = count_of(len(verdicts), "device")
+    yield Title(text=first.model, detail=f"on {devices}, preset {first.preset}")
+    yield tabulate(
+        verdicts,
+        {
+            "device": lambda one: one.target,
+            "textures": lambda one: one.totals.texture_nodes,
+            "buffers": lambda one: one.totals.buffer_nodes,
+            "CPU": lambda one: one.totals.cpu_nodes,
+            "copies": lambda one: one.totals.copies,
+            "launches": lambda one: one.totals.launches,
+            "memory": lambda one: show_bytes(one.memory.plan.peak_bytes),
+            "time, at least": _tell_least,
+        },
     )
     one = f"adrenoc check {quote_word(model)} --device {first.target}"
-    console.print_fields([("next", f"{one} shows one of them whole")])
+    yield Fields(pairs=[("next", f"{one} shows one of them whole")])
 
 
-def _row(verdict: Verdict) -> tuple[str, ...]:
-    totals = verdict.totals
-    numbers = (
-        totals.texture_nodes,
-        totals.buffer_nodes,
-        totals.cpu_nodes,
-        totals.copies,
-        totals.launches,
-    )
-    time = "unknown" if totals.time_us is None else console.ms(totals.time_us / 1000)
-    if totals.time_us is not None and verdict.unknown_rates:
-        time += ", in part"
-    return (
-        verdict.target,
-        *(str(number) for number in numbers),
-        console.size(verdict.memory.plan.peak_bytes),
-        time,
-    )
+def _tell_least(verdict: Checked) -> Figure:
+    if verdict.totals.time_us is None:
+        return Figure("unknown")
+    partly = ", in part" if verdict.unknown_rates else ""
+    return Figure(f"{show_us(verdict.totals.time_us)}{partly}")
 
 
-def _summary(verdict: Verdict) -> list[tuple[str, str]]:
+def _summary(verdict: Checked) -> list[tuple[str, str]]:
     totals, memory = verdict.totals, verdict.memory
     plan = memory.plan
     places = (
@@ -219,7 +209,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         f"{totals.cpu_nodes} on the CPU, {totals.output_nodes} that write the model's outputs"
     )
     if verdict.regions:
-        places += f", {console.count_of(len(verdict.regions), 'region')} of OpenCL ML"
+        places += f", {count_of(len(verdict.regions), 'region')} of OpenCL ML"
     copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
     return [
@@ -230,21 +220,21 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         (
             "arithmetic",
             f"{show_count(totals.macs)}MAC, {show_count(totals.flops)}FLOP; "
-            f"{console.size(totals.bytes)} through the memory bus at least, "
-            f"{console.size(totals.floor_bytes)} if each tensor were written and read once",
+            f"{show_bytes(totals.bytes)} through the memory bus at least, "
+            f"{show_bytes(totals.floor_bytes)} if each tensor were written and read once",
         ),
         (
             "GPU memory",
-            f"{console.size(plan.peak_bytes)}: {console.size(plan.param_bytes)} constants, "
-            f"{console.size(plan.input_bytes + plan.output_bytes)} inputs and outputs, "
-            f"{console.size(plan.slot_bytes)} intermediate tensors in "
-            f"{console.count_of(len(plan.slots), 'slot')}",
+            f"{show_bytes(plan.peak_bytes)}: {show_bytes(plan.param_bytes)} constants, "
+            f"{show_bytes(plan.input_bytes + plan.output_bytes)} inputs and outputs, "
+            f"{show_bytes(plan.slot_bytes)} intermediate tensors in "
+            f"{count_of(len(plan.slots), 'slot')}",
         ),
         (
             "",
-            f"{console.size(plan.live_bytes)} alive at once, at "
-            f"{console.short(memory.live_tensor)}: reuse {memory.reuse_ratio:.2f} x that; "
-            f"at most {console.size(memory.pitched_bytes)} with padded rows",
+            f"{show_bytes(plan.live_bytes)} alive at once, at "
+            f"{shorten(memory.live_tensor)}: reuse {memory.reuse_ratio:.2f} x that; "
+            f"at most {show_bytes(memory.pitched_bytes)} with padded rows",
         ),
         *_winograd(memory),
         ("time", _time(verdict)),
@@ -261,9 +251,9 @@ def _winograd(memory: MemoryVerdict) -> list[tuple[str, str]]:
     return [
         (
             "",
-            f"{console.size(memory.winograd_bytes)} of the constants are weights transformed for "
-            f"Winograd's algorithm, {console.size(memory.plain_bytes)} as they are: adrenoc "
-            f"compile --set winograd=false saves {console.size(saved)}",
+            f"{show_bytes(memory.winograd_bytes)} of the constants are weights transformed for "
+            f"Winograd's algorithm, {show_bytes(memory.plain_bytes)} as they are: adrenoc "
+            f"compile --set winograd=false saves {show_bytes(saved)}",
         )
     ]
 
@@ -272,7 +262,7 @@ def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
     """Tell what a token takes; nothing of a model that is no decoder."""
     if found is None:
         return []
-    held = f"{console.size(found.weight_bytes)} weights, {console.size(found.cache_bytes)} caches"
+    held = f"{show_bytes(found.weight_bytes)} weights, {show_bytes(found.cache_bytes)} caches"
     fields = [
         ("a token", f"{found.launches} launches, {held} of {found.rows} rows where they are full")
     ]
@@ -287,12 +277,12 @@ def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
     return fields
 
 
-def _clml(verdict: Verdict) -> list[tuple[str, str]]:
+def _clml(verdict: Checked) -> list[tuple[str, str]]:
     """Tell what became of `--clml`; nothing where it was not asked for."""
     if not verdict.regions and not verdict.kept_back:
         return []
     operators = sum(len(region.operators) for region in verdict.regions)
-    said = f"{console.count_of(operators, 'operator')} go to it, {verdict.kept_back} do not"
+    said = f"{count_of(operators, 'operator')} go to it, {verdict.kept_back} do not"
     return [("OpenCL ML", f"{said} (--json lists why)")]
 
 
@@ -300,10 +290,10 @@ def _launches(totals: Totals) -> str:
     said = f"{totals.launches} of {totals.kernels} kernels"
     if totals.gaps_us is None:
         return said
-    return f"{said}: {console.ms(totals.gaps_us / 1000)} by the target's figure, beside the time"
+    return f"{said}: {show_us(totals.gaps_us)} by the target's figure, beside the time"
 
 
-def _time(verdict: Verdict) -> str:
+def _time(verdict: Checked) -> str:
     time_us = verdict.totals.time_us
     missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
     if time_us is None:
@@ -319,7 +309,7 @@ def _time(verdict: Verdict) -> str:
         for bound, share in bounds.most_common()
         if bound
     )
-    floor = f"at least {console.ms(time_us / 1000)} on the GPU by its roofline ({shares})"
+    floor = f"at least {show_us(time_us)} on the GPU by its roofline ({shares})"
     if not missing:
         return floor
     return (
@@ -328,78 +318,17 @@ def _time(verdict: Verdict) -> str:
     )
 
 
-def _show_steps_down(nodes: Iterable[NodeVerdict]) -> None:
-    console.blank()
-    console.print_table(
-        ("not in a texture", "operators", "place", "reason"),
-        [
-            (console.short(node.tensor), " ".join(node.operators), node.place, node.reason)
-            for node in nodes
-        ],
+def _list_nodes(title: str, nodes: Sequence[NodeVerdict]) -> Table:
+    return tabulate(
+        nodes,
+        {
+            title: lambda one: Name(one.tensor),
+            "operators": lambda one: " ".join(one.operators),
+            "shape": lambda one: dims(one.shape),
+            "place": lambda one: one.place,
+            "FLOP": lambda one: show_count(one.flops),
+            "memory bus": lambda one: show_bytes(one.bytes_read + one.bytes_written),
+            "time": lambda one: show_us(one.time_us),
+            "bound": lambda one: one.bound,
+        },
     )
-
-
-def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
-    console.blank()
-    console.print_table(
-        (title, "operators", "shape", "place", "FLOP", "memory bus", "time", "bound"),
-        [
-            (
-                console.short(node.tensor),
-                " ".join(node.operators),
-                console.dims(node.shape),
-                node.place,
-                show_count(node.flops),
-                console.size(node.bytes_read + node.bytes_written),
-                "" if node.time_us is None else console.ms(node.time_us / 1000),
-                node.bound,
-            )
-            for node in nodes
-        ],
-        right=("FLOP", "memory bus", "time"),
-    )
-
-
-_HEAD = (
-    "region of OpenCL ML",
-    "needs",
-    "operators",
-    "in, out",
-    "copies",
-    "est. CLML",
-    "+ copies",
-    "textures",
-    "gain",
-)
-
-
-def show_regions(regions: Sequence[RegionInfo]) -> None:
-    """Print a row for each region; nothing where there is none."""
-    if not regions:
-        return
-    console.blank()
-    console.print_table(
-        _HEAD,
-        [
-            (
-                region.symbol,
-                f"CLML {region.version}, {region.dtype}",
-                operators_text(region.operators),
-                f"{len(region.inputs)}, {len(region.outputs)}",
-                str(region.copies),
-                f"{region.clml_us} us",
-                f"{region.copies_us} us",
-                f"{region.texture_us} us",
-                f"{region.texture_us / max(region.clml_us + region.copies_us, 1):.2f} x",
-            )
-            for region in regions
-        ],
-        right=("copies", "est. CLML", "+ copies", "textures", "gain"),
-    )
-    console.print_fields([("times", "estimates of the compiler, for this target")])
-
-
-def operators_text(names: tuple[str, ...]) -> str:
-    """Count each kind, the most frequent first: `nn.conv2d+add x12, reshape`."""
-    counts = Counter(names).most_common()
-    return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counts)

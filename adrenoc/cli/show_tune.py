@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.report import Fields, Part, Table, Verdict, tabulate
+from adrenoc.base.text.spelling import figure, quote_word, show_us
 from adrenoc.cli import console
 from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import say_json
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from adrenoc.lab.tune.standing import KernelProgress, TuneObserver, TuneProgress
 
 _SHOWN_KERNELS = 12
-_COLUMNS = ("kernel", "calls", "trials", "failed", "untuned", "best", "gain")
 _SHOWN_EVENTS = 5
 _QUIET_S = 10.0
 _REFRESH_S = 0.5
@@ -121,9 +122,7 @@ class LiveObserver:
             bar,
             console.show(headline(progress)),
             make_table(
-                _COLUMNS,
-                _kernel_rows(progress.kernels),
-                right=_COLUMNS[1:],
+                _list_kernels(progress.kernels),
                 width=self._console.width,
                 may_list=False,  # which would be longer than a terminal is high
             ),
@@ -142,29 +141,30 @@ def headline(progress: TuneProgress) -> str:
     )
 
 
-def _kernel_rows(kernels: tuple[KernelProgress, ...]) -> list[tuple[str, ...]]:
+def _list_kernels(kernels: Iterable[KernelProgress]) -> Table:
     """List the kernels in which most time is spent."""
     longest = sorted(kernels, key=lambda k: -k.calls * k.untuned_us)[:_SHOWN_KERNELS]
-    rows: list[tuple[str, ...]] = []
-    for kernel in longest:
-        known = kernel.untuned_us > 0 and kernel.best_us > 0
-        rows.append(
-            (
-                kernel.title[:60],
-                str(kernel.calls),
-                str(kernel.trials),
-                str(kernel.failed or ""),
-                console.ms(kernel.untuned_us / 1000) if kernel.untuned_us else "",
-                console.ms(kernel.best_us / 1000) if kernel.best_us else "",
-                f"{kernel.untuned_us / kernel.best_us:.2f} x" if known else "",
-            )
-        )
-    return rows
+    return tabulate(
+        longest,
+        {
+            "kernel": lambda one: one.title[:60],
+            "calls": lambda one: one.calls,
+            "trials": lambda one: one.trials,
+            "failed": lambda one: one.failed or None,
+            "untuned": lambda one: show_us(one.untuned_us or None),
+            "best": lambda one: show_us(one.best_us or None),
+            "gain": lambda one: (
+                figure(one.untuned_us / one.best_us or None, ".2f", " x") if one.best_us > 0 else ""
+            ),
+        },
+    )
 
 
-def show_result(result: TuneProgress, command: str, log: Path) -> None:
-    """Show the end of a tuning; `command` compiles the same kernels."""
-    console.print_verdict(True, headline(result))
-    console.print_table(_COLUMNS, _kernel_rows(result.kernels), right=_COLUMNS[1:])
+def list_result(result: TuneProgress, command: str, log: Path) -> list[Part]:
+    """Return the end of a tuning; `command` compiles the same kernels."""
     after = f"{command} --tuning-log {quote_word(log)}"
-    console.print_fields([("log", str(log)), ("next", after)])
+    return [
+        Verdict(passed=True, text=headline(result)),
+        _list_kernels(result.kernels),
+        Fields(pairs=[("log", str(log)), ("next", after)]),
+    ]

@@ -17,6 +17,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from adrenoc.base.text.report import Cell, Name, shorten, spell
+from adrenoc.base.text.report import Table as ShownTable
 from adrenoc.base.text.spelling import printable
 
 _INDENT, _GAP = 2, 2
@@ -31,21 +33,15 @@ def show(text: object, style: str = "") -> Text:
     return Text(printable(str(text)), style)
 
 
-def make_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Sequence[str] = (),
-    width: int,
-    may_list: bool,
-) -> RenderableType:
-    """Make a table of at most `width` columns of a terminal; `right` names those of numbers.
+def make_table(shown: ShownTable, *, width: int, may_list: bool) -> RenderableType:
+    """Make a table of at most `width` columns of a terminal.
 
     Numbers and the words of headers stay whole.  Where that leaves no room, `may_list` has each
     row as a list of its own.
     """
-    numbers = [name in right for name in columns]
-    cells = [[printable(str(cell)) for cell in row] for row in (columns, *rows)]
+    columns, numbers = shown.columns, shown.holds_figures
+    rows = [[*map(_spell, row)] for row in shown.rows[: shown.most]]
+    cells = [[printable(cell) for cell in row] for row in (columns, *rows)]
     whole, broken = _least_widths(cells, numbers)
     room = width - _INDENT - _GAP * (len(columns) - 1)
     if may_list and width < _LIST_BELOW and sum(whole) > room:
@@ -62,6 +58,10 @@ def make_table(
     grid = Table.grid()
     grid.add_row(" " * _INDENT, table)
     return grid
+
+
+def _spell(cell: Cell) -> str:
+    return shorten(cell) if isinstance(cell, Name) else spell(cell)
 
 
 def _least_widths(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.text.report import Fields, Part, Table, Title, tabulate
+from adrenoc.base.text.spelling import Figure, show_bytes
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command
 from adrenoc.cli.model_params import DeviceParam
@@ -13,6 +17,8 @@ from adrenoc.cli.model_params import DeviceParam
 if TYPE_CHECKING:
     from adrenoc.firmware.mcu.core import Core
     from adrenoc.target.target import Target
+
+_FACT = ("fact", "value", "source")
 
 
 @click.command("targets", cls=Command)
@@ -24,21 +30,24 @@ def targets_command(device: Target | Core | None) -> int:
 
     if isinstance(device, Core):
         core = device
-        return console.tell(_core_facts(core), lambda: _show_core(core))
+        return console.tell(_core_facts(core), *_core_parts(core))
     if device is not None:
         target = device
         whole = {"cost": target.cost, "cost_sources": dict(target.cost_sources)}
-        return console.tell({**_facts(target), **whole}, lambda: _show_one(target))
+        return console.tell({**_facts(target), **whole}, *_target_parts(target))
     targets = list_targets()
     cores = [load_core(name) for name in core_names()]
 
-    def show() -> None:
-        _show_all(targets)
-        console.blank()
-        rows = [(core.name, core.title, core.facts.arithmetic) for core in cores]
-        console.print_table(("for int8 networks", "what it is", "arithmetic"), rows)
-
-    return console.tell([*map(_facts, targets), *map(_core_facts, cores)], show)
+    listed = tabulate(
+        cores,
+        {
+            "for int8 networks": lambda core: core.name,
+            "what it is": lambda core: core.title,
+            "arithmetic": lambda core: core.facts.arithmetic,
+        },
+    )
+    told = [*map(_facts, targets), *map(_core_facts, cores)]
+    return console.tell(told, _list_targets(targets), listed)
 
 
 def _core_facts(core: Core) -> dict[str, Any]:
@@ -51,18 +60,15 @@ def _core_facts(core: Core) -> dict[str, Any]:
     }
 
 
-def _show_core(core: Core) -> None:
-    from dataclasses import asdict
-
-    console.print_title(core.name, core.title)
+def _core_parts(core: Core) -> list[Part]:
     sources = dict(core.sources)
-    rows = [
-        (key, str(value), sources.get(f"{group}.{key}", ""))
+    rows = tuple(
+        (key, Figure(value), sources.get(f"{group}.{key}", ""))
         for group, facts in (("core", core.facts), ("board", core.board))
         if facts is not None
         for key, value in asdict(facts).items()
-    ]
-    console.print_table(("fact", "value", "source"), rows, right=("value",))
+    )
+    return [Title(text=core.name, detail=core.title), Table(columns=_FACT, rows=rows)]
 
 
 def _facts(target: Target) -> dict[str, Any]:
@@ -80,54 +86,49 @@ def _facts(target: Target) -> dict[str, Any]:
     }
 
 
-def _show_all(targets: tuple[Target, ...]) -> None:
-    rows = []
-    for target in targets:
-        limits = target.limits
-        rows.append(
-            (
-                target.name,
-                target.title,
-                f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels}",
-                str(limits.image_max_array_layers),
-                str(limits.max_work_group_size),
-                console.size(limits.local_mem_bytes),
-                "yes" if limits.fp16 else "no",
-            )
-        )
-    console.print_table(
-        ("device", "what it is", "image", "layers", "work-group", "local", "fp16"),
-        rows,
-        right=("image", "layers", "work-group", "local"),
+def _list_targets(targets: tuple[Target, ...]) -> Table:
+    return tabulate(
+        [(target, target.limits) for target in targets],
+        {
+            "device": lambda one: one[0].name,
+            "what it is": lambda one: one[0].title,
+            "image": lambda one: Figure(
+                f"{one[1].image2d_max_width_texels} x {one[1].image2d_max_height_texels}"
+            ),
+            "layers": lambda one: one[1].image_max_array_layers,
+            "work-group": lambda one: one[1].max_work_group_size,
+            "local": lambda one: show_bytes(one[1].local_mem_bytes),
+            "fp16": lambda one: "yes" if one[1].fp16 else "no",
+        },
     )
 
 
-def _show_one(target: Target) -> None:
-    from dataclasses import asdict
-
-    console.print_title(target.name, target.title)
-    rows = [
-        (key, _format_value(value), target.source_of(f"{group}.{key}") or "")
+def _target_parts(target: Target) -> Iterator[Part]:
+    yield Title(text=target.name, detail=target.title)
+    facts = [
+        (f"{group}.{key}", value)
         for group in ("limits", "performance")
         for key, value in asdict(getattr(target, group)).items()
         if value not in (None, ())
     ]
-    rows += [
-        (
-            key,
-            f"{_format_value(value) if isinstance(value, bool) else f'{value:g}'}",
-            target.source_of(f"measured.{key}") or "",
-        )
-        for key, value in target.measured
+    facts += [(f"measured.{key}", value) for key, value in target.measured]
+    rows = [
+        (name.partition(".")[2], _format_value(value), target.source_of(name) or "")
+        for name, value in facts
     ]
-    rows.append(("cost", target.cost.name, "what estimates of kernels reckon with: --json has it"))
-    console.print_table(("fact", "value", "source"), rows, right=("value",))
+    cost = (
+        "cost",
+        Figure(target.cost.name),
+        "what estimates of kernels reckon with: --json has it",
+    )
+    yield Table(columns=_FACT, rows=(*rows, cost))
     for quirk in target.gpu.quirks:
-        console.blank()
-        console.print_fields([("quirk", quirk.name), ("", quirk.text), ("source", quirk.source)])
+        yield Fields(pairs=[("quirk", quirk.name), ("", quirk.text), ("source", quirk.source)])
 
 
-def _format_value(value: object) -> str:
+def _format_value(value: object) -> Figure:
     if isinstance(value, tuple):
-        return ", ".join(str(item) for item in value)
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+        return Figure(", ".join(map(str, value)))
+    if isinstance(value, bool):
+        return Figure("yes" if value else "no")
+    return Figure(f"{value:g}" if isinstance(value, float) else value)

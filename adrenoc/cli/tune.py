@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.base.text.spelling import printable, quote_word
+from adrenoc.base.text.report import Title, Verdict, tabulate
+from adrenoc.base.text.spelling import figure, printable, quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Group, HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.options import ModelOptions, context_option
@@ -58,7 +59,7 @@ def tune_command(given: _Given) -> None:
     `adrenoc compile MODEL --tuning-log FILE` takes the best.  Ctrl-C stops at any time, and the
     same command goes on where it stopped.  With --json one object a line, the last the result.
     """
-    from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
+    from adrenoc.cli.show_tune import JsonObserver, LiveObserver, list_result
 
     request = _request_of(given)
     if wants_json():
@@ -67,7 +68,7 @@ def tune_command(given: _Given) -> None:
         return
     with LiveObserver(given.model.name, given.target.name) as observer:
         result = _run(given, request, observer)
-    show_result(result, given.command, request.log)
+    console.draw(*list_result(result, given.command, request.log))
 
 
 def _request_of(given: _Given) -> TuneRequest:
@@ -132,19 +133,18 @@ def show_command(log: Path) -> int:
 
     rows = summaries(read_log(log))
 
-    def show() -> None:
-        console.print_title(str(log))
-        console.print_table(
-            ("GPU", "kernels", "best is untuned", "trials", "failed", "devices"),
-            [
-                (r.gpu, str(r.kernels), str(r.untuned), str(r.trials), str(r.failed), s)
-                for r in rows
-                for s in (", ".join(r.devices) or "none",)
-            ],
-            right=("kernels", "best is untuned", "trials", "failed"),
-        )
-
-    return console.tell(rows, show)
+    listed = tabulate(
+        rows,
+        {
+            "GPU": lambda one: one.gpu,
+            "kernels": lambda one: one.kernels,
+            "best is untuned": lambda one: one.untuned,
+            "trials": lambda one: one.trials,
+            "failed": lambda one: one.failed,
+            "devices": lambda one: ", ".join(one.devices) or "none",
+        },
+    )
+    return console.tell(rows, Title(text=str(log)), listed)
 
 
 @tune_log_command.command("merge")
@@ -190,23 +190,18 @@ def diff_command(first: Path, second: Path) -> int:
             return "none"
         return f"{console.ms(trial.median_us / 1000)}  {actions_key(trial.actions)}"
 
-    def show() -> None:
-        console.print_table(
-            ("kernel", "family", str(first), str(second), "gain"),
-            [
-                (
-                    d.kernel,
-                    d.family,
-                    format_trial(d.first),
-                    format_trial(d.second),
-                    f"{d.gain:.2f} x" if d.gain else "",
-                )
-                for d in found
-            ],
-            right=("gain",),
-        )
-
-    return console.tell(found, show)
+    listed = tabulate(
+        found,
+        {
+            "kernel": lambda one: one.kernel,
+            "family": lambda one: one.family,
+            str(first): lambda one: format_trial(one.first),
+            str(second): lambda one: format_trial(one.second),
+            "gain": lambda one: figure(one.gain or None, ".2f", " x"),
+        },
+    )
+    said = f"{console.count_of(len(found), 'kernel')} with another schedule"
+    return console.tell(found, Title(text=f"{first} → {second}", detail=said), listed)
 
 
 @tune_log_command.command("export")
@@ -231,5 +226,5 @@ def export_command(log: Path, form: str) -> None:
 def _say(output: Path, before: int, after: int) -> None:
     console.tell(
         {"log": output, "read": before, "written": after},
-        lambda: console.print_verdict(True, f"{output}: {after} of {before} trials"),
+        Verdict(passed=True, text=f"{output}: {after} of {before} trials"),
     )

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from adrenoc.base.errors import CheckFailedError
 from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.text.report import Fields, Part, Title, Verdict
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
@@ -89,42 +91,36 @@ def verify_device_command(given: _Verified) -> int:
             precisions=given.precisions,
             resume=resume,
         )
-        done = run_verification(request, say=console.print_progress if wants_json() else _say)
+        done = run_verification(request, say=console.print_step)
     write_atomically(given.output, report_json(done.report))
 
-    def show() -> None:
-        _show(done, given.output)
-        finish_resumed(resume, "runs of suites")
-
-    code = console.tell(_plain(done, given.output), show, error=find_wrong(done))
+    told = {"report": str(given.output), "target": done.target.name, **vars(done.report)}
+    if not wants_json():
+        console.blank()
+    console.tell(told, *_list_parts(done, given.output))
     finish_resumed(resume, "runs of suites")
-    return code
+    error = find_wrong(done)
+    if error is not None and not wants_json():
+        raise error
+    return 0 if error is None else error.exit_code
 
 
-def _say(what: str, told: str) -> None:
-    console.print_fields([(what, told)])
-
-
-def _plain(done: Verification, output: Path) -> dict[str, Any]:
-    return {"report": str(output), "target": done.target.name, **vars(done.report)}
-
-
-def _show(done: Verification, output: Path) -> None:
+def _list_parts(done: Verification, output: Path) -> Iterator[Part]:
     report = done.report
-    console.blank()
-    console.print_title(report.device.name, f"driver {report.device.driver}")
-    for finding in report.findings:
-        console.print_fields([(finding.case, finding.text)])
-    for text in report.failed_once:
-        console.print_fields([("failed as a whole", text)])
-    for quirk in report.quirks:
-        console.print_fields([("avoid", quirk.text)])
+    yield Title(text=report.device.name, detail=f"driver {report.device.driver}")
+    yield Fields(
+        pairs=[
+            *((finding.case, finding.text) for finding in report.findings),
+            *(("failed as a whole", text) for text in report.failed_once),
+            *(("avoid", quirk.text) for quirk in report.quirks),
+        ]
+    )
     run = report.suites
     told = f"{run.cases} cases by {run.kernels} kernels, {len(report.findings)} wrong"
     if report.findings and report.is_right:
         told += f"; all are right without what {output} lists"
-    console.print_verdict(report.is_right, told)
-    console.print_fields([("report", str(output)), ("next", _next(done, output))])
+    yield Verdict(passed=report.is_right, text=told)
+    yield Fields(pairs=[("report", str(output)), ("next", _next(done, output))])
 
 
 def _next(done: Verification, output: Path) -> str:
@@ -177,20 +173,14 @@ def prove_command(given: _Proven) -> int:
     proof = put_proof(opened, given.model, seed=0)
     size = len(proof.to_json().encode("utf-8"))
 
-    def show() -> None:
-        console.print_title(opened.manifest.name, f"with numbers of {proof.reference}")
-        fields = [
-            ("compared", f"{proof.values} numbers{_tell_shapes(len(proof.trials))}"),
-            ("in the bundle", console.size(size)),
-        ]
-        fields += [("left out", what) for what in proof.left_out]
-        fields.append(("next", "adrenoc_verify of adrenoc.h, in an app"))
-        console.print_fields(fields)
-
+    shapes = f" in {len(proof.trials)} shapes" if len(proof.trials) > 1 else ""
+    fields = [
+        ("compared", f"{proof.values} numbers{shapes}"),
+        ("in the bundle", console.size(size)),
+        *(("left out", what) for what in proof.left_out),
+        ("next", "adrenoc_verify of adrenoc.h, in an app"),
+    ]
+    title = Title(text=opened.manifest.name, detail=f"with numbers of {proof.reference}")
     told = {"bundle": str(given.bundle), "bytes": size, "values": proof.values}
     more = {"reference": proof.reference, "left_out": proof.left_out}
-    return console.tell({**told, **more}, show)
-
-
-def _tell_shapes(count: int) -> str:
-    return f" in {count} shapes" if count > 1 else ""
+    return console.tell({**told, **more}, title, Fields(pairs=fields))

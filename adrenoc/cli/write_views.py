@@ -17,6 +17,7 @@ from adrenoc.base.files.outputs import cache_errors, write_atomically
 from adrenoc.base.files.read import cache_folder
 from adrenoc.base.host.time_trace import record_sections
 from adrenoc.base.host.variables import read_path
+from adrenoc.base.text.report import Fields
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
@@ -67,8 +68,7 @@ def write_run_views(
     if views.page is not None:
         from adrenoc.pages.run_page import run_html
 
-        tensors = () if checked is None else checked.tensors
-        write_atomically(views.page, run_html(bundle, result, tensors))
+        write_atomically(views.page, run_html(bundle, result, checked))
         written += (views.page,)
     if views.trace_file is not None:
         from adrenoc.pages.perfetto import perfetto_json
@@ -120,12 +120,10 @@ def view_command(given: _Viewed) -> int:
     write_atomically(path, bundle_html(opened).encode())
     shown = given.output is None and _show_in_browser(path)
 
-    def show() -> None:
-        console.print_fields([("report", str(path))])
-        if given.output is None and not shown:
-            console.print_fields([("", "no browser could be started here: open the file yourself")])
-
-    return console.tell({"report": str(path), "opened": shown}, show)
+    fields = [("report", str(path))]
+    if given.output is None and not shown:
+        fields.append(("", "no browser could be started here: open the file yourself"))
+    return console.tell({"report": str(path), "opened": shown}, Fields(pairs=fields))
 
 
 def _kept_page(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Show what changed between two bundles as one HTML file: tables, and kernels side by side.
+"""What changed between two bundles, in a terminal and on a page, which has kernels side by side.
 
 What both kernels share is folded to a few lines around changes.
 """
@@ -7,46 +7,31 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from adrenoc.base.text.html_page import cell, fold, line, number, page, part, safe, table
-from adrenoc.base.text.spelling import show_ms
+from adrenoc.base.text.html_page import page, safe
+from adrenoc.base.text.report import Drawing, Fields, Name, Part, Table, Title, Verdict, tabulate
+from adrenoc.base.text.spelling import Figure, show_us
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts
-from adrenoc.pages.bundle_diff import (
-    NAME,
-    BundleDiff,
-    DecisionChange,
-    KernelChange,
-    NodeChange,
-    NodeForm,
-    ShapeDiff,
-)
-from adrenoc.pages.bundle_page import list_figures
+from adrenoc.pages.bundle_diff import NAME, BundleDiff, Change, KernelChange, NodeForm, ShapeDiff
+from adrenoc.pages.bundle_page import compare_figures
 
 
 def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:
     """Return the whole page."""
-    names = Path(diff.before).name, Path(diff.after).name
-    head = ""
-    if diff.same_bytes:
-        head += "<p class='good'>The two hold the same bytes.</p>\n"
-    if diff.broken:
-        items = "".join(f"<li>{safe(sentence)}</li>" for sentence in diff.broken)
-        listed = f"<ul class='bad'>{items}</ul>\n"
-        head += part("Gates that do not hold", listed, kind="bad")
-    for title, shapes in (("before", diff.only_before), ("after", diff.only_after)):
-        if shapes:
-            head += f"<p>Only {title}: {safe(', '.join(shapes))}</p>\n"
+    broken = [Verdict(passed=False, text=f"does not hold: {sentence}") for sentence in diff.broken]
     texts = _texts(before), _texts(after)
-    shapes_html = [_shape(shape, texts, len(diff.shapes) > 1) for shape in diff.shapes]
-    settings = _section(
-        "Settings",
-        ("", "before", "after"),
-        [line(cell(c.subject), cell(c.before), cell(c.after)) for c in diff.settings],
-    )
-    title, about = f"{names[0]} → {names[1]}", f"{diff.before} against {diff.after}"
-    return page(title, head, *shapes_html, settings, about=about, by="diff")
+    title = f"{Path(diff.before).name} → {Path(diff.after).name}"
+    about = f"{diff.before} against {diff.after}"
+    return page(title, *broken, *_list_parts(diff, texts), about=about, by="diff")
+
+
+def diff_parts(diff: BundleDiff) -> Iterator[Part]:
+    """Return what a terminal shows."""
+    yield Title(text=f"{diff.before} → {diff.after}")
+    yield from _list_parts(diff, None)
 
 
 _Texts = Mapping[str, Mapping[str, str]]
@@ -64,78 +49,97 @@ def _of(texts: _Texts, shapes: str) -> Mapping[str, str]:
     return texts[shapes] if shapes in texts else next(iter(texts.values()))
 
 
-def _shape(diff: ShapeDiff, texts: tuple[_Texts, _Texts], is_one_of_many: bool) -> str:
-    figures = [
-        line(cell(name), number(was), number(now), cell(change, kind))
-        for name, was, now, change, kind in list_figures(diff.before, diff.after)
-    ]
-    columns = ("", "before", "after", "change")
-    title = f"Figures of {diff.shapes}" if is_one_of_many else "Figures"
-    precision = [
-        line(cell(c.subject), number(c.before or "0"), number(c.after or "0"))
-        for c in diff.precision
-    ]
-    return "".join(
-        (
-            _section(title, columns, figures),
-            _kernels(diff.kernels, _of(texts[0], diff.shapes), _of(texts[1], diff.shapes)),
-            _section("Nodes", _NODE_COLUMNS, [_node(change) for change in diff.nodes]),
-            _section("Precision", ("", "before", "after"), precision),
-            _section("Decisions", _DECISION_COLUMNS, [_decision(c) for c in diff.decisions]),
-        )
+def _list_parts(diff: BundleDiff, texts: tuple[_Texts, _Texts] | None) -> Iterator[Part]:
+    if diff.same_bytes:
+        yield Verdict(passed=True, text="the two hold the same bytes")
+        return
+    only = ("only before", diff.only_before), ("only after", diff.only_after)
+    yield Fields(pairs=[(title, ", ".join(shapes)) for title, shapes in only if shapes])
+    for shape in diff.shapes:
+        yield from _shape_parts(shape, f" of {shape.shapes}" if len(diff.shapes) > 1 else "")
+        if texts is not None:
+            pair = [_of(one, shape.shapes) for one in texts]
+            sides = "".join(_draw_kernel(k, *pair) for k in shape.kernels if k.kind != NAME)
+            if sides:
+                yield Drawing(html=sides, title="Kernels side by side")
+    yield _list_changes(diff.settings, "setting", "Settings")
+
+
+def _shape_parts(diff: ShapeDiff, of_shape: str) -> Iterator[Part]:
+    if of_shape:
+        yield Title(text=f"shapes{of_shape}")
+    yield compare_figures(diff.before, diff.after, title=f"Figures{of_shape}")
+    if diff.is_equal:
+        same = "kernels, nodes, precision and decisions are the same"
+        yield Verdict(passed=True, text=same)
+        return
+    real = [kernel for kernel in diff.kernels if kernel.kind != NAME]
+    renamed = len(diff.kernels) - len(real)
+    yield _tabulate(
+        real,
+        {
+            "kernel": lambda one: one.kind,
+            "before": lambda one: one.before,
+            "after": lambda one: one.after,
+            "family": lambda one: one.family,
+            "lines": lambda one: Figure("+{} -{}".format(*one.lines)),
+            "what": lambda one: one.what,
+        },
+        title=f"Kernels: {len(real)}",
+        note=f"{renamed} more have another name and the same text." if renamed else "",
+    )
+    yield _tabulate(
+        diff.nodes,
+        {
+            "node": lambda one: Name(one.node),
+            "before": lambda one: _tell_form(one.before),
+            "after": lambda one: _tell_form(one.after),
+            "time before": lambda one: _tell_time(one.before),
+            "time after": lambda one: _tell_time(one.after),
+        },
+        title=f"Nodes: {len(diff.nodes)}",
+    )
+    yield _list_changes(diff.precision, "precision", "Precision", nothing="0")
+    yield _tabulate(
+        diff.decisions,
+        {
+            "stage": lambda one: one.stage,
+            "subject": lambda one: Name(one.subject),
+            "before": lambda one: one.before,
+            "after": lambda one: one.after,
+            "reason": lambda one: one.reason,
+        },
+        title=f"Decisions: {len(diff.decisions)}",
     )
 
 
-def _section(title: str, columns: Sequence[str], rows: Sequence[str]) -> str:
-    body = table(columns, "".join(rows)) if rows else "<p class='quiet'>nothing differs</p>\n"
-    return part(f"{title}: {len(rows)}" if rows and columns[0] else title, body)
+def _list_changes(changes: Sequence[Change], what: str, title: str, nothing: str = "") -> Table:
+    return _tabulate(
+        changes,
+        {
+            what: lambda one: one.subject,
+            "before": lambda one: one.before or nothing,
+            "after": lambda one: one.after or nothing,
+        },
+        title=title,
+    )
 
 
-_NODE_COLUMNS = ("node", "before", "after", "time before", "time after")
-_DECISION_COLUMNS = ("stage", "subject", "before", "after", "reason")
+_tabulate = partial(tabulate, most=10, others="--html and --json list them")
 
 
-def _node(change: NodeChange) -> str:
-    forms = change.before, change.after
-    times = [number(_time(form)) for form in forms]
-    return line(cell(change.node), *(cell(_form(form)) for form in forms), *times)
+def _tell_form(form: NodeForm | None) -> str:
+    return "" if form is None else f"{form.kernel}, {form.memory}"
 
 
-def _form(form: NodeForm | None) -> str:
-    return "" if form is None else f"{form.family} ({form.kernel}; {form.memory})"
+def _tell_time(form: NodeForm | None) -> Figure:
+    return show_us(None if form is None else form.time_us)
 
 
-def _time(form: NodeForm | None) -> str:
-    return "" if form is None or form.time_us is None else show_ms(form.time_us / 1000)
-
-
-def _decision(change: DecisionChange) -> str:
-    parts = change.stage, change.subject, change.before, change.after, change.reason
-    return line(*map(cell, parts))
-
-
-def _kernels(
-    changes: Sequence[KernelChange], before: Mapping[str, str], after: Mapping[str, str]
-) -> str:
-    """Return each change folded, its texts side by side; names alone in one line."""
-    real = [change for change in changes if change.kind != NAME]
-    renamed = len(changes) - len(real)
-    said = f"<p class='quiet'>{renamed} more have another name and the same text.</p>\n"
-    if not real:
-        nothing = "<p class='quiet'>nothing differs</p>\n"
-        return part("Kernels", said if renamed else nothing)
-    folded = [_kernel(change, before, after) for change in real]
-    return part(f"Kernels: {len(real)}", "".join(folded) + (said if renamed else ""))
-
-
-def _kernel(change: KernelChange, before: Mapping[str, str], after: Mapping[str, str]) -> str:
+def _draw_kernel(change: KernelChange, before: Mapping[str, str], after: Mapping[str, str]) -> str:
     names = " → ".join(dict.fromkeys(name for name in (change.before, change.after) if name))
-    came, went = change.lines
-    title = f"{change.kind}: {names} ({change.family})"
-    title += f", +{came} -{went} lines" if came or went else ""
-    title += f"; {change.what}" if change.what else ""
     body = show_side_by_side(before.get(change.before, ""), after.get(change.after, ""))
-    return fold(title, body)
+    return f"<details><summary>{change.kind}: {safe(names)}</summary>\n{body}</details>\n"
 
 
 _AROUND = 3

@@ -1,31 +1,182 @@
-"""Show a run as one HTML file: times, launches beside the least that they could take, errors."""
+"""A run in terminals and on pages: times, launches beside the least they could take, errors."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from adrenoc.base.text.html_page import (
-    bar,
-    cards,
-    cell,
-    fold,
-    line,
-    number,
-    page,
-    part,
-    safe,
-    section,
+from adrenoc.base.text.html_page import page
+from adrenoc.base.text.report import (
+    Cards,
+    Cell,
+    Drawing,
+    Fields,
+    Fold,
+    Name,
+    Part,
+    Share,
+    Table,
+    Title,
+    Verdict,
+    tabulate,
 )
-from adrenoc.base.text.spelling import count_of, dims, show_bytes, show_ms
+from adrenoc.base.text.spelling import Figure, count_of, dims, figure, show_bytes, show_ms
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.device.compare import TensorCheck
+from adrenoc.bundle.talk import how_to_talk, is_decoder
 from adrenoc.device.profile import NodeTime
-from adrenoc.device.result import RunResult
+from adrenoc.device.result import LaunchReport, ProgramReport, RegionRun, RunResult, Sustained
+from adrenoc.pages.bars import Bar, draw_bars
 
-_ESTIMATES = ("estimated at least", "times that")
+if TYPE_CHECKING:
+    from adrenoc.device.compare import CheckResult, TensorCheck
+
+T = TypeVar("T")
+_SHOWN = 20
+"""Rows of launches, kernels and tensors in a terminal."""
+_UNTOLD = ("among_others", "trace")
+"""What of a result is for checks and for views of its own."""
+
+
+def run_to_json(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
+    """Return a result as plain data for `--json`."""
+    told = {name: value for name, value in vars(result).items() if name not in _UNTOLD}
+    told["outputs"] = {
+        name: {"shape": array.shape, "dtype": str(array.dtype)}
+        for name, array in result.outputs.items()
+    }
+    if checked is not None:
+        told["check"] = {
+            "passed": checked.passed,
+            "tolerance": checked.tolerance,
+            "tensors": checked.tensors,
+            "note": checked.note,
+            "inputs": checked.fed,
+        }
+    return told
+
+
+def run_html(bundle: Bundle, result: RunResult, checked: CheckResult | None = None) -> str:
+    """Return the whole page.
+
+    Raises:
+        BundleError: the bundle's list of buckets cannot be understood.
+    """
+    manifest = bundle.manifest
+    by = ", whose figures the estimates are by," if _are_estimated(result) else ""
+    about = f"{manifest.model.file} for {manifest.target.name}{by} on {result.device}"
+    _, *parts = run_parts(bundle, result, checked)
+    return page(f"{manifest.name}, a run", *parts, about=about, by="run")
+
+
+def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> list[Part]:
+    """Return what is shown of a run; `checked` are outputs, or every layer, beside the reference.
+
+    Raises:
+        BundleError: the bundle's list of buckets cannot be understood.
+    """
+    memory = result.memory_bytes
+    held = "" if memory is None else f", {show_bytes(memory)} of its memory"
+    names = ("load", "build", "first", "cold", "p50", "p90", "p99")
+    times = [(name, show_ms(getattr(result.times, f"{name}_ms"))) for name in names]
+    kernels_ms = sum(kernel.time_ms for kernel in result.kernels)
+    parts: list[Part] = [
+        Title(text=bundle.manifest.name, detail=f"on {result.device}{held}"),
+        Cards(
+            figures=[
+                *times,
+                ("runs", figure(result.times.runs, "d")),
+                *([("GPU memory", show_bytes(memory))] if memory is not None else []),
+                *([("kernels", show_ms(kernels_ms))] if result.kernels else []),
+            ]
+        ),
+        Fields(title="Circumstances", pairs=[*_circumstances(result)]),
+        _regions(result.regions),
+    ]
+    steps = _steps(bundle, result)
+    parts += [_timeline(steps), _families(steps), _worst(steps)] if steps else [_kernels(result)]
+    if checked is not None:
+        return [*parts, *_errors(checked)]
+    parts.append(
+        tabulate(
+            result.outputs.items(),
+            {
+                "output": lambda one: one[0],
+                "shape": lambda one: dims(one[1].shape),
+                "dtype": lambda one: str(one[1].dtype),
+            },
+            title="Outputs",
+        )
+    )
+    if is_decoder(bundle.manifest):
+        how = how_to_talk(bundle.path, bundle.manifest)
+        parts.append(Fields(pairs=[("note", f"this was one step; {how} generates tokens")]))
+    return parts
+
+
+def _circumstances(result: RunResult) -> Iterator[tuple[str, str]]:
+    if result.driver:
+        yield "driver", result.driver
+    if result.sustained is not None:
+        yield "sustained", _tell_sustained(result.sustained)
+    if result.programs is not None:
+        yield "kernels", _tell_programs(result.programs)
+    if result.launching is not None:
+        yield "launching", _tell_launching(result.launching)
+    yield from (("driver", str(hint)) for hint in result.hints)
+    yield from (("GPU", str(state)) for state in result.gpu)
+    yield from (("note", note) for note in result.notes)
+
+
+def _tell_sustained(run: Sustained) -> str:
+    return (
+        f"p50 {show_ms(run.p50_ms)} ({show_ms(run.begin_p50_ms)} at the begin, "
+        f"{show_ms(run.end_p50_ms)} at the end), {run.runs} runs in {run.seconds:.0f} s, "
+        f"{run.pause_ms:.0f} ms between them"
+    )
+
+
+def _tell_programs(programs: ProgramReport) -> str:
+    damaged = f", {programs.damaged} were kept in a form that is no use" if programs.damaged else ""
+    return f"{programs.hits} of {programs.hits + programs.misses} came built{damaged}"
+
+
+def _tell_launching(launching: LaunchReport) -> str:
+    reason = f" ({launching.reason})" if launching.reason else ""
+    return (
+        f"{launching.launches} kernels by {launching.mode}{reason}: "
+        f"{count_of(launching.api_calls, 'OpenCL call')} and {launching.host_ms:.3f} ms of the "
+        "host a run"
+    )
+
+
+def _regions(regions: Sequence[RegionRun]) -> Table:
+    def of_used(show: Callable[[RegionRun], Cell]) -> Callable[[RegionRun], Cell]:
+        return lambda one: show(one) if one.used else None
+
+    return tabulate(
+        regions,
+        {
+            "region": lambda one: one.symbol,
+            "runs by": lambda one: (
+                f"{one.library} ({one.versions})" if one.used else "texture kernels"
+            ),
+            "operators": of_used(lambda one: one.operators),
+            "copies": of_used(_tell_copies),
+            "memory": of_used(lambda one: show_bytes(one.memory_bytes)),
+            "CLML": lambda one: show_ms(one.clml_ms),
+            "textures": lambda one: show_ms(one.textures_ms),
+            "note": lambda one: one.tuning or one.reason,
+        },
+        title="Regions of OpenCL ML",
+    )
+
+
+def _tell_copies(region: RegionRun) -> str:
+    """Tell copies as `4 + 2, 1 shared`: at the border, inside, and tensors that need none."""
+    shared = f", {region.shared} shared" if region.shared else ""
+    return f"{region.border_copies} + {region.inner_copies}{shared}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,34 +198,10 @@ class _Step:
         return self.node.time_ms - (self.floor_ms or 0.0)
 
 
-def run_html(bundle: Bundle, result: RunResult, checked: Sequence[TensorCheck] = ()) -> str:
-    """Return the whole page; `checked` are outputs, or every layer, compared with the reference.
-
-    Raises:
-        BundleError: the bundle's list of buckets cannot be understood.
-    """
-    manifest = bundle.manifest
-    steps = _steps(bundle, result)
-    by = ", whose figures the estimates are by," if _are_estimated(steps) else ""
-    about = f"{manifest.model.file} for {manifest.target.name}{by} on {result.device}"
-    return page(
-        f"{manifest.name}, a run",
-        cards(_figures(result)),
-        _circumstances(result),
-        _timeline(steps),
-        _families(steps),
-        _worst(steps),
-        "" if steps else _kernels(result),
-        _errors(checked),
-        about=about,
-        by="run",
-    )
-
-
 def _steps(bundle: Bundle, result: RunResult) -> tuple[_Step, ...]:
     families = {
         kernel.name: kernel.family
-        for part in open_buckets(bundle)
+        for part in (open_buckets(bundle) if result.nodes else ())
         for kernel in part.manifest.kernels
     }
     return tuple(
@@ -83,46 +210,16 @@ def _steps(bundle: Bundle, result: RunResult) -> tuple[_Step, ...]:
     )
 
 
-def _are_estimated(steps: Sequence[_Step]) -> bool:
+def _are_estimated(result: RunResult) -> bool:
     """Return whether the target has figures: that of a computer has none."""
-    return any(step.floor_ms is not None for step in steps)
+    return any(node.of_roofline is not None for node in result.nodes)
 
 
-def _figures(result: RunResult) -> list[tuple[str, str]]:
-    times = result.times
-    shown = [
-        ("p50", show_ms(times.p50_ms)),
-        ("p90", show_ms(times.p90_ms)),
-        ("first run", show_ms(times.first_ms)),
-        ("cold start", show_ms(times.cold_ms)),
-    ]
-    if result.memory_bytes is not None:
-        shown.append(("GPU memory", show_bytes(result.memory_bytes)))
-    if (launching := result.launching) is not None:
-        shown += [
-            ("launches", str(launching.launches)),
-            ("OpenCL calls a run", str(launching.api_calls)),
-            ("host a run", show_ms(launching.host_ms)),
-        ]
-    if result.kernels:
-        shown.append(("kernels", show_ms(sum(kernel.time_ms for kernel in result.kernels))))
-    return shown
+def _sum_ms(steps: Sequence[_Step]) -> float:
+    return sum(step.node.time_ms for step in steps)
 
 
-def _circumstances(result: RunResult) -> str:
-    facts = [("driver", result.driver)] if result.driver else []
-    facts += [("GPU", str(state)) for state in result.gpu if state.is_known]
-    facts += [("driver's hints", str(hint)) for hint in result.hints]
-    if (launching := result.launching) is not None:
-        reason = f": {launching.reason}" if launching.reason else ""
-        facts.append(("launched by", f"{launching.mode}{reason}"))
-    facts += [("note", note) for note in result.notes]
-    return section("Circumstances", ("", ""), [line(cell(a), cell(b)) for a, b in facts])
-
-
-def _timeline(steps: Sequence[_Step]) -> str:
-    if not steps:
-        return ""
+def _timeline(steps: Sequence[_Step]) -> Drawing:
     bars = [
         Bar(
             title=f"{step.place}. {step.node.node}: {show_ms(step.node.time_ms)}",
@@ -133,158 +230,139 @@ def _timeline(steps: Sequence[_Step]) -> str:
     ]
     longest = show_ms(max(step.node.time_ms for step in steps))
     note = "Each launch in its order: as high as the time that it took"
-    if _are_estimated(steps):
+    if any(step.floor_ms is not None for step in steps):
         note += ", and the dark part is the least that the target's figures allow"
     drawn = draw_bars(bars, top=longest, what=f"times of {len(steps)} launches")
-    return part("Launches", drawn, f"{note}.")
+    return Drawing(html=drawn, title="Launches", note=f"{note}.")
 
 
-def _families(steps: Sequence[_Step]) -> str:
-    whole_ms = sum(step.node.time_ms for step in steps)
-    names = sorted({step.family for step in steps})
-    sums = []
-    for name in names:
-        own = [step for step in steps if step.family == name]
-        known = [step for step in own if step.floor_ms is not None]
-        taken_ms = sum(step.node.time_ms for step in own)
-        known_ms = sum(step.node.time_ms for step in known)
-        floor_ms = sum(step.floor_ms or 0.0 for step in known)
-        sums.append((taken_ms, name, len(own), floor_ms, known_ms))
-    estimated = _are_estimated(steps)
-    rows = [
-        line(
-            cell(name or "unknown"),
-            number(str(count)),
-            bar(taken_ms / whole_ms if whole_ms else 0.0, show_ms(taken_ms)),
-            *(_estimate(known_ms, floor_ms if known_ms else None) if estimated else ()),
-        )
-        for taken_ms, name, count, floor_ms, known_ms in sorted(sums, reverse=True)
-    ]
-    columns = ("family", "launches", "measured", "", *(_ESTIMATES if estimated else ()))
-    return section("Where the time goes", columns, rows)
+def _families(steps: Sequence[_Step]) -> Table:
+    own = [[step for step in steps if step.family == one] for one in {s.family for s in steps}]
 
+    def compare(some: Sequence[_Step]) -> tuple[float, float | None]:
+        known = [step for step in some if step.floor_ms is not None]
+        return _sum_ms(known), sum(step.floor_ms or 0.0 for step in known) if known else None
 
-def _worst(steps: Sequence[_Step]) -> str:
-    whole_ms = sum(step.node.time_ms for step in steps)
-    estimated = _are_estimated(steps)
-    rows = [
-        line(
-            number(str(step.place)),
-            cell(step.node.node),
-            cell(step.family),
-            bar(step.node.time_ms / whole_ms if whole_ms else 0.0, show_ms(step.node.time_ms)),
-            *(_estimate(step.node.time_ms, step.floor_ms) if estimated else ()),
-            number(f"{step.node.gflops:.1f}"),
-            number(f"{step.node.gb_per_s:.1f}"),
-            cell(step.node.kernel),
-        )
-        for step in sorted(steps, key=lambda step: -step.lost_ms)
-    ]
-    columns = (
-        *("", "node", "family", "measured", "", *(_ESTIMATES if estimated else ())),
-        *("GFLOPS", "GB/s", "kernel"),
+    return tabulate(
+        sorted(own, key=_sum_ms, reverse=True),
+        {
+            "family": lambda some: some[0].family or "unknown",
+            "launches": len,
+            **_measured(_sum_ms, _sum_ms(steps)),
+            **_estimated(compare, steps),
+        },
+        title="Where the time goes",
     )
-    if not estimated:
-        return section("Measured", columns, rows, "Those first that take longest.")
-    note = "Those first that lose most above the least time that the target's figures allow."
-    return section("Estimated and measured", columns, rows, note)
 
 
-def _estimate(time_ms: float, floor_ms: float | None) -> tuple[str, str]:
-    """Return the cells below `_ESTIMATES`."""
-    times = time_ms / floor_ms if floor_ms else 0.0
-    ratio = f"{times:.{2 if times < 10 else 1 if times < 100 else 0}f}" if floor_ms else ""
-    return number("unknown" if floor_ms is None else show_ms(floor_ms)), number(ratio)
+def _worst(steps: Sequence[_Step]) -> Table:
+    title, note = "Measured", "Those first that take longest."
+
+    def compare(step: _Step) -> tuple[float, float | None]:
+        return step.node.time_ms, step.floor_ms
+
+    estimated = _estimated(compare, steps)
+    if estimated:
+        title = "Estimated and measured"
+        note = "Those first that lose most above the least time that the target's figures allow."
+    return tabulate(
+        sorted(steps, key=lambda step: -step.lost_ms),
+        {
+            "": lambda step: step.place,
+            "node": lambda step: Name(step.node.node),
+            **_measured(lambda step: step.node.time_ms, _sum_ms(steps)),
+            **estimated,
+            "GFLOPS": lambda step: figure(step.node.gflops, ".1f"),
+            "GB/s": lambda step: figure(step.node.gb_per_s, ".1f"),
+            "kernel": lambda step: step.node.kernel,
+        },
+        title=title,
+        note=note,
+        most=_SHOWN,
+    )
 
 
-def _kernels(result: RunResult) -> str:
+def _measured(time_ms: Callable[[T], float], whole_ms: float) -> dict[str, Callable[[T], Cell]]:
+    """Return the columns of what was measured."""
+    return {
+        "time": lambda one: show_ms(time_ms(one)),
+        "share": lambda one: Share.of(time_ms(one), whole_ms),
+    }
+
+
+def _estimated(
+    compare: Callable[[T], tuple[float, float | None]], steps: Sequence[_Step]
+) -> dict[str, Callable[[T], Cell]]:
+    """Return the columns of what was estimated, none where no launch was; `compare` gives the time
+    that was measured, and the least that it could be."""
+    if all(step.floor_ms is None for step in steps):
+        return {}
+
+    def tell_times(one: T) -> Cell:
+        time_ms, floor_ms = compare(one)
+        times = time_ms / floor_ms if floor_ms else None
+        return figure(times, f".{2 if (times or 0) < 10 else 1 if (times or 0) < 100 else 0}f")
+
+    return {
+        "estimated at least": lambda one: show_ms(compare(one)[1]) or Figure("unknown"),
+        "times that": tell_times,
+    }
+
+
+def _kernels(result: RunResult) -> Table:
     """Return where launches cannot be told from each other, or were not profiled."""
-    whole_ms = sum(kernel.time_ms for kernel in result.kernels)
-    rows = [
-        line(
-            cell(kernel.name),
-            number(str(kernel.calls)),
-            bar(kernel.time_ms / whole_ms if whole_ms else 0.0, show_ms(kernel.time_ms)),
-        )
-        for kernel in result.kernels
-    ]
-    return section("Kernels", ("kernel", "launches", "measured", ""), rows)
-
-
-def _errors(checked: Sequence[TensorCheck]) -> str:
-    """Return the tensors in the order in which the model makes them; beyond the tolerance first."""
-    if not checked:
-        return ""
-    columns = ("tensor", "shape", "of the range", "", "max error", "RMSE", "cosine", "")
-    bad = [_error(tensor, checked) for tensor in checked if not tensor.passed]
-    good = [_error(tensor, checked) for tensor in checked if tensor.passed]
-    shown = section("Errors beyond the tolerance", columns, bad)
-    within = section("Errors", columns, good, "In the order of the model.")
-    return shown + fold(
-        f"{count_of(len(good), 'tensor')} within the tolerance", within, is_open=not bad
+    return tabulate(
+        result.kernels,
+        {
+            "kernel": lambda one: one.name,
+            "launches": lambda one: one.calls,
+            **_measured(lambda one: one.time_ms, sum(kernel.time_ms for kernel in result.kernels)),
+        },
+        title="Kernels",
+        most=_SHOWN,
     )
 
 
-def _error(tensor: TensorCheck, among: Sequence[TensorCheck]) -> str:
-    largest = max((t.range_error for t in among if t.range_error < float("inf")), default=0.0)
-    share = tensor.range_error / largest if largest else 0.0
-    return line(
-        cell(tensor.name),
-        cell(dims(tensor.shape)),
-        bar(share, f"{tensor.range_error:.2e}"),
-        number(f"{tensor.max_error:.2e}"),
-        number(f"{tensor.rmse:.2e}"),
-        number(f"{tensor.cosine:.6f}"),
-        cell(tensor.reason, "" if tensor.passed else "bad"),
+def _errors(checked: CheckResult) -> Iterator[Part]:
+    """Tell the tensors in the order in which the model makes them; beyond the tolerance first."""
+    bad = [tensor for tensor in checked.tensors if not tensor.passed]
+    good = [tensor for tensor in checked.tensors if tensor.passed]
+    yield _compare(bad, checked, "Errors beyond the tolerance")
+    within = _compare(good, checked, "Errors")
+    yield Fold(
+        title=f"{count_of(len(good), 'tensor')} within the tolerance",
+        parts=[within],
+        is_open=not bad,
     )
+    why = [(tensor.name, tensor.accepted_as or tensor.reason) for tensor in checked.tensors]
+    fields = [("inputs", checked.fed), ("reference", checked.note)]
+    yield Fields(pairs=[(name, said) for name, said in (*why, *fields) if said])
+    verdict = "agrees" if checked.passed else "does not agree"
+    told = f"{verdict} with the reference (tolerance {checked.tolerance:.0e})"
+    if bad and good:
+        told += f", {len(bad)} of {len(checked.tensors)} tensors are beyond it"
+    yield Verdict(passed=checked.passed, text=told)
 
 
-_WIDTH, _HEIGHT, _LEFT, _TOP = 1100, 180, 64, 12
-_WIDEST_BAR = 24.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """One bar: the text that a pointer on it shows, its height, and that of its dark part."""
-
-    title: str
-    height: float
-    part: float = 0.0
-
-
-def draw_bars(bars: Sequence[Bar], *, top: str, what: str) -> str:
-    """Return an SVG from zero up; `top` names the height of the tallest bar, `what` the whole.
-
-    A height that is not finite is as tall as the tallest.
-    """
-    most = max((bar.height for bar in bars if math.isfinite(bar.height)), default=0.0) or 1.0
-    wide = min((_WIDTH - _LEFT) / max(len(bars), 1), _WIDEST_BAR)
-    drawn = "".join(
-        _draw_bar(bar, _LEFT + wide * place, wide, most) for place, bar in enumerate(bars)
-    )
-    right = _LEFT + wide * len(bars)
-    return (
-        f"<svg class='drawn' viewBox='0 0 {_WIDTH} {_HEIGHT + 8}' width='100%' role='img' "
-        f"aria-label='{safe(what)}'>"
-        f"<text x='0' y='{_TOP + 8}'>{safe(top)}</text><text x='0' y='{_HEIGHT}'>0</text>"
-        f"<line x1='{_LEFT}' y1='{_HEIGHT}' x2='{right:.1f}' y2='{_HEIGHT}'/>{drawn}</svg>\n"
-    )
-
-
-def _draw_bar(bar: Bar, x: float, wide: float, most: float) -> str:
-    inner = max(wide * 0.85, 0.5)
-    whole = min(bar.height, most) / most
-    # A part cannot be more than the whole, as of a launch that was faster than thought possible.
-    part = min(bar.part, bar.height, most) / most
-    return (
-        f"<g><title>{safe(bar.title)}</title>"
-        f"{_rectangle('whole', x, inner, whole)}{_rectangle('part', x, inner, part)}</g>"
-    )
-
-
-def _rectangle(kind: str, x: float, wide: float, share: float) -> str:
-    high = share * (_HEIGHT - _TOP)
-    return (
-        f"<rect class='{kind}' x='{x:.1f}' y='{_HEIGHT - high:.1f}' width='{wide:.1f}' "
-        f"height='{high:.1f}'/>"
+def _compare(tensors: Sequence[TensorCheck], among: CheckResult, title: str) -> Table:
+    """List errors; beyond the tolerance those of the reference against itself, too."""
+    errors = [tensor.range_error for tensor in among.tensors]
+    largest = max((error for error in errors if error < float("inf")), default=0.0)
+    own: dict[str, Callable[[TensorCheck], Cell]] = {
+        "step": lambda one: figure(one.step, ".2e"),
+        "reference's own": lambda one: figure(one.spread, ".2e"),
+    }
+    return tabulate(
+        tensors,
+        {
+            "output": lambda one: Name(one.name),
+            "shape": lambda one: dims(one.shape),
+            "max error": lambda one: figure(one.max_error, ".2e"),
+            "of the range": lambda one: Share(f"{one.range_error:.2e}", one.range_error, largest),
+            "RMSE": lambda one: figure(one.rmse, ".2e"),
+            "cosine": lambda one: figure(one.cosine, ".6f"),
+            **(own if any(tensor.spread for tensor in among.tensors) else {}),
+        },
+        title=title,
+        note="In the order of the model.",
     )

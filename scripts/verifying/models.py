@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import CheckFailedError
+from adrenoc.base.text.report import Table
+from adrenoc.base.text.spelling import Figure
 from scripts.verifying.commands import CommandError, adrenoc
 
 SUFFIXES = (".onnx", ".tflite")
@@ -84,7 +86,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{row.verdict:<12} {row.model} {preset}, {took}  {row.error}", file=sys.stderr)
     shown = [{"model": r.model, "preset": r.preset, **r.cells, "verdict": r.verdict} for r in rows]
     cells = [[one.get(name, "-") for name in COLUMNS] for one in shown]
-    console.print_table(COLUMNS, cells, right=COLUMNS[2:-1])
+    told = tuple((*row[:2], *map(Figure, row[2:-1]), row[-1]) for row in cells)
+    console.draw(Table(columns=COLUMNS, rows=told))
     for row in rows:
         if row.error:
             print(f"  {row.model} {row.preset}: {row.error}")

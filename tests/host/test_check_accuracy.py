@@ -247,7 +247,7 @@ def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> N
     assert "overflow" in told.output and "t3" in told.output
     shown = page.read_text()
     assert "<td>t3</td>" in shown
-    assert "overflow: " in shown
+    assert "<td>overflow</td>" in shown
     assert "with 2 tensors in float32" in shown
     data = json.loads(policy.read_text())
     assert data["float32_tensors"] == ["t3", "t4"] and data["error_before"] is None

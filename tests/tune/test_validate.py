@@ -13,7 +13,6 @@ import pytest
 from planted_kernels import TASKS, named_variant
 
 from adrenoc.base.errors import DeviceError, RemoteError
-from adrenoc.cli.show_calibration import fit_to_json
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.measure import DeviceFacts, ProbeError
 from adrenoc.lab.calibrate.validate import fit as fit_module
@@ -47,6 +46,7 @@ from adrenoc.lab.tune.refit import Fitted, FittedKernel, quality_of, replace_val
 from adrenoc.lab.tune.session import TrialResult
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.variant import Argument, Variant
+from adrenoc.pages.calibration_page import fit_to_json
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
 from tests.commands import invoke, succeed

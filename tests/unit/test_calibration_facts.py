@@ -11,7 +11,8 @@ from adrenoc.base.errors import OptionError, TargetError
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.facts import Fact
 from adrenoc.lab.calibrate.measures.numbers import CALLED
-from adrenoc.lab.calibrate.session import Calibration, calibration_sections
+from adrenoc.lab.calibrate.session import Calibration
+from adrenoc.pages.calibration_page import calibration_html
 from adrenoc.target.target import Target, load_target
 from tests.unit.planted_device import FACTS, Planted, calibrate_planted, planted_ns
 
@@ -76,7 +77,7 @@ def test_a_lost_border_takes_the_textures(tmp_path):
     assert not resolved.options.textures
     assert "measured on QUALCOMM Adreno(TM) 750" in dict(resolved.origins)["textures"]
     assert "1, 1, 1, 1 at (5, 0)" in dict(resolved.origins)["textures"]
-    assert fact.means in calibration_sections(done)
+    assert fact.means in calibration_html(done, None)
 
 
 def test_an_image_that_reads_nothing_has_no_border_either(tmp_path):

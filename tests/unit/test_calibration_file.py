@@ -13,8 +13,9 @@ from adrenoc.base.errors import TargetError
 from adrenoc.lab.calibrate.calibrate import MeasureRow
 from adrenoc.lab.calibrate.measure import DeviceFacts, plain
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
-from adrenoc.lab.calibrate.session import calibration_sections, listed_for
+from adrenoc.lab.calibrate.session import listed_for
 from adrenoc.lab.calibrate.target_file import base_of, target_toml
+from adrenoc.pages.calibration_page import calibration_html
 from adrenoc.target.own_file import check_output_name
 from adrenoc.target.target import load_target
 from tests.unit.planted_device import (
@@ -105,7 +106,7 @@ def test_names_from_outside_are_names(tmp_path, name):
     path.write_text(done.toml)
     target = load_target(str(path))
     assert target.options == ()
-    assert "<script" not in calibration_sections(done)
+    assert "<script" not in calibration_html(done, None)
 
 
 def test_facts_from_outside_may_be_anything():
@@ -165,7 +166,7 @@ def test_local_memory_that_loses_what_it_holds_is_not_taken(tmp_path):
 
 
 def test_the_page_holds_all_and_asks_nobody():
-    page = calibration_sections(calibrate_planted({**FACTS, "name": "<script>alert(1)</script>"}))
+    page = calibration_html(calibrate_planted({**FACTS, "name": "<script>alert(1)</script>"}), None)
     assert "<script" not in page
     assert "http" not in page
     for name in (*RATES, *NS):

@@ -8,7 +8,7 @@ import pytest
 
 from adrenoc.check.accuracy.result import Deviation
 from adrenoc.check.accuracy.samples import floor_of
-from adrenoc.cli.show_accuracy import floor_text
+from adrenoc.pages.accuracy_page import floor_text
 
 
 def _floor(ours: float, ideal: float, exact: float) -> tuple[bool, str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from adrenoc.base.text.html_page import bar, cell, line, number, section, table
-from adrenoc.base.text.spelling import show_ms
+from adrenoc.base.text.html_page import draw
+from adrenoc.base.text.report import Share, Table
+from adrenoc.base.text.spelling import Figure, show_ms
 
 
 def _heads(page: str) -> list[tuple[str, str]]:
@@ -13,18 +14,16 @@ def _heads(page: str) -> list[tuple[str, str]]:
 
 
 def test_names_of_figures_are_set_to_the_right_as_the_figures_are() -> None:
-    rows = [line(cell("conv"), bar(0.5, "3 ms"), number("7")), line(cell("pool"), cell("x"))]
-    page = section("Times", ("family", "measured", "", "times that"), rows)
-    assert _heads(page) == [
-        ("", "family"),
-        ("number", "measured"),
-        ("", ""),
-        ("number", "times that"),
-    ]
+    columns = ("family", "measured", "times that")
+    rows = (("conv", Share("3 ms", 3.0, 6.0), Figure("7")), ("pool", None, 7))
+    page = draw([Table(columns=columns, rows=rows)])
+    assert _heads(page) == [("", "family"), ("number", "measured"), ("number", "times that")]
+    assert page.count("<td") == page.count("</td>") == 8  # two have bars
+    assert "width:6.00em" in page
 
 
-def test_a_table_without_rows_has_its_names() -> None:
-    assert _heads(table(("family", "measured"), "")) == [("", "family"), ("", "measured")]
+def test_a_table_without_rows_is_nothing() -> None:
+    assert draw([Table(columns=("family", "measured"), rows=(), title="Times")]) == ""
 
 
 def test_less_than_a_microsecond_is_not_nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adrenoc.bundle.manifest import FileEntry, TensorSpec
-from adrenoc.cli.inspect import _files, _tell_option, _tensors
+from adrenoc.pages.bundle_page import _files, _tell_option, _tensors
 
 
 def _spec(name: str, *shape: int) -> TensorSpec:
@@ -29,8 +29,8 @@ def test_a_long_list_is_counted() -> None:
 
 def test_kernels_of_a_folder_have_a_row() -> None:
     names = ("model.so", "kernels/a.cl", "buckets/1/kernels/a.cl", "buckets/1/kernels/b.cl")
-    rows = _files(tuple(FileEntry(path=name, bytes=512, sha256="0" * 64) for name in names))
-    assert [row[:2] for row in rows] == [
+    found = _files(tuple(FileEntry(path=name, bytes=512, sha256="0" * 64) for name in names))
+    assert [row[:2] for row in found.rows] == [
         ("model.so", "512 B"),
         ("kernels/ (1 file)", "512 B"),
         ("buckets/1/kernels/ (2 files)", "1.0 KiB"),

@@ -14,7 +14,6 @@ import pytest
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import Bundle, LaunchInfo, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.cli.show_run import run_to_json
 from adrenoc.device.compare import compare
 from adrenoc.device.profile import (
     GpuState,
@@ -29,7 +28,7 @@ from adrenoc.device.profile import (
 from adrenoc.device.result import RunResult, Times
 from adrenoc.pages.perfetto import perfetto_json
 from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
-from adrenoc.pages.run_page import run_html
+from adrenoc.pages.run_page import run_html, run_to_json
 
 FAST, UNREAD = GpuState(clock_mhz=900.0, governor="msm"), GpuState(governor="msm")
 LAUNCHES = (
@@ -238,7 +237,7 @@ def test_a_page_of_a_run_without_launches_has_its_kernels(bundle: Bundle) -> Non
 def test_a_page_of_a_run_tells_bad_layers_first(bundle: Bundle) -> None:
     good = {"wrong": np.float32([1, 2]), "right": np.float32([1, 2])}
     checked = compare({**good, "wrong": np.float32([1, 9])}, good, tolerance=1e-2)
-    html = run_html(bundle, run_of([1.0]), checked.tensors)
+    html = run_html(bundle, run_of([1.0]), checked)
     assert html.index("beyond the tolerance") < html.index(">wrong<") < html.index(">right<")
     assert "1 tensor within the tolerance" in html
-    assert "beyond" not in run_html(bundle, run_of([1.0]), compare(good, good, tolerance=1).tensors)
+    assert "beyond" not in run_html(bundle, run_of([1.0]), compare(good, good, tolerance=1))

@@ -7,7 +7,8 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from adrenoc.check import runtimes
-from adrenoc.cli.show_check import list_unknown, show_options
+from adrenoc.cli import console
+from adrenoc.cli.show_check import list_options, list_unknown
 from adrenoc.ir.options import CompileOptions, ResolvedOptions
 
 
@@ -16,7 +17,7 @@ def test_states_and_shapes_are_shown_by_their_names(capsys: pytest.CaptureFixtur
         shapes=(("past", (1, 4, 32, 8)),), states=(("past", "present"),), forbid=("cpu",)
     )
     origins = tuple((name, "the test") for name in ("shapes", "states", "forbid", "winograd"))
-    show_options(ResolvedOptions(options=options, origins=origins))
+    console.draw(list_options(ResolvedOptions(options=options, origins=origins)))
     said = " ".join(capsys.readouterr().out.split())
     assert "past:1,4,32,8" in said
     assert "past:present" in said

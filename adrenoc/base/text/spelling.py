@@ -41,19 +41,28 @@ def quote_word(value: object) -> str:
     return shlex.quote(f"./{value}" if begins else str(value))
 
 
-def show_bytes(count: int) -> str:
-    """Bytes in the unit that suits."""
-    if count < 1024:
-        return f"{count} B"
+class Figure(str):
+    """A number as text, with its unit: tables set it to the right."""
+
+
+def figure(value: float | None, form: str, unit: str = "") -> Figure:
+    """Return a number in such a form, as `.2f`; empty where it is not known."""
+    return Figure("" if value is None else f"{value:{form}}{unit}")
+
+
+def show_bytes(count: int | None) -> Figure:
+    """Bytes in the unit that suits; empty where they are not known."""
+    if count is None or count < 1024:
+        return figure(count, "", " B")
     value = float(count)
     for unit in ("KiB", "MiB", "GiB"):
         value /= 1024
         if value < 1024 or unit == "GiB":
             break
-    return f"{value:.1f} {unit}"
+    return Figure(f"{value:.1f} {unit}")
 
 
-def show_count(number: int) -> str:
+def show_count(number: int) -> Figure:
     """Shorten a count to `4.09 G`, to be followed by the unit."""
     value = float(number)
     for prefix in ("", "k", "M", "G", "T", "P"):
@@ -61,29 +70,36 @@ def show_count(number: int) -> str:
             break
         value /= 1000
     if not prefix:
-        return f"{number} "
-    return f"{value:.3g} {prefix}" if round(value, 1) < 1000 else f"{value:.0f} {prefix}"
+        return Figure(f"{number} ")
+    return Figure(f"{value:.3g} {prefix}" if round(value, 1) < 1000 else f"{value:.0f} {prefix}")
 
 
-def show_ms(time_ms: float) -> str:
-    """Return a duration with three digits that matter."""
+def show_ms(time_ms: float | None) -> Figure:
+    """Return a duration with three digits that matter; empty where it is not known."""
+    if time_ms is None:
+        return Figure()
     if time_ms >= 1000:
-        return f"{time_ms / 1000:.2f} s"
+        return Figure(f"{time_ms / 1000:.2f} s")
     if 0 < time_ms < 0.001:
-        return f"{time_ms * 1000:.2g} µs"
+        return Figure(f"{time_ms * 1000:.2g} µs")
     if time_ms < 1:
-        return f"{time_ms * 1000:.0f} µs"
-    return f"{time_ms:.{2 if time_ms < 10 else 1 if time_ms < 100 else 0}f} ms"
+        return Figure(f"{time_ms * 1000:.0f} µs")
+    return Figure(f"{time_ms:.{2 if time_ms < 10 else 1 if time_ms < 100 else 0}f} ms")
 
 
-def show_growth(before: float | None, after: float | None) -> str:
+def show_us(time_us: float | None) -> Figure:
+    """Return the same of a duration in microseconds."""
+    return show_ms(None if time_us is None else time_us / 1000)
+
+
+def show_growth(before: float | None, after: float | None) -> Figure:
     """`+12.5 %`; empty where both are equal, or one is not known."""
     if before is None or after is None or before == after:
-        return ""
+        return Figure()
     if not before:
-        return "new"
+        return Figure("new")
     share = (after - before) / before
-    return f"{share:+.1%}".replace("%", " %") if abs(share) >= 0.0005 else f"{share:+.0e}"
+    return Figure(f"{share:+.1%}".replace("%", " %") if abs(share) >= 0.0005 else f"{share:+.0e}")
 
 
 def count_of(count: int, noun: str) -> str:

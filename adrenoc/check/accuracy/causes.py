@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.base.text.html_page import ResultTable
+from adrenoc.base.text.report import Table, tabulate
+from adrenoc.base.text.spelling import Figure
 from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.check.accuracy.result import Cause, LayerAccuracy
 from adrenoc.ir.graph import Body, Graph, Node
@@ -65,22 +66,25 @@ class DecoderLayer:
     total_error: float
 
 
-def list_decoder_layers(layers: Sequence[LayerAccuracy]) -> ResultTable:
+def list_decoder_layers(layers: Sequence[LayerAccuracy]) -> Table:
     """List what enters by each layer of a decoder; no rows of another model."""
-    columns = ("decoder layer", "by weights", "by activations", "by the cache", "error so far")
-    return ResultTable(
-        columns=columns,
-        rows=tuple(
-            (one.name, *map(show_error, (one.weights, one.activations, one.cache, one.total_error)))
-            for one in group_layers(layers)
-        ),
-        figures=columns[1:],
+    return tabulate(
+        group_layers(layers),
+        {
+            "decoder layer": lambda one: one.name,
+            "by weights": lambda one: show_error(one.weights),
+            "by activations": lambda one: show_error(one.activations),
+            "by the cache": lambda one: show_error(one.cache),
+            "error so far": lambda one: show_error(one.total_error),
+        },
+        title="Decoder layers",
+        note="The most that a kernel of the layer adds where these alone are rounded.",
     )
 
 
-def show_error(error: float) -> str:
+def show_error(error: float) -> Figure:
     """Show an error over a range."""
-    return f"{error:.1e}" if math.isfinite(error) else "not finite"
+    return Figure(f"{error:.1e}" if math.isfinite(error) else "not finite")
 
 
 def group_layers(layers: Sequence[LayerAccuracy]) -> tuple[DecoderLayer, ...]:

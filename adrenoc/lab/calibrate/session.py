@@ -24,11 +24,10 @@ from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.files.resume import Resume
 from adrenoc.base.files.temporary import TemporaryFolder
-from adrenoc.base.text.html_page import ResultTable, part, safe, show_table
 from adrenoc.device.fit import adreno_number
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.lab.calibrate.calibrate import MeasureRow, calibrate
-from adrenoc.lab.calibrate.facts import Difference, Fact, derive, differences, find_facts
+from adrenoc.lab.calibrate.facts import Difference, derive, differences, find_facts
 from adrenoc.lab.calibrate.measure import (
     NAME,
     THREADS,
@@ -302,65 +301,3 @@ MEASURES: tuple[Measure, ...] = (
     *RATE_MEASURES,
     *LATENCY_MEASURES,
 )
-
-
-def list_differences(found: Sequence[Difference]) -> ResultTable:
-    """List measured values beside the listed ones."""
-    return ResultTable(
-        columns=("value", "measured", "spread", "listed", "ratio", "what it means for choices"),
-        rows=tuple(
-            (
-                one.key,
-                f"{one.measured:.4g}",
-                f"{100 * one.spread:.0f} %",
-                "" if one.listed is None else f"{one.listed:.4g}",
-                "" if one.ratio is None else f"{one.ratio:.2f}",
-                one.means,
-            )
-            for one in found
-        ),
-        figures=("measured", "spread", "listed", "ratio"),
-    )
-
-
-def list_facts(found: Sequence[Fact]) -> ResultTable:
-    """List what kernels take for granted beside what the device does."""
-    return ResultTable(
-        columns=("fact", "measured", "beside", "what it means for choices"),
-        rows=tuple((one.key, one.measured, one.beside, one.means) for one in found),
-    )
-
-
-def list_measures(rows: Sequence[MeasureRow]) -> ResultTable:
-    """List every measure with its state."""
-    return ResultTable(
-        columns=("measure", "of what", "figure", "spread", "MHz", "°C", ""),
-        rows=tuple(
-            (
-                row.name,
-                row.title,
-                row.figure,
-                f"{100 * row.spread:.0f} %" if row.samples > 1 else "",
-                f"{row.clock_mhz:.0f}" if row.clock_mhz else "",
-                f"{row.temperature_c:.0f}" if row.temperature_c else "",
-                f"{row.status}: {row.reason}" if row.reason else "",
-            )
-            for row in rows
-        ),
-        figures=("spread", "MHz", "°C"),
-    )
-
-
-def calibration_sections(calibration: Calibration) -> str:
-    """Return what the page shows."""
-    measured = calibration.measured
-    return (
-        part(
-            "Beside what is listed",
-            show_table(list_differences(calibration.differences)),
-            f"{measured.source}; beside {calibration.listed.title}.",
-        )
-        + part("Beside what kernels reckon with", show_table(list_facts(measured.facts)))
-        + part("Measures", show_table(list_measures(measured.rows)))
-        + part("The target file", f"<pre>{safe(calibration.toml)}</pre>")
-    )

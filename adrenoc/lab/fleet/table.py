@@ -5,7 +5,7 @@ People read the lines as one HTML file; build servers as JUnit's XML.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.html_page import ResultTable, page, part, show_table
+from adrenoc.base.text.html_page import page
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
-from adrenoc.base.text.spelling import count_of, quote_word
+from adrenoc.base.text.report import Cell, Marked, Table, tabulate
+from adrenoc.base.text.spelling import count_of, figure, quote_word, show_bytes
 from adrenoc.device.profile import GpuState, why_not_comparable
 from adrenoc.lab.fleet.fleet import DONE, LEFT, JobRow
 from adrenoc.lab.fleet.jobs import CALIBRATE, RUN, VERIFY
@@ -24,11 +25,6 @@ from adrenoc.lab.fleet.jobs import CALIBRATE, RUN, VERIFY
 BAD = ("wrong", "failed", "slower")
 SLOWER = 1.1
 """The factor over the baseline's time from which on a job is slower."""
-COLUMNS = (
-    *("device", "GPU", "driver", "model", "result", "p50", "p90", "cold", "error", "launches"),
-    *("memory", "MHz", "°C", "before", "note"),
-)
-NUMBERS = ("p50", "p90", "cold", "error", "launches", "memory", "MHz", "°C", "before")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,29 +68,6 @@ class FleetLine:
         if not self.p50_ms or self.p90_ms is None:
             return 0.0
         return self.p90_ms / self.p50_ms - 1
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the line as texts, for COLUMNS."""
-        memory = None if self.memory_bytes is None else self.memory_bytes / 2**20
-        return (
-            self.device,
-            self.gpu or self.target,
-            self.driver,
-            Path(self.model).stem
-            if self.action == RUN
-            else f"{self.action} {Path(self.model).stem}",
-            self.status,
-            _text(self.p50_ms, "{:.2f} ms"),
-            _text(self.p90_ms, "{:.2f} ms"),
-            _text(self.cold_ms, "{:.0f} ms"),
-            _text(self.error, "{:.1e}"),
-            _text(self.launches, "{}"),
-            _text(memory, "{:.1f} MiB"),
-            _text(self.clock_mhz, "{:.0f}"),
-            _text(self.temperature_c, "{:.0f}"),
-            _text(self.before_ms, "{:.2f} ms"),
-            self.note,
-        )
 
 
 def lines_of(rows: Sequence[JobRow], before: FleetBaseline | None) -> tuple[FleetLine, ...]:
@@ -243,10 +216,6 @@ def _difference(before: FleetLine, line: FleetLine) -> str:
     return why_not_comparable(states)
 
 
-def _text(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
-
-
 def junit_xml(lines: Sequence[FleetLine]) -> str:
     """Return a suite for each device, a case for each job; jobs of a device that left are
     skipped."""
@@ -279,14 +248,36 @@ def _figures(line: FleetLine) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def list_jobs(lines: Sequence[FleetLine]) -> ResultTable:
+_FIGURES: dict[str, Callable[[FleetLine], Cell]] = {
+    "p50": lambda one: figure(one.p50_ms, ".2f", " ms"),
+    "p90": lambda one: figure(one.p90_ms, ".2f", " ms"),
+    "cold": lambda one: figure(one.cold_ms, ".0f", " ms"),
+    "error": lambda one: figure(one.error, ".1e"),
+    "launches": lambda one: one.launches,
+    "memory": lambda one: show_bytes(one.memory_bytes),
+    "MHz": lambda one: figure(one.clock_mhz, ".0f"),
+    "°C": lambda one: figure(one.temperature_c, ".0f"),
+    "before": lambda one: figure(one.before_ms, ".2f", " ms"),
+}
+
+
+def list_jobs(lines: Sequence[FleetLine]) -> Table:
     """Return a row for each job; columns of figures that no job has are left out."""
-    texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
-    names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]
-    return ResultTable(
-        columns=tuple(names),
-        rows=tuple(tuple(text[name] for name in names) for text in texts),
-        figures=NUMBERS,
+    known = {n: show for n, show in _FIGURES.items() if any(show(line) for line in lines)}
+    return tabulate(
+        lines,
+        {
+            "device": lambda one: one.device,
+            "GPU": lambda one: one.gpu or one.target,
+            "driver": lambda one: one.driver,
+            "model": lambda one: (
+                f"{'' if one.action == RUN else one.action} {Path(one.model).stem}".strip()
+            ),
+            "result": lambda one: Marked(one.status, "bad" if one.is_bad else ""),
+            **known,
+            "note": lambda one: one.note,
+        },
+        title="All jobs",
     )
 
 
@@ -296,7 +287,7 @@ def fleet_html(lines: Sequence[FleetLine]) -> str:
     devices = count_of(len({job.device for job in lines if job.device}), "device")
     return page(
         "A fleet",
-        part("All jobs", show_table(list_jobs(lines))),
+        list_jobs(lines),
         about=f"{devices}, {count_of(len(lines), 'job')}, {bad} wrong, slower or failed",
         by="device fleet",
     )
