@@ -13,7 +13,7 @@ from adrenoc.base.text.report import Fields, Part
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.model_params import DurationParam, TargetParam
+from adrenoc.cli.model_params import Parsed, TargetParam, read_duration
 from adrenoc.cli.options import (
     finish_resumed,
     html_option,
@@ -54,7 +54,7 @@ class _Asked:
     )
     asked_s: float | None = option(
         "--budget",
-        type=DurationParam(),
+        type=Parsed(read_duration),
         metavar="TIME",
         help="Stop after so long; the most important is measured first.  [default: 5m; with "
         "--validate 20m]",

@@ -20,7 +20,7 @@ from adrenoc.base.host.variables import read_path
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import ShapeRangeParam, TargetParam
+from adrenoc.cli.model_params import Parsed, TargetParam, read_shape_or_range
 from adrenoc.cli.options import (
     DEVICE_HELP,
     EnteredModel,
@@ -109,7 +109,7 @@ class _Compiled(EnteredModel):
     shapes: tuple[tuple[str, tuple[int, ...]] | ShapeRange, ...] = shape_option(  # type: ignore[assignment]
         "Shape of an input with dynamic dimensions, ranges too (1..8, 64..256/64, 1|4); repeat it "
         "for more inputs.",
-        type=ShapeRangeParam(),
+        type=Parsed(read_shape_or_range),
     )
     system: str | None = option(
         "--os",

@@ -21,15 +21,16 @@ from adrenoc.base.text.report import Fields, Part, Title, tabulate
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.model_params import Parsed
 from adrenoc.cli.options import output_option
 from adrenoc.cli.place_options import (
     HERE,
     PlaceChoice,
-    PlaceParam,
     choose_programs,
     place_option,
     program_folder,
     reach,
+    read_place,
     timeout_s,
 )
 from adrenoc.cli.records import argument, give_options, option
@@ -45,7 +46,7 @@ T = TypeVar("T")
 class _Listed:
     place: PlaceChoice = option(
         "--on",
-        type=PlaceParam(),
+        type=Parsed(read_place),
         default=HERE,
         metavar="PLACE",
         help="Ask one for its OpenCL devices: adb:SERIAL, a phone, or [KEY@]HOST:PORT, a server; "

@@ -15,7 +15,7 @@ from adrenoc.base.host.variables import read_number
 from adrenoc.base.text.report import Title
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import DurationParam, TargetParam
+from adrenoc.cli.model_params import Parsed, TargetParam, read_duration
 from adrenoc.cli.options import (
     html_option,
     junit_option,
@@ -64,7 +64,7 @@ class _Given:
     repeat: int = repeat_option()
     budget_s: float = option(
         "--budget",
-        type=DurationParam(),
+        type=Parsed(read_duration),
         default="5m",
         show_default=True,
         metavar="TIME",

@@ -8,7 +8,7 @@ Lists of numbers on the command line of decoders.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from adrenoc.base.errors import TargetError
 
 if TYPE_CHECKING:
+    from adrenoc.check.inputs import InputFile
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.firmware.mcu.core import Core
     from adrenoc.target.device_set import DeviceSet
@@ -154,82 +155,70 @@ class PresetParam(NamedParam):
         return ((preset.name, preset.title) for preset in list_presets())
 
 
-class ShapeParam(ParamType):
-    """`NAME:D,D,...`: the shape of an input; another form is a ShapeError."""
+class Parsed(ParamType):
+    """What a function reads of a word; anything but a text has been read."""
 
-    name = "name:dims"
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self.name, self._read = read.__name__, read
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        """Read the name and the dimensions."""
-        from adrenoc.ir.options import parse_shape
-
-        return value if isinstance(value, tuple) else parse_shape(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a word."""
+        return self._read(value) if isinstance(value, str) else value
 
 
-class FixedParam(ParamType):
-    """`NAME=VALUE`: an input that is a constant; another form is an OptionError."""
+def read_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read `NAME:D,D,...`, the shape of an input; another form is a ShapeError."""
+    from adrenoc.ir.options import parse_shape
 
-    name = "name=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Split the name from the value."""
-        from adrenoc.importers.signature import parse_fixed
-
-        return value if isinstance(value, tuple) else parse_fixed(value)
+    return parse_shape(text)
 
 
-class ShapeRangeParam(ParamType):
-    """`NAME:D,D,...`, where a D may be a range of extents; another form is a ShapeError."""
+def read_shape_or_range(text: str) -> tuple[str, tuple[int, ...]] | ShapeRange:
+    """Read the same, where a D may be a range of extents."""
+    from adrenoc.cli.shape_ranges import parse_shape_or_range
 
-    name = "name:dims"
+    return parse_shape_or_range(text)
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]] | ShapeRange:
-        """Read the name and the dimensions."""
-        from adrenoc.cli.shape_ranges import parse_shape_or_range
 
-        return parse_shape_or_range(value) if isinstance(value, str) else value
+def read_fixed(text: str) -> tuple[str, str]:
+    """Read `NAME=VALUE`, an input that is a constant; another form is an OptionError."""
+    from adrenoc.importers.signature import parse_fixed
+
+    return parse_fixed(text)
+
+
+def read_input(text: str) -> InputFile:
+    """Read `NAME=FILE`, or `FILE` of a model with one input; another form is an InputError."""
+    from adrenoc.check.inputs import InputFile
+
+    return InputFile.parse(text)
+
+
+def read_scale(text: str) -> tuple[tuple[float, ...], ...]:
+    """Read `MEAN/STD`, each numbers between commas: one for all channels or one for each."""
+    try:
+        mean, std = (tuple(map(float, part.split(","))) for part in text.split("/"))
+    except ValueError:
+        example = "such as 0.5/0.25 or 0,0,0/1,1,1"
+        raise click.BadParameter(f"{text!r} is no MEAN/STD, {example}") from None
+    return mean, std
 
 
 _SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
-class DurationParam(ParamType):
-    """`90`, `90s`, `30m` or `2h`, in seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read the number and its unit."""
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|[smh]?)", str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a duration, such as 90s, 30m or 2h", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]]
+def read_duration(text: str) -> float:
+    """Read `90`, `90s`, `30m` or `2h`, in seconds."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|[smh]?)", text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration, such as 90s, 30m or 2h")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
-class SustainParam(DurationParam):
-    """`60s`, or `60s/33ms` with pauses between; as seconds."""
-
-    name = "time"
-
-    def convert(  # type: ignore[override]
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, float]:
-        """Read both."""
-        if isinstance(value, tuple):
-            return value
-        whole, _, pause = str(value).partition("/")
-        read = super().convert
-        return read(whole, param, ctx), read(pause, param, ctx) if pause else 0.0
+def read_sustain(text: str) -> tuple[float, float]:
+    """Read `60s`, or `60s/33ms` with pauses between; as seconds."""
+    whole, _, pause = text.partition("/")
+    return read_duration(whole), read_duration(pause) if pause else 0.0
 
 
 def parse_numbers(text: str, what: str, *, least: int) -> tuple[int, ...]:

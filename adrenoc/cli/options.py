@@ -15,14 +15,20 @@ import click
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import InputPath, OutputPath
-from adrenoc.cli.model_params import FixedParam, ParamType, PresetParam, ShapeParam, TargetParam
+from adrenoc.cli.model_params import (
+    Parsed,
+    PresetParam,
+    TargetParam,
+    read_fixed,
+    read_input,
+    read_shape,
+)
 from adrenoc.cli.named_values import SettingParam
 from adrenoc.cli.records import argument, option
 from adrenoc.ir.precision_policy import check_policy, read_policy
 
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
-    from adrenoc.check.inputs import InputFile
     from adrenoc.importers.signature import Entry
     from adrenoc.ir.precision_policy import PrecisionPolicy
     from adrenoc.target.target import Target
@@ -48,38 +54,6 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class ImageScaleParam(ParamType):
-    """`MEAN/STD`, each numbers between commas: one for all channels or one for each."""
-
-    name = "mean/std"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read the numbers."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            mean, std = (tuple(map(float, part.split(","))) for part in value.split("/"))
-        except ValueError:
-            self.fail(f"{value!r} is no MEAN/STD, such as 0.5/0.25 or 0,0,0/1,1,1", param, ctx)
-        return mean, std
-
-
-class InputParam(ParamType):
-    """`NAME=FILE`, or `FILE` alone for a model with one input; another form is an InputError."""
-
-    name = "[name=]file"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> InputFile:
-        """Split the name from the file."""
-        from adrenoc.check.inputs import InputFile
-
-        return value if isinstance(value, InputFile) else InputFile.parse(value)
-
-
 def preset_option() -> Any:
     """Declare a field as a named set of options."""
     return option(
@@ -92,7 +66,7 @@ def preset_option() -> Any:
 
 def shape_option(text: str, **declared: Any) -> Any:
     """Declare a field as shapes of inputs."""
-    usual = {"type": ShapeParam(), "multiple": True, "metavar": "NAME:D,D,..."}
+    usual = {"type": Parsed(read_shape), "multiple": True, "metavar": "NAME:D,D,..."}
     return option("--shape", help=text, **{**usual, **declared})
 
 
@@ -104,7 +78,7 @@ def seed_option(text: str) -> Any:
 
 def input_option(text: str) -> Any:
     """Declare a field as files of inputs."""
-    kind = InputParam()
+    kind = Parsed(read_input)
     return option("--input", type=kind, multiple=True, metavar="[NAME=]FILE", help=text)
 
 
@@ -198,7 +172,7 @@ class ModelOptions:
     )
     fixed: tuple[tuple[str, str], ...] = option(
         "--fix",
-        type=FixedParam(),
+        type=Parsed(read_fixed),
         multiple=True,
         metavar="NAME=VALUE",
         help="Make an input that is a setting a constant, as a rate or a flag; an If on it is "

@@ -14,7 +14,7 @@ from adrenoc.base.files.read import OTHER_CACHE_FOLDER, cache_folder, spell_nati
 from adrenoc.base.host.variables import read_choice, read_number, read_path
 from adrenoc.cli import console
 from adrenoc.cli.guarded import PLACE_NAMES
-from adrenoc.cli.model_params import ParamType
+from adrenoc.cli.model_params import Parsed
 from adrenoc.cli.records import option
 
 if TYPE_CHECKING:
@@ -70,32 +70,24 @@ class PlaceChoice:
 HERE = PlaceChoice()
 
 
-class PlaceParam(ParamType):
-    """`adb[:SERIAL]`, `[KEY@]HOST:PORT`, `tracker:KIND@HOST:PORT` or `opencl:NUMBER|NAME`."""
-
-    name = "place"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> PlaceChoice:
-        """Tell which of them it is; addresses are read where they are used."""
-        if isinstance(value, PlaceChoice):
-            return value
-        kind, _, serial = value.partition(":")
-        if kind == _ADB and "@" not in value:
-            return PlaceChoice(text=value, adb=serial)
-        if value.startswith(_OPENCL):
-            return PlaceChoice(text=value, cl_device=value.removeprefix(_OPENCL))
-        key, _, where = value.removeprefix(_TRACKER).rpartition("@")
-        where, _, cl_device = where.partition("/")
-        tracked = value.startswith(_TRACKER)
-        return PlaceChoice(
-            text=value,
-            where="" if tracked else where or ":",
-            tracker=where or ":" if tracked else "",
-            key=key,
-            cl_device=cl_device,
-        )
+def read_place(text: str) -> PlaceChoice:
+    """Read `adb[:SERIAL]`, `[KEY@]HOST:PORT`, `tracker:KIND@HOST:PORT` or `opencl:NUMBER|NAME`;
+    addresses are read where they are used."""
+    kind, _, serial = text.partition(":")
+    if kind == _ADB and "@" not in text:
+        return PlaceChoice(text=text, adb=serial)
+    if text.startswith(_OPENCL):
+        return PlaceChoice(text=text, cl_device=text.removeprefix(_OPENCL))
+    key, _, where = text.removeprefix(_TRACKER).rpartition("@")
+    where, _, cl_device = where.partition("/")
+    tracked = text.startswith(_TRACKER)
+    return PlaceChoice(
+        text=text,
+        where="" if tracked else where or ":",
+        tracker=where or ":" if tracked else "",
+        key=key,
+        cl_device=cl_device,
+    )
 
 
 _FORMS = (
@@ -109,7 +101,7 @@ def place_option() -> Any:
     """Declare a field as the place where a command works."""
     return option(
         *PLACE_NAMES,
-        type=PlaceParam(),
+        type=Parsed(read_place),
         default=HERE,
         metavar="PLACE",
         help=f"Where to run: {_FORMS}.  [default: here, on the first with images]",
@@ -120,7 +112,7 @@ def places_option(text: str) -> Any:
     """Declare a field as the places where a command works side by side."""
     return option(
         *PLACE_NAMES,
-        type=PlaceParam(),
+        type=Parsed(read_place),
         multiple=True,
         metavar="PLACE",
         help=f"{text}; may be repeated: {_FORMS}.",

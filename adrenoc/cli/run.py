@@ -17,9 +17,8 @@ from adrenoc.cli import console
 from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.generate_options import GenerationOptions
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import SustainParam
+from adrenoc.cli.model_params import Parsed, read_scale, read_sustain
 from adrenoc.cli.options import (
-    ImageScaleParam,
     input_option,
     repeat_option,
     seed_option,
@@ -70,7 +69,7 @@ class RunGiven:
     )
     scale: tuple[tuple[float, ...], tuple[float, ...]] = option(
         "--image",
-        type=ImageScaleParam(),
+        type=Parsed(read_scale),
         default=((0.0,), (1.0,)),
         metavar="MEAN/STD",
         help="Subtract MEAN from image values (0 to 1), and divide them by STD after that: "
@@ -80,7 +79,7 @@ class RunGiven:
     repeat: int = repeat_option()
     sustain: tuple[float, float] = option(
         "--sustain",
-        type=SustainParam(),
+        type=Parsed(read_sustain),
         default=(0.0, 0.0),
         metavar="TIME[/PAUSE]",
         help="Then run for that long (60s), with pauses between runs (60s/33ms), and compare the "

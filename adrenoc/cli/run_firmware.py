@@ -19,7 +19,7 @@ from adrenoc.base.text.spelling import figure, quote_word
 from adrenoc.cli import console
 from adrenoc.cli.firmware import CoreModel, ram_text
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import DurationParam
+from adrenoc.cli.model_params import Parsed, read_duration
 from adrenoc.cli.options import input_option
 from adrenoc.cli.place_options import timeout_s
 from adrenoc.cli.records import argument, give_options, group_of, option
@@ -175,7 +175,7 @@ class TuningBudget:
     )
     budget_s: float = option(
         "--budget",
-        type=DurationParam(),
+        type=Parsed(read_duration),
         default=0.0,
         metavar="TIME",
         help="Stop after so long, and what is in flight then: 30m.",

@@ -18,7 +18,7 @@ from adrenoc.base.text.report import Fields, Part, Title, Verdict
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
-from adrenoc.cli.model_params import DurationParam, TargetParam
+from adrenoc.cli.model_params import Parsed, TargetParam, read_duration
 from adrenoc.cli.options import finish_resumed, open_resume, output_option, resume_option
 from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
 from adrenoc.cli.records import argument, give_options, option
@@ -42,7 +42,7 @@ class _Verified:
     )
     budget_s: float = option(
         "--budget",
-        type=DurationParam(),
+        type=Parsed(read_duration),
         default="10m",
         show_default=True,
         metavar="TIME",

@@ -165,13 +165,18 @@ def stand_in(kind: str) -> Pick:
     return pick
 
 
-def fields(**picks: Pick) -> Pick:
-    """Return the values of these keys of an object."""
+def fields(texts: str = "", numbers: str = "", **picks: Pick) -> Pick:
+    """Return the values of these keys of an object: of texts, of all numbers below, and of others.
+
+    The keys of texts and numbers are words of one string.
+    """
+    all_picks = {**dict.fromkeys(texts.split(), text), **dict.fromkeys(numbers.split(), figures)}
+    all_picks |= picks
 
     def pick(plain: Any, names: Names) -> dict[str, Any] | None:
         if not isinstance(plain, Mapping):
             return None
-        kept = {key: one(plain[key], names) for key, one in picks.items() if key in plain}
+        kept = {key: one(plain[key], names) for key, one in all_picks.items() if key in plain}
         return {key: value for key, value in kept.items() if value is not None}
 
     return pick
@@ -342,148 +347,74 @@ def _own_words() -> tuple[str, ...]:
     return tuple(sorted(own, key=len, reverse=True))
 
 
-_GPU = fields(
-    model=text, clock_mhz=figures, max_clock_mhz=figures, governor=text, temperature_c=figures
-)
 _RUN = fields(
+    "driver",
+    "times sustained programs memory_bytes",
     device=device,
-    driver=text,
-    times=figures,
-    sustained=figures,
-    launching=fields(mode=text, launches=figures, api_calls=figures, host_ms=figures),
-    programs=figures,
-    memory_bytes=figures,
-    gpu=each(_GPU),
-    kernels=each(fields(name=text, calls=figures, time_ms=figures)),
+    launching=fields("mode", "launches api_calls host_ms"),
+    gpu=each(fields("model governor", "clock_mhz max_clock_mhz temperature_c")),
+    kernels=each(fields("name", "calls time_ms")),
     regions=each(
-        fields(
-            used=figures,
-            versions=text,
-            operators=figures,
-            border_copies=figures,
-            inner_copies=figures,
-            clml_ms=figures,
-            textures_ms=figures,
-        )
+        fields("versions", "used operators border_copies inner_copies clml_ms textures_ms")
     ),
-    check=fields(passed=figures, tolerance=figures, tensors=each(figures)),
+    check=fields("", "passed tolerance", tensors=each(figures)),
 )
-_FLEET = fields(
-    fleet=each(
-        fields(
-            action=text,
-            device=stand_in("device"),
-            model=stand_in("model"),
-            target=listed_target,
-            status=text,
-            gpu=text,
-            driver=text,
-            p50_ms=figures,
-            p90_ms=figures,
-            cold_ms=figures,
-            error=figures,
-            launches=figures,
-            memory_bytes=figures,
-            clock_mhz=figures,
-            temperature_c=figures,
-            before_ms=figures,
-        )
-    )
-)
-_MEASURED = fields(
-    name=text,
-    title=text,
-    unit=text,
-    status=text,
-    value=figures,
-    spread=figures,
-    samples=figures,
-    word=text,
-    reason=text,
-    clock_mhz=figures,
-    temperature_c=figures,
-    by_host=figures,
-    time_s=figures,
+_FLEET_LINE = fields(
+    "action status gpu driver",
+    "p50_ms p90_ms cold_ms error launches memory_bytes clock_mhz temperature_c before_ms",
+    device=stand_in("device"),
+    model=stand_in("model"),
+    target=listed_target,
 )
 _VALIDATION = {"validation": all_but(target=listed_target), "fit": all_but(target_file=nothing)}
 _CALIBRATION = fields(
-    device=text,
-    driver=text,
-    source=text,
-    beside=text,
-    values=each(fields(key=text, value=figures, spread=figures, how=text)),
-    differences=each(
-        fields(key=text, measured=figures, spread=figures, listed=figures, ratio=figures)
+    "device driver source beside",
+    values=each(fields("key how", "value spread")),
+    differences=each(fields("key", "measured spread listed ratio")),
+    facts=each(fields("key measured beside means avoid")),
+    measures=each(
+        fields(
+            "name title unit status word reason",
+            "value spread samples clock_mhz temperature_c by_host time_s",
+        )
     ),
-    facts=each(fields(key=text, measured=text, beside=text, means=text, avoid=text)),
-    measures=each(_MEASURED),
     **_VALIDATION,
 )
 _QUIRK = fields(
-    name=text,
-    text=text,
-    banned_work_groups=figures,
-    work_group_items_below=figures,
-    image_extent_below=figures,
-    local_bytes_below=figures,
-    work_item_sizes=figures,
+    "name text",
+    "banned_work_groups work_group_items_below image_extent_below local_bytes_below "
+    "work_item_sizes",
     avoid=each(text),
 )
-_FINDING = fields(case=text, suite=text, text=text, helps=each(text))
+_FINDING = fields("case suite text", helps=each(text))
 _VERIFIED = fields(
-    format=figures,
-    device=fields(name=text, driver=text, gpu=text),
-    date=text,
-    suites=fields(names=each(text), cases=figures, kernels=figures, launches=figures),
-    is_right=figures,
+    "date",
+    "format is_right",
+    device=fields("name driver gpu"),
+    suites=fields("", "cases kernels launches", names=each(text)),
     quirks=each(_QUIRK),
     findings=each(_FINDING),
     failed_once=each(text),
 )
 _TARGET = fields(
+    "",
+    "limits performance extensions cost",
     base=listed_target,
-    sources=fields(measured=text, driver=text, fitted=text),
-    limits=figures,
-    performance=figures,
-    extensions=figures,
+    sources=fields("measured driver fitted"),
     measured=measured_figures,
     quirks=each(_QUIRK),
-    cost=figures,
 )
-
-
+_DEVICE_FACTS = fields(
+    "name driver version gpu", "c_version limits images", extensions=each(extension)
+)
 _LAB = fields(
-    adrenoc_lab=figures,
-    runtime=text,
-    system=text,
-    device=fields(
-        facts=fields(
-            name=text,
-            driver=text,
-            version=text,
-            gpu=text,
-            c_version=figures,
-            limits=figures,
-            images=figures,
-            extensions=each(extension),
-        ),
-        text=text,
-    ),
-    suites=each(
-        fields(
-            suite=text,
-            status=text,
-            cases=figures,
-            kernels=figures,
-            launches=figures,
-            findings=each(_FINDING),
-            text=text,
-        )
-    ),
+    "runtime system",
+    "adrenoc_lab is_whole",
+    device=fields("text", facts=_DEVICE_FACTS),
+    suites=each(fields("suite status text", "cases kernels launches", findings=each(_FINDING))),
     probes=each(all_below),
     networks=each(all_below),
     beside=each(all_below),
-    is_whole=figures,
 )
 
 
@@ -497,52 +428,29 @@ class FileKind:
     pick: Pick
 
 
+def _kind(name: str, made_by: str, keys: str, pick: Pick) -> FileKind:
+    return FileKind(name=name, made_by=made_by, keys=frozenset(keys.split()), pick=pick)
+
+
 KINDS = (
-    FileKind(
-        name="run",
-        made_by="adrenoc run --json",
-        keys=frozenset({"device", "driver", "times", "launching"}),
-        pick=_RUN,
+    _kind("run", "adrenoc run --json", "device driver times launching", _RUN),
+    _kind("fleet", "adrenoc device fleet --json", "fleet", fields(fleet=each(_FLEET_LINE))),
+    _kind("calibration", "adrenoc device calibrate --json", "device driver measures", _CALIBRATION),
+    _kind(
+        "validation",
+        "adrenoc device calibrate --validate --json",
+        "validation",
+        fields(**_VALIDATION),
     ),
-    FileKind(
-        name="fleet", made_by="adrenoc device fleet --json", keys=frozenset({"fleet"}), pick=_FLEET
-    ),
-    FileKind(
-        name="calibration",
-        made_by="adrenoc device calibrate --json",
-        keys=frozenset({"device", "driver", "measures"}),
-        pick=_CALIBRATION,
-    ),
-    FileKind(
-        name="validation",
-        made_by="adrenoc device calibrate --validate --json",
-        keys=frozenset({"validation"}),
-        pick=fields(**_VALIDATION),
-    ),
-    FileKind(
-        name="verified device",
-        made_by="adrenoc device verify",
-        keys=frozenset({"device", "suites", "is_right"}),
-        pick=_VERIFIED,
-    ),
-    FileKind(
-        name="lab app",
-        made_by="adrenoc-lab.apk",
-        keys=frozenset({"adrenoc_lab", "runtime"}),
-        pick=_LAB,
-    ),
-    FileKind(
-        name="target",
-        made_by="adrenoc device calibrate -o FILE.toml",
-        keys=frozenset({"base", "limits"}),
-        pick=_TARGET,
-    ),
-    FileKind(
-        name="error",
-        made_by="a command with --json that failed",
-        keys=frozenset({"error"}),
-        # Its text may name files and tensors.
-        pick=fields(error=fields(type=text, exit_code=figures)),
+    _kind("verified device", "adrenoc device verify", "device suites is_right", _VERIFIED),
+    _kind("lab app", "adrenoc-lab.apk", "adrenoc_lab runtime", _LAB),
+    _kind("target", "adrenoc device calibrate -o FILE.toml", "base limits", _TARGET),
+    # The text of an error may name files and tensors.
+    _kind(
+        "error",
+        "a command with --json that failed",
+        "error",
+        fields(error=fields("type", "exit_code")),
     ),
 )
 
