@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ import click
 from adrenoc.base.errors import LockError, PolicyError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import is_on_github
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.report import Cell, Fields, Part, tabulate
 from adrenoc.base.text.spelling import show_bytes, show_us
 from adrenoc.cli import console
@@ -74,18 +73,15 @@ def build_command(given: _Given) -> int:
 
     read, quiet = read_project(given.project), wants_json()
     options = BuildOptions(locked=given.locked, accept=given.accept, jobs=given.jobs)
-
-    def work(reporter: Reporter) -> BuildResult:
-        with closing(CommandRunner()) as runner:
-            return build_project(
-                read, options, runner.run, lambda name, said: _report(reporter, name, said)
-            )
-
-    with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
-        count = console.count_of(len(read.recipes), "bundle")
-        if isinstance(reporter, console.ConsoleReporter):
-            reporter.heading(str(given.project), f"{count}, {given.jobs} at a time")
-        result = work(reporter)
+    count = console.count_of(len(read.recipes), "bundle")
+    detail = f"{count}, {given.jobs} at a time"
+    with (
+        console.show_progress(str(given.project), detail) as reporter,
+        closing(CommandRunner()) as runner,
+    ):
+        result = build_project(
+            read, options, runner.run, lambda name, said: _report(reporter, name, said)
+        )
     if given.junit is not None:
         write_atomically(given.junit, build_junit(result))
     console.tell(result, *_list_parts(result))

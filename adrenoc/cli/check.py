@@ -15,13 +15,14 @@ from adrenoc.base.text.report import Fields
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.compile import list_targets_of
-from adrenoc.cli.guarded import HeavyCommand, wants_json
+from adrenoc.cli.guarded import HeavyCommand
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.options import DEVICE_HELP, EnteredModel, context_option, html_option
 from adrenoc.cli.records import give_options, option
 
 if TYPE_CHECKING:
+    from adrenoc.base.reporter import Reporter
     from adrenoc.check.verdict import Policy, Verdict
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
@@ -77,8 +78,10 @@ def check_command(given: _Checked) -> int:
     model, limits = given.model, given.limit
     policy = Policy(**{f"max_{name}": limit for name, limit in limits.items()})
     said = {**given.settings, **_plan(given), "clml": given.clml}
-    silent = wants_json() or len(targets) > 1
-    verdicts = [_check(model, one, given.preset, said, policy, silent=silent) for one in targets]
+    detail = f"for {', '.join(target.name for target in targets)}"
+    with console.show_progress(model.name, detail) as shown:
+        reporter = shown if len(targets) == 1 else SilentReporter()
+        verdicts = [_check(model, one, given.preset, said, policy, reporter) for one in targets]
     if given.html is not None:
         from adrenoc.check.report.page import write_page
 
@@ -98,19 +101,13 @@ def _check(
     preset: str | None,
     said: dict[str, Any],
     policy: Policy,
-    *,
-    silent: bool,
+    reporter: Reporter,
 ) -> Verdict:
     from adrenoc.check.check_model import check_model
     from adrenoc.ir.options import resolve_options
 
     options = resolve_options(target, preset=preset, command_line=said).options
-    if silent:
-        quiet = SilentReporter()
-        return check_model(model, target=target, options=options, policy=policy, reporter=quiet)
-    with console.ConsoleReporter() as reporter:
-        reporter.heading(model.name, f"for {target.name}, preset {options.preset}")
-        return check_model(model, target=target, options=options, policy=policy, reporter=reporter)
+    return check_model(model, target=target, options=options, policy=policy, reporter=reporter)
 
 
 def _plan(given: _Checked) -> dict[str, Any]:

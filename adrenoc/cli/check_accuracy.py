@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,9 @@ import click
 from adrenoc.base.errors import CheckFailedError, TargetError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.host.variables import read_number
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.report import Fields
 from adrenoc.cli import console
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     FiniteRange,
@@ -129,8 +127,7 @@ def check_accuracy_command(given: _Examined) -> int:
     """
     from adrenoc.pages.accuracy_page import accuracy_parts, finite, source_parts
 
-    quiet = wants_json()
-    with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
+    with console.show_progress() as reporter:
         if given.source is not None:
             from adrenoc.check.compare_sources import compare_with_source
 

@@ -17,7 +17,6 @@ import click
 
 from adrenoc.base.files.outputs import check_file_can_be_written
 from adrenoc.base.host.variables import read_path
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import Parsed, TargetParam, read_shape_or_range
@@ -364,28 +363,21 @@ def compile_command(given: _Compiled) -> None:
     policy = policy_of(given.policy_file, given.model, given.preset)
     preset = policy.preset if policy else given.preset
     resolved = resolve_options(target, preset=preset, command_line=given.said(policy))
-    job = trace_time(lambda reporter: _compile(given, resolved, preset, policy, reporter))
-    if wants_json():
-        made, plan = job(SilentReporter())
-        more: dict[str, Any] = {"origins": dict(resolved.origins)} if given.explain else {}
-        if plan is not None:
-            from adrenoc.pages.accuracy_page import finite
-
-            more["accuracy"] = finite(asdict(plan))
-        console.print_json({**vars(made), **more})
-        return
-    if given.explain:
+    if given.explain and not wants_json():
         console.draw(list_options(resolved))
         console.blank()
-    with console.ConsoleReporter(verbose=given.verbose) as reporter:
-        reporter.heading(given.model.name, f"for {target.name}, preset {resolved.options.preset}")
-        made, plan = job(reporter)
+    detail = f"for {target.name}, preset {resolved.options.preset}"
+    progress = console.show_progress(given.model.name, detail, verbose=given.verbose)
+    with trace_time(), progress as reporter:
+        made, plan = _compile(given, resolved, preset, policy, reporter)
+    more: dict[str, Any] = {"origins": dict(resolved.origins)} if given.explain else {}
     fields = []
     if plan is not None:
-        from adrenoc.pages.accuracy_page import list_plan
+        from adrenoc.pages.accuracy_page import finite, list_plan
 
-        fields = [*list_plan(plan)]
-    console.draw(*made_parts(made, explain=given.explain, more=fields))
+        more["accuracy"], fields = finite(asdict(plan)), [*list_plan(plan)]
+    parts = made_parts(made, explain=given.explain, more=fields)
+    console.tell({**vars(made), **more}, *parts)
 
 
 def _compile(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import no_color
+from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.base.text import spelling
 from adrenoc.base.text.report import (
     Cards,
@@ -154,6 +156,20 @@ class ConsoleReporter:
     def warn(self, text: str) -> None:
         """Print a yellow line."""
         self._console.print(_join(("  ! ", "bold yellow"), show(text, "yellow")))
+
+
+@contextmanager
+def show_progress(
+    title: str = "", detail: str = "", *, verbose: bool = False
+) -> Iterator[Reporter]:
+    """Draw how the block comes on, below a title; nothing where JSON is asked for."""
+    if wants_json():
+        yield SilentReporter()
+        return
+    with ConsoleReporter(verbose=verbose) as reporter:
+        if title:
+            reporter.heading(title, detail)
+        yield reporter
 
 
 def print_json(value: Any) -> None:

@@ -9,19 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from adrenoc.base.errors import PolicyError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.temporary import TemporaryFolder
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.report import Fields, Part, Table, Title, Verdict, tabulate
 from adrenoc.base.text.spelling import show_growth
 from adrenoc.cli import console
-from adrenoc.cli.console import ConsoleReporter
-from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, wants_json
+from adrenoc.cli.guarded import Command, HeavyCommand, InputPath
 from adrenoc.cli.model_params import PresetParam, TargetParam
 from adrenoc.cli.options import html_option
 from adrenoc.cli.records import argument, give_options, option
@@ -121,13 +119,9 @@ def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
     options = resolve_options(target, preset=preset, command_line={}).options
     with TemporaryFolder("bundle") as folder:
         output = folder / f"{path.stem}.adrenoc"
-        wanted: dict[str, Any] = {"target": target, "options": options, "output": output}
-        if wants_json():
-            make_bundle(path, reporter=SilentReporter(), **wanted)
-        else:
-            with ConsoleReporter() as reporter:
-                reporter.heading(path.name, f"for {target.name}, preset {options.preset}")
-                make_bundle(path, reporter=reporter, **wanted)
+        detail = f"for {target.name}, preset {options.preset}"
+        with console.show_progress(path.name, detail) as reporter:
+            make_bundle(path, target=target, options=options, output=output, reporter=reporter)
         yield replace(open_bundle(output), path=path)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.errors import AdrenocError, CheckFailedError, InputError
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.report import Fields, Part, Title, tabulate
 from adrenoc.base.text.spelling import figure
 from adrenoc.cli import console
@@ -352,7 +351,7 @@ def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
 
     parts = [part.manifest.inputs for part in open_buckets(bundle)]
     lengths = sorted(spec.shape[-1] for specs in parts for spec in specs if spec.name == TOKENS)
-    with nullcontext(SilentReporter()) if wants_json() else console.ConsoleReporter() as reporter:
+    with console.show_progress() as reporter:
         found = measure_decoder(decoder, place, lengths, reporter.note)
     return console.tell(found, *_bench_parts(bundle.manifest.name, found))
 

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,13 +26,9 @@ from adrenoc.cli.options import html_option, output_option
 from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
-    from adrenoc.base.reporter import Reporter
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import RunResult
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,24 +75,21 @@ def write_run_views(
     return written
 
 
-def trace_time(work: Callable[[Reporter], T]) -> Callable[[Reporter], T]:
-    """Do the work, then write into the file that ADRENOC_TIME_TRACE names what took its time.
+@contextmanager
+def trace_time() -> Iterator[None]:
+    """Write into the file that ADRENOC_TIME_TRACE names what took the time of the block.
 
     Raises:
         OutputError: it cannot be written.
     """
     path = read_path("ADRENOC_TIME_TRACE")
     if path is None:
-        return work
+        yield
+        return
     OutputPath(is_file=True).refuse(path)
-
-    def work_and_write(reporter: Reporter) -> T:
-        with record_sections() as trace:
-            made = work(reporter)
-        write_atomically(path, trace.to_json())
-        return made
-
-    return work_and_write
+    with record_sections() as trace:
+        yield
+    write_atomically(path, trace.to_json())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,7 +121,7 @@ def all_but(**picks: Pick) -> Pick:
     """Return all numbers and texts below a part of adrenoc's own, of these keys what their picks
     leave.
     """
-    own = fields(**picks)
+    own = fields("", "", **picks)
 
     def pick(plain: Any, names: Names) -> dict[str, Any] | None:
         if not isinstance(plain, Mapping):
@@ -369,6 +369,7 @@ _FLEET_LINE = fields(
 _VALIDATION = {"validation": all_but(target=listed_target), "fit": all_but(target_file=nothing)}
 _CALIBRATION = fields(
     "device driver source beside",
+    "",
     values=each(fields("key how", "value spread")),
     differences=each(fields("key", "measured spread listed ratio")),
     facts=each(fields("key measured beside means avoid")),
@@ -440,7 +441,7 @@ KINDS = (
         "validation",
         "adrenoc device calibrate --validate --json",
         "validation",
-        fields(**_VALIDATION),
+        fields("", "", **_VALIDATION),
     ),
     _kind("verified device", "adrenoc device verify", "device suites is_right", _VERIFIED),
     _kind("lab app", "adrenoc-lab.apk", "adrenoc_lab runtime", _LAB),
