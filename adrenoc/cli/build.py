@@ -84,7 +84,7 @@ def build_command(given: _Given) -> int:
         )
     if given.junit is not None:
         write_atomically(given.junit, build_junit(result))
-    console.tell(result, *_list_parts(result))
+    console.tell(result, _list_parts(result))
     if is_on_github():  # which shows them beside a change
         for line in list_annotations(result, given.project):
             (say_aside if quiet else say)(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,16 +238,16 @@ def _report(
     from adrenoc.pages import calibration_page as shown
 
     told: dict[str, Any] = {}
-    parts: list[Part] = []
+    parts: list[Part | Iterable[Part]] = []
     if done is not None:
         told = shown.calibration_to_json(done, asked.output)
-        parts += [*shown.calibration_parts(done), *shown.tell_calibration(done, asked.output)]
+        parts += [shown.calibration_parts(done), shown.tell_calibration(done, asked.output)]
     if validation is not None:
         told["validation"] = shown.validation_to_json(validation)
-        parts += shown.validation_parts(validation)
+        parts.append(shown.validation_parts(validation))
     if fitted is not None:
         told["fit"] = {**shown.fit_to_json(fitted), "target_file": str(asked.output)}
-        parts += shown.fit_parts(fitted)
+        parts.append(shown.fit_parts(fitted))
     if asked.page is not None:
         write_atomically(asked.page, shown.calibration_html(done, validation))
         parts.append(Fields(pairs=[("report", str(asked.page))]))

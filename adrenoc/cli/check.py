@@ -92,7 +92,7 @@ def check_command(given: _Checked) -> int:
     written = Fields(pairs=[("written", str(given.html))] if given.html is not None else [])
     told = verdicts[0] if len(verdicts) == 1 else {"devices": verdicts}
     error = _policy_error(broken) if broken else None
-    return console.tell(told, *parts, written, error=error)
+    return console.tell(told, parts, written, error=error)
 
 
 def _check(

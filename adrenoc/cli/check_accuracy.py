@@ -140,14 +140,14 @@ def check_accuracy_command(given: _Examined) -> int:
                 reporter=reporter,
             )
             passed, plain = source.passed, asdict(source)
-            parts = [*source_parts(source, given.mended)]
+            parts = source_parts(source, given.mended)
         else:
             report = _examine(given, reporter)
             passed, plain, parts = report.passed, asdict(report), accuracy_parts(report)
 
-    if given.html is not None and given.source is None:
-        parts.append(Fields(pairs=[("written", str(given.html))]))
-    console.tell(finite(plain), *parts)
+    told_page = given.html is not None and given.source is None
+    written = Fields(pairs=[("written", str(given.html))] if told_page else [])
+    console.tell(finite(plain), parts, written)
     return 0 if passed else CheckFailedError.exit_code
 
 

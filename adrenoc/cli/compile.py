@@ -377,7 +377,7 @@ def compile_command(given: _Compiled) -> None:
 
         more["accuracy"], fields = finite(asdict(plan)), [*list_plan(plan)]
     parts = made_parts(made, explain=given.explain, more=fields)
-    console.tell({**vars(made), **more}, *parts)
+    console.tell({**vars(made), **more}, parts)
 
 
 def _compile(

@@ -179,7 +179,7 @@ def print_json(value: Any) -> None:
     say_json(to_plain(value))
 
 
-def tell(result: Any, *parts: Part, error: AdrenocError | None = None) -> int:
+def tell(result: Any, *parts: Part | Iterable[Part], error: AdrenocError | None = None) -> int:
     """Print a result as JSON where that is asked for, else its parts; return the exit code.
 
     Raises:
@@ -194,7 +194,7 @@ def tell(result: Any, *parts: Part, error: AdrenocError | None = None) -> int:
     return 0
 
 
-def draw(*parts: Part) -> None:
+def draw(*parts: Part | Iterable[Part]) -> None:
     """Print parts of a result; tables stand free of what is above and below, but for titles."""
     before: Part | None = None
     for part in _list_drawn(parts):
@@ -205,7 +205,7 @@ def draw(*parts: Part) -> None:
         before = part
 
 
-def _list_drawn(parts: Iterable[Part]) -> Iterator[Part]:
+def _list_drawn(parts: Iterable[Part | Iterable[Part]]) -> Iterator[Part]:
     """List what a terminal shows."""
     for part in parts:
         if isinstance(part, Fold):
@@ -214,6 +214,8 @@ def _list_drawn(parts: Iterable[Part]) -> Iterator[Part]:
             yield from [part] if part.rows else []
         elif isinstance(part, Fields):
             yield from [part] if part.pairs else []
+        elif isinstance(part, Iterable):
+            yield from _list_drawn(part)
         elif not isinstance(part, Drawing):
             yield part
 
@@ -228,7 +230,7 @@ def _draw(part: Part) -> None:
         _print_fields(part.pairs)
     elif isinstance(part, Cards):
         names, values = zip(*part.figures, strict=True)
-        _print_table(Table(columns=names, rows=(values,)))
+        _print_table(Table(columns=names, rows=(tuple(map(spelling.Figure, values)),)))
     elif isinstance(part, Table):
         _print_table(part)
 

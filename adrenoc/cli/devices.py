@@ -69,13 +69,13 @@ def devices_command(given: _Listed) -> int:
         example = "adrenoc device list --on tracker:127.0.0.1:9190"
         where = HostPort.parse(place.tracker, what="the tracker", example=example)
         tracked = find_tracked(where, timeout_s=wait_s)
-        return console.tell({"tracker": tracked}, *_tracked_parts(tracked))
+        return console.tell({"tracker": tracked}, _tracked_parts(tracked))
     if place.is_remote:
         return _describe(place, wait_s)
     from adrenoc.device.adb import list_devices
 
     phones = list_devices(timeout_s=wait_s)
-    return console.tell({"adb": phones}, *_phone_parts(phones))
+    return console.tell({"adb": phones}, _phone_parts(phones))
 
 
 def _describe(place: PlaceChoice, wait_s: float) -> int:

@@ -101,7 +101,7 @@ def diff_command(given: _Compared) -> int:
             + "; ".join(diff.broken),
             hint=f"adrenoc diff {before} {after} --html page.html",
         )
-    return console.tell(diff, *diff_parts(diff), report, error=error)
+    return console.tell(diff, diff_parts(diff), report, error=error)
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def compare_command(given: _Runs) -> int:
 
     diff = compare_runs(given.before, given.after)
 
-    return console.tell(diff, *_list_parts(diff))
+    return console.tell(diff, _list_parts(diff))
 
 
 def _list_parts(diff: RunDiff) -> Iterator[Part]:

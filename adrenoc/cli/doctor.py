@@ -43,7 +43,7 @@ def doctor_command(given: _Examined) -> int:
             f"this installation does not work: {broken[0].subject} is {broken[0].seen}",
             hint=broken[0].fix,
         )
-    return console.tell(findings, *parts, error=error)
+    return console.tell(findings, parts, error=error)
 
 
 def _check_app(app: Path) -> int:
@@ -60,4 +60,4 @@ def _check_app(app: Path) -> int:
     if troubles:
         first = troubles[0]
         error = AppError(f"{app}: {first.where} {first.wrong}, so {first.then}", hint=first.fix)
-    return console.tell(troubles, *parts, error=error)
+    return console.tell(troubles, parts, error=error)

@@ -124,7 +124,7 @@ def compile_firmware_command(given: _Compiled) -> int:
         write = partial(write_firmware, with_object=given.with_object)
     made = make_firmware(model, core, output, write, given.wishes)
     told = {"path": str(made.path), "time_ms": made.time_ms}
-    return console.tell({**firmware_to_json(made.firmware), **told}, *_list_made(made, core))
+    return console.tell({**firmware_to_json(made.firmware), **told}, _list_made(made, core))
 
 
 def _list_made(made: MadeFirmware, core: Core) -> Iterator[Part]:
@@ -243,7 +243,7 @@ def check_firmware_command(given: _Planned) -> int:
         _list_decisions(firmware),
     )
     told = {**firmware_to_json(firmware), "budget": asdict(budget), "instructions": asdict(counts)}
-    return console.tell(told, *parts, error=_find_policy_error(given, budget))
+    return console.tell(told, parts, error=_find_policy_error(given, budget))
 
 
 def _list_alive(budget: Budget) -> Table:

@@ -353,7 +353,7 @@ def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
     lengths = sorted(spec.shape[-1] for specs in parts for spec in specs if spec.name == TOKENS)
     with console.show_progress() as reporter:
         found = measure_decoder(decoder, place, lengths, reporter.note)
-    return console.tell(found, *_bench_parts(bundle.manifest.name, found))
+    return console.tell(found, _bench_parts(bundle.manifest.name, found))
 
 
 def _bench_parts(name: str, found: DecoderBench) -> Iterator[Part]:

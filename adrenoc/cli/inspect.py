@@ -54,7 +54,7 @@ def inspect_command(given: _Inspected) -> None:
     more: dict[str, object] = {"editions": editions} if editions else {}
     if signatures := read_signatures(opened):
         more["signatures"] = signatures
-    console.tell({**to_plain(opened.manifest), **more}, *bundle_parts(opened))
+    console.tell({**to_plain(opened.manifest), **more}, bundle_parts(opened))
 
 
 def _source(bundle: Bundle, name: str) -> str:

@@ -121,7 +121,7 @@ def package_command(given: _Packed) -> int:
 
     told = {"path": str(packed.path), "files": dict(packed.files), "coordinates": coordinates}
     dependencies = [("dependencies", ", ".join(coordinates))] if coordinates else []
-    return console.tell(told, *_list_files(packed), Fields(pairs=[*dependencies, *more]))
+    return console.tell(told, _list_files(packed), Fields(pairs=[*dependencies, *more]))
 
 
 def _list_files(packed: Packed) -> list[Part]:
@@ -150,7 +150,7 @@ def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path)
         *(("note", f"{d.subject}: {d.taken}, {d.reason}") for d in split.decisions),
     ]
     told["coordinates"] = [str(RUNTIME)]
-    return console.tell(told, *_list_files(packed), Fields(pairs=rows))
+    return console.tell(told, _list_files(packed), Fields(pairs=rows))
 
 
 def _check_outputs(given: _Packed) -> None:

@@ -217,15 +217,14 @@ def _run_and_check(given: RunGiven) -> int:
     written = write_run_views(opened, result, given.views, checked)
     floor = _measure_floor(given, opened, several, result) if given.with_floor else None
 
-    parts = run_parts(opened, result, checked)
-    parts.append(Fields(pairs=[("written", str(path)) for path in written]))
+    more = [("written", str(path)) for path in written]
     told: dict[str, Any] = run_to_json(result, checked)
     if floor is not None:
         from adrenoc.pages.accuracy_page import finite, floor_text
 
         told["rounding_floor"] = finite(asdict(floor))
-        parts.append(Fields(pairs=[("rounding floor", floor_text(floor))]))
-    console.tell(told, *parts)
+        more.append(("rounding floor", floor_text(floor)))
+    console.tell(told, run_parts(opened, result, checked), Fields(pairs=more))
     if wants_json():
         return CheckFailedError.exit_code if checked and not checked.passed else 0
     judged = checked if layers_of is None else layers

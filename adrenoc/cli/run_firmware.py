@@ -242,7 +242,7 @@ def tune_firmware_command(given: _Tuned) -> None:
     with LiveObserver(model.name, core.name) as live:
         result = tune_firmware(request, board, live)
     command = f"adrenoc firmware compile {quote_word(model)} --device {core.name}"
-    console.draw(*list_result(result, command, log))
+    console.draw(list_result(result, command, log))
     if not executor:
         told = "an instruction under QEMU is a nanosecond here: not cycles, and not of a board"
         console.draw(Fields(pairs=[("times", told)]))

@@ -30,11 +30,11 @@ def targets_command(device: Target | Core | None) -> int:
 
     if isinstance(device, Core):
         core = device
-        return console.tell(_core_facts(core), *_core_parts(core))
+        return console.tell(_core_facts(core), _core_parts(core))
     if device is not None:
         target = device
         whole = {"cost": target.cost, "cost_sources": dict(target.cost_sources)}
-        return console.tell({**_facts(target), **whole}, *_target_parts(target))
+        return console.tell({**_facts(target), **whole}, _target_parts(target))
     targets = list_targets()
     cores = [load_core(name) for name in core_names()]
 

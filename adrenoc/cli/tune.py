@@ -68,7 +68,7 @@ def tune_command(given: _Given) -> None:
         return
     with LiveObserver(given.model.name, given.target.name) as observer:
         result = _run(given, request, observer)
-    console.draw(*list_result(result, given.command, request.log))
+    console.draw(list_result(result, given.command, request.log))
 
 
 def _request_of(given: _Given) -> TuneRequest:

@@ -97,7 +97,7 @@ def verify_device_command(given: _Verified) -> int:
     told = {"report": str(given.output), "target": done.target.name, **vars(done.report)}
     if not wants_json():
         console.blank()
-    console.tell(told, *_list_parts(done, given.output))
+    console.tell(told, _list_parts(done, given.output))
     finish_resumed(resume, "runs of suites")
     error = find_wrong(done)
     if error is not None and not wants_json():

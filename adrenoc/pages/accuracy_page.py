@@ -55,9 +55,10 @@ def accuracy_html(report: AccuracyReport) -> str:
     )
 
 
-def accuracy_parts(report: AccuracyReport) -> list[Part]:
+def accuracy_parts(report: AccuracyReport) -> Iterator[Part]:
     """Return what was found of each preset."""
-    return [part for found in report.presets for part in _preset_parts(report, found)]
+    for found in report.presets:
+        yield from _preset_parts(report, found)
 
 
 def _preset_parts(report: AccuracyReport, found: PresetAccuracy) -> Iterator[Part]:

@@ -96,15 +96,13 @@ def calibration_parts(done: Calibration) -> Iterator[Part]:
     yield Drawing(html=f"<pre>{safe(done.toml)}</pre>\n", title="The target file")
 
 
-def tell_calibration(done: Calibration, output: Path) -> list[Part]:
-    """Return how many measures there are, and where the target file is."""
+def tell_calibration(done: Calibration, output: Path) -> Iterator[Part]:
+    """Tell how many measures there are, and where the target file is."""
     rows = done.measured.rows
     measured, failed = (sum(row.status == status for row in rows) for status in _STATUSES)
     whose = "the device's tells of no time, so the host's was taken"
-    return [
-        Verdict(passed=True, text=f"{output}: {measured} measured, {failed} failed"),
-        Fields(pairs=[("clock", whose)] if any(row.by_host for row in rows) else []),
-    ]
+    yield Verdict(passed=True, text=f"{output}: {measured} measured, {failed} failed")
+    yield Fields(pairs=[("clock", whose)] if any(row.by_host for row in rows) else [])
 
 
 _STATUSES = ("measured", "failed")

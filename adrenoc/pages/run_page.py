@@ -70,7 +70,7 @@ def run_html(bundle: Bundle, result: RunResult, checked: CheckResult | None = No
     return page(f"{manifest.name}, a run", *parts, about=about, by="run")
 
 
-def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> list[Part]:
+def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> Iterator[Part]:
     """Return what is shown of a run; `checked` are outputs, or every layer, beside the reference.
 
     Raises:
@@ -81,38 +81,36 @@ def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) ->
     names = ("load", "build", "first", "cold", "p50", "p90", "p99")
     times = [(name, show_ms(getattr(result.times, f"{name}_ms"))) for name in names]
     kernels_ms = sum(kernel.time_ms for kernel in result.kernels)
-    parts: list[Part] = [
-        Title(text=bundle.manifest.name, detail=f"on {result.device}{held}"),
-        Cards(
-            figures=[
-                *times,
-                ("runs", figure(result.times.runs, "d")),
-                *([("GPU memory", show_bytes(memory))] if memory is not None else []),
-                *([("kernels", show_ms(kernels_ms))] if result.kernels else []),
-            ]
-        ),
-        Fields(title="Circumstances", pairs=[*_circumstances(result)]),
-        _regions(result.regions),
-    ]
-    steps = _steps(bundle, result)
-    parts += [_timeline(steps), _families(steps), _worst(steps)] if steps else [_kernels(result)]
+    yield Title(text=bundle.manifest.name, detail=f"on {result.device}{held}")
+    yield Cards(
+        figures=[
+            *times,
+            ("runs", str(result.times.runs)),
+            *([("GPU memory", show_bytes(memory))] if memory is not None else []),
+            *([("kernels", show_ms(kernels_ms))] if result.kernels else []),
+        ]
+    )
+    yield Fields(title="Circumstances", pairs=[*_circumstances(result)])
+    yield _regions(result.regions)
+    if steps := _steps(bundle, result):
+        yield from (_timeline(steps), _families(steps), _worst(steps))
+    else:
+        yield _kernels(result)
     if checked is not None:
-        return [*parts, *_errors(checked)]
-    parts.append(
-        tabulate(
-            result.outputs.items(),
-            {
-                "output": lambda one: one[0],
-                "shape": lambda one: dims(one[1].shape),
-                "dtype": lambda one: str(one[1].dtype),
-            },
-            title="Outputs",
-        )
+        yield from _errors(checked)
+        return
+    yield tabulate(
+        result.outputs.items(),
+        {
+            "output": lambda one: one[0],
+            "shape": lambda one: dims(one[1].shape),
+            "dtype": lambda one: str(one[1].dtype),
+        },
+        title="Outputs",
     )
     if is_decoder(bundle.manifest):
         how = how_to_talk(bundle.path, bundle.manifest)
-        parts.append(Fields(pairs=[("note", f"this was one step; {how} generates tokens")]))
-    return parts
+        yield Fields(pairs=[("note", f"this was one step; {how} generates tokens")])
 
 
 def _circumstances(result: RunResult) -> Iterator[tuple[str, str]]:
