@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +248,7 @@ def suggest_shapes(found: OpenInputs, model: Path, read: Callable[[Shapes], obje
         with contextlib.suppress(AdrenocError):
             read(shapes)
             words = list_options(found, shapes)
-            told = "".join(f"; {one}" for one in guess.sources(found))
+            told = "".join(f"; {one}" for one in guess.told.values())
             return f"add {words} (with the extents that you feed{told})"
         if not guess.guessed:
             break
@@ -264,6 +264,8 @@ class _Guess:
     other: int
     image: tuple[int, int]
     guessed: bool = False
+    told: dict[str, str] = field(default_factory=dict)
+    """File -> the sentence that says what was taken of it."""
 
     def shapes(self, found: OpenInputs) -> Shapes:
         """Return shapes of the open inputs; a name has one extent in all of them."""
@@ -274,20 +276,22 @@ class _Guess:
             for axis, extent in enumerate(axes):
                 chosen = extent if isinstance(extent, int) else bound.get(extent or "")
                 if chosen is None:
-                    is_batch = (name, axis) in found.batches
-                    said, _ = self._ask(axes, axis, found.dtypes[name])
-                    is_state = is_state_name(name) and len(axes) < 4 and not said.extents
-                    is_one = is_batch or is_state
-                    chosen = 1 if is_one else self._extent(axes, axis, found.dtypes[name])
+                    chosen = self._choose(found, name, axis)
                 if isinstance(extent, str):
                     bound[extent] = chosen
                 extents.append(chosen)
             shapes[name] = tuple(extents)
         return shapes
 
-    def _extent(self, axes: Sequence[Extent], axis: int, dtype: str) -> int:
-        said, usual = self._ask(axes, axis, dtype)
+    def _choose(self, found: OpenInputs, name: str, axis: int) -> int:
+        axes = found.axes[name]
+        said, usual = self._ask(axes, axis, found.dtypes[name])
+        is_state = is_state_name(name) and len(axes) < 4 and not said.extents
+        if (name, axis) in found.batches or is_state:
+            return 1
         if said.extents:
+            most = "up to " if usual else ""
+            self.told.setdefault(said.source, f"{said.source} says {most}{said.extents[0]}")
             # A text may be as short as one likes; an image is of one size.
             return min(said.extents[0], usual or said.extents[0])
         if usual:
@@ -315,20 +319,6 @@ class _Guess:
         if len(axes) == 2 and axis == 1 and self.said.samples.extents:
             return self.said.samples, 0
         return KnownSize(), 0
-
-    def sources(self, found: OpenInputs) -> Iterator[str]:
-        """Yield what was taken from which file, a sentence each."""
-        told = set()
-        for name, axes in found.axes.items():
-            for axis, extent in enumerate(axes):
-                if isinstance(extent, int) or (name, axis) in found.batches:
-                    continue
-                said, usual = self._ask(axes, axis, found.dtypes[name])
-                if not said.extents or said.source in told:
-                    continue
-                told.add(said.source)
-                most = "up to " if usual else ""
-                yield f"{said.source} says {most}{said.extents[0]}"
 
 
 def _axis_of_image(axes: Sequence[Extent], axis: int) -> int | None:

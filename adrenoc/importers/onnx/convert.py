@@ -59,31 +59,13 @@ OWN = {
 # sequences, optionals, and results whose shape depends on data.
 _NOT_STATIC = frozenset(
     {
-        "AllClassNMS",
-        "Compress",
-        "Attention",
-        "ConcatFromSequence",
-        "EmbedLayerNormalization",
-        "Loop",
-        "NonMaxSuppression",
-        "NonZero",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "Scan",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SkipLayerNormalization",
-        "SplitToSequence",
-        "Unique",
+        *("AllClassNMS", "Attention", "Compress", "ConcatFromSequence", "EmbedLayerNormalization"),
+        *("Loop", "NonMaxSuppression", "NonZero", "Optional", "OptionalGetElement"),
+        *("OptionalHasElement", "Scan", "SequenceAt", "SequenceConstruct", "SequenceEmpty"),
+        *("SequenceErase", "SequenceInsert", "SequenceLength", "SkipLayerNormalization"),
+        *("SplitToSequence", "Unique"),
     }
 )
-
-
 _OF_AXES = ("Expand", "Pad", "Reshape", "Slice", "Squeeze", "Tile", "Unsqueeze")
 """Operators whose second input has a number, or two, for each axis."""
 

@@ -194,7 +194,7 @@ def sort_nodes(graph: onnx.GraphProto) -> bool:
     The standard asks for such an order, and some exporters do not keep it.  Nodes that no order
     serves stay as they are.
     """
-    nested = [inner for node in graph.node for inner in _nested(node)]
+    nested = [inner for node in graph.node for inner in inner_graphs(node)]
     was_not = any([sort_nodes(inner) for inner in nested])
     makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     reads = [
@@ -218,11 +218,12 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Yield all nodes, those of nested graphs (If, Loop) included."""
     for node in nodes:
         yield node
-        for graph in _nested(node):
+        for graph in inner_graphs(node):
             yield from all_nodes(graph.node)
 
 
-def _nested(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs that a node (If, Loop) holds."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g

@@ -39,7 +39,7 @@ from adrenoc.importers.formats import (
     is_ort,
     join_digests,
 )
-from adrenoc.importers.onnx.graph import all_nodes
+from adrenoc.importers.onnx.graph import all_nodes, inner_graphs
 from adrenoc.importers.onnx.prepare import JOINED, join_embedding
 from adrenoc.importers.onnx_wire import WireError, external_of, read_varint
 
@@ -213,10 +213,10 @@ def _external(model: onnx.ModelProto) -> Iterator[tuple[TensorProto, int]]:
     nodes = itertools.chain(model.graph.node, *(function.node for function in model.functions))
     for node in all_nodes(nodes):
         for attribute in node.attribute:
-            graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
-            inner = [t for graph in graphs for t in graph.initializer]
-            own = (attribute.t, *attribute.tensors, *inner)
+            own = (attribute.t, *attribute.tensors)
             yield from ((tensor, -1) for tensor in own if _is_external(tensor))
+        inner = (tensor for graph in inner_graphs(node) for tensor in graph.initializer)
+        yield from ((tensor, -1) for tensor in inner if _is_external(tensor))
 
 
 def _is_external(tensor: TensorProto) -> bool:

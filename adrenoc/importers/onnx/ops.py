@@ -430,8 +430,7 @@ def _append_rows(node: OnnxNode) -> relax.Expr:
         operands,
         shape=node.shape(),
         dtype=dtype_of(operands[0]),
-        epsilon=float(node.attrs["epsilon"]),
-        **_whole_attrs(node, "first", "rotated", "interleaved", "normed", "bits", "context"),
+        **_attrs_of_cache(node),
     )
 
 
@@ -446,20 +445,8 @@ def _cached_attention(node: OnnxNode) -> relax.Expr:
         dtype=dtype_of(operands[0]),
         scale=float(node.attrs["scale"]),
         cap=float(node.attrs["cap"]),
-        epsilon=float(node.attrs["epsilon"]),
-        **_whole_attrs(
-            node,
-            "heads",
-            "first",
-            "rotated",
-            "interleaved",
-            "normed",
-            "window",
-            "sunk",
-            "biased",
-            "bits",
-            "context",
-        ),
+        **{name: int(node.attrs[name]) for name in ("heads", "window", "sunk", "biased")},
+        **_attrs_of_cache(node),
     )
 
 
@@ -468,8 +455,8 @@ def _inverse(node: OnnxNode) -> relax.Expr:
     return own.call_own(own.INVERSE, [x], shape=node.shape(), dtype=dtype_of(x))
 
 
-def _whole_attrs(node: OnnxNode, *names: str) -> dict[str, int]:
-    return {name: int(node.attrs[name]) for name in names}
+def _attrs_of_cache(node: OnnxNode) -> dict[str, int | float]:
+    return {name: type(plain)(node.attrs[name]) for name, plain in own.PLAIN.items()}
 
 
 _ROWS = 2
@@ -500,10 +487,9 @@ def _add_rows(
         first = starts.astype("int32")
     if circular:
         first = relax.op.floor_mod(first, make_constant(np.array([shape[_ROWS]], np.int32)))
-    plain = dict.fromkeys(("first", "rotated", "interleaved", "normed", "bits", "context"), 0)
     operands = [node.inputs[0], *(node.bb.normalize(one) for one in (rows, first))]
     dtype = dtype_of(node.inputs[0])
-    return own.call_own(own.APPEND_ROWS, operands, shape=shape, dtype=dtype, epsilon=0.0, **plain)
+    return own.call_own(own.APPEND_ROWS, operands, shape=shape, dtype=dtype, **own.PLAIN)
 
 
 def _choose(

@@ -40,6 +40,7 @@ from adrenoc.base.errors import InputError
 from adrenoc.base.host.onnx_runtime import import_onnxruntime
 from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, TOKENS
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.graph import all_nodes, inner_graphs
 from adrenoc.importers.onnx.load import load_onnx, read_proto
 
 _PRODUCTS = {
@@ -137,7 +138,7 @@ def _find_signed(graph: onnx.GraphProto, around: _Scope, as_unsigned: bool) -> I
     scope = around.enter(graph)
     seen: set[str] = set()
     for node in graph.node:
-        for inner in (g for a in node.attribute for g in (a.g, *a.graphs) if g.node):
+        for inner in inner_graphs(node):
             yield from _find_signed(inner, scope, as_unsigned)
         for found, place, zero in _find_operands(node, scope, as_unsigned):
             if found.op_type != _OPENS or found.output[0] not in seen:
@@ -269,38 +270,23 @@ def widen_floats(model: onnx.ModelProto) -> None:
 
 
 def _widen(model: onnx.ModelProto, wide: int) -> None:
-    _widen_graph(model.graph, wide)
+    given = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    nodes = list(all_nodes(given))
+    for graph in (model.graph, *(inner for node in nodes for inner in inner_graphs(node))):
+        for tensor in graph.initializer:
+            _widen_tensor(tensor, wide)
+        _widen_values((*graph.input, *graph.output, *graph.value_info), wide)
     for function in model.functions:
-        _widen_nodes(function.node, wide)
         _widen_values(function.value_info, wide)
+    for attribute in (a for node in nodes for a in node.attribute):
+        if attribute.name in _NAMES_TYPE and _is_narrow(attribute.i, wide):
+            attribute.i = wide
+        for tensor in (attribute.t, *attribute.tensors):
+            _widen_tensor(tensor, wide)
 
 
 def _is_narrow(element: int, wide: int) -> bool:
     return element in _HALVES or (wide == TensorProto.DOUBLE and element == TensorProto.FLOAT)
-
-
-def _widen_graph(graph: onnx.GraphProto, wide: int) -> None:
-    for tensor in graph.initializer:
-        _widen_tensor(tensor, wide)
-    _widen_values((*graph.input, *graph.output, *graph.value_info), wide)
-    _widen_nodes(graph.node, wide)
-
-
-def _widen_nodes(nodes: Iterable[onnx.NodeProto], wide: int) -> None:
-    for attribute in (a for node in nodes for a in node.attribute):
-        if attribute.name in _NAMES_TYPE and _is_narrow(attribute.i, wide):
-            attribute.i = wide
-        for tensor in _tensors_of(attribute):
-            _widen_tensor(tensor, wide)
-        for graph in (attribute.g, *attribute.graphs):
-            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                _widen_graph(graph, wide)
-
-
-def _tensors_of(attribute: onnx.AttributeProto) -> Iterator[TensorProto]:
-    if attribute.type == onnx.AttributeProto.TENSOR:
-        yield attribute.t
-    yield from attribute.tensors
 
 
 def _widen_tensor(tensor: TensorProto, wide: int) -> None:

@@ -9,14 +9,13 @@ Source: onnx.proto3; the schemas of the onnx package.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
 from adrenoc.base.errors import ModelFormatError
-from adrenoc.importers.onnx.graph import STANDARD_DOMAINS, node_label
+from adrenoc.importers.onnx.graph import STANDARD_DOMAINS, inner_graphs, node_label
 
 _HINT = "check the model: python -m onnx.bin.checker MODEL"
 _ELEMENTS = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED}
@@ -89,7 +88,7 @@ def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
                     f"{node.op_type} {node_label(node)} reads '{name}', which nothing before it "
                     "computes"
                 )
-        for inner in _graphs(node):
+        for inner in inner_graphs(node):
             _check_order(inner, frozenset(known))
         for name in node.output:
             if name and name in made:
@@ -135,15 +134,8 @@ def _check_node(node: onnx.NodeProto, opset: int, *, in_function: bool) -> None:
     if not in_function and node.domain in STANDARD_DOMAINS:
         _check_schema(node, opset, label)
         _check_nested(node, opset, label)
-    for inner in _graphs(node):
+    for inner in inner_graphs(node):
         _check_graph(inner, opset, in_function=in_function)
-
-
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _check_attribute(attribute: AttributeProto, label: str) -> None:

@@ -8,7 +8,7 @@ Calls of a recurrent layer: both importers say what they found, this says it in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -332,6 +332,11 @@ INVERSE = "adrenoc.inverse"
 CACHED_ATTENTION = "adrenoc.cached_attention"
 """Queries, from a given row on, over the rows of keys and values up to their own."""
 
+PLAIN: Mapping[str, Any] = {
+    **dict.fromkeys(("first", "rotated", "interleaved", "normed", "bits", "context"), 0),
+    "epsilon": 0.0,
+}
+"""Attributes of operators over caches that do no more than they have to."""
 _SHAPE, _DTYPE = "result_shape", "result_dtype"
 _NESTS = {
     N_BITS: n_bits_nest,

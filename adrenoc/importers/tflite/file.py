@@ -49,21 +49,12 @@ _DAMAGE = (
     RecursionError,
 )
 
-_DTYPES = {
-    "FLOAT32": "float32",
-    "FLOAT16": "float16",
-    "FLOAT64": "float64",
-    "INT4": "int4",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "BOOL": "bool",
-}
+_NUMPY = (
+    *("bool", "float16", "float32", "float64", "int4", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+)
+_DTYPES = {name.upper(): name for name in _NUMPY}
+"""The schema's name -> NumPy's."""
 _POINTER_BYTES = 8
 _MOST_AXES = 16
 _MOST_ELEMENTS = 2**30
@@ -311,7 +302,7 @@ class _Reader:
         if len(shape) > _MOST_AXES or math.prod(abs(d) for d in shape) > _MOST_ELEMENTS:
             raise ValueError(f"'{name}' has the shape {list(shape)}")
         stored, value = self.buffers[tensor.Buffer()], None
-        if stored is not None and dtype in _DTYPES.values():
+        if stored is not None and dtype in _NUMPY:
             if tensor.Sparsity() is not None:
                 self.budget.memory(math.prod(shape))  # before room is made for it
                 value = dense_of(tensor.Sparsity(), stored, dtype, shape)

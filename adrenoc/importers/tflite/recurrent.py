@@ -10,7 +10,6 @@ Source: TFLite operator reference; the kernels of LiteRT for what it leaves open
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -180,75 +179,72 @@ def _rnn_both_ways(node: TfliteNode) -> list[Result]:
     return _both_ways(node, ahead, back)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LstmInputs:
-    """Where the parts of an LSTM lie among the inputs; each has input, forget, cell, output."""
-
-    by_input: int
-    by_state: int
-    peephole: int
-    bias: int
-    projection: int
-    norm: int | None
-
-
+_STATE, _PEEPHOLE, _BIAS, _PROJECTION = 4, 8, 11, 15
+"""How far behind the first weights of an LSTM others lie among its inputs; each has input, forget,
+cell, output."""
+_NORM = 20
+"""Where those of norms begin, of a layer in one direction."""
 _GATES = ("input", "forget", "cell", "output")
 _PEEPHOLES = {"input": 0, "forget": 1, "output": 2}
 
 
-def _lstm_way(node: TfliteNode, at: _LstmInputs, *, reverse: bool = False) -> Expr:
-    """Run one direction of an LSTM over all steps."""
-    others = [*range(at.peephole, at.peephole + 3), at.projection, at.projection + 1]
-    others += [] if at.norm is None else range(at.norm, at.norm + 4)
-
+def _lstm_way(node: TfliteNode, first: int, *, reverse: bool = False) -> Expr:
+    """Run one direction of an LSTM, whose weights begin at input `first`, over all steps."""
+    others = [first + at for at in (*range(_PEEPHOLE, _BIAS), _PROJECTION, _PROJECTION + 1)]
+    others += range(_NORM, _NORM + 4) if _has_norms(node) else []
     major, x = bool(node.option("TimeMajor", False)), node.real()
-    gates = at.by_input, at.by_state, at.bias
+    gates = first, first + _STATE, first + _BIAS
     made = _run_lstm(node, _swap(node, x) if major else x, gates, others, reverse=reverse)
     if made is not None:
         return _swap(node, made) if major else made
     steps = _steps(node, x, time_major=major)[:: -1 if reverse else 1]
-    return _stack(_lstm_steps(node, steps, at)[:: -1 if reverse else 1], time_major=major)
+    return _stack(_lstm_steps(node, steps, first)[:: -1 if reverse else 1], time_major=major)
 
 
-def _lstm_steps(node: TfliteNode, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr]:
-    units = node.shape(at.by_input + 1)[0]
-    width = node.shape(at.by_state + 1)[1]
+def _has_norms(node: TfliteNode) -> bool:
+    is_one_way = not node.operator.kind.startswith("BIDIRECTIONAL")
+    return is_one_way and len(node.inputs) > _NORM
+
+
+def _lstm_steps(node: TfliteNode, steps: Sequence[Expr], first: int) -> list[Expr]:
+    units = node.shape(first + 1)[0]
+    width = node.shape(first + _STATE + 1)[1]
     batch = int(steps[0].ty.shape[0])
     output, cell, results = _zeros(batch, width), _zeros(batch, units), []
     for x in steps:
-        output, cell = map(node.emit, _lstm_step(node, x, output, cell, at))
+        output, cell = map(node.emit, _lstm_step(node, x, output, cell, first))
         results.append(output)
     return results
 
 
 def _lstm_step(
-    node: TfliteNode, x: Expr, output: Expr, cell: Expr, at: _LstmInputs
+    node: TfliteNode, x: Expr, output: Expr, cell: Expr, first: int
 ) -> tuple[Expr, Expr]:
-    act = _activation(node)
+    act, projection = _activation(node), first + _PROJECTION
 
     def gate(name: str, state: Expr | None) -> Expr:
         number = _GATES.index(name)
-        total = _product(node, x, at.by_input + number)
-        total += _product(node, output, at.by_state + number)
-        if state is not None and node.has(at.peephole + _PEEPHOLES[name]):
-            weights = node.real(at.peephole + _PEEPHOLES[name])
+        total = _product(node, x, first + number)
+        total += _product(node, output, first + _STATE + number)
+        if state is not None and node.has(first + _PEEPHOLE + _PEEPHOLES[name]):
+            weights = node.real(first + _PEEPHOLE + _PEEPHOLES[name])
             total += state * weights
-        if at.norm is not None and node.has(at.norm + number):
-            total = _normalise(node, total, at.norm + number)
-        return total + node.real(at.bias + number)
+        if _has_norms(node) and node.has(_NORM + number):
+            total = _normalise(node, total, _NORM + number)
+        return total + node.real(first + _BIAS + number)
 
     forget = relax.op.sigmoid(gate("forget", cell))
     new = act(gate("cell", None))
-    if node.has(at.by_input):
+    if node.has(first):
         take = relax.op.sigmoid(gate("input", cell))
     else:
         take = make_constant(np.float32(1)) - forget
     cell = _clip(node, forget * cell + take * new, "CellClip")
     output = relax.op.sigmoid(gate("output", cell)) * act(cell)
-    if node.has(at.projection):
-        output = _product(node, output, at.projection)
-        if node.has(at.projection + 1):
-            output += node.real(at.projection + 1)
+    if node.has(projection):
+        output = _product(node, output, projection)
+        if node.has(projection + 1):
+            output += node.real(projection + 1)
         output = _clip(node, output, "ProjClip")
     return output, cell
 
@@ -277,35 +273,19 @@ def _lstm(node: TfliteNode) -> list[Result] | Result:
     _float_lstm(node)
     if int(node.option("KernelType", 0)) == 1 or len(node.inputs) == 5:
         raise RefusedError("one matrix for all gates, expected a matrix for each of them")
-    norm = 20 if len(node.inputs) > 20 else None
-    at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
-    return _lstm_steps(node, [node.real()], at)[0]
+    return _lstm_steps(node, [node.real()], 1)[0]
 
 
 def _lstm_sequence(node: TfliteNode) -> Result:
     _float_lstm(node)
-    norm = 20 if len(node.inputs) > 20 else None
-    at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
-    return _lstm_way(node, at)
+    return _lstm_way(node, 1)
 
 
 def _lstm_both_ways(node: TfliteNode) -> list[Result]:
     _float_lstm(node)
     if any(node.has(i) for i in range(39, len(node.inputs))):
         raise RefusedError("auxiliary inputs, expected none")
-
-    def run(first: int) -> Expr:
-        at = _LstmInputs(
-            by_input=first,
-            by_state=first + 4,
-            peephole=first + 8,
-            bias=first + 11,
-            projection=first + 15,
-            norm=None,
-        )
-        return _lstm_way(node, at, reverse=first > 1)
-
-    return _both_ways(node, run(1), run(18))
+    return _both_ways(node, _lstm_way(node, 1), _lstm_way(node, 18, reverse=True))
 
 
 def _svdf(node: TfliteNode) -> Result:

@@ -218,18 +218,11 @@ def read_scales(
 
 
 _DATA = {
-    "CONV_2D": 0,
-    "DEPTHWISE_CONV_2D": 0,
-    "TRANSPOSE_CONV": 2,
-    "FULLY_CONNECTED": 0,
-    "BATCH_MATMUL": 0,
-    "SVDF": 0,
-    "RNN": 0,
-    "LSTM": 0,
-    "UNIDIRECTIONAL_SEQUENCE_RNN": 0,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": 0,
-    "BIDIRECTIONAL_SEQUENCE_RNN": 0,
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"), 0),
+    **dict.fromkeys(("SVDF", "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN"), 0),
+    **dict.fromkeys(("BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"), 0),
     "BIDIRECTIONAL_SEQUENCE_LSTM": 0,
+    "TRANSPOSE_CONV": 2,
 }
 """Operators that take data in float with weights in 4 or 8 bits -> the input that is the data."""
 

@@ -43,21 +43,16 @@ _WEIGHTS = (
     "the file has no values of its variables, which nothing sets: convert the model by "
     "tf.lite.TFLiteConverter.from_keras_model or from_saved_model, which put weights into the file"
 )
-_TABLE = "it looks up keys in a table: look them up before, and feed the indices"
-_RANDOM = "it draws random numbers: make them an input"
-
 WHY_NOT: Mapping[str, str] = {
-    "ASSIGN_VARIABLE": _VARIABLE,
-    "CALL_ONCE": _VARIABLE,
-    "HASHTABLE": _TABLE,
-    "HASHTABLE_FIND": _TABLE,
-    "HASHTABLE_IMPORT": _TABLE,
-    "HASHTABLE_SIZE": _TABLE,
-    "MULTINOMIAL": _RANDOM,
-    "RANDOM_STANDARD_NORMAL": _RANDOM,
-    "RANDOM_UNIFORM": _RANDOM,
-    "READ_VARIABLE": _VARIABLE,
-    "VAR_HANDLE": _VARIABLE,
+    **dict.fromkeys(("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE"), _VARIABLE),
+    **dict.fromkeys(
+        ("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE"),
+        "it looks up keys in a table: look them up before, and feed the indices",
+    ),
+    **dict.fromkeys(
+        ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"),
+        "it draws random numbers: make them an input",
+    ),
 }
 """Operator -> the reason, and the nearest rewrite."""
 

@@ -51,16 +51,6 @@ from adrenoc.importers.tflite.node import Result, TfliteNode
 
 APPEND, ATTEND, PRODUCT = "adrenoc.AppendRows", "adrenoc.CachedAttention", "adrenoc.NBits"
 
-_PLAIN = {
-    "first": 0,
-    "rotated": 0,
-    "interleaved": 0,
-    "normed": 0,
-    "epsilon": 0.0,
-    "bits": 0,
-    "context": 0,
-}
-"""What the operators can do beside, and rewrites of TFLite ask for nowhere yet."""
 _BYTE_BITS = 8
 
 
@@ -68,7 +58,11 @@ def _append_rows(node: TfliteNode) -> Result:
     """Take the cache, its new rows as [1, tokens, heads * numbers], the first row's number."""
     cache, x, position = (node.data(index) for index in range(3))
     return own.call_own(
-        own.APPEND_ROWS, [cache, x, position], shape=node.shape(), dtype=dtype_of(cache), **_PLAIN
+        own.APPEND_ROWS,
+        [cache, x, position],
+        shape=node.shape(),
+        dtype=dtype_of(cache),
+        **own.PLAIN,
     )
 
 
@@ -83,7 +77,7 @@ def _cached_attention(node: TfliteNode) -> Result:
         dtype=dtype_of(q),
         sunk=0,
         biased=0,
-        **_PLAIN,
+        **own.PLAIN,
         **options,
     )
 
