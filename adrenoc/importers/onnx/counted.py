@@ -18,12 +18,11 @@ Which axis of a node's results is counted, where it works entry by entry on coun
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from adrenoc.importers.onnx.follow_axes import Visit, find_rule
 from adrenoc.importers.onnx.graph import (
@@ -34,6 +33,7 @@ from adrenoc.importers.onnx.graph import (
     attributes,
     first_output,
 )
+from adrenoc.importers.onnx.infer import NodeWriter
 
 # fmt: off
 _BY_ELEMENT = frozenset({
@@ -306,39 +306,22 @@ def mask_outputs(graph: OnnxGraph) -> None:
 def mask_missing(graph: OnnxGraph, name: str, label: str, value: int, out: str = "") -> str:
     """Return `name` with `value` in its missing entries; append the nodes that put it there."""
     known, counted = graph.types[name], graph.counted[name]
-    prefix = f"{name}/{label}/"
-    result = out or f"{prefix}value"
+    write = NodeWriter(graph=graph, prefix=f"{name}/{label}/")
+    result = out or f"{write.prefix}value"
     if counted is None or any(result in node.output for node in graph.nodes):
         return result
     shape = known.shape or ()
     extent = shape[counted.axis]
-
-    def add(op: str, inputs: Sequence[str], result: str, made: TensorType, **attrs: int) -> str:
-        graph.nodes.append(helper.make_node(op, list(inputs), [result], **attrs))
-        graph.types[result] = made
-        graph.counted[result] = None
-        return result
-
-    def constant(suffix: str, array: np.ndarray) -> str:
-        graph.set_constant(prefix + suffix, array)
-        return prefix + suffix
-
-    whole, own = graph.types[counted.source], counted.source_axis
-    keys = TensorType(element=whole.element, shape=((whole.shape or ())[own],))
-    inputs = [counted.source, constant("first", np.array(0, np.int64))]
-    there = add("Gather", inputs, prefix + "keys", keys, axis=1 - own)
-    if keys.shape != (extent,):
-        keys = replace(keys, shape=(extent,))
-        inputs = [there, constant("some", np.arange(extent))]
-        there = add("Gather", inputs, prefix + "some_keys", keys, axis=0)
-    truth = TensorType(element=onnx.TensorProto.BOOL, shape=(extent,))
-    inputs = [there, constant("none", np.array(-1, np.int64))]
-    there = add("Greater", inputs, prefix + "there", truth)
-    wide = tuple(extent if a == counted.axis else 1 for a in range(len(shape)))
-    inputs = [there, constant("wide", np.array(wide, np.int64))]
-    there = add("Reshape", inputs, prefix + "mask", replace(truth, shape=wide))
-    missing = constant("missing", np.array(_missing(known.dtype, value), known.dtype))
-    return add("Where", [there, name, missing], result, known)
+    first = write.constant("first", np.array(0, np.int64))
+    there = write("Gather", counted.source, first, out="keys", axis=1 - counted.source_axis)
+    if graph.shape_of(there) != (extent,):
+        some = write.constant("some", np.arange(extent))
+        there = write("Gather", there, some, out="some_keys", axis=0)
+    there = write("Greater", there, write.constant("none", np.array(-1, np.int64)), out="there")
+    wide = [extent if a == counted.axis else 1 for a in range(len(shape))]
+    there = write("Reshape", there, write.constant("wide", np.array(wide, np.int64)), out="mask")
+    missing = write.constant("missing", np.array(_missing(known.dtype, value), known.dtype))
+    return write("Where", there, name, missing, whole=result)
 
 
 def _missing(dtype: str, value: int) -> int:

@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from adrenoc.importers.onnx.graph import Counted, OnnxGraph, TensorType, attributes
+from adrenoc.importers.onnx.graph import Counted, OnnxGraph, attributes
+from adrenoc.importers.onnx.infer import NodeWriter
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,6 @@ _RULES: Mapping[str, Callable[[OnnxGraph, onnx.NodeProto], list[_Extent] | None]
 }
 
 
-_INT = TensorProto.INT32
 _KEEPS_PLACES = ("Cast", "Expand", "Identity", "Reshape", "Unsqueeze")
 """What a mask passes through on its way from rows to elements."""
 _KEEPS_ENTRIES = (*_KEEPS_PLACES, "Squeeze")
@@ -208,9 +207,6 @@ def _assign_one(
     graph.set_constant(f"{prefix}wide", np.array(wide, np.int64))
     graph.set_constant(f"{prefix}one", graph.constants[value].reshape(()).astype(known.dtype))
     names = [f"{prefix}{name}" for name in ("mask", "there")]
-    for name, has in zip(names, (shape, wide), strict=True):
-        graph.types[name] = TensorType(element=TensorProto.BOOL, shape=tuple(has))
-        graph.counted[name] = None
     return [
         helper.make_node("Cast", [mask], names[:1], to=TensorProto.BOOL),
         helper.make_node("Reshape", [names[0], f"{prefix}wide"], names[1:]),
@@ -222,36 +218,25 @@ def _assign_each(
     graph: OnnxGraph, node: onnx.NodeProto, mask: str, values: str
 ) -> list[onnx.NodeProto]:
     """Assign the k-th of some values to the k-th place of a mask of the data's own shape."""
-    known = graph.types[node.input[0]]
-    whole, own = known.shape or (), known.element
+    extents = graph.shape_of(node.input[0]) or ()
     count = math.prod(graph.shape_of(values) or ())
-    prefix = f"{node.output[0]}/assigned/"
-
-    def add(op: str, inputs: Sequence[str], result: str, element: int, shape: Any) -> str:
-        name = prefix + result
-        graph.nodes.append(helper.make_node(op, list(inputs), [name]))
-        graph.types[name] = TensorType(element=element, shape=tuple(shape))
-        graph.counted[name] = None
-        return name
-
-    for name, number in (("one", 1), ("first", 0), ("last", count - 1)):
-        graph.set_constant(prefix + name, np.array(number, np.int32))
-    for name, shape in (("flat", [-1]), ("whole", whole)):
-        graph.set_constant(prefix + name, np.array(shape, np.int64))
-    row = (math.prod(whole),)
+    write = NodeWriter(graph=graph, prefix=f"{node.output[0]}/assigned/")
+    one, first, last = (
+        write.constant(name, np.array(number, np.int32))
+        for name, number in (("one", 1), ("first", 0), ("last", count - 1))
+    )
+    flat = write.constant("flat", np.array([-1], np.int64))
+    whole = write.constant("whole", np.array(extents, np.int64))
     if graph.types[mask].element != TensorProto.BOOL:
-        graph.set_constant(prefix + "none", np.zeros((), graph.types[mask].dtype))
-        same = add("Equal", [mask, prefix + "none"], "same", TensorProto.BOOL, whole)
-        mask = add("Not", [same], "mask", TensorProto.BOOL, whole)
-    ones = add("Where", [mask, prefix + "one", prefix + "first"], "ones", _INT, whole)
-    steps = add("Reshape", [ones, prefix + "flat"], "steps", _INT, row)
-    rank = add("CumSum", [steps, prefix + "first"], "rank", _INT, row)
-    place = add("Sub", [rank, prefix + "one"], "number", _INT, row)
-    above = add("Max", [place, prefix + "first"], "above", _INT, row)
-    at = add("Min", [above, prefix + "last"], "at", _INT, row)
-    flat = add("Reshape", [values, prefix + "flat"], "values", own, (count,))
-    picked = add("Gather", [flat, at], "picked", own, row)
-    spread = add("Reshape", [picked, prefix + "whole"], "spread", own, whole)
+        none = write.constant("none", np.zeros((), graph.types[mask].dtype))
+        mask = write("Not", write("Equal", mask, none, out="same"), out="mask")
+    ones = write("Where", mask, one, first, out="ones")
+    rank = write("CumSum", write("Reshape", ones, flat, out="steps"), first, out="rank")
+    above = write("Max", write("Sub", rank, one, out="number"), first, out="above")
+    at = write("Min", above, last, out="at")
+    row = write("Reshape", values, flat, out="values")
+    picked = write("Gather", row, at, out="picked")
+    spread = write("Reshape", picked, whole, out="spread")
     return [helper.make_node("Where", [mask, spread, node.input[0]], [node.output[0]])]
 
 

@@ -45,7 +45,6 @@ from adrenoc.importers.onnx.graph import (
     MICROSOFT,
     MOST_ADDRESSED,
     OnnxGraph,
-    TensorType,
     all_nodes,
     attributes,
     copy_node,
@@ -407,9 +406,6 @@ def scatter_found(
     graph.set_constant(f"{prefix}beyond", np.zeros(shape, known.dtype))
     for name, number in (("first", 0), ("end", extent), ("axis", axis)):
         graph.set_constant(f"{prefix}{name}", np.array([number], np.int64))
-    longer = (*known.shape[:axis], extent + 1, *known.shape[axis + 1 :])
-    for name in ("longer", "whole"):
-        graph.types[f"{prefix}{name}"] = TensorType(element=known.element, shape=longer)
     scatter = copy_node(node)
     masked = mask(graph, indices, f"from_{extent}", extent), mask(graph, updates, "updates", 0)
     scatter.input[:] = [f"{prefix}longer", *masked]

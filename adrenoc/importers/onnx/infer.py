@@ -359,3 +359,25 @@ def _read_type(proto: onnx.TypeProto) -> TensorType:
 def first_line(error: Exception) -> str:
     """Return the first line of what an error says, or its type."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeWriter:
+    """Adds nodes that make nothing counted to a graph, with names that begin alike."""
+
+    graph: OnnxGraph
+    prefix: str
+
+    def __call__(self, op: str, *inputs: str, out: str = "", whole: str = "", **attrs: Any) -> str:
+        """Add a node; return its result, which is called `out` behind the prefix, or `whole`."""
+        result = whole or self.prefix + out
+        node = onnx.helper.make_node(op, inputs, [result], **attrs)
+        self.graph.nodes.append(node)
+        self.graph.counted[result] = None
+        infer_types(self.graph, node)
+        return result
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        """Add a constant."""
+        self.graph.set_constant(self.prefix + name, value)
+        return self.prefix + name
