@@ -205,7 +205,8 @@ class _Walk:
 
     def _pass(self, value: Any, wanted: Bounds | None, flags: Bounds | None) -> None:
         """Ask bounds of a variable; of two that exclude each other, those from zero on count."""
-        if not isinstance(value, relax.Var) or _is_text(value):
+        is_tensor = isinstance(value, relax.Var) and isinstance(value.ty, relax.TensorType)
+        if not is_tensor or dtype_of(value) in ("", "bool"):
             return
         for held, bounds in ((self._wanted, wanted), (self._flags, flags)):
             if bounds is None:
@@ -220,10 +221,6 @@ def _is_row(value: Any) -> bool:
     shape = static_shape(value) or ()
     longest = max(shape, default=0)
     return longest >= _SAMPLES and math.prod(shape) <= _ROWS * longest
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value.ty, relax.TensorType) and dtype_of(value) in ("", "bool")
 
 
 _Inverse = Callable[[Bounds, float, float], Bounds | None]

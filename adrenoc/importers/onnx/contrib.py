@@ -62,19 +62,11 @@ from adrenoc.importers.onnx.writer import UnknownTypeError, Writer
 INVERSE = "adrenoc.Inverse"
 
 
-def _gelu_of(write: Writer, x: str, out: str) -> None:
+def _gelu(write: Writer, x: str) -> None:
     """Write x / 2 * (1 + erf(x / sqrt 2))."""
     inner = write("Erf", write("Mul", x, write.constant(math.sqrt(0.5))))
     grown = write("Add", inner, write.constant(1.0))
-    write("Mul", write("Mul", x, write.constant(0.5)), grown, out=out)
-
-
-def _gelu(write: Writer) -> None:
-    _gelu_of(write, write.input(0), write.result)
-
-
-def _bias_gelu(write: Writer) -> None:
-    _gelu_of(write, write("Add", write.input(0), write.input(1)), write.result)
+    write("Mul", write("Mul", x, write.constant(0.5)), grown, out=write.result)
 
 
 def _quick_gelu(write: Writer) -> None:
@@ -90,18 +82,14 @@ def _fast_gelu(write: Writer) -> None:
     write.fast_gelu(x, out=write.result)
 
 
-def _activate(write: Writer, x: str) -> None:
-    params: Sequence[float] = write.attrs.get("activation_params", ())
-    write.activate(write.text("activation"), x, params, out=write.result)
-
-
 def _rewrite_fused_conv(write: Writer) -> None:
     own = {"activation", "activation_params"}
     kept = {k: v for k, v in write.attrs.items() if k not in own}
     result = write("Conv", *write.node.input[:3], **kept)
     if write.input(3):
         result = write("Add", result, write.input(3))
-    _activate(write, result)
+    params: Sequence[float] = write.attrs.get("activation_params", ())
+    write.activate(write.text("activation"), result, params, out=write.result)
 
 
 def _rewrite_fused_gemm(write: Writer) -> None:
@@ -143,22 +131,11 @@ def _add_skip(write: Writer, bias: int) -> str:
     return write("Add", write("Add", x, skip), write.input(bias), out=wanted)
 
 
-def _layer_norm(write: Writer, x: str, scale: str, offset: str, out: str) -> None:
-    epsilon = write.number("epsilon", 1e-12)
-    write.like("LayerNormalization", x, scale, offset, axis=-1, epsilon=epsilon, out=out)
-
-
-def _skip_layer_normalization(write: Writer) -> None:
-    total = _add_skip(write, 4)
-    _layer_norm(write, total, write.input(2), write.input(3), write.result)
-
-
-def _skip_simplified(write: Writer) -> None:
-    total = _add_skip(write, 3)
-    epsilon = write.number("epsilon", 1e-12)
-    write.like(
-        "RMSNormalization", total, write.input(2), axis=-1, epsilon=epsilon, out=write.result
-    )
+def _skip_norm(write: Writer, kind: str, count: int) -> None:
+    """Write a norm of a sum, by so many tensors of scales and offsets."""
+    total, epsilon = _add_skip(write, 2 + count), write.number("epsilon", 1e-12)
+    rest = [write.input(2 + at) for at in range(count)]
+    write.like(kind, total, *rest, axis=-1, epsilon=epsilon, out=write.result)
 
 
 def _rewrite_simplified_norm(write: Writer) -> None:
@@ -270,9 +247,8 @@ def _causal_conv(write: Writer) -> None:
         x = write("Transpose", x, perm=[0, 2, 1])
         past = write("Transpose", past, perm=[0, 2, 1]) if past else ""
     if not past:
-        past = write.array(
-            np.zeros((write.shape(write.input(0))[0], channels, before), _type(write))
-        )
+        shape = (write.shape(write.input(0))[0], channels, before)
+        past = write.array(np.zeros(shape, np.dtype(write.dtype(write.input(0)))))
     length = write.shape(write.input(0))[1 if is_last else 2]
     whole = write("Concat", past, x, axis=2)
     how: dict[str, Any] = {"group": channels, "dilations": [dilation], "kernel_shape": [taps]}
@@ -286,10 +262,6 @@ def _causal_conv(write: Writer) -> None:
     _name(write, made, write.result, is_last)
     if write.output(1):
         _name(write, state, write.output(1), is_last)
-
-
-def _type(write: Writer) -> np.dtype[np.generic]:
-    return np.dtype(write.dtype(write.input(0)))
 
 
 def _name(write: Writer, x: str, out: str, is_turned: bool) -> None:
@@ -513,7 +485,7 @@ REWRITES: dict[str, Callable[[Writer], None]] = {
     **QUANTISED,
     **EXPERTS,
     **N_BITS_REWRITES,
-    "BiasGelu": _bias_gelu,
+    "BiasGelu": lambda write: _gelu(write, write("Add", write.input(0), write.input(1))),
     "CDist": _distances,
     "CausalConvWithState": _causal_conv,
     "DequantizeLinear": _standard,
@@ -525,15 +497,15 @@ REWRITES: dict[str, Callable[[Writer], None]] = {
     "FusedMatMul": _rewrite_fused_matmul,
     "GatedRMSNorm": _gated_norm,
     "GatherND": _standard,
-    "Gelu": _gelu,
+    "Gelu": lambda write: _gelu(write, write.input(0)),
     "Inverse": _inverse,
     "LinearAttention": _linear_attention,
     "LinearAttentionGate": _attention_gate,
     "QuantizeLinear": _standard,
     "QuickGelu": _quick_gelu,
     "SimplifiedLayerNormalization": _rewrite_simplified_norm,
-    "SkipLayerNormalization": _skip_layer_normalization,
-    "SkipSimplifiedLayerNormalization": _skip_simplified,
+    "SkipLayerNormalization": lambda write: _skip_norm(write, "LayerNormalization", 2),
+    "SkipSimplifiedLayerNormalization": lambda write: _skip_norm(write, "RMSNormalization", 1),
     "TransposeMatMul": _rewrite_fused_matmul,
     "Trilu": _standard,
 }

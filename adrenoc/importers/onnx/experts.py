@@ -174,7 +174,9 @@ def _share_few_bits(write: Writer, tokens: int) -> str:
     _, count = write.shape(write.input(_ROUTER))
     given = write.reshape(write.input(_ROUTER_WEIGHTS), tokens, count)
     shares = write("Mul", write.total(picks, 1), given)
-    return _norm(write, shares) if write.number("normalize_routing_weights", 0) else shares
+    if not write.number("normalize_routing_weights", 0):
+        return shares
+    return write("Div", shares, write.reshape(write.total(shares, 1), tokens, 1))
 
 
 def _share_floats(write: Writer) -> str:
@@ -203,11 +205,6 @@ def _spread(write: Writer, shares: str, picks: str) -> str:
     tokens, _ = write.shape(write.input(_ROUTER))
     k = int(write.number("k", 1))
     return write.total(write("Mul", picks, write.reshape(shares, tokens, k, 1)), 1)
-
-
-def _norm(write: Writer, shares: str) -> str:
-    tokens, _ = write.shape(write.input(_ROUTER))
-    return write("Div", shares, write.reshape(write.total(shares, 1), tokens, 1))
 
 
 def _mix(write: Writer, shares: str, products: Sequence[_Experts | None]) -> None:

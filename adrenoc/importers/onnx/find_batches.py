@@ -144,10 +144,6 @@ def _ask_nodes(
     return found
 
 
-def _keep(visit: Visit) -> Moved:
-    return visit.stay() if visit.at == 0 else LOST
-
-
 def _pair(visit: Visit) -> Moved:
     most = max(visit.rank_of(name) or 0 for name in visit.node.input)
     return Moved(axis=visit.axis + most - visit.rank, rank=most)
@@ -172,16 +168,12 @@ def _slice(visit: Visit) -> Moved:
     return MET if visit.axis in (axes or range(visit.rank)) else visit.stay()
 
 
-def _suppress(visit: Visit) -> Moved:
-    return Moved(batch=visit.axis == 0) if visit.at < 2 else LOST
-
-
 _RULES: dict[str, Callable[[Visit], Moved]] = {
-    **dict.fromkeys(_KEEPING, _keep),
+    **dict.fromkeys(_KEEPING, lambda visit: visit.stay() if visit.at == 0 else LOST),
     **dict.fromkeys(_PAIRWISE, _pair),
     **dict.fromkeys(_OF_IMAGES, _image),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     **dict.fromkeys(("CumSum", "TopK"), meet_along),
-    "NonMaxSuppression": _suppress,
+    "NonMaxSuppression": lambda visit: Moved(batch=visit.axis == 0) if visit.at < 2 else LOST,
     "Slice": _slice,
 }

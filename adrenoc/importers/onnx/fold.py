@@ -247,7 +247,8 @@ class _Folder:
         if node.op_type == "Dropout":
             training = node.input[2] if len(node.input) > 2 else ""
             mask_used = any(name in self._used for name in node.output[1:])
-            if mask_used or (training and not _is_false(self.graph.constants.get(training))):
+            trains = self.graph.constants.get(training, np.array(bool(training)))
+            if mask_used or trains.any():
                 return ""
             self.graph.log.add(node.output[0], "removed Dropout", "it passes its input on")
             return str(node.input[0])
@@ -374,10 +375,6 @@ class _Folder:
             self._selected.update({name: node for name in node.output if name})
         self.graph.log.add(first_output(node), taken, reason)
         return nodes
-
-
-def _is_false(value: np.ndarray | None) -> bool:
-    return value is not None and not value.any()
 
 
 Mask = Callable[[OnnxGraph, str, str, int], str]

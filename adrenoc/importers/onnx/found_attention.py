@@ -210,8 +210,10 @@ class SoftmaxReader:
         head."""
         node = self.makers.get(name)
         while node is not None and node.op_type in ("Cast", "Identity", "Sub"):
-            if node.op_type == "Sub" and not self._is_largest(node.input[1], node.input[0]):
-                return name, None
+            if node.op_type == "Sub":  # of the largest of each row: the softmax is the same
+                most = self.makers.get(node.input[1])
+                if most is None or (most.op_type, most.input[0]) != ("ReduceMax", node.input[0]):
+                    return name, None
             name = node.input[0]
             node = self.makers.get(name)
         if node is None or node.op_type != "Concat" or len(node.input) != 2:
@@ -224,12 +226,6 @@ class SoftmaxReader:
         if not (of_tokens == of_tokens[:, :1]).all():
             return name, None
         return str(node.input[0]), of_tokens[:, 0].astype(np.float32)
-
-    def _is_largest(self, name: str, x: str) -> bool:
-        """Return whether a tensor is the largest of each row of another one: the softmax is the
-        same."""
-        node = self.makers.get(name)
-        return node is not None and node.op_type == "ReduceMax" and node.input[0] == x
 
     def find_mix(self, softmax: onnx.NodeProto, *, sunk: bool) -> onnx.NodeProto | None:
         """Return the product of the weights and the values; where `sunk` one weight is cut off."""
@@ -244,7 +240,8 @@ class SoftmaxReader:
             if node.op_type == "MatMul":
                 return node if node.input[0] == name and not sunk else None
             if node.op_type == "Where" and checked and node.input[0] == checked[0].output[0]:
-                if node.input[2] != name or not self._is_zero(node.input[1]):
+                instead = self.graph.constants.get(node.input[1])
+                if node.input[2] != name or instead is None or instead.any():
                     return None
             elif sunk and self._drops_last(node):
                 sunk = False
@@ -254,10 +251,6 @@ class SoftmaxReader:
                 return None
             name = node.output[0]
         return None
-
-    def _is_zero(self, name: str) -> bool:
-        value = self.graph.constants.get(name)
-        return value is not None and not value.any()
 
     def _drops_last(self, node: onnx.NodeProto) -> bool:
         """Return whether a Slice leaves all but the last number of each row."""
@@ -326,7 +319,9 @@ class AttentionFinder:
         self._weights = SoftmaxReader(graph=graph, makers=self.makers, readers=self.readers)
         self.caches: dict[str, FoundCache] = {}
         for past, present in caches:
-            name = self._through(present, ("Identity",))
+            name = present
+            while (node := self.makers.get(name)) is not None and node.op_type == "Identity":
+                name = node.input[0]
             new = self._new_rows(past, name)
             if new:
                 self.caches[name] = FoundCache(past=past, present=present, new=new)
@@ -362,12 +357,6 @@ class AttentionFinder:
                 return str(node.input[at - 3])
         return ""
 
-    def _through(self, name: str, ops: tuple[str, ...]) -> str:
-        """Return the tensor before nodes of these operators."""
-        while (node := self.makers.get(name)) is not None and node.op_type in ops:
-            name = node.input[0]
-        return name
-
     def _of_softmax(self, softmax: onnx.NodeProto) -> FoundAttention | None:
         axis = attributes(softmax).get("axis", -1)
         shape = self.graph.shape_of(softmax.input[0])
@@ -383,7 +372,8 @@ class AttentionFinder:
         keys = self._cache_behind(product.input[1], turned=True)
         latent = None
         if values is None or keys is None:
-            latent = self._find_latent(product.input[1], mixed.input[1], turned=True)
+            both = product.input[1], mixed.input[1]
+            latent = self._latents.find(self.graph, self.caches, *both, turned=True)
             if latent is None:
                 return None
             keys, values = ((self.caches[name], 1.0) for name in latent.sources)
@@ -402,10 +392,6 @@ class AttentionFinder:
             masks=scores.masks,
             sinks=sinks,
         )
-
-    def _find_latent(self, keys: str, values: str, *, turned: bool) -> FoundLatent | None:
-        """Return what two tensors are of two caches together; `turned` where the keys are."""
-        return self._latents.find(self.graph, self.caches, keys, values, turned=turned)
 
     def _take_apart(self, name: str) -> str:
         """Return what a tensor [heads, tokens, head] is with its batch, where that alone is
@@ -439,7 +425,8 @@ class AttentionFinder:
                 found.append(held[0])
         latent = None
         if len(found) != 2:
-            latent = self._find_latent(node.input[1], node.input[2], turned=False)
+            both = node.input[1], node.input[2]
+            latent = self._latents.find(self.graph, self.caches, *both, turned=False)
             if latent is None:
                 return None
             found = [self.caches[name] for name in latent.sources]

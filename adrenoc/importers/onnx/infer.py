@@ -59,16 +59,6 @@ def compute_node(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: i
     return _ask(node, types, feeds, opset, run=True)
 
 
-def _infer_node(
-    node: onnx.NodeProto,
-    types: Mapping[str, TensorType],
-    constants: Mapping[str, np.ndarray],
-    opset: int,
-) -> Opinion:
-    """Return the types of the results of a node; the values of `constants` are known."""
-    return _ask(node, types, constants, opset, run=False)
-
-
 def _ask(
     node: onnx.NodeProto,
     types: Mapping[str, TensorType],
@@ -228,7 +218,8 @@ def _ends_the_process(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
         return True  # What has such an extent is refused by name.
     # The types are found once the nested graphs are part of this one.
-    return node.op_type not in _NEEDS_A_TYPE and _holds(node, _NEEDS_A_TYPE)
+    inner = {one.op_type for one in all_nodes([node])}
+    return node.op_type not in _NEEDS_A_TYPE and not inner.isdisjoint(_NEEDS_A_TYPE)
 
 
 def _misfit(graph: OnnxGraph, node: onnx.NodeProto, error: Exception) -> ModelFormatError:
@@ -250,16 +241,12 @@ def _take_second_opinion(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     ):
         return False
     types = {name: graph.types[name] for name in names}
-    found = _infer_node(node, types, _small(graph, node), graph.opset).types
+    found = _ask(node, types, _small(graph, node), graph.opset, run=False).types
     if not found:
         return False
     graph.types.update(found)
     graph.disputed.append(node_label(node))
     return True
-
-
-def _holds(node: onnx.NodeProto, operators: frozenset[str]) -> bool:
-    return any(inner.op_type in operators for inner in all_nodes([node]))
 
 
 def _complete(graph: OnnxGraph, node: onnx.NodeProto) -> None:

@@ -38,7 +38,6 @@ from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, FIRST_ROW
 from adrenoc.importers.onnx.found_attention import (
     AttentionFinder,
     FoundAttention,
-    FoundCache,
 )
 from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, TensorType, attributes, node_label
 from adrenoc.importers.onnx.join_rotations import RowReader, RowsSeen
@@ -225,16 +224,6 @@ class _Joiner:
     windows: list[int] = field(default_factory=list)
     biased: int = 0
 
-    @property
-    def tokens(self) -> int:
-        """Return how many new tokens a run has."""
-        return self.tables.tokens
-
-    @property
-    def rows(self) -> int:
-        """Return how many rows a cache has."""
-        return self.tables.rows
-
     def join(self, one: FoundAttention) -> None:
         """Put an attention over caches in the place of one that is spelt out.
 
@@ -249,7 +238,7 @@ class _Joiner:
         nodes: list[onnx.NodeProto] = []
         if one.latent is None:
             q, (k, v) = one.query, (one.keys.new, one.values.new)
-            kept, head = self._extents_of(one.keys)
+            _, kept, _, head = self.graph.shape_of(one.keys.past) or (0, 0, 0, 0)
         else:
             q, k = _read_latent(nodes, self.tables, one)
             v, kept, head = k, 1, one.latent.width
@@ -263,7 +252,7 @@ class _Joiner:
             names = [self._rows(nodes, q), self._rows(nodes, k)]
         names.append(self._rows(nodes, v))
         mixed = self.tables.name("mixed")
-        total = self.tables.write_constant(np.array(self.rows, np.int32))
+        total = self.tables.write_constant(np.array(self.tables.rows, np.int32))
         node = helper.make_node(
             "GroupQueryAttention",
             [
@@ -311,11 +300,6 @@ class _Joiner:
         sinks = [] if one.sinks is None else [self.tables.intern(one.sinks)]
         return [bias, *sinks] if bias or sinks else []
 
-    def _extents_of(self, cache: FoundCache) -> tuple[int, int]:
-        """Return heads and numbers a head that a cache keeps."""
-        shape = self.graph.shape_of(cache.past) or ()
-        return shape[1], shape[3]
-
     def _heads(self, name: str) -> tuple[int, int]:
         """Return heads and numbers a head of a tensor [1, heads, tokens, head], or without the
         batch.
@@ -325,10 +309,14 @@ class _Joiner:
         """
         given = self.graph.shape_of(name)
         shape = (1, *given) if given is not None and len(given) == BATCHED - 1 else given
-        if shape is None or len(shape) != BATCHED or (shape[0], shape[2]) != (1, self.tokens):
+        if (
+            shape is None
+            or len(shape) != BATCHED
+            or (shape[0], shape[2]) != (1, self.tables.tokens)
+        ):
             raise RefusedError(
                 f"'{name}', which {{}} reads, has the shape {list(shape or ())}; expected "
-                f"[1, heads, {self.tokens}, numbers of a head]"
+                f"[1, heads, {self.tables.tokens}, numbers of a head]"
             )
         return shape[1], shape[3]
 
@@ -347,7 +335,7 @@ class _Joiner:
             apart = self.tables.name("apart")
             nodes.append(helper.make_node("Transpose", [name], [apart], perm=turn))
         before = self.finder.makers.get(apart)
-        shape = (1, self.tokens, heads * head)
+        shape = (1, self.tables.tokens, heads * head)
         if before is not None and before.op_type == "Reshape":
             joined = str(before.input[0])
             if self.graph.shape_of(joined) == shape:
@@ -367,7 +355,7 @@ class _Joiner:
         """Write the result with heads apart, as the graph reads it."""
         readers = self.finder.readers.get(out, [])
         turn = self._turn_of(out)
-        apart = (1, self.tokens, heads, head)[-len(turn) :]
+        apart = (1, self.tables.tokens, heads, head)[-len(turn) :]
         is_turned = [one.op_type for one in readers] == ["Transpose"]
         is_turned = is_turned and attributes(readers[0]).get("perm") == turn
         if is_turned and out not in self.graph.outputs:

@@ -148,7 +148,11 @@ def _load_own(files: ModelFiles) -> LoadedModel:
                 f"{path} is not a readable ONNX file: {error}", hint=EXPORT_AGAIN
             ) from error
         for tensor, place in _external(model):
-            wanted.setdefault(_span(tensor, path), []).append((tensor, place))
+            found = external_of(tensor)
+            span = DataRange(
+                path=path.parent / found.file, offset=found.offset, length=found.length
+            )
+            wanted.setdefault(span, []).append((tensor, place))
         return take
 
     def take(span: DataRange, data: np.ndarray) -> None:
@@ -221,11 +225,6 @@ def _external(model: onnx.ModelProto) -> Iterator[tuple[TensorProto, int]]:
 
 def _is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL
-
-
-def _span(tensor: TensorProto, model: Path) -> DataRange:
-    found = external_of(tensor)
-    return DataRange(path=model.parent / found.file, offset=found.offset, length=found.length)
 
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9

@@ -8,7 +8,7 @@ caches all that keeps them from being written in place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 import onnx
@@ -77,14 +77,14 @@ def raise_refusals(
     foreign = [one for one in refused if not is_standard(one.node)]
     missing = [one for one in refused if is_standard(one.node)]
     parts = [
-        ("operators outside of the ONNX standard", foreign, _full_name),
-        ("operators not supported", missing, _op_type),
-        ("operators cannot be imported as it is used here", failed, _op_type),
+        ("operators outside of the ONNX standard", foreign),
+        ("operators not supported", missing),
+        ("operators cannot be imported as it is used here", failed),
     ]
-    kinds = [f"{what}: {_counts(nodes, name)}" for what, nodes, name in parts if nodes]
+    kinds = [f"{what}: {_counts(nodes)}" for what, nodes in parts if nodes]
     if not kinds:
         return
-    where = list_first(_describe(graph, one) for _, nodes, _ in parts for one in nodes)
+    where = list_first(_describe(graph, one) for _, nodes in parts for one in nodes)
     message = f"{'; '.join(kinds)}; at {where}"
     if foreign:
         domains = {refused.node.domain for refused in foreign}
@@ -114,29 +114,20 @@ def raise_refusals(
     )
 
 
-def _counts(refused: Iterable[Refused], name: Callable[[onnx.NodeProto], str]) -> str:
-    kinds = Counter(name(one.node) for one in refused)
+def _counts(refused: Iterable[Refused]) -> str:
+    nodes = [one.node for one in refused]
+    kinds = Counter(n.op_type if is_standard(n) else f"{n.domain}.{n.op_type}" for n in nodes)
     return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
-
-
-def _full_name(node: onnx.NodeProto) -> str:
-    return f"{node.domain}.{node.op_type}"
-
-
-def _op_type(node: onnx.NodeProto) -> str:
-    return str(node.op_type)
 
 
 def _describe(graph: OnnxGraph, one: Refused) -> str:
     """Return `'name' (float32 [1, 3], ?): why`: the operands by dtype and shape."""
     types = [graph.types.get(name) for name in one.node.input if name]
-    shown = ", ".join("?" if t is None else f"{t.dtype} {_dims(t.shape)}" for t in types)
+    dims = ["of unknown shape" if t is None or t.shape is None else list(t.shape) for t in types]
+    pairs = zip(types, dims, strict=True)
+    shown = ", ".join("?" if t is None else f"{t.dtype} {shape}" for t, shape in pairs)
     label = node_label(one.node) + (f" ({shown})" if shown else "")
     return label + (f": {one.reason}" if one.reason else "")
-
-
-def _dims(shape: tuple[int, ...] | None) -> str:
-    return "of unknown shape" if shape is None else str(list(shape))
 
 
 _COUNT = "how much it gives depends on data"

@@ -98,19 +98,11 @@ def nearest_places(
     return np.asarray(np.clip(whole, 0, extent - 1).astype(np.int32))
 
 
-def _nearest_below(places: np.ndarray) -> np.ndarray:
-    return np.asarray(np.ceil(places.astype(np.float64) - 0.5))
-
-
-def _nearest_above(places: np.ndarray) -> np.ndarray:
-    return np.asarray(np.floor(places.astype(np.float64) + 0.5))
-
-
 _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
-    "round_prefer_floor": _nearest_below,
-    "round_prefer_ceil": _nearest_above,
+    "round_prefer_floor": lambda places: np.ceil(places.astype(np.float64) - 0.5),
+    "round_prefer_ceil": lambda places: np.floor(places.astype(np.float64) + 0.5),
 }
 
 
@@ -130,7 +122,8 @@ def _resize_whole(
         return column * row * read.astype("int32")
 
     def float_term(column: Any, row: Any, read: Any) -> Any:
-        product = _float(column) * _float(row) * read.astype("float32")
+        column, row = (tirx.reinterpret("float32", bits) for bits in (column, row))
+        product = column * row * read.astype("float32")
         return tirx.max(product, tirx.const(_LOWEST, "float32"))
 
     def finish(total: Any) -> Any:
@@ -176,10 +169,6 @@ def _neighbours_in_fixed_point(places: np.ndarray, extent: int) -> ResizeNeighbo
 def _elements(places: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
     first = places.astype(np.int32)
     return first, np.minimum(first + 1, extent - 1).astype(np.int32)
-
-
-def _float(bits: Any) -> Any:
-    return tirx.reinterpret("float32", bits)
 
 
 # Of one axis: its scale or its size, and what part of it is resized (tf_crop_and_resize).

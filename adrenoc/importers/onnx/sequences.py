@@ -34,10 +34,6 @@ def resolve_sequence(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     return None if rule is None else rule(graph, node)
 
 
-def _empty(graph: OnnxGraph, node: onnx.NodeProto) -> None:
-    graph.sequences[node.output[0]] = ()
-
-
 def _construct(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.sequences[node.output[0]] = tuple(node.input)
 
@@ -131,7 +127,7 @@ _RULES: dict[str, Callable[[OnnxGraph, onnx.NodeProto], Nodes | None]] = {
     "ConcatFromSequence": _concat,
     "SequenceAt": _sequence_at,
     "SequenceConstruct": _construct,
-    "SequenceEmpty": _empty,
+    "SequenceEmpty": _construct,
     "SequenceErase": _erase,
     "SequenceInsert": _insert,
     "SequenceLength": _length,

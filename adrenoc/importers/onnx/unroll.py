@@ -38,6 +38,7 @@ from adrenoc.importers.onnx.graph import (
     attributes,
     copy_node,
     first_output,
+    inner_graphs,
     node_label,
 )
 
@@ -69,7 +70,7 @@ def find_switches(
         if value_of(name) is not None:
             continue
         maker = makers.get(name)
-        if maker is None or len(seen) > _MOST_NODES or _has_graph(maker):
+        if maker is None or len(seen) > _MOST_NODES or any(inner_graphs(maker)):
             return {}
         if maker.op_type in _COMPARING:
             found |= _compared(maker, makers, inputs, value_of)
@@ -113,10 +114,6 @@ def _is_one(value: onnx.ValueInfoProto) -> bool:
     """Return whether an input is one number whatever is fed, as settings are."""
     tensor = value.type.tensor_type
     return tensor.HasField("shape") and all(axis.dim_value == 1 for axis in tensor.shape.dim)
-
-
-def _has_graph(node: onnx.NodeProto) -> bool:
-    return any(attribute.HasField("g") for attribute in node.attribute)
 
 
 def _compared(

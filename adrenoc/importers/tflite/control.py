@@ -54,12 +54,11 @@ def _if(node: TfliteNode) -> list[Result]:
         return list(node.call(numbers[0 if condition.reshape(-1)[0] else 1], values))
     branches = [node.call(number, values) for number in numbers]
     choice = node.emit(relax.op.reshape(node.data(0), []))
-    return [_choose(node, choice, a, b) for a, b in zip(*branches, strict=True)]
-
-
-def _choose(node: TfliteNode, choice: relax.Expr, a: TensorValue, b: TensorValue) -> TensorValue:
-    """Return both branches are computed: they have no effects, and kernels cannot be skipped."""
-    return TensorValue(info=a.info, made=node.emit(relax.op.where(choice, a.expr, b.expr)))
+    # Both are computed: they have no effects, and kernels cannot be skipped.
+    return [
+        TensorValue(info=a.info, made=node.emit(relax.op.where(choice, a.expr, b.expr)))
+        for a, b in zip(*branches, strict=True)
+    ]
 
 
 def _while(node: TfliteNode) -> list[Result]:
@@ -74,13 +73,6 @@ def _while(node: TfliteNode) -> list[Result]:
             return list(values)
         values = node.call(body, values)
     raise RefusedError(f"more iterations than {MOST_ITERATIONS}, expected at most as many")
-
-
-def _composite(node: TfliteNode) -> list[Result]:
-    """Return what its name means to a runtime that knows it, the graph beside it says to all
-    others."""
-    values = [node.value(i) for i in range(len(node.inputs))]
-    return list(node.call(int(node.option(BODY)), values))
 
 
 def _from_state(node: TfliteNode) -> TensorValue:
@@ -120,5 +112,7 @@ CONTROL_OPS: dict[str, Convert] = {
     "IF": _if,
     "STABLEHLO_WHILE": _while,
     "WHILE": _while,
-    COMPOSITE: _composite,
+    COMPOSITE: lambda node: list(
+        node.call(int(node.option(BODY)), [node.value(i) for i in range(len(node.inputs))])
+    ),
 }

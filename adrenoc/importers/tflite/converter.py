@@ -204,13 +204,16 @@ class GraphConverter:
             if is_out_of_memory(error):
                 raise
             inner = self.failures[first:]
-            if isinstance(error, LoopOfDataError):
-                self.failures[first:] = _causes_of(inner)
+            if isinstance(error, LoopOfDataError):  # all else that failed in it follows from that
+                loops = [failure for failure in inner if BY_DATA in failure[2]]
+                self.failures[first:] = loops or inner
             if not (guessed or inner) or self._converter_of(operator) is None:
                 self.failures.append((operator, graph.label(operator), quote(error)))
             guessed = True
             for index in operator.outputs:
-                env[index] = _stand_in(self.emit, graph.tensors[index])
+                info = graph.tensors[index]
+                nothing = self.emit(relax.op.zeros(*_numbers_of(info)))
+                env[index] = TensorValue(info=info, made=nothing)
         if guessed:
             self._guessed.update(env[index] for index in operator.outputs if index in env)
 
@@ -251,7 +254,6 @@ class GraphConverter:
             operator=operator,
             inputs=inputs,
             results=[graph.tensors[i] for i in operator.outputs],
-            file=self.file,
             call=lambda number, values: self._call(
                 number, values, f"{prefix}{graph.label(operator)}/"
             ),
@@ -269,7 +271,8 @@ class GraphConverter:
         info = graph.tensors[index]
         if index not in env and info.value is None:
             # What nothing computes and nothing stores: a state's first value, or no number at all.
-            return None if not info.is_variable else _zeros(info)
+            first = make_constant(np.zeros(*_numbers_of(info))) if info.is_variable else None
+            return None if first is None else TensorValue(info=info, made=first)
         return self._read(graph, env, index)
 
     def _set(self, info: TensorInfo, result: object, *, is_main: bool) -> TensorValue:
@@ -296,23 +299,6 @@ class GraphConverter:
             Decision(subject=", ".join(dict.fromkeys(where)), taken=taken, reason=reason)
             for (taken, reason), where in self.emit.decisions.items()
         )
-
-
-def _causes_of(failures: list[Failure]) -> list[Failure]:
-    """Of what failed in a loop, the loops in it that data end: of theirs is what follows."""
-    loops = [failure for failure in failures if BY_DATA in failure[2]]
-    return loops or failures
-
-
-def _stand_in(emit: Emitter, info: TensorInfo) -> TensorValue:
-    """Return what takes the place of a tensor that could not be translated, to find further
-    failures."""
-    return TensorValue(info=info, made=emit(relax.op.zeros(*_numbers_of(info))))
-
-
-def _zeros(info: TensorInfo) -> TensorValue:
-    """Return the first value of a state."""
-    return TensorValue(info=info, made=make_constant(np.zeros(*_numbers_of(info))))
 
 
 def _numbers_of(info: TensorInfo) -> tuple[tuple[int, ...], str]:

@@ -298,7 +298,8 @@ class _Reader:
         if tensor.Buffer() >= len(self.buffers):
             raise ValueError(f"tensor {index} names a buffer that does not exist")
         shape = tuple(int(d) for d in _array(tensor.ShapeAsNumpy()))
-        dtype = _dtype_of(tensor.Type())
+        kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
+        dtype = _DTYPES.get(kind, kind)
         if len(shape) > _MOST_AXES or math.prod(abs(d) for d in shape) > _MOST_ELEMENTS:
             raise ValueError(f"'{name}' has the shape {list(shape)}")
         stored, value = self.buffers[tensor.Buffer()], None
@@ -393,11 +394,6 @@ _KINDS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v,
 _TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
 _OPTIONS2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
-
-
-def _dtype_of(number: int) -> str:
-    kind = _TYPES.get(number, f"type {number}")
-    return _DTYPES.get(kind, kind)
 
 
 def _array(found: Any) -> np.ndarray:

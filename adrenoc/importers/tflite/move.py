@@ -52,10 +52,6 @@ def _squeeze(node: TfliteNode) -> Result:
     return node.move(relax.op.reshape(node.data(), shape))
 
 
-def _join(node: TfliteNode, parts: Sequence[relax.Expr], axis: int) -> Result:
-    return node.move(relax.op.concat(list(parts), axis=axis))
-
-
 def _same_scale(node: TfliteNode, index: int) -> relax.Expr:
     """Return an operand in the units of the first one; LiteRT rounds it to those of the result."""
     info, first = node.info(index), node.info(0)
@@ -79,7 +75,7 @@ def _concat(node: TfliteNode) -> Result:
 def _pack(node: TfliteNode) -> Result:
     axis = int(node.option("Axis")) % (len(node.shape()) + 1)
     parts = [relax.op.expand_dims(_same_scale(node, i), axis) for i in range(len(node.inputs))]
-    return _join(node, parts, axis)
+    return node.move(relax.op.concat(parts, axis=axis))
 
 
 def _unpack(node: TfliteNode) -> list[Result]:
@@ -148,11 +144,6 @@ def _tile(node: TfliteNode) -> Result:
         if count > 1 and axis < axes:
             x = relax.op.concat([x] * count, axis=axis)
     return node.move(x)
-
-
-def _broadcast_args(node: TfliteNode) -> Result:
-    shape = np.broadcast_shapes(tuple(node.ints(0)), tuple(node.ints(1)))
-    return node.like(shape)
 
 
 def _range(node: TfliteNode) -> Result:
@@ -384,7 +375,7 @@ def _overwritten(node: TfliteNode, starts: list[int]) -> relax.Expr:
 
 MOVE_OPS: dict[str, Convert] = {
     "BATCH_TO_SPACE_ND": _batch_to_space,
-    "BROADCAST_ARGS": _broadcast_args,
+    "BROADCAST_ARGS": lambda node: node.like(np.broadcast_shapes(node.ints(0), node.ints(1))),
     "BROADCAST_TO": lambda node: node.move(relax.op.broadcast_to(node.data(), node.ints(1))),
     "CONCATENATION": _concat,
     "DENSIFY": lambda node: node.move(node.data()),

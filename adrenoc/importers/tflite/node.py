@@ -15,8 +15,8 @@ Source: TFLite 8-bit quantization specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -31,7 +31,7 @@ from adrenoc.importers.relax.values import (
     make_constant,
     static_shape,
 )
-from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
 
 QUANTISED_RANGES = {
     "int4": (-8, 7),
@@ -83,11 +83,6 @@ def subtract_zeros(info: TensorInfo) -> np.ndarray:
     return np.asarray(value - info.lay_along(info.zeros).astype(np.float32))
 
 
-def _round_to_even(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
-    """Return `expr` to the nearest integer, ties to even, as LiteRT with XNNPACK rounds."""
-    return relax.op.round(emit(expr))
-
-
 Result: TypeAlias = "relax.Expr | QuantisedResult"
 """What a translation gives: real numbers or plain integers, or quanta of some scale."""
 
@@ -123,10 +118,8 @@ class TfliteNode:
     operator: OperatorInfo
     inputs: Sequence[TensorValue | None]
     results: Sequence[TensorInfo]
-    file: TFLiteFile
     call: Any = None
     """Translates another graph of the file: (number, values) -> values."""
-    env: Mapping[int, TensorValue] = field(default_factory=dict)
 
     def option(self, name: str, default: Any = 0) -> Any:
         """Return an option, or its default where the file leaves all options out."""
@@ -312,7 +305,7 @@ def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> T
     if not same:
         expr = emit(expr * make_constant(factor))
     if not (same and result.is_integer):
-        expr = emit(_round_to_even(emit, expr))
+        expr = emit(relax.op.round(emit(expr)))  # ties to even, as LiteRT with XNNPACK
     low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])
     if result.bounds is not None:
         low = max(low, float(np.round(result.bounds[0] / info.scale)))

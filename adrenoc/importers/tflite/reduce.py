@@ -50,10 +50,6 @@ def _window(node: TfliteNode) -> dict[str, Any]:
     return {"pool_size": kernel, "strides": strides, "padding": pads, "layout": "NHWC"}
 
 
-def _max_pool(node: TfliteNode) -> Result:
-    return node.activate(node.move(relax.op.nn.max_pool2d(node.data(), **_window(node))))
-
-
 def _average_pool(node: TfliteNode) -> Result:
     """Return the mean of a window's elements inside of the data; of quanta, ties away from zero."""
     if not (node.info().is_quantised or node.dtype().startswith("float")):
@@ -274,7 +270,9 @@ REDUCE_OPS: dict[str, Convert] = {
     "L2_POOL_2D": _l2_pool,
     "LOCAL_RESPONSE_NORMALIZATION": _local_response,
     "LOG_SOFTMAX": lambda node: relax.op.nn.log_softmax(node.real(), axis=-1),
-    "MAX_POOL_2D": _max_pool,
+    "MAX_POOL_2D": lambda node: node.activate(
+        node.move(relax.op.nn.max_pool2d(node.data(), **_window(node)))
+    ),
     "MEAN": _mean,
     "REDUCE_ALL": _logical(relax.op.min),
     "REDUCE_ANY": _logical(relax.op.max),

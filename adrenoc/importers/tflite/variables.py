@@ -363,13 +363,10 @@ class _Inliner:
                 self._copy(places[inner], outer)
 
     def _copy(self, source: int, to: int) -> None:
-        shape = len(self.tensors)
-        self.tensors.append(_shape_of(self.tensors[to], shape))
+        shape, value = len(self.tensors), np.asarray(self.tensors[to].shape, np.int32)
+        self.tensors.append(
+            TensorInfo(name=f"shape_{shape}", shape=value.shape, dtype="int32", value=value)
+        )
         self.operators.append(
             OperatorInfo(kind="RESHAPE", custom=False, inputs=(source, shape), outputs=(to,))
         )
-
-
-def _shape_of(info: TensorInfo, number: int) -> TensorInfo:
-    value = np.asarray(info.shape, np.int32)
-    return TensorInfo(name=f"shape_{number}", shape=value.shape, dtype="int32", value=value)

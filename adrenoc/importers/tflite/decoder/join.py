@@ -196,7 +196,9 @@ class _Writer:
 
     def add(self, info: TensorInfo) -> int:
         """Return a further tensor."""
-        self.tensors.append(replace(info, name=self._unique(info.name)))
+        is_taken = any(info.name == other.name for other in self.tensors)
+        name = f"{info.name}__{len(self.tensors)}" if is_taken else info.name
+        self.tensors.append(replace(info, name=name))
         return len(self.tensors) - 1
 
     def write(
@@ -251,8 +253,9 @@ class _Writer:
         if one.turned:
             rank = len(self.tensors[q].shape)
             q = self.transpose(q, (*range(rank - 2), rank - 1, rank - 2))
+        extents = {"t": call.length, "k": one.keys.heads, "g": group}
         apart = self.transpose(
-            self.reshape(q, (*_extents(one, group, axes, call.length), head)),
+            self.reshape(q, (*(extents[axis] for axis in axes), head)),
             (*(axes.index(a) for a in "tkg"), 3),
         )
         flat = self.reshape(apart, (1, call.length, heads * head))
@@ -310,8 +313,8 @@ class _Writer:
         """
         self.tensors[call.tokens] = replace(self.tensors[call.tokens], name=TOKENS)
         if call.length == 1:
-            results = [self._name_logits(call)]
-            results.append(self._pick(results[0]))
+            self.tensors[call.logits] = replace(self.tensors[call.logits], name=LOGITS)
+            results = [call.logits, self._pick(call.logits)]
         else:
             count = self.constant(np.array([call.length], np.int32))
             filled = TensorInfo(name=FILLED, shape=(1,), dtype="int32")
@@ -330,11 +333,6 @@ class _Writer:
             outputs=tuple(outputs),
         )
 
-    def _name_logits(self, call: Call) -> int:
-        info = self.tensors[call.logits]
-        self.tensors[call.logits] = replace(info, name=LOGITS)
-        return call.logits
-
     def _pick(self, logits: int) -> int:
         """Pick the likeliest token; one beyond the last where logits are no numbers."""
         info = self.tensors[logits]
@@ -351,10 +349,6 @@ class _Writer:
         asked = self.write("NOT_EQUAL", [one, one], is_none)
         picked = TensorInfo(name=NEXT_TOKEN, shape=kept, dtype="int64")
         return self.write("SELECT_V2", [asked, none, largest_at], picked)
-
-    def _unique(self, name: str) -> str:
-        known = {info.name for info in self.tensors}
-        return name if name not in known else f"{name}__{len(self.tensors)}"
 
 
 _INT64 = 4
@@ -384,11 +378,6 @@ def _arrange(one: DecoderAttention, tokens: int) -> tuple[int, int, str]:
             hint=HINT,
         )
     return one.keys.heads * group, group, axes
-
-
-def _extents(one: DecoderAttention, group: int, axes: str, tokens: int) -> tuple[int, ...]:
-    extents = {"t": tokens, "k": one.keys.heads, "g": group}
-    return tuple(extents[axis] for axis in axes)
 
 
 def _needed(
