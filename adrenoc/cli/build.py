@@ -33,17 +33,13 @@ class _Given:
     project: Path = argument(type=InputPath(), default=Path("adrenoc.toml"))
     locked: bool = option(
         "--locked",
-        is_flag=True,
         help="Fail, and say what, where anything would differ from adrenoc.lock.",
     )
-    accept: bool = option(
-        "--accept", is_flag=True, help="Take what grew beyond the gates `grow`, and lock that."
-    )
+    accept: bool = option("--accept", help="Take what grew beyond the gates `grow`, and lock that.")
     jobs: int = option(
         "--jobs",
         type=click.IntRange(1, 256),
         default=2,
-        show_default=True,
         help="Compilations side by side, some 0.5 GB each.",
     )
     junit: Path | None = junit_option("The bundles")

@@ -62,7 +62,6 @@ class _Asked:
     )
     only: tuple[str, ...] = option(
         "--only",
-        multiple=True,
         metavar="PART",
         help="Measure what has PART in its name alone, such as local; may be repeated.",
     )

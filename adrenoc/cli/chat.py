@@ -56,7 +56,7 @@ class _Chat:
         "--max-tokens",
         type=click.IntRange(min=0),
         default=0,
-        help="The most tokens of an answer; 0 is all that the context has room for.  [default: 0]",
+        help="The most tokens of an answer; 0 is all that the context has room for.",
     )
     sample: Said = sample_option()
     grammar: Path | None = option(
@@ -65,9 +65,7 @@ class _Chat:
         metavar="FILE",
         help="The form of each answer: a JSON schema, or a grammar in GBNF or Lark.",
     )
-    stops: tuple[str, ...] = option(
-        "--stop", multiple=True, metavar="TEXT", help="End an answer before TEXT."
-    )
+    stops: tuple[str, ...] = option("--stop", metavar="TEXT", help="End an answer before TEXT.")
     seed: int = seed_option("Of what is drawn.")
     picture: tuple[Path, Path] | None = option(
         "--image",

@@ -42,7 +42,6 @@ class _Checked(EnteredModel):
         "--device",
         type=TargetParam(sets=True),
         default="adreno",
-        show_default=True,
         metavar="DEVICE",
         help=f"{DEVICE_HELP}; several are checked one by one.",
     )

@@ -39,7 +39,6 @@ class _Examined(ModelOptions):
         "--device",
         type=TargetParam(),
         default="host",
-        show_default=True,
         metavar="DEVICE",
         help="Whose kernels to examine; they run here: host, host:a750.",
     )
@@ -47,7 +46,6 @@ class _Examined(ModelOptions):
         "--preset",
         type=click.Choice(("mixed", "fp16", "both")),
         default="both",
-        show_default=True,
         help="What to examine.",
     )
     settings: dict[str, Any] = settings_option(
@@ -61,7 +59,6 @@ class _Examined(ModelOptions):
         "--tolerance",
         type=FiniteRange(min=0.0, min_open=True),
         default=1e-2,
-        show_default=True,
         help="Largest error over the range of an output; with --source largest divergence of the "
         "predictions in nats, the mean of all tokens.",
     )

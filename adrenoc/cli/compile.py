@@ -100,7 +100,6 @@ class _Compiled(EnteredModel):
         "--device",
         type=TargetParam(sets=True),
         default="adreno",
-        show_default=True,
         metavar="DEVICE",
         help=f"{DEVICE_HELP}; several between commas, `all`, or a file of [[device]] go into one "
         "bundle.",
@@ -122,13 +121,9 @@ class _Compiled(EnteredModel):
         type=OutputPath(),
         metavar="PATH",
     )
-    no_cache: bool = option(
-        "--no-cache", is_flag=True, help="Neither read nor write the compile cache."
-    )
-    verbose: bool = option("--verbose", is_flag=True, help="Show the stages of each phase, too.")
-    explain: bool = option(
-        "--explain", is_flag=True, help="Show where options come from, and all decisions."
-    )
+    no_cache: bool = option("--no-cache", help="Neither read nor write the compile cache.")
+    verbose: bool = option("--verbose", help="Show the stages of each phase, too.")
+    explain: bool = option("--explain", help="Show where options come from, and all decisions.")
     policy_file: Path | None = option(
         "--precision-policy",
         type=InputPath(),
@@ -174,14 +169,12 @@ class _Compiled(EnteredModel):
     )
     kept: tuple[str, ...] = option(
         "--state",
-        multiple=True,
         metavar="PAST=PRESENT",
         help="Keep an output as the next run's input, in one memory; a * stands for many.  "
         "`none`: keep nothing.  [default: what exporters' names say]",
     )
     signature: tuple[str, ...] = option(  # type: ignore[assignment]
         "--signature",
-        multiple=True,
         metavar="NAME",
         help="Of a TFLite file with several signatures: which; repeat it for more in one bundle, "
         "the first as the usual one, or `all`.  [default: the first graph's]",
@@ -194,7 +187,6 @@ class _Compiled(EnteredModel):
     )
     onnxruntime: bool = option(
         "--onnxruntime",
-        is_flag=True,
         help="Also write NAME_ctx.onnx beside the bundle: onnxruntime opens it, and computes by "
         "the provider of `adrenoc runtime build --onnxruntime`.",
     )

@@ -149,7 +149,7 @@ class _Warmed:
     bundle: Path = argument(type=InputPath(replaced=True))
     place: PlaceChoice = place_option()
     embed: bool = option(
-        "--embed", is_flag=True, help="Put them into the bundle, for devices with the same driver."
+        "--embed", help="Put them into the bundle, for devices with the same driver."
     )
 
 
@@ -191,7 +191,6 @@ class _Reported:
     output: Path = output_option(
         "The report; read it before you send it.",
         default=Path("adrenoc-report.json"),
-        show_default=True,
         metavar="FILE.json",
     )
 
@@ -236,7 +235,6 @@ class _Imported:
         "A folder for device.json, phone.toml and report.html.",
         type=OutputPath(),
         default=Path("adrenoc-lab"),
-        show_default=True,
         metavar="DIR",
     )
 

@@ -43,22 +43,18 @@ class _Compared:
     targets: tuple[Target, ...] = option(
         "--device",
         type=TargetParam(),
-        multiple=True,
         default=("adreno",),
-        show_default=True,
         metavar="DEVICE",
         help="What models are compiled for, as of compile; twice: BEFORE's, then AFTER's.",
     )
     presets: tuple[str, ...] = option(
         "--preset",
         type=PresetParam(),
-        multiple=True,
         metavar="PRESET",
         help="A named set of options for models; twice: BEFORE's, then AFTER's.  [default: mixed]",
     )
     gates: tuple[str, ...] = option(
         "--fail-on",
-        multiple=True,
         metavar="GATE[=TOLERANCE],...",
         help="Fail where one grew: kernels, copies, launches, memory, size, time; by more than a "
         "tolerance, such as size=1%, memory=2MiB or time=30us.",

@@ -38,7 +38,6 @@ class CoreModel:
         "--device",
         type=CoreParam(),
         default="cortex-m4",
-        show_default=True,
         metavar="CORE",
         help="A microcontroller, cpu:arm64 or cpu:host (adrenoc targets).",
     )
@@ -93,9 +92,7 @@ class _Compiled(_Planned):
         metavar="DIR",
         help="Where the folder goes.  [default: MODEL's name with the core's, here]",
     )
-    with_object: bool = option(
-        "--object", is_flag=True, help="For microcontrollers: a compiled model.o too."
-    )
+    with_object: bool = option("--object", help="For microcontrollers: a compiled model.o too.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

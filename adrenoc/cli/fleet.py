@@ -56,9 +56,7 @@ class _Given:
     actions: tuple[str, ...] = option(
         "--do",
         type=click.Choice(_ACTIONS),
-        multiple=True,
         default=("run",),
-        show_default=True,
         help="What to do on each device; may be repeated.",
     )
     repeat: int = repeat_option()
@@ -66,7 +64,6 @@ class _Given:
         "--budget",
         type=Parsed(read_duration),
         default="5m",
-        show_default=True,
         metavar="TIME",
         help="For one calibration.",
     )
@@ -81,7 +78,6 @@ class _Given:
         "Bundles and results; the same command goes on where one stopped.",
         type=OutputPath(),
         default=Path("fleet"),
-        show_default=True,
         metavar="DIR",
     )
     page: Path | None = html_option("The table as a page")

@@ -27,21 +27,18 @@ class GenerationOptions:
     )
     bench: bool = option(
         "--bench",
-        is_flag=True,
         help="Of a decoder: the time of prompts, of the first token and of each further one.",
     )
     most: int = option(
         "--max-tokens",
         type=click.IntRange(min=1),
         default=32,
-        show_default=True,
         help="Of a decoder: how many to generate.",
     )
     sample: Said = sample_option()
     encoders: tuple[Path, ...] = option(
         "--encoder",
         type=InputPath(),
-        multiple=True,
         metavar="BUNDLE",
         help="Of a decoder: run this first, and hand on what it makes; may be repeated.",
     )

@@ -109,7 +109,6 @@ def limit_option(names: Mapping[str, bool], text: str) -> Any:
     return option(
         "--limit",
         type=LimitParam(names),
-        multiple=True,
         metavar="NAME=N",
         help=f"{text}; repeat it for more.  NAME is one of {', '.join(names)}.",
         callback=lambda _ctx, _param, limits: dict(limits),

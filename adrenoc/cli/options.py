@@ -73,13 +73,13 @@ def shape_option(text: str, **declared: Any) -> Any:
 def seed_option(text: str) -> Any:
     """Declare a field as what random numbers begin from."""
     kind = click.IntRange(0, 2**64 - 1)
-    return option("--seed", type=kind, default=0, show_default=True, help=text)
+    return option("--seed", type=kind, default=0, help=text)
 
 
 def input_option(text: str) -> Any:
     """Declare a field as files of inputs."""
     kind = Parsed(read_input)
-    return option("--input", type=kind, multiple=True, metavar="[NAME=]FILE", help=text)
+    return option("--input", type=kind, metavar="[NAME=]FILE", help=text)
 
 
 def inputs_option(text: str) -> Any:
@@ -115,7 +115,6 @@ def settings_option(text: str, *names: str) -> Any:
     return option(
         "--set",
         type=SettingParam(*names),
-        multiple=True,
         metavar="NAME=VALUE",
         callback=lambda _ctx, _param, settings: dict(settings),
         help=text,
@@ -144,9 +143,7 @@ def tolerance_option() -> Any:
 
 def repeat_option() -> Any:
     """Declare a field as the number of timed runs."""
-    return option(
-        "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Runs to time."
-    )
+    return option("--repeat", type=click.IntRange(min=1), default=10, help="Runs to time.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +155,6 @@ class ModelOptions:
         "--device",
         type=TargetParam(),
         default="adreno",
-        show_default=True,
         metavar="DEVICE",
         help=f"{DEVICE_HELP}.",
     )
@@ -173,7 +169,6 @@ class ModelOptions:
     fixed: tuple[tuple[str, str], ...] = option(
         "--fix",
         type=Parsed(read_fixed),
-        multiple=True,
         metavar="NAME=VALUE",
         help="Make an input that is a setting a constant, as a rate or a flag; an If on it is "
         "decided.  Repeat it for more inputs.",

@@ -43,7 +43,6 @@ class _Packed:
     folders: tuple[Path, ...] = option(
         "--runtime",
         type=InputPath(),
-        multiple=True,
         metavar="DIR",
         help="A runtime (adrenoc runtime build -o DIR); of archives one for each ABI.  "
         "[default: built]",

@@ -113,7 +113,6 @@ def places_option(text: str) -> Any:
     return option(
         *PLACE_NAMES,
         type=Parsed(read_place),
-        multiple=True,
         metavar="PLACE",
         help=f"{text}; may be repeated: {_FORMS}.",
     )

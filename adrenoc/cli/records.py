@@ -2,14 +2,15 @@
 
 @dataclass(frozen=True, kw_only=True)
 class Repeats:
-    repeat: int = option("--repeat", type=click.IntRange(min=1), help="Runs to time.")
+    repeat: int = option("--repeat", type=click.IntRange(min=1), default=10, help="Runs to time.")
 
 @click.command("run")
 @give_options(Repeats)
 def run_command(given: Repeats) -> None: ...
 
-A field that is `group_of` another record has that record's options there.  What does not go
-together is refused by the record's `__post_init__`.
+A field that is a `bool` is a flag, one that is a `tuple[..., ...]` or a `dict` may be repeated, and a
+usual value is shown.  A field that is `group_of` another record has that record's options there.  What does not
+go together is refused by the record's `__post_init__`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -73,7 +75,21 @@ def _list_decorators(record: type[Any]) -> Iterator[Callable[..., Any]]:
             yield from _list_decorators(item.metadata[_RECORD])
         else:
             declare, names, declared = item.metadata[_DECLARED]
-            yield declare(*names, item.name, **declared)
+            implied = _imply(str(item.type), declared.get("default")) if names else {}
+            yield declare(*names, item.name, **{**implied, **declared})
+
+
+def _imply(kind: str, default: object) -> dict[str, Any]:
+    """Return what a field's type and its usual value say of an option."""
+    implied: dict[str, Any] = {}
+    if kind == "bool":
+        implied["is_flag"] = True
+    if (kind.startswith("tuple[") and kind.endswith(", ...]")) or kind.startswith("dict["):
+        implied["multiple"] = True
+    first = default[0] if isinstance(default, tuple) and default else default
+    if isinstance(first, str | int | float | Path) and (first or kind == "int"):
+        implied["show_default"] = True
+    return implied
 
 
 def _build(record: type[Any], given: Mapping[str, Any]) -> Any:

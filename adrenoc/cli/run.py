@@ -85,12 +85,11 @@ class RunGiven:
         help="Then run for that long (60s), with pauses between runs (60s/33ms), and compare the "
         "end with the begin.",
     )
-    profile: bool = option("--profile", is_flag=True, help="Show the time of each kernel.")
+    profile: bool = option("--profile", help="Show the time of each kernel.")
     views: RunViews = group_of(RunViews)
     hints: tuple[str, ...] = option(
         "--hint",
         type=click.Choice([f"{what}={how}" for what in _HINTS for how in _LEVELS]),
-        multiple=True,
         metavar="NAME=LEVEL",
         help="Ask a Qualcomm driver for a clock (clock=low, normal or high), or to let others go "
         "first, or this (priority=...); may be repeated.  [default: the driver decides]",
@@ -103,7 +102,6 @@ class RunGiven:
     )
     with_floor: bool = option(
         "--rounding-floor",
-        is_flag=True,
         help="With --check: also what rounding alone costs on these inputs, to tell a defect.",
     )
     layers_of: Path | None = option(

@@ -42,7 +42,6 @@ class _Run:
         "--seed",
         type=click.IntRange(0, 2**64 - 1),
         default=0,
-        show_default=True,
         help="Seed of random inputs.",
     )
     reference: Path | None = option(
@@ -170,7 +169,6 @@ class TuningBudget:
         "--trials",
         type=click.IntRange(min=0),
         default=200,
-        show_default=True,
         help="Schedules to measure in all, those in the log included.",
     )
     budget_s: float = option(
@@ -190,7 +188,6 @@ class TuningBudget:
     more_logs: tuple[Path, ...] = option(
         "--from",
         type=InputPath(replaced=True),
-        multiple=True,
         metavar="FILE",
         help="A log of other models or devices to begin from; may be repeated.",
     )

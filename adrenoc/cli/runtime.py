@@ -44,12 +44,10 @@ class _Built:
     )
     static: bool = option(
         "--static",
-        is_flag=True,
         help="Build libadrenoc_runtime.a, and programs that hold it and need the C library alone.",
     )
     onnxruntime: bool = option(
         "--onnxruntime",
-        is_flag=True,
         help="Build libadrenoc_ep.so, too: bundles run inside of onnxruntime 1.23 and newer.",
     )
 
@@ -98,17 +96,15 @@ class _Installed:
         "--runtime",
         type=InputPath(),
         default="/opt/adrenoc",
-        show_default=True,
         metavar="DIR",
         help="A runtime that `adrenoc runtime build -o DIR` made on this machine.",
     )
     environment: tuple[str, ...] = option(
         "--env",
-        multiple=True,
         metavar="NAME=VALUE",
         help="A variable of the server, such as RUSTICL_ENABLE=freedreno; may be repeated.",
     )
-    for_user: bool = option("--user", is_flag=True, help="A unit of yours, not of the system.")
+    for_user: bool = option("--user", help="A unit of yours, not of the system.")
     output: Path | None = output_option("Write the unit there.  [default: where systemd looks]")
 
 

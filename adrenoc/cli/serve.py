@@ -35,14 +35,12 @@ class ListenOptions:
     host: str = option(
         "--host",
         default="127.0.0.1",
-        show_default=True,
         help="The address to listen on; 0.0.0.0 for all.  A peer can run any code here.",
     )
     port: int = option(
         "--port",
         type=click.IntRange(0, 65535),
         default=9090,
-        show_default=True,
         help="The port; 0 takes any free one.",
     )
     key: str = option(
@@ -145,7 +143,6 @@ class _ServedModel:
     host: str = option(
         "--host",
         default="127.0.0.1",
-        show_default=True,
         help="The address to listen on; beyond this machine it needs ADRENOC_TOKEN, which clients "
         "have to know (their API key).",
     )
@@ -153,7 +150,6 @@ class _ServedModel:
         "--port",
         type=click.IntRange(0, 65535),
         default=8080,
-        show_default=True,
         help="The port; 0 takes any free one.",
     )
     files: tuple[InputFile, ...] = input_option(BESIDE_TOKENS)

@@ -39,9 +39,7 @@ class _Given(ModelOptions):
     )
     places: tuple[PlaceChoice, ...] = places_option("Measure there")
     budget: TuningBudget = group_of(TuningBudget)
-    offline: bool = option(
-        "--offline", is_flag=True, help="Rank by the cost model, without a device."
-    )
+    offline: bool = option("--offline", help="Rank by the cost model, without a device.")
 
     @property
     def command(self) -> str:

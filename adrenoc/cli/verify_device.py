@@ -44,24 +44,21 @@ class _Verified:
         "--budget",
         type=Parsed(read_duration),
         default="10m",
-        show_default=True,
         metavar="TIME",
         help="How long to look for what helps, where something is wrong.",
     )
     precisions: tuple[str, ...] = option(
         "--precision",
         type=click.Choice(_PRECISIONS),
-        multiple=True,
         help="Verify this alone; may be repeated.  [default: all that the device has]",
     )
     only: tuple[str, ...] = option(
         "--only",
-        multiple=True,
         metavar="PART",
         help="Verify cases with PART in their names alone, such as conv2d; may be repeated.",
     )
     output: Path = output_option(
-        "The report, for --device DEVICE+FILE.", default=Path("device.json"), show_default=True
+        "The report, for --device DEVICE+FILE.", default=Path("device.json")
     )
     resume_file: Path | None = resume_option()
 
