@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 class _Given:
     project: Path = argument(type=InputPath(), default=Path("adrenoc.toml"))
     locked: bool = option(
-        "--locked",
-        help="Fail, and say what, where anything would differ from adrenoc.lock.",
+        "--locked", help="Fail, and say what, where anything would differ from adrenoc.lock."
     )
     accept: bool = option("--accept", help="Take what grew beyond the gates `grow`, and lock that.")
     jobs: int = option(

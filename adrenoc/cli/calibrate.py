@@ -47,30 +47,26 @@ class _Asked:
 
     place: PlaceChoice = place_option()
     listed: Target | None = option(
-        "--device",
+        "--device DEVICE",
         type=TargetParam(),
-        metavar="DEVICE",
         help="The device to compare with and to build on, and with --validate to validate.  "
         "[default: what it calls itself]",
     )
     asked_s: float | None = option(
-        "--budget",
+        "--budget TIME",
         type=Parsed(read_duration),
-        metavar="TIME",
         help="Stop after so long; the most important is measured first.  [default: 5m; with "
         "--validate 20m]",
     )
     only: tuple[str, ...] = option(
-        "--only",
-        metavar="PART",
+        "--only PART",
         help="Measure what has PART in its name alone, such as local; may be repeated.",
     )
     validates: str | None = option(
-        "--validate",
+        "--validate [fit]",
         is_flag=False,
         flag_value="measure",
         type=click.Choice(("measure", "fit")),
-        metavar="[fit]",
         help="Measure schedules of 30 layers, and tell how well the cost model chooses; without "
         "--device that of the file that is written first.  `fit` also fits the cost model's "
         "constants to what was measured, and writes them into the target file.",

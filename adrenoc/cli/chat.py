@@ -49,9 +49,7 @@ _HELP = """\
 @dataclass(frozen=True, kw_only=True)
 class _Chat:
     path: Path = argument(type=InputPath(), metavar="BUNDLE")
-    system: str | None = option(
-        "--system", metavar="TEXT", help="What the model is told before all."
-    )
+    system: str | None = option("--system TEXT", help="What the model is told before all.")
     most: int = option(
         "--max-tokens",
         type=click.IntRange(min=0),
@@ -60,17 +58,15 @@ class _Chat:
     )
     sample: Said = sample_option()
     grammar: Path | None = option(
-        "--grammar",
+        "--grammar FILE",
         type=InputPath(),
-        metavar="FILE",
         help="The form of each answer: a JSON schema, or a grammar in GBNF or Lark.",
     )
-    stops: tuple[str, ...] = option("--stop", metavar="TEXT", help="End an answer before TEXT.")
+    stops: tuple[str, ...] = option("--stop TEXT", help="End an answer before TEXT.")
     seed: int = seed_option("Of what is drawn.")
     picture: tuple[Path, Path] | None = option(
-        "--image",
+        "--image ENCODER FILE",
         type=(InputPath(), InputPath()),
-        metavar="ENCODER FILE",
         help="What the first message shows: the bundle of the model's encoder, and an image.",
     )
     files: tuple[InputFile, ...] = input_option(BESIDE_TOKENS)

@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class _Examined(ModelOptions):
     target: Target = option(
-        "--device",
+        "--device DEVICE",
         type=TargetParam(),
         default="host",
-        metavar="DEVICE",
         help="Whose kernels to examine; they run here: host, host:a750.",
     )
     preset: str = option(
@@ -67,29 +66,25 @@ class _Examined(ModelOptions):
         metavar="POLICY.json",
     )
     text: Path | None = option(
-        "--text",
+        "--text FILE",
         type=InputPath(),
-        metavar="FILE",
         help="Of a decoder: text to predict, token by token, by the tokenizer.json beside MODEL.  "
         "[default: seeded token numbers]",
     )
     tokens: int | None = option(
-        "--tokens",
+        "--tokens N",
         type=click.IntRange(min=2),
-        metavar="N",
         help="Of a decoder: take the first N tokens.  [default: 32]",
     )
     source: Path | None = option(
-        "--source",
+        "--source BETTER.onnx",
         type=InputPath(),
-        metavar="BETTER.onnx",
         help="Of a decoder: the same with more bits.  Tells how far MODEL is from it, and by which "
         "weights; what halves do is another question, and is not looked at.",
     )
     mended: Path | None = option(
-        "--mended",
+        "--mended FILE.onnx",
         type=OutputPath(is_file=True),
-        metavar="FILE.onnx",
         help="Of --source: write MODEL there with the fewest of its worst weights taken from "
         "BETTER that hold the tolerance.",
     )

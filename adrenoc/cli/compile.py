@@ -125,15 +125,13 @@ class _Compiled(EnteredModel):
     verbose: bool = option("--verbose", help="Show the stages of each phase, too.")
     explain: bool = option("--explain", help="Show where options come from, and all decisions.")
     policy_file: Path | None = option(
-        "--precision-policy",
+        "--precision-policy FILE",
         type=InputPath(),
-        metavar="FILE",
         help="Keep the tensors in float32 that adrenoc check-accuracy found.",
     )
     accuracy: float | None = option(
-        "--accuracy",
+        "--accuracy TOL",
         type=FiniteRange(min=0.0, min_open=True),
-        metavar="TOL",
         help="Keep what it takes in float32 for an error of at most TOL of each output's range; "
         "runs the kernels and the reference here.",
     )
@@ -148,28 +146,24 @@ class _Compiled(EnteredModel):
         "nothing.  [default: off]",
     )
     tuning_log: str | None = option(
-        "--tuning-log",
+        "--tuning-log FILE",
         type=InputPath(as_text=True),
-        metavar="FILE",
         help="Take the schedules that `adrenoc tune run` measured.",
     )
     context: int | None = context_option()
     prefill: str | None = option(
-        "--prefill",
-        metavar="N,N,...",
+        "--prefill N,N,...",
         help="Of a decoder: tokens of a prompt that one run takes; of 8 or fewer, it also checks "
         "guesses.  [default: 16,128]",
     )
     tokenizer: Path | None = option(
-        "--tokenizer",
+        "--tokenizer FILE",
         type=InputPath(),
-        metavar="FILE",
         help="Of a decoder: the tokenizer.json that goes into the bundle.  [default: the one "
         "beside MODEL, or in its container]",
     )
     kept: tuple[str, ...] = option(
-        "--state",
-        metavar="PAST=PRESENT",
+        "--state PAST=PRESENT",
         help="Keep an output as the next run's input, in one memory; a * stands for many.  "
         "`none`: keep nothing.  [default: what exporters' names say]",
     )

@@ -45,10 +45,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, kw_only=True)
 class _Listed:
     place: PlaceChoice = option(
-        "--on",
+        "--on PLACE",
         type=Parsed(read_place),
         default=HERE,
-        metavar="PLACE",
         help="Ask one for its OpenCL devices: adb:SERIAL, a phone, or [KEY@]HOST:PORT, a server; "
         "or list the servers of TVM's tracker: tracker:HOST:PORT.  [default: list phones]",
     )

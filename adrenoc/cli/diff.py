@@ -41,21 +41,18 @@ class _Compared:
     before: Path = argument(type=InputPath())
     after: Path = argument(type=InputPath())
     targets: tuple[Target, ...] = option(
-        "--device",
+        "--device DEVICE",
         type=TargetParam(),
         default=("adreno",),
-        metavar="DEVICE",
         help="What models are compiled for, as of compile; twice: BEFORE's, then AFTER's.",
     )
     presets: tuple[str, ...] = option(
-        "--preset",
+        "--preset PRESET",
         type=PresetParam(),
-        metavar="PRESET",
         help="A named set of options for models; twice: BEFORE's, then AFTER's.  [default: mixed]",
     )
     gates: tuple[str, ...] = option(
-        "--fail-on",
-        metavar="GATE[=TOLERANCE],...",
+        "--fail-on GATE[=TOLERANCE],...",
         help="Fail where one grew: kernels, copies, launches, memory, size, time; by more than a "
         "tolerance, such as size=1%, memory=2MiB or time=30us.",
     )

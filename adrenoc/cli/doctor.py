@@ -17,7 +17,7 @@ from adrenoc.cli.records import give_options, option
 @dataclass(frozen=True, kw_only=True)
 class _Examined:
     app: Path | None = option(
-        "--app", type=InputPath(), metavar="FILE", help="Look over an APK or AAR instead."
+        "--app FILE", type=InputPath(), help="Look over an APK or AAR instead."
     )
 
 

@@ -16,6 +16,7 @@ from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import CoreParam
 from adrenoc.cli.named_values import limit_option
+from adrenoc.cli.options import output_option
 from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
@@ -35,10 +36,9 @@ class CoreModel:
 
     model: Path = argument(type=InputPath())
     core: Core = option(
-        "--device",
+        "--device CORE",
         type=CoreParam(),
         default="cortex-m4",
-        metavar="CORE",
         help="A microcontroller, cpu:arm64 or cpu:host (adrenoc targets).",
     )
 
@@ -53,9 +53,8 @@ class _Planned(CoreModel):
         "also so much more flash that weights may take, where that saves instructions",
     )
     tuning_log: str | None = option(
-        "--tuning-log",
+        "--tuning-log FILE",
         type=InputPath(as_text=True),
-        metavar="FILE",
         help="For microcontrollers: take the schedules that `adrenoc firmware tune` measured.",
     )
 
@@ -85,12 +84,10 @@ class _Planned(CoreModel):
 
 @dataclass(frozen=True, kw_only=True)
 class _Compiled(_Planned):
-    output: Path | None = option(
-        "-o",
-        "--output",
+    output: Path | None = output_option(
+        "Where the folder goes.  [default: MODEL's name with the core's, here]",
         type=OutputPath(),
         metavar="DIR",
-        help="Where the folder goes.  [default: MODEL's name with the core's, here]",
     )
     with_object: bool = option("--object", help="For microcontrollers: a compiled model.o too.")
 

@@ -46,9 +46,8 @@ class _Given:
     models: tuple[Path, ...] = argument(type=InputPath(), nargs=-1, metavar="MODEL...")
     places: tuple[PlaceChoice, ...] = places_option("A device, or all of a kind at a tracker")
     target: Target | DeviceSet | None = option(
-        "--device",
+        "--device DEVICE",
         type=TargetParam(sets=True),
-        metavar="DEVICE",
         help="What to compile for; several between commas, or `all`, go into one bundle.  "
         "[default: what each device says it is]",
     )
@@ -61,16 +60,11 @@ class _Given:
     )
     repeat: int = repeat_option()
     budget_s: float = option(
-        "--budget",
-        type=Parsed(read_duration),
-        default="5m",
-        metavar="TIME",
-        help="For one calibration.",
+        "--budget TIME", type=Parsed(read_duration), default="5m", help="For one calibration."
     )
     baseline: Path | None = option(
-        "--baseline",
+        "--baseline FILE.json",
         type=InputPath(),
-        metavar="FILE.json",
         help="Compare the times with a fleet whose --json output is there: more than 10 % is "
         "slower, where clocks let anybody tell.",
     )

@@ -18,12 +18,10 @@ class GenerationOptions:
     """What `run` is asked of a decoder; nothing where the first three are not said."""
 
     prompt: str | None = option(
-        "--prompt", metavar="TEXT", help="Generate text after this, by a bundle of a decoder."
+        "--prompt TEXT", help="Generate text after this, by a bundle of a decoder."
     )
     ids: str | None = option(
-        "--prompt-ids",
-        metavar="ID,ID,...",
-        help="Generate tokens after these, by a bundle of a decoder.",
+        "--prompt-ids ID,ID,...", help="Generate tokens after these, by a bundle of a decoder."
     )
     bench: bool = option(
         "--bench",
@@ -37,9 +35,8 @@ class GenerationOptions:
     )
     sample: Said = sample_option()
     encoders: tuple[Path, ...] = option(
-        "--encoder",
+        "--encoder BUNDLE",
         type=InputPath(),
-        metavar="BUNDLE",
         help="Of a decoder: run this first, and hand on what it makes; may be repeated.",
     )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class _Inspected:
     bundle: Path = argument(type=InputPath())
     kernel: str | None = option(
-        "--kernel", metavar="NAME", help="Print the source of one kernel and nothing else."
+        "--kernel NAME", help="Print the source of one kernel and nothing else."
     )
 
 

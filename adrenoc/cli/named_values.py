@@ -107,9 +107,8 @@ class LimitParam(NamedValueParam):
 def limit_option(names: Mapping[str, bool], text: str) -> Any:
     """Declare a field of limits, each given once by its name, with whether it counts."""
     return option(
-        "--limit",
+        "--limit NAME=N",
         type=LimitParam(names),
-        metavar="NAME=N",
         help=f"{text}; repeat it for more.  NAME is one of {', '.join(names)}.",
         callback=lambda _ctx, _param, limits: dict(limits),
     )
@@ -153,10 +152,9 @@ class SampleParam(NamedValueParam):
 def sample_option() -> Any:
     """Declare a field as what is said of how tokens are picked."""
     return option(
-        "--sample",
+        "--sample NAME=VALUE",
         type=SampleParam(),
         multiple=True,
-        metavar="NAME=VALUE",
         help="How tokens are picked: temperature (0, the likeliest; else drawn by --seed), "
         f"{', '.join([*RANGES][1:])}, or {_BIAS}TOKEN, which is added to a token's logit; may be "
         "repeated.",

@@ -57,9 +57,8 @@ class FiniteRange(click.FloatRange):
 def preset_option() -> Any:
     """Declare a field as a named set of options."""
     return option(
-        "--preset",
+        "--preset PRESET",
         type=PresetParam(),
-        metavar="PRESET",
         help="A named set of options (adrenoc presets).  [default: mixed]",
     )
 
@@ -79,13 +78,13 @@ def seed_option(text: str) -> Any:
 def input_option(text: str) -> Any:
     """Declare a field as files of inputs."""
     kind = Parsed(read_input)
-    return option("--input", type=kind, metavar="[NAME=]FILE", help=text)
+    return option("--input [NAME=]FILE", type=kind, help=text)
 
 
 def inputs_option(text: str) -> Any:
     """Declare a field as a folder of sets of inputs."""
     kind = InputPath(pattern="*.np[yz]")
-    return option("--inputs", type=kind, metavar="FOLDER", help=text)
+    return option("--inputs FOLDER", type=kind, help=text)
 
 
 def output_option(text: str, **declared: Any) -> Any:
@@ -97,15 +96,14 @@ def output_option(text: str, **declared: Any) -> Any:
 def html_option(text: str) -> Any:
     """Declare a field as the page of a result."""
     kind = OutputPath(is_file=True)
-    return option("--html", type=kind, metavar="FILE", help=f"{text}: one file, for any browser.")
+    return option("--html FILE", type=kind, help=f"{text}: one file, for any browser.")
 
 
 def junit_option(what: str) -> Any:
     """Declare a field as a result for continuous integration."""
     return option(
-        "--junit",
+        "--junit FILE",
         type=OutputPath(is_file=True),
-        metavar="FILE",
         help=f"{what} as JUnit's XML, for continuous integration.",
     )
 
@@ -113,9 +111,8 @@ def junit_option(what: str) -> Any:
 def settings_option(text: str, *names: str) -> Any:
     """Declare a field as options that presets set too: all, or those `names`."""
     return option(
-        "--set",
+        "--set NAME=VALUE",
         type=SettingParam(*names),
-        metavar="NAME=VALUE",
         callback=lambda _ctx, _param, settings: dict(settings),
         help=text,
     )
@@ -124,9 +121,8 @@ def settings_option(text: str, *names: str) -> Any:
 def context_option(more: str = "") -> Any:
     """Declare a field as the rows of a decoder's caches; `more` is what else is to be known."""
     return option(
-        "--context",
+        "--context N",
         type=click.IntRange(min=1),
-        metavar="N",
         help=f"Of a decoder with caches: their rows{more}.  [default: genai_config.json's, 4096 at "
         "most]",
     )
@@ -152,11 +148,7 @@ class ModelOptions:
 
     path: Path = argument(type=InputPath(), metavar="MODEL")
     target: Target = option(
-        "--device",
-        type=TargetParam(),
-        default="adreno",
-        metavar="DEVICE",
-        help=f"{DEVICE_HELP}.",
+        "--device DEVICE", type=TargetParam(), default="adreno", help=f"{DEVICE_HELP}."
     )
     preset: str | None = preset_option()
     settings: dict[str, Any] = settings_option(
@@ -167,16 +159,14 @@ class ModelOptions:
         "Shape of an input with dynamic dimensions; repeat it for more inputs."
     )
     fixed: tuple[tuple[str, str], ...] = option(
-        "--fix",
+        "--fix NAME=VALUE",
         type=Parsed(read_fixed),
-        metavar="NAME=VALUE",
         help="Make an input that is a setting a constant, as a rate or a flag; an If on it is "
         "decided.  Repeat it for more inputs.",
     )
     signature: str = option(
-        "--signature",
+        "--signature NAME",
         default="",
-        metavar="NAME",
         help="Of a TFLite file with several signatures: which.  [default: the first graph's]",
     )
 
@@ -220,9 +210,8 @@ class EnteredModel(ModelOptions):
     """Names also which of several models in a folder is meant."""
 
     dtype: str = option(
-        "--dtype",
+        "--dtype KIND",
         default="",
-        metavar="KIND",
         help="Where MODEL is a folder of models (onnx/model*.onnx): of which numbers, such as "
         "fp16, q8 or q4.  [default: fp32]",
     )
@@ -252,9 +241,8 @@ def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPo
 def resume_option() -> Any:
     """Declare a field as where a command keeps what it has done."""
     return option(
-        "--resume",
+        "--resume FILE",
         type=OutputPath(is_file=True),
-        metavar="FILE",
         help="Keep there what was done so far, and go on from it if the command was killed; FILE "
         "is removed at the end.",
     )

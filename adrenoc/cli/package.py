@@ -41,9 +41,8 @@ class _Packed:
         "part for its GPU, and the runtime as an archive.",
     )
     folders: tuple[Path, ...] = option(
-        "--runtime",
+        "--runtime DIR",
         type=InputPath(),
-        metavar="DIR",
         help="A runtime (adrenoc runtime build -o DIR); of archives one for each ABI.  "
         "[default: built]",
     )
@@ -55,9 +54,8 @@ class _Packed:
         metavar="OUT",
     )
     sample: Path | None = option(
-        "--sample",
+        "--sample DIR",
         type=OutputPath(),
-        metavar="DIR",
         help="With --as aar: write a small app for Android Studio there, which runs the bundles.",
     )
 

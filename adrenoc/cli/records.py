@@ -2,15 +2,15 @@
 
 @dataclass(frozen=True, kw_only=True)
 class Repeats:
-    repeat: int = option("--repeat", type=click.IntRange(min=1), default=10, help="Runs to time.")
+    repeat: int = option("--repeat N", type=click.IntRange(min=1), default=10, help="Runs to time.")
 
 @click.command("run")
 @give_options(Repeats)
 def run_command(given: Repeats) -> None: ...
 
-A field that is a `bool` is a flag, one that is a `tuple[..., ...]` or a `dict` may be repeated, and a
-usual value is shown.  A field that is `group_of` another record has that record's options there.  What does not
-go together is refused by the record's `__post_init__`.
+A field that is a `bool` is a flag, one that is a `tuple[..., ...]` or a `dict` may be repeated, and
+a usual value is shown.  A field that is `group_of` another record has that record's options there.
+What does not go together is refused by the record's `__post_init__`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ _DECLARED, _RECORD = "declared", "record"
 
 
 def option(*names: str, **declared: Any) -> Any:
-    """Declare a field as an option of click's."""
-    return field(metadata={_DECLARED: (click.option, names, declared)})
+    """Declare a field as an option of click's; `--repeat N` is also how help shows it."""
+    *others, (name, _, shown) = *names[:-1], names[-1].partition(" ")
+    if shown:
+        declared["metavar"] = shown
+    return field(metadata={_DECLARED: (click.option, (*others, name), declared)})
 
 
 def argument(**declared: Any) -> Any:

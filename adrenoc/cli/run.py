@@ -54,50 +54,44 @@ class RunGiven:
         "Shape of a random input, for a bundle of several shapes.  [default: the largest]"
     )
     signature: str | None = option(
-        "--signature",
-        metavar="NAME",
+        "--signature NAME",
         help="Which signature of a bundle that holds several.  [default: the first that was "
         "compiled]",
     )
     seed: int = seed_option("Seed of random inputs.")
     steps: int | None = option(
-        "--steps",
+        "--steps N",
         type=click.IntRange(min=1),
-        metavar="N",
         help="Of a bundle that keeps states: N runs from zeros on; inputs and outputs hold all of "
         "them along a first axis.",
     )
     scale: tuple[tuple[float, ...], tuple[float, ...]] = option(
-        "--image",
+        "--image MEAN/STD",
         type=Parsed(read_scale),
         default=((0.0,), (1.0,)),
-        metavar="MEAN/STD",
         help="Subtract MEAN from image values (0 to 1), and divide them by STD after that: "
         "0.485,0.456,0.406/0.229,0.224,0.225.",
     )
     place: PlaceChoice = place_option()
     repeat: int = repeat_option()
     sustain: tuple[float, float] = option(
-        "--sustain",
+        "--sustain TIME[/PAUSE]",
         type=Parsed(read_sustain),
         default=(0.0, 0.0),
-        metavar="TIME[/PAUSE]",
         help="Then run for that long (60s), with pauses between runs (60s/33ms), and compare the "
         "end with the begin.",
     )
     profile: bool = option("--profile", help="Show the time of each kernel.")
     views: RunViews = group_of(RunViews)
     hints: tuple[str, ...] = option(
-        "--hint",
+        "--hint NAME=LEVEL",
         type=click.Choice([f"{what}={how}" for what in _HINTS for how in _LEVELS]),
-        metavar="NAME=LEVEL",
         help="Ask a Qualcomm driver for a clock (clock=low, normal or high), or to let others go "
         "first, or this (priority=...); may be repeated.  [default: the driver decides]",
     )
     reference: Path | None = option(
-        "--check",
+        "--check MODEL",
         type=InputPath(),
-        metavar="MODEL",
         help="Compare with what onnxruntime or LiteRT computes from MODEL.",
     )
     with_floor: bool = option(
@@ -105,15 +99,14 @@ class RunGiven:
         help="With --check: also what rounding alone costs on these inputs, to tell a defect.",
     )
     layers_of: Path | None = option(
-        "--check-layers",
+        "--check-layers MODEL",
         type=InputPath(),
-        metavar="MODEL",
         help="Compare every layer with MODEL's, and name the first bad one.",
     )
     tolerance: float | None = tolerance_option()
     asked: GenerationOptions = group_of(GenerationOptions)
     save: Path | None = option(
-        "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
+        "--save FILE.npz", type=OutputPath(is_file=True), help="Write the outputs there."
     )
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from adrenoc.cli import console
 from adrenoc.cli.firmware import CoreModel, ram_text
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import Parsed, read_duration
-from adrenoc.cli.options import input_option
+from adrenoc.cli.options import input_option, output_option, seed_option
 from adrenoc.cli.place_options import timeout_s
 from adrenoc.cli.records import argument, give_options, group_of, option
 
@@ -38,20 +38,14 @@ class _Run:
     files: tuple[InputFile, ...] = input_option(
         "An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers]"
     )
-    seed: int = option(
-        "--seed",
-        type=click.IntRange(0, 2**64 - 1),
-        default=0,
-        help="Seed of random inputs.",
-    )
+    seed: int = seed_option("Seed of random inputs.")
     reference: Path | None = option(
-        "--check",
+        "--check MODEL",
         type=InputPath(),
-        metavar="MODEL",
         help="Compare every byte with what LiteRT or onnxruntime computes from MODEL.",
     )
     save: Path | None = option(
-        "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
+        "--save FILE.npz", type=OutputPath(is_file=True), help="Write the outputs there."
     )
 
 
@@ -172,23 +166,17 @@ class TuningBudget:
         help="Schedules to measure in all, those in the log included.",
     )
     budget_s: float = option(
-        "--budget",
+        "--budget TIME",
         type=Parsed(read_duration),
         default=0.0,
-        metavar="TIME",
         help="Stop after so long, and what is in flight then: 30m.",
     )
-    output: Path | None = option(
-        "-o",
-        "--output",
-        type=OutputPath(is_file=True),
-        metavar="FILE",
-        help="The log; one that exists is continued.  [default: MODEL's name with .tune.json]",
+    output: Path | None = output_option(
+        "The log; one that exists is continued.  [default: MODEL's name with .tune.json]"
     )
     more_logs: tuple[Path, ...] = option(
-        "--from",
+        "--from FILE",
         type=InputPath(replaced=True),
-        metavar="FILE",
         help="A log of other models or devices to begin from; may be repeated.",
     )
 

@@ -21,25 +21,22 @@ from adrenoc.cli.serve import ListenOptions, check_reach
 @dataclass(frozen=True, kw_only=True)
 class _Built:
     abi: str = option(
-        "--abi",
+        "--abi ABI",
         default="",
-        metavar="ABI",
         help="host, aarch64-linux, arm64-v8a, armeabi-v7a or x86_64 (the last three with an NDK).  "
         "[default: arm64-v8a where ANDROID_NDK_HOME names one, else host]",
     )
     api: int | None = option(
-        "--api",
+        "--api N",
         type=int,
-        metavar="N",
         help="The API level of the oldest Android that it has to run on.  [default: 24, Android 7]",
     )
     output: Path | None = output_option(
         "Copy the result there.  [default: it stays in the cache]", type=OutputPath(), metavar="DIR"
     )
     clml_sdk: Path | None = option(
-        "--clml-sdk",
+        "--clml-sdk PATH",
         type=InputPath(),
-        metavar="PATH",
         help="Qualcomm's OpenCL ML SDK: regions of --clml then run by that library.",
     )
     static: bool = option(
@@ -93,15 +90,13 @@ def build_runtime_command(given: _Built) -> int:
 class _Installed:
     words: tuple[str, ...] = argument(nargs=-1, metavar="[-- OPTION...]")
     folder: Path = option(
-        "--runtime",
+        "--runtime DIR",
         type=InputPath(),
         default="/opt/adrenoc",
-        metavar="DIR",
         help="A runtime that `adrenoc runtime build -o DIR` made on this machine.",
     )
     environment: tuple[str, ...] = option(
-        "--env",
-        metavar="NAME=VALUE",
+        "--env NAME=VALUE",
         help="A variable of the server, such as RUSTICL_ENABLE=freedreno; may be repeated.",
     )
     for_user: bool = option("--user", help="A unit of yours, not of the system.")

@@ -47,8 +47,7 @@ class ListenOptions:
         "--key", default="", help="What peers have to know; with --tracker the kind of device."
     )
     tracker: str | None = option(
-        "--tracker",
-        metavar="HOST:PORT",
+        "--tracker HOST:PORT",
         help="Offer this server at TVM's tracker there, as a device of the kind --key.",
     )
 
@@ -133,10 +132,9 @@ _PACKAGES = ("starlette", "uvicorn")
 @dataclass(frozen=True, kw_only=True)
 class _ServedModel:
     path: Path = option(
-        "--openai",
+        "--openai BUNDLE",
         type=InputPath(),
         required=True,
-        metavar="BUNDLE",
         help="Serve this language model to clients of OpenAI's API.",
     )
     encoder: Path | None = argument(type=InputPath(), metavar="[ENCODER]", required=False)

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 class _Given(ModelOptions):
     context: int | None = context_option(", half of which are there as kernels are measured")
     prefill: int | None = option(
-        "--prefill",
+        "--prefill N",
         type=click.IntRange(min=1),
-        metavar="N",
         help="Of a decoder: tune runs of so many tokens of a prompt, into the same log.  "
         "[default: runs of one token]",
     )

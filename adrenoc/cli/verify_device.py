@@ -35,16 +35,14 @@ _PRECISIONS = ("mixed", "fp32", "fp16")
 class _Verified:
     place: PlaceChoice = place_option()
     listed: Target | None = option(
-        "--device",
+        "--device DEVICE",
         type=TargetParam(),
-        metavar="DEVICE",
         help="The device whose kernels to verify.  [default: what it calls itself]",
     )
     budget_s: float = option(
-        "--budget",
+        "--budget TIME",
         type=Parsed(read_duration),
         default="10m",
-        metavar="TIME",
         help="How long to look for what helps, where something is wrong.",
     )
     precisions: tuple[str, ...] = option(
@@ -53,8 +51,7 @@ class _Verified:
         help="Verify this alone; may be repeated.  [default: all that the device has]",
     )
     only: tuple[str, ...] = option(
-        "--only",
-        metavar="PART",
+        "--only PART",
         help="Verify cases with PART in their names alone, such as conv2d; may be repeated.",
     )
     output: Path = output_option(

@@ -36,9 +36,8 @@ class RunViews:
     """Where the views of a run go; None is not asked for."""
 
     trace_file: Path | None = option(
-        "--perfetto",
+        "--perfetto FILE",
         type=OutputPath(is_file=True),
-        metavar="FILE",
         help="Write a trace for ui.perfetto.dev or chrome://tracing: load, runs, each kernel of "
         "--profile, clocks.",
     )
