@@ -152,7 +152,7 @@ def calibrate_command(asked: _Asked) -> None:
     finish_resumed(resume, "measures")
     if tells_next:
         file = quote_word(f"host:{asked.output}" if is_like_here else str(asked.output))
-        console.print_fields([("next", f"adrenoc compile MODEL --device {file}")])
+        console.draw(Fields(pairs=[("next", f"adrenoc compile MODEL --device {file}")]))
 
 
 def _request_of(asked: _Asked, address: RemoteAddress | None) -> DeviceRequest:

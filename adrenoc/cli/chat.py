@@ -16,6 +16,7 @@ import click
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.text.report import Title
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.generate import reach_place
@@ -206,7 +207,8 @@ def _lines(bundle: Bundle) -> Iterator[str]:
     """Yield the lines that the user types, or that a file or another program gives."""
     typed = sys.stdin.isatty()
     if typed:
-        console.print_title(bundle.manifest.name, "/help lists commands, Ctrl-D ends")
+        how = "/help lists commands, Ctrl-D ends"
+        console.draw(Title(text=bundle.manifest.name, detail=how))
     while True:
         try:
             line = input(_PROMPT) if typed else sys.stdin.readline()

@@ -7,7 +7,7 @@ Every text comes from `show`, which escapes what a terminal would act on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -172,13 +172,6 @@ def show_progress(
         yield reporter
 
 
-def print_json(value: Any) -> None:
-    """Print a dataclass or plain data as JSON on stdout; paths become text."""
-    from adrenoc.bundle.manifest import to_plain
-
-    say_json(to_plain(value))
-
-
 def tell(result: Any, *parts: Part | Iterable[Part], error: AdrenocError | None = None) -> int:
     """Print a result as JSON where that is asked for, else its parts; return the exit code.
 
@@ -186,7 +179,9 @@ def tell(result: Any, *parts: Part | Iterable[Part], error: AdrenocError | None 
         AdrenocError: `error`, where the result is shown to people.
     """
     if wants_json():
-        print_json(result)
+        from adrenoc.bundle.manifest import to_plain
+
+        say_json(to_plain(result))
         return 0 if error is None else error.exit_code
     draw(*parts)
     if error is not None:
@@ -254,21 +249,6 @@ def _print_table(shown: Table) -> None:
     _print(make_table(shown, width=console.width, may_list=console.is_terminal))
     if shown.most is not None and (left := len(shown.rows) - shown.most) > 0:
         _print_fields([(f"and {left} more", f"({shown.others})")])
-
-
-def print_title(text: str, detail: str = "") -> None:
-    """Print a bold line above a result."""
-    draw(Title(text=text, detail=detail))
-
-
-def print_verdict(passed: bool, text: str) -> None:
-    """Print a green tick or a red cross, and what it means."""
-    draw(Verdict(passed=passed, text=text))
-
-
-def print_fields(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values below each other."""
-    draw(Fields(pairs=pairs))
 
 
 def print_piece(text: str) -> None:

@@ -16,6 +16,7 @@ from adrenoc.base.errors import DependencyError
 from adrenoc.base.files.read import cache_folder
 from adrenoc.base.host.variables import read_number, read_variable
 from adrenoc.base.text.names import bundle_name
+from adrenoc.base.text.report import Fields, Title
 from adrenoc.cli import console
 from adrenoc.cli.chat import BESIDE_TOKENS, open_talker
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
@@ -114,10 +115,8 @@ def serve_command(given: ListenOptions) -> None:
             max_message_bytes=int(mib) << 20,
         )
     )
-    if wants_json():
-        console.print_json({"host": host, "port": server.port})
-    else:
-        console.print_title("serve", f"listening on {host}:{server.port}")
+    listening = Title(text="serve", detail=f"listening on {host}:{server.port}")
+    console.tell({"host": host, "port": server.port}, listening)
     with console.ConsoleReporter() as reporter:
         if (not key or tracker is not None) and not is_loopback(host):
             no_secret = "the tracker gives the key to all" if key else "there is no key"
@@ -206,7 +205,7 @@ def serve_model_command(given: _ServedModel) -> None:
             say_json({"url": url, "model": served.model}, indent=None)
             flush_output()
         else:
-            console.print_title(served.model, f"at {url}, Ctrl-C ends")
-            console.print_fields([("note", note) for note in talker.decoder.notes])
+            notes = Fields(pairs=[("note", note) for note in talker.decoder.notes])
+            console.draw(Title(text=served.model, detail=f"at {url}, Ctrl-C ends"), notes)
         any_name = () if is_loopback(host) else ("*",)
         listen(make_app(served, token=token, hosts=any_name), there)

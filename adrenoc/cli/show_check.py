@@ -26,8 +26,7 @@ from adrenoc.base.text.spelling import (
 from adrenoc.pages.bundle_page import list_assumed, list_regions
 
 if TYPE_CHECKING:
-    from adrenoc.bundle.manifest import Manifest
-    from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict, Totals
+    from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict
     from adrenoc.check.verdict import Verdict as Checked
     from adrenoc.compile.make import Made
     from adrenoc.ir.options import ResolvedOptions
@@ -53,44 +52,39 @@ def made_parts(
                 "reason": lambda one: one["reason"],
             },
         )
-    manifest = made.manifest
-    statistics, memory = manifest.statistics, manifest.memory
     cached = "from the cache, " if made.cached else ""
     said = f"{made.path}  {show_bytes(made.bytes)}, {cached}{show_ms(made.time_ms)}"
     yield Verdict(passed=True, text=said)
-    yield Fields(
-        pairs=[
-            (
-                "operators",
-                f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
-                f"{statistics.nodes_cpu} on the CPU{_regions(manifest)}",
-            ),
-            (
-                "kernels",
-                f"{len(manifest.kernels)}; {statistics.pad_kernels} pad, "
-                f"{statistics.copy_kernels} copy, {statistics.layout_kernels} layout",
-            ),
-            (
-                "memory",
-                f"{show_bytes(memory.peak_bytes)}: {show_bytes(memory.param_bytes)} constants, "
-                f"{show_bytes(memory.slot_bytes)} in {count_of(len(memory.slots), 'slot')}",
-            ),
-            *list_assumed(made.decisions),
-            *_states(manifest),
-            *list_unknown(manifest.model.format),
-            ("decisions", f"{len(made.decisions)} (--explain lists them)"),
-            *more,
-            ("next", _next(made)),
-        ]
+    yield Fields(pairs=[*_tell_made(made), *more, ("next", _next(made))])
+
+
+def _tell_made(made: Made) -> Iterator[tuple[str, str]]:
+    manifest = made.manifest
+    statistics, memory = manifest.statistics, manifest.memory
+    places = (
+        f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
+        f"{statistics.nodes_cpu} on the CPU"
     )
-
-
-def _regions(manifest: Manifest) -> str:
-    """Tell `, 65 in 2 regions of OpenCL ML`, or nothing."""
-    if not manifest.regions:
-        return ""
-    operators = sum(len(region.operators) for region in manifest.regions)
-    return f", {operators} in {count_of(len(manifest.regions), 'region')} of OpenCL ML"
+    if manifest.regions:
+        operators = sum(len(region.operators) for region in manifest.regions)
+        places += f", {operators} in {count_of(len(manifest.regions), 'region')} of OpenCL ML"
+    yield "operators", places
+    yield (
+        "kernels",
+        f"{len(manifest.kernels)}; {statistics.pad_kernels} pad, {statistics.copy_kernels} copy, "
+        f"{statistics.layout_kernels} layout",
+    )
+    yield (
+        "memory",
+        f"{show_bytes(memory.peak_bytes)}: {show_bytes(memory.param_bytes)} constants, "
+        f"{show_bytes(memory.slot_bytes)} in {count_of(len(memory.slots), 'slot')}",
+    )
+    yield from list_assumed(made.decisions)
+    states = manifest.options.values.get("states", ())
+    if kept := [f"{past} = {present}" for past, present in states]:
+        yield "states", f"{list_first(kept, between=', ')}; --state none keeps nothing"
+    yield from list_unknown(manifest.model.format)
+    yield "decisions", f"{len(made.decisions)} (--explain lists them)"
 
 
 def _next(made: Made) -> str:
@@ -129,21 +123,13 @@ def list_unknown(kind: str) -> list[tuple[str, str]]:
     return []
 
 
-def _states(manifest: Manifest) -> list[tuple[str, str]]:
-    """List what is kept from run to run, where something is."""
-    kept = [f"{past} = {present}" for past, present in manifest.options.values.get("states", ())]
-    if not kept:
-        return []
-    return [("states", f"{list_first(kept, between=', ')}; --state none keeps nothing")]
-
-
 _TOP = 10
 
 
 def verdict_parts(verdict: Checked) -> Iterator[Part]:
     """Tell how a model would run: what matters of its nodes."""
     yield Title(text=verdict.model, detail=f"on {verdict.target_title}, preset {verdict.preset}")
-    yield Fields(pairs=_summary(verdict))
+    yield Fields(pairs=[*_summary(verdict)])
     yield tabulate(
         [n for n in verdict.nodes if n.place in ("cpu", "clml") or n.is_off_texture],
         {
@@ -201,96 +187,69 @@ def _tell_least(verdict: Checked) -> Figure:
     return Figure(f"{show_us(verdict.totals.time_us)}{partly}")
 
 
-def _summary(verdict: Checked) -> list[tuple[str, str]]:
+def _summary(verdict: Checked) -> Iterator[tuple[str, str]]:
     totals, memory = verdict.totals, verdict.memory
-    plan = memory.plan
     places = (
         f"{totals.texture_nodes} in textures, {totals.buffer_nodes} in buffers, "
         f"{totals.cpu_nodes} on the CPU, {totals.output_nodes} that write the model's outputs"
     )
     if verdict.regions:
         places += f", {count_of(len(verdict.regions), 'region')} of OpenCL ML"
+    yield "nodes", places
+    if verdict.regions or verdict.kept_back:
+        operators = sum(len(region.operators) for region in verdict.regions)
+        said = f"{count_of(operators, 'operator')} go to it, {verdict.kept_back} do not"
+        yield "OpenCL ML", f"{said} (--json lists why)"
     copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
-    return [
-        ("nodes", places),
-        *_clml(verdict),
-        ("copies", f"{totals.copies}" + (f": {kinds}" if kinds else "")),
-        ("launches", _launches(totals)),
-        (
-            "arithmetic",
-            f"{show_count(totals.macs)}MAC, {show_count(totals.flops)}FLOP; "
-            f"{show_bytes(totals.bytes)} through the memory bus at least, "
-            f"{show_bytes(totals.floor_bytes)} if each tensor were written and read once",
-        ),
-        (
-            "GPU memory",
-            f"{show_bytes(plan.peak_bytes)}: {show_bytes(plan.param_bytes)} constants, "
-            f"{show_bytes(plan.input_bytes + plan.output_bytes)} inputs and outputs, "
-            f"{show_bytes(plan.slot_bytes)} intermediate tensors in "
-            f"{count_of(len(plan.slots), 'slot')}",
-        ),
-        (
-            "",
-            f"{show_bytes(plan.live_bytes)} alive at once, at "
-            f"{shorten(memory.live_tensor)}: reuse {memory.reuse_ratio:.2f} x that; "
-            f"at most {show_bytes(memory.pitched_bytes)} with padded rows",
-        ),
-        *_winograd(memory),
-        ("time", _time(verdict)),
-        *list_assumed(verdict.decisions),
-        *_decoder(verdict.decoder),
-    ]
+    yield "copies", f"{totals.copies}" + (f": {kinds}" if kinds else "")
+    gaps = f": {show_us(totals.gaps_us)} by the target's figure, beside the time"
+    launches = f"{totals.launches} of {totals.kernels} kernels"
+    yield "launches", launches + (gaps if totals.gaps_us is not None else "")
+    yield (
+        "arithmetic",
+        f"{show_count(totals.macs)}MAC, {show_count(totals.flops)}FLOP; "
+        f"{show_bytes(totals.bytes)} through the memory bus at least, "
+        f"{show_bytes(totals.floor_bytes)} if each tensor were written and read once",
+    )
+    yield from _tell_memory(memory)
+    yield "time", _time(verdict)
+    yield from list_assumed(verdict.decisions)
+    if verdict.decoder is not None:
+        yield from _tell_decoder(verdict.decoder)
 
 
-def _winograd(memory: MemoryVerdict) -> list[tuple[str, str]]:
-    """Tell what weights take that are transformed ahead; nothing where there are none."""
+def _tell_memory(memory: MemoryVerdict) -> Iterator[tuple[str, str]]:
+    plan = memory.plan
+    yield (
+        "GPU memory",
+        f"{show_bytes(plan.peak_bytes)}: {show_bytes(plan.param_bytes)} constants, "
+        f"{show_bytes(plan.input_bytes + plan.output_bytes)} inputs and outputs, "
+        f"{show_bytes(plan.slot_bytes)} intermediate tensors in "
+        f"{count_of(len(plan.slots), 'slot')}",
+    )
+    yield (
+        "",
+        f"{show_bytes(plan.live_bytes)} alive at once, at "
+        f"{shorten(memory.live_tensor)}: reuse {memory.reuse_ratio:.2f} x that; "
+        f"at most {show_bytes(memory.pitched_bytes)} with padded rows",
+    )
     saved = memory.winograd_bytes - memory.plain_bytes
-    if saved <= 0:
-        return []
-    return [
-        (
+    if saved > 0:
+        yield (
             "",
             f"{show_bytes(memory.winograd_bytes)} of the constants are weights transformed for "
             f"Winograd's algorithm, {show_bytes(memory.plain_bytes)} as they are: adrenoc "
             f"compile --set winograd=false saves {show_bytes(saved)}",
         )
-    ]
 
 
-def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
-    """Tell what a token takes; nothing of a model that is no decoder."""
-    if found is None:
-        return []
+def _tell_decoder(found: DecoderVerdict) -> Iterator[tuple[str, str]]:
     held = f"{show_bytes(found.weight_bytes)} weights, {show_bytes(found.cache_bytes)} caches"
-    fields = [
-        ("a token", f"{found.launches} launches, {held} of {found.rows} rows where they are full")
-    ]
+    yield "a token", f"{found.launches} launches, {held} of {found.rows} rows where they are full"
     if found.tokens_per_s is not None and found.full_tokens_per_s is not None:
-        fields.append(
-            (
-                "at most",
-                f"{found.tokens_per_s:.1f} tokens a second by the memory bus, "
-                f"{found.full_tokens_per_s:.1f} with a full context",
-            )
-        )
-    return fields
-
-
-def _clml(verdict: Checked) -> list[tuple[str, str]]:
-    """Tell what became of `--clml`; nothing where it was not asked for."""
-    if not verdict.regions and not verdict.kept_back:
-        return []
-    operators = sum(len(region.operators) for region in verdict.regions)
-    said = f"{count_of(operators, 'operator')} go to it, {verdict.kept_back} do not"
-    return [("OpenCL ML", f"{said} (--json lists why)")]
-
-
-def _launches(totals: Totals) -> str:
-    said = f"{totals.launches} of {totals.kernels} kernels"
-    if totals.gaps_us is None:
-        return said
-    return f"{said}: {show_us(totals.gaps_us)} by the target's figure, beside the time"
+        by_bus = f"{found.tokens_per_s:.1f} tokens a second by the memory bus"
+        yield "at most", f"{by_bus}, {found.full_tokens_per_s:.1f} with a full context"
 
 
 def _time(verdict: Checked) -> str:

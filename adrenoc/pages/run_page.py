@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from adrenoc.base.text.html_page import page
 from adrenoc.base.text.report import (
@@ -32,7 +32,6 @@ from adrenoc.pages.bars import Bar, draw_bars
 if TYPE_CHECKING:
     from adrenoc.device.compare import CheckResult, TensorCheck
 
-T = TypeVar("T")
 _SHOWN = 20
 """Rows of launches, kernels and tensors in a terminal."""
 _UNTOLD = ("among_others", "trace")
@@ -92,8 +91,8 @@ def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) ->
     )
     yield Fields(title="Circumstances", pairs=[*_circumstances(result)])
     yield _regions(result.regions)
-    if steps := _steps(bundle, result):
-        yield from (_timeline(steps), _families(steps), _worst(steps))
+    if launches := _list_launches(bundle, result):
+        yield from _launch_parts(launches, estimated=_are_estimated(result))
     else:
         yield _kernels(result)
     if checked is not None:
@@ -178,33 +177,49 @@ def _tell_copies(region: RegionRun) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Step:
-    """A launch as it was measured, and what the target's figures say of it."""
+class _Spent:
+    """What a launch took, or a family of them, of which `known_ms` can be held against `floor_ms`:
+    the least that the target's figures allow, None where they tell of none."""
 
-    place: int
-    node: NodeTime
+    name: str
     family: str
-
-    @property
-    def floor_ms(self) -> float | None:
-        share = self.node.of_roofline
-        return None if share is None else share * self.node.time_ms
-
-    @property
-    def lost_ms(self) -> float:
-        """Time above the floor; all of it where there is none."""
-        return self.node.time_ms - (self.floor_ms or 0.0)
+    time_ms: float
+    known_ms: float
+    floor_ms: float | None
+    launches: int = 1
+    place: int = 0
+    node: NodeTime
 
 
-def _steps(bundle: Bundle, result: RunResult) -> tuple[_Step, ...]:
+def _list_launches(bundle: Bundle, result: RunResult) -> list[_Spent]:
     families = {
         kernel.name: kernel.family
         for part in (open_buckets(bundle) if result.nodes else ())
         for kernel in part.manifest.kernels
     }
-    return tuple(
-        _Step(place=place, node=node, family=families.get(node.kernel, ""))
+    return [
+        _Spent(
+            name=node.node,
+            family=families.get(node.kernel, ""),
+            time_ms=node.time_ms,
+            known_ms=0.0 if node.of_roofline is None else node.time_ms,
+            floor_ms=None if node.of_roofline is None else node.of_roofline * node.time_ms,
+            place=place,
+            node=node,
+        )
         for place, node in enumerate(result.nodes, 1)
+    ]
+
+
+def _sum_family(launches: Sequence[_Spent]) -> _Spent:
+    floors = [one.floor_ms for one in launches if one.floor_ms is not None]
+    return replace(
+        launches[0],
+        name=launches[0].family or "unknown",
+        time_ms=sum(one.time_ms for one in launches),
+        known_ms=sum(one.known_ms for one in launches),
+        floor_ms=sum(floors) if floors else None,
+        launches=len(launches),
     )
 
 
@@ -213,108 +228,65 @@ def _are_estimated(result: RunResult) -> bool:
     return any(node.of_roofline is not None for node in result.nodes)
 
 
-def _sum_ms(steps: Sequence[_Step]) -> float:
-    return sum(step.node.time_ms for step in steps)
-
-
-def _timeline(steps: Sequence[_Step]) -> Drawing:
+def _launch_parts(launches: Sequence[_Spent], *, estimated: bool) -> Iterator[Part]:
+    whole_ms = sum(one.time_ms for one in launches)
+    times: dict[str, Callable[[_Spent], Cell]] = {
+        "time": lambda one: show_ms(one.time_ms),
+        "share": lambda one: Share.of(one.time_ms, whole_ms),
+    }
+    note, title, order = "", "Measured", "Those first that take longest."
+    if estimated:
+        times["estimated at least"] = lambda one: show_ms(one.floor_ms) or Figure("unknown")
+        times["times that"] = lambda one: figure(
+            one.known_ms / one.floor_ms if one.floor_ms else None, ".3g"
+        )
+        note = ", and the dark part is the least that the target's figures allow"
+        title = "Estimated and measured"
+        order = "Those first that lose most above the least time that the target's figures allow."
     bars = [
         Bar(
-            title=f"{step.place}. {step.node.node}: {show_ms(step.node.time_ms)}",
-            height=step.node.time_ms,
-            part=step.floor_ms or 0.0,
+            title=f"{one.place}. {one.name}: {show_ms(one.time_ms)}",
+            height=one.time_ms,
+            part=one.floor_ms or 0.0,
         )
-        for step in steps
+        for one in launches
     ]
-    longest = show_ms(max(step.node.time_ms for step in steps))
-    note = "Each launch in its order: as high as the time that it took"
-    if any(step.floor_ms is not None for step in steps):
-        note += ", and the dark part is the least that the target's figures allow"
-    drawn = draw_bars(bars, top=longest, what=f"times of {len(steps)} launches")
-    return Drawing(html=drawn, title="Launches", note=f"{note}.")
-
-
-def _families(steps: Sequence[_Step]) -> Table:
-    own = [[step for step in steps if step.family == one] for one in {s.family for s in steps}]
-
-    def compare(some: Sequence[_Step]) -> tuple[float, float | None]:
-        known = [step for step in some if step.floor_ms is not None]
-        return _sum_ms(known), sum(step.floor_ms or 0.0 for step in known) if known else None
-
-    return tabulate(
-        sorted(own, key=_sum_ms, reverse=True),
-        {
-            "family": lambda some: some[0].family or "unknown",
-            "launches": len,
-            **_measured(_sum_ms, _sum_ms(steps)),
-            **_estimated(compare, steps),
-        },
+    longest = show_ms(max(one.time_ms for one in launches))
+    drawn = draw_bars(bars, top=longest, what=f"times of {len(launches)} launches")
+    note = f"Each launch in its order: as high as the time that it took{note}."
+    yield Drawing(html=drawn, title="Launches", note=note)
+    own = [[one for one in launches if one.family == f] for f in {one.family for one in launches}]
+    yield tabulate(
+        sorted(map(_sum_family, own), key=lambda one: -one.time_ms),
+        {"family": lambda one: one.name, "launches": lambda one: one.launches, **times},
         title="Where the time goes",
     )
-
-
-def _worst(steps: Sequence[_Step]) -> Table:
-    title, note = "Measured", "Those first that take longest."
-
-    def compare(step: _Step) -> tuple[float, float | None]:
-        return step.node.time_ms, step.floor_ms
-
-    estimated = _estimated(compare, steps)
-    if estimated:
-        title = "Estimated and measured"
-        note = "Those first that lose most above the least time that the target's figures allow."
-    return tabulate(
-        sorted(steps, key=lambda step: -step.lost_ms),
+    yield tabulate(
+        sorted(launches, key=lambda one: (one.floor_ms or 0.0) - one.time_ms),
         {
-            "": lambda step: step.place,
-            "node": lambda step: Name(step.node.node),
-            **_measured(lambda step: step.node.time_ms, _sum_ms(steps)),
-            **estimated,
-            "GFLOPS": lambda step: figure(step.node.gflops, ".1f"),
-            "GB/s": lambda step: figure(step.node.gb_per_s, ".1f"),
-            "kernel": lambda step: step.node.kernel,
+            "": lambda one: one.place,
+            "node": lambda one: Name(one.name),
+            **times,
+            "GFLOPS": lambda one: figure(one.node.gflops, ".1f"),
+            "GB/s": lambda one: figure(one.node.gb_per_s, ".1f"),
+            "kernel": lambda one: one.node.kernel,
         },
         title=title,
-        note=note,
+        note=order,
         most=_SHOWN,
     )
 
 
-def _measured(time_ms: Callable[[T], float], whole_ms: float) -> dict[str, Callable[[T], Cell]]:
-    """Return the columns of what was measured."""
-    return {
-        "time": lambda one: show_ms(time_ms(one)),
-        "share": lambda one: Share.of(time_ms(one), whole_ms),
-    }
-
-
-def _estimated(
-    compare: Callable[[T], tuple[float, float | None]], steps: Sequence[_Step]
-) -> dict[str, Callable[[T], Cell]]:
-    """Return the columns of what was estimated, none where no launch was; `compare` gives the time
-    that was measured, and the least that it could be."""
-    if all(step.floor_ms is None for step in steps):
-        return {}
-
-    def tell_times(one: T) -> Cell:
-        time_ms, floor_ms = compare(one)
-        times = time_ms / floor_ms if floor_ms else None
-        return figure(times, f".{2 if (times or 0) < 10 else 1 if (times or 0) < 100 else 0}f")
-
-    return {
-        "estimated at least": lambda one: show_ms(compare(one)[1]) or Figure("unknown"),
-        "times that": tell_times,
-    }
-
-
 def _kernels(result: RunResult) -> Table:
     """Return where launches cannot be told from each other, or were not profiled."""
+    whole_ms = sum(kernel.time_ms for kernel in result.kernels)
     return tabulate(
         result.kernels,
         {
             "kernel": lambda one: one.name,
             "launches": lambda one: one.calls,
-            **_measured(lambda one: one.time_ms, sum(kernel.time_ms for kernel in result.kernels)),
+            "time": lambda one: show_ms(one.time_ms),
+            "share": lambda one: Share.of(one.time_ms, whole_ms),
         },
         title="Kernels",
         most=_SHOWN,
