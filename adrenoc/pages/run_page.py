@@ -75,20 +75,10 @@ def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) ->
     Raises:
         BundleError: the bundle's list of buckets cannot be understood.
     """
-    memory = result.memory_bytes
-    held = "" if memory is None else f", {show_bytes(memory)} of its memory"
     names = ("load", "build", "first", "cold", "p50", "p90", "p99")
     times = [(name, show_ms(getattr(result.times, f"{name}_ms"))) for name in names]
-    kernels_ms = sum(kernel.time_ms for kernel in result.kernels)
-    yield Title(text=bundle.manifest.name, detail=f"on {result.device}{held}")
-    yield Cards(
-        figures=[
-            *times,
-            ("runs", str(result.times.runs)),
-            *([("GPU memory", show_bytes(memory))] if memory is not None else []),
-            *([("kernels", show_ms(kernels_ms))] if result.kernels else []),
-        ]
-    )
+    yield Title(text=bundle.manifest.name, detail=f"on {result.device}")
+    yield Cards(figures=[*times, ("runs", str(result.times.runs))])
     yield Fields(title="Circumstances", pairs=[*_circumstances(result)])
     yield _regions(result.regions)
     if launches := _list_launches(bundle, result):
@@ -115,6 +105,8 @@ def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) ->
 def _circumstances(result: RunResult) -> Iterator[tuple[str, str]]:
     if result.driver:
         yield "driver", result.driver
+    if result.memory_bytes is not None:
+        yield "GPU memory", show_bytes(result.memory_bytes)
     if result.sustained is not None:
         yield "sustained", _tell_sustained(result.sustained)
     if result.programs is not None:
