@@ -54,7 +54,7 @@ def _draw(part: Part) -> str:
     if isinstance(part, Table):
         drawn = _section(part.title, part.note, _table(part)) if part.rows else ""
     elif isinstance(part, Fields):
-        rows = tuple(part.pairs)
+        rows = tuple((name, str(value)) for name, value in part.pairs)  # figures are texts here
         drawn = _draw(Table(columns=("", ""), rows=rows, title=part.title))
     elif isinstance(part, Cards):
         each = "".join(
