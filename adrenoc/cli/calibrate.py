@@ -14,7 +14,7 @@ from adrenoc.base.text.report import Fields, Part
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.model_params import Parsed, TargetParam, read_duration
+from adrenoc.cli.model_params import TARGET, Parsed, read_duration
 from adrenoc.cli.options import (
     finish_resumed,
     html_option,
@@ -48,7 +48,7 @@ class _Asked:
     place: PlaceChoice = place_option()
     listed: Target | None = option(
         "--device DEVICE",
-        type=TargetParam(),
+        type=TARGET,
         help="The device to compare with and to build on, and with --validate to validate.  "
         "[default: what it calls itself]",
     )

@@ -16,7 +16,7 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.compile import list_targets_of
 from adrenoc.cli.guarded import HeavyCommand
-from adrenoc.cli.model_params import TargetParam
+from adrenoc.cli.model_params import TARGETS
 from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.options import DEVICE_HELP, EnteredModel, context_option, html_option
 from adrenoc.cli.records import give_options, option
@@ -40,7 +40,7 @@ _LIMITS = {
 class _Checked(EnteredModel):
     target: Target | DeviceSet = option(  # type: ignore[assignment]
         "--device",
-        type=TargetParam(sets=True),
+        type=TARGETS,
         default="adreno",
         metavar="DEVICE",
         help=f"{DEVICE_HELP}; several are checked one by one.",

@@ -14,7 +14,7 @@ from adrenoc.base.host.variables import read_number
 from adrenoc.base.text.report import Fields
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
-from adrenoc.cli.model_params import TargetParam
+from adrenoc.cli.model_params import TARGET
 from adrenoc.cli.options import (
     FiniteRange,
     ModelOptions,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class _Examined(ModelOptions):
     target: Target = option(
         "--device DEVICE",
-        type=TargetParam(),
+        type=TARGET,
         default="host",
         help="Whose kernels to examine; they run here: host, host:a750.",
     )

@@ -19,7 +19,7 @@ from adrenoc.base.files.outputs import check_file_can_be_written
 from adrenoc.base.host.variables import read_path
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import Parsed, TargetParam, read_shape_or_range
+from adrenoc.cli.model_params import TARGETS, Parsed, read_shape_or_range
 from adrenoc.cli.options import (
     DEVICE_HELP,
     EnteredModel,
@@ -98,7 +98,7 @@ def _plan_editions(
 class _Compiled(EnteredModel):
     target: Target | DeviceSet = option(  # type: ignore[assignment]
         "--device",
-        type=TargetParam(sets=True),
+        type=TARGETS,
         default="adreno",
         metavar="DEVICE",
         help=f"{DEVICE_HELP}; several between commas, `all`, or a file of [[device]] go into one "

@@ -20,7 +20,7 @@ from adrenoc.base.text.report import Fields, Part, Table, Title, Verdict, tabula
 from adrenoc.base.text.spelling import show_growth
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, HeavyCommand, InputPath
-from adrenoc.cli.model_params import PresetParam, TargetParam
+from adrenoc.cli.model_params import PRESET, TARGET
 from adrenoc.cli.options import html_option
 from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.write_views import refuse_firmware
@@ -42,13 +42,13 @@ class _Compared:
     after: Path = argument(type=InputPath())
     targets: tuple[Target, ...] = option(
         "--device DEVICE",
-        type=TargetParam(),
+        type=TARGET,
         default=("adreno",),
         help="What models are compiled for, as of compile; twice: BEFORE's, then AFTER's.",
     )
     presets: tuple[str, ...] = option(
         "--preset PRESET",
-        type=PresetParam(),
+        type=PRESET,
         help="A named set of options for models; twice: BEFORE's, then AFTER's.  [default: mixed]",
     )
     gates: tuple[str, ...] = option(

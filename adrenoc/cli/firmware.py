@@ -14,7 +14,7 @@ from adrenoc.base.text.report import Cell, Fields, Name, Part, Table, Title, Ver
 from adrenoc.base.text.spelling import figure, quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
-from adrenoc.cli.model_params import CoreParam
+from adrenoc.cli.model_params import CORE
 from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.options import output_option
 from adrenoc.cli.records import argument, give_options, option
@@ -37,7 +37,7 @@ class CoreModel:
     model: Path = argument(type=InputPath())
     core: Core = option(
         "--device CORE",
-        type=CoreParam(),
+        type=CORE,
         default="cortex-m4",
         help="A microcontroller, cpu:arm64 or cpu:host (adrenoc targets).",
     )

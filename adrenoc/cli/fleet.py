@@ -15,7 +15,7 @@ from adrenoc.base.host.variables import read_number
 from adrenoc.base.text.report import Title
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import Parsed, TargetParam, read_duration
+from adrenoc.cli.model_params import TARGETS, Parsed, read_duration
 from adrenoc.cli.options import (
     html_option,
     junit_option,
@@ -47,7 +47,7 @@ class _Given:
     places: tuple[PlaceChoice, ...] = places_option("A device, or all of a kind at a tracker")
     target: Target | DeviceSet | None = option(
         "--device DEVICE",
-        type=TargetParam(sets=True),
+        type=TARGETS,
         help="What to compile for; several between commas, or `all`, go into one bundle.  "
         "[default: what each device says it is]",
     )

@@ -29,12 +29,27 @@ else:
     ParamType = click.ParamType  # not generic in each click that is allowed
 
 
-class NamedParam(ParamType):
-    """A name out of a list, with which shells complete what is typed."""
+def list_nothing() -> Iterable[tuple[str, str]]:
+    """List no names."""
+    return ()
 
-    def list_names(self) -> Iterable[tuple[str, str]]:
-        """List each name with what it stands for."""
-        raise NotImplementedError
+
+class Parsed(ParamType):
+    """What a function reads of a word; anything but a text has been read.
+
+    Shells complete what is typed by `names`, each with what it stands for.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], Any],
+        names: Callable[[], Iterable[tuple[str, str]]] = list_nothing,
+    ) -> None:
+        self.name, self._read, self.list_names = read.__name__, read, names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a word."""
+        return self._read(value) if isinstance(value, str) else value
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -44,126 +59,103 @@ class NamedParam(ParamType):
         return [CompletionItem(name, help=s) for name, s in known if name.startswith(incomplete)]
 
 
-class TargetParam(NamedParam):
-    """A device to compile for, by name or by a file; an unknown name is a TargetError."""
+def read_target(text: str) -> Target:
+    """Look up a device to compile for, by name or by a file.
 
-    name = "device"
+    Raises:
+        TargetError: there is no such device, or it is none that the command takes.
+    """
+    from adrenoc.target.target import Target
 
-    def __init__(self, *, sets: bool = False) -> None:
-        """Take one device, or with `sets` several."""
-        self.sets = sets
+    found = read_targets(text)
+    if not isinstance(found, Target):
+        raise TargetError(
+            f'"{text}" names several devices; this command is for one',
+            hint="name one, such as --device adreno:750; adrenoc compile takes several",
+        )
+    return found
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Target | Core | DeviceSet:
-        """Look the name up; behind a + stands the report of a driver to do without."""
-        from adrenoc.target.device_report import read_report
-        from adrenoc.target.device_set import DeviceSet, apply_report_to
-        from adrenoc.target.target import Target
 
-        if isinstance(value, Target | DeviceSet):
-            return value
-        name, plus, file = value.rpartition("+")
-        if not plus or not file.endswith(".json"):
-            return self._load(value)
+def read_targets(text: str) -> Target | DeviceSet:
+    """Look up one, or several; behind a + stands the report of a driver to do without.
+
+    Raises:
+        TargetError: there is no such device, or it is none that the command takes.
+    """
+    from adrenoc.firmware.mcu.core import is_core, load_core
+    from adrenoc.target.device_report import read_report
+    from adrenoc.target.device_set import apply_report_to, find_device_set
+    from adrenoc.target.own_file import own_path
+    from adrenoc.target.target import load_target
+
+    name, _, file = text.rpartition("+")
+    if name and file.endswith(".json"):
         report = Path(file)
-        return apply_report_to(self._load(name), read_report(report), report)
-
-    def _load(self, name: str) -> Target | DeviceSet:
-        """Look a name up.
-
-        Raises:
-            TargetError: there is no such device, or none that the command takes.
-        """
-        from adrenoc.firmware.mcu.core import is_core, load_core
-        from adrenoc.target.device_set import find_device_set
-        from adrenoc.target.own_file import own_path
-        from adrenoc.target.target import load_target
-
-        several = find_device_set(name)
-        if several is not None:
-            if self.sets:
-                return several
-            raise TargetError(
-                f'"{name}" names several devices; this command is for one',
-                hint="name one, such as --device adreno:750; adrenoc compile takes several",
-            )
-        if own_path(name) is None and is_core(name):
-            core = load_core(name)
-            raise TargetError(
-                f"{core.name} is no GPU; this command is for GPUs",
-                hint=f"adrenoc firmware compile MODEL --device {core.name}",
-            )
-        return load_target(name)
-
-    def list_names(self) -> Iterable[tuple[str, str]]:
-        """List all devices with their titles."""
-        from adrenoc.target.target import list_targets
-
-        return ((target.name, target.title) for target in list_targets())
+        return apply_report_to(read_targets(name), read_report(report), report)
+    if own_path(text) is None and is_core(text):
+        core = load_core(text)
+        raise TargetError(
+            f"{core.name} is no GPU; this command is for GPUs",
+            hint=f"adrenoc firmware compile MODEL --device {core.name}",
+        )
+    return find_device_set(text) or load_target(text)
 
 
-class CoreParam(NamedParam):
-    """A microcontroller or a CPU by its name; an unknown name is a TargetError."""
+def read_core(text: str) -> Core:
+    """Look up a microcontroller or a CPU.
 
-    name = "core"
+    Raises:
+        TargetError: there is none of this name.
+    """
+    from adrenoc.firmware.mcu.core import core_names, load_core
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Core:
-        """Look the name up."""
-        from adrenoc.firmware.mcu.core import Core, core_names, load_core
-
-        if isinstance(value, Core):
-            return value
-        try:
-            return load_core(value)
-        except TargetError as error:
-            if value.lower() not in core_names() and not value.lower().startswith("cortex-m"):
-                error.hint = f"adrenoc compile MODEL --device {value}, where it is a GPU"
-            raise
-
-    def list_names(self) -> Iterable[tuple[str, str]]:
-        """List all cores."""
-        from adrenoc.firmware.mcu.core import core_names
-
-        return ((name, "") for name in core_names())
+    try:
+        return load_core(text)
+    except TargetError as error:
+        if text.lower() not in core_names() and not text.lower().startswith("cortex-m"):
+            error.hint = f"adrenoc compile MODEL --device {text}, where it is a GPU"
+        raise
 
 
-class DeviceParam(TargetParam):
-    """Whatever can be compiled for: a GPU, a microcontroller or a CPU."""
+def read_device(text: str) -> Target | Core:
+    """Look up whatever can be compiled for: a GPU, a microcontroller or a CPU.
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Target | Core | DeviceSet:
-        """Look the name up."""
-        from adrenoc.firmware.mcu.core import Core, is_core
-        from adrenoc.target.own_file import own_path
+    Raises:
+        TargetError: there is none of this name.
+    """
+    from adrenoc.firmware.mcu.core import is_core
+    from adrenoc.target.own_file import own_path
 
-        if isinstance(value, Core) or (own_path(value) is None and is_core(value)):
-            return CoreParam().convert(value, param, ctx)
-        return super().convert(value, param, ctx)
+    is_for_core = own_path(text) is None and is_core(text)
+    return read_core(text) if is_for_core else read_target(text)
 
 
-class PresetParam(NamedParam):
-    """The name of a preset; it is looked up where the options are resolved."""
-
-    name = "preset"
-
-    def list_names(self) -> Iterable[tuple[str, str]]:
-        """List all presets with their titles."""
-        from adrenoc.ir.options import list_presets
-
-        return ((preset.name, preset.title) for preset in list_presets())
+def read_preset(text: str) -> str:
+    """Return a preset's name; it is looked up where the options are resolved."""
+    return text
 
 
-class Parsed(ParamType):
-    """What a function reads of a word; anything but a text has been read."""
+def _list_targets() -> Iterable[tuple[str, str]]:
+    from adrenoc.target.target import list_targets
 
-    def __init__(self, read: Callable[[str], Any]) -> None:
-        self.name, self._read = read.__name__, read
+    return ((target.name, target.title) for target in list_targets())
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a word."""
-        return self._read(value) if isinstance(value, str) else value
+
+def _list_cores() -> Iterable[tuple[str, str]]:
+    from adrenoc.firmware.mcu.core import core_names
+
+    return ((name, "") for name in core_names())
+
+
+def _list_presets() -> Iterable[tuple[str, str]]:
+    from adrenoc.ir.options import list_presets
+
+    return ((preset.name, preset.title) for preset in list_presets())
+
+
+TARGET, TARGETS = Parsed(read_target, _list_targets), Parsed(read_targets, _list_targets)
+DEVICE, CORE = Parsed(read_device, _list_targets), Parsed(read_core, _list_cores)
+PRESET = Parsed(read_preset, _list_presets)
 
 
 def read_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,101 +14,78 @@ import click
 
 from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.bundle.sampling import RANGES, Sampling
-from adrenoc.cli.model_params import NamedParam
+from adrenoc.cli.model_params import Parsed
 from adrenoc.cli.records import option
 
 
-class NamedValueParam(NamedParam):
-    """`NAME=VALUE` of names that are listed; `-` and `_` in them are the same."""
+class NamedValueParam(Parsed):
+    """`NAME=VALUE` of names that are listed; `-` and `_` in them are the same.
 
-    name = "name=value"
-    what = "name"
-    """What each name is, for refusals."""
+    `what` says in refusals what a name is, `known` gives each as it is typed with what it stands
+    for, `read` reads the value of one, and `knows_more` tells of names that cannot be listed.
+    """
 
-    def _known(self) -> Mapping[str, str]:
-        """Return each name as it is typed, and what it stands for."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        what: str,
+        known: Callable[[], Mapping[str, str]],
+        read: Callable[[str, str], Any],
+        knows_more: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        super().__init__(self._read_pair, lambda: ((f"{n}=", text) for n, text in known().items()))
+        self.name = "name=value"
+        self._what, self._known, self._read_value, self._knows_more = what, known, read, knows_more
 
     def knows(self, name: str) -> bool:
         """Return whether a name, with `_` in it, is one of them."""
-        return name in {typed.replace("-", "_") for typed in self._known()}
+        typed = {name.replace("-", "_") for name in self._known()}
+        return name in typed or self._knows_more(name)
 
-    def _read(self, name: str, text: str) -> Any:
-        """Read the value of a known name.
-
-        Raises:
-            click.BadParameter: the name takes no such value.
-        """
-        raise NotImplementedError
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
+    def _read_pair(self, word: str) -> tuple[str, Any]:
         """Read the name, as a field has it, and the value."""
-        if isinstance(value, tuple):
-            return value
-        typed, equals, text = value.partition("=")
+        typed, equals, text = word.partition("=")
         name, known = typed.replace("-", "_"), [*self._known()]
         if not self.knows(name):
-            said = f"{typed!r} is no {self.what}{did_you_mean(typed, known)}, expected "
-            self.fail(said + ", ".join(known), param, ctx)
+            said = f"{typed!r} is no {self._what}{did_you_mean(typed, known)}, expected "
+            raise click.BadParameter(said + ", ".join(known))
         if not equals:
-            self.fail(f"{value!r} has no value, expected {typed}=VALUE", param, ctx)
-        return name, self._read(name, text)
-
-    def list_names(self) -> Iterable[tuple[str, str]]:
-        """List what a value begins with, and what it stands for."""
-        return ((f"{name}=", text) for name, text in self._known().items())
+            raise click.BadParameter(f"{word!r} has no value, expected {typed}=VALUE")
+        return name, self._read_value(name, text)
 
 
-class SettingParam(NamedValueParam):
-    """Options of a compilation that presets set too; values are checked with the others."""
+def setting_param(*names: str) -> NamedValueParam:
+    """Take options of a compilation that presets set too: all of `SETTINGS`, or those `names`."""
 
-    what = "setting here"
-
-    def __init__(self, *names: str) -> None:
-        """Take all of `adrenoc.ir.options.SETTINGS`, or those `names`."""
-        self._names = names
-
-    def _known(self) -> Mapping[str, str]:
+    def list_known() -> Mapping[str, str]:
         from adrenoc.ir.options import SETTINGS
 
-        return {name: SETTINGS[name] for name in self._names or SETTINGS}
+        return {name: SETTINGS[name] for name in names or SETTINGS}
 
-    def _read(self, name: str, text: str) -> Any:
+    def read(name: str, text: str) -> Any:
         from adrenoc.ir.options import read_setting
 
         return read_setting(name, text)
 
-
-class LimitParam(NamedValueParam):
-    """Numbers from 0 on: whole ones for `names` that count."""
-
-    what = "limit"
-
-    def __init__(self, names: Mapping[str, bool]) -> None:
-        self._names = names
-
-    def _known(self) -> Mapping[str, str]:
-        return dict.fromkeys(self._names, "")
-
-    def _read(self, name: str, text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        typed = name.replace("_", "-")
-        if not (number >= 0 and math.isfinite(number)) or (self._names[typed] and number % 1):
-            kind = "a whole number" if self._names[typed] else "a number"
-            raise click.BadParameter(f"{typed} is {text!r}, expected {kind} from 0 on")
-        return int(number) if self._names[typed] else number
+    return NamedValueParam("setting here", list_known, read)
 
 
 def limit_option(names: Mapping[str, bool], text: str) -> Any:
-    """Declare a field of limits, each given once by its name, with whether it counts."""
+    """Declare a field of limits from 0 on, each given once by its name, with whether it counts."""
+
+    def read(name: str, value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        typed = name.replace("_", "-")
+        if not (number >= 0 and math.isfinite(number)) or (names[typed] and number % 1):
+            kind = "a whole number" if names[typed] else "a number"
+            raise click.BadParameter(f"{typed} is {value!r}, expected {kind} from 0 on")
+        return int(number) if names[typed] else number
+
     return option(
         "--limit NAME=N",
-        type=LimitParam(names),
+        type=NamedValueParam("limit", lambda: dict.fromkeys(names, ""), read),
         help=f"{text}; repeat it for more.  NAME is one of {', '.join(names)}.",
         callback=lambda _ctx, _param, limits: dict(limits),
     )
@@ -121,39 +98,32 @@ _DRAWN = ("top_k", "top_p", "min_p")
 """What says nothing where the likeliest token is taken."""
 
 
-class SampleParam(NamedValueParam):
-    """A name of `RANGES` with a value in its range, or `bias.TOKEN` with what is added."""
+def _is_bias(name: str) -> bool:
+    return name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal()
 
-    what = "way to pick tokens"
 
-    def _known(self) -> Mapping[str, str]:
-        return dict.fromkeys((*RANGES, f"{_BIAS}TOKEN"), "")
-
-    def knows(self, name: str) -> bool:
-        """Return whether a name is one of them."""
-        return name in RANGES or (name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal())
-
-    def _read(self, name: str, text: str) -> float:
-        least, most = RANGES.get(name, (-1e30, 1e30))
-        kind = int if name == "top_k" else float
-        try:
-            number = kind(text)
-        except ValueError:
-            number = float("nan")
-        if not least <= number <= most:
-            raise click.BadParameter(f"{name} is {text!r}, expected {least:g} to {most:g}")
-        return number
-
-    def list_names(self) -> Iterable[tuple[str, str]]:
-        """List what a value begins with."""
-        return ((start, "") for start in (*(f"{name}=" for name in RANGES), _BIAS))
+def _read_sample(name: str, text: str) -> float:
+    least, most = RANGES.get(name, (-1e30, 1e30))
+    kind = int if name == "top_k" else float
+    try:
+        number = kind(text)
+    except ValueError:
+        number = float("nan")
+    if not least <= number <= most:
+        raise click.BadParameter(f"{name} is {text!r}, expected {least:g} to {most:g}")
+    return number
 
 
 def sample_option() -> Any:
     """Declare a field as what is said of how tokens are picked."""
     return option(
         "--sample NAME=VALUE",
-        type=SampleParam(),
+        type=NamedValueParam(
+            "way to pick tokens",
+            lambda: dict.fromkeys((*RANGES, f"{_BIAS}TOKEN"), ""),
+            _read_sample,
+            knows_more=_is_bias,
+        ),
         multiple=True,
         help="How tokens are picked: temperature (0, the likeliest; else drawn by --seed), "
         f"{', '.join([*RANGES][1:])}, or {_BIAS}TOKEN, which is added to a token's logit; may be "

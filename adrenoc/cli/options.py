@@ -15,15 +15,8 @@ import click
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import InputPath, OutputPath
-from adrenoc.cli.model_params import (
-    Parsed,
-    PresetParam,
-    TargetParam,
-    read_fixed,
-    read_input,
-    read_shape,
-)
-from adrenoc.cli.named_values import SettingParam
+from adrenoc.cli.model_params import PRESET, TARGET, Parsed, read_fixed, read_input, read_shape
+from adrenoc.cli.named_values import setting_param
 from adrenoc.cli.records import argument, option
 from adrenoc.ir.precision_policy import check_policy, read_policy
 
@@ -58,7 +51,7 @@ def preset_option() -> Any:
     """Declare a field as a named set of options."""
     return option(
         "--preset PRESET",
-        type=PresetParam(),
+        type=PRESET,
         help="A named set of options (adrenoc presets).  [default: mixed]",
     )
 
@@ -112,7 +105,7 @@ def settings_option(text: str, *names: str) -> Any:
     """Declare a field as options that presets set too: all, or those `names`."""
     return option(
         "--set NAME=VALUE",
-        type=SettingParam(*names),
+        type=setting_param(*names),
         callback=lambda _ctx, _param, settings: dict(settings),
         help=text,
     )
@@ -148,7 +141,7 @@ class ModelOptions:
 
     path: Path = argument(type=InputPath(), metavar="MODEL")
     target: Target = option(
-        "--device DEVICE", type=TargetParam(), default="adreno", help=f"{DEVICE_HELP}."
+        "--device DEVICE", type=TARGET, default="adreno", help=f"{DEVICE_HELP}."
     )
     preset: str | None = preset_option()
     settings: dict[str, Any] = settings_option(

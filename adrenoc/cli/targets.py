@@ -12,7 +12,7 @@ from adrenoc.base.text.report import Fields, Part, Table, Title, tabulate
 from adrenoc.base.text.spelling import Figure, show_bytes
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command
-from adrenoc.cli.model_params import DeviceParam
+from adrenoc.cli.model_params import DEVICE
 
 if TYPE_CHECKING:
     from adrenoc.firmware.mcu.core import Core
@@ -22,7 +22,7 @@ _FACT = ("fact", "value", "source")
 
 
 @click.command("targets", cls=Command)
-@click.argument("device", type=DeviceParam(), required=False)
+@click.argument("device", type=DEVICE, required=False)
 def targets_command(device: Target | Core | None) -> int:
     """List the devices to compile for, or the facts of one DEVICE."""
     from adrenoc.firmware.mcu.core import Core, core_names, load_core

@@ -18,7 +18,7 @@ from adrenoc.base.text.report import Fields, Part, Title, Verdict
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
-from adrenoc.cli.model_params import Parsed, TargetParam, read_duration
+from adrenoc.cli.model_params import TARGET, Parsed, read_duration
 from adrenoc.cli.options import finish_resumed, open_resume, output_option, resume_option
 from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
 from adrenoc.cli.records import argument, give_options, option
@@ -36,7 +36,7 @@ class _Verified:
     place: PlaceChoice = place_option()
     listed: Target | None = option(
         "--device DEVICE",
-        type=TargetParam(),
+        type=TARGET,
         help="The device whose kernels to verify.  [default: what it calls itself]",
     )
     budget_s: float = option(
