@@ -14,7 +14,7 @@ from adrenoc.base.errors import LockError, PolicyError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import is_on_github
 from adrenoc.base.text.report import Cell, Fields, Part, tabulate
-from adrenoc.base.text.spelling import show_bytes, show_us
+from adrenoc.base.text.spelling import count_of, show_bytes, show_us
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, wants_json
 from adrenoc.cli.options import junit_option
@@ -68,7 +68,7 @@ def build_command(given: _Given) -> int:
 
     read, quiet = read_project(given.project), wants_json()
     options = BuildOptions(locked=given.locked, accept=given.accept, jobs=given.jobs)
-    count = console.count_of(len(read.recipes), "bundle")
+    count = count_of(len(read.recipes), "bundle")
     detail = f"{count}, {given.jobs} at a time"
     with (
         console.show_progress(str(given.project), detail) as reporter,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import no_color
 from adrenoc.base.reporter import Reporter, SilentReporter
-from adrenoc.base.text import spelling
 from adrenoc.base.text.report import (
     Cards,
     Drawing,
@@ -25,9 +24,8 @@ from adrenoc.base.text.report import (
     Table,
     Title,
     Verdict,
-    shorten,
 )
-from adrenoc.base.text.spelling import printable
+from adrenoc.base.text.spelling import Figure, printable, show_ms
 from adrenoc.cli.guarded import wants_json
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
 
@@ -145,7 +143,7 @@ class ConsoleReporter:
         note = note if room >= _LEAST_NOTE else ""
         line.add_column(overflow="ellipsis", no_wrap=True, max_width=max(1, room))
         line.add_row(
-            _join((sign, "green"), show(name)), show(ms(time_ms), "cyan"), show(note, "dim")
+            _join((sign, "green"), show(name)), show(show_ms(time_ms), "cyan"), show(note, "dim")
         )
         self._console.print(line)
 
@@ -225,7 +223,7 @@ def _draw(part: Part) -> None:
         _print_fields(part.pairs)
     elif isinstance(part, Cards):
         names, values = zip(*part.figures, strict=True)
-        _print_table(Table(columns=names, rows=(tuple(map(spelling.Figure, values)),)))
+        _print_table(Table(columns=names, rows=(tuple(map(Figure, values)),)))
     elif isinstance(part, Table):
         _print_table(part)
 
@@ -267,10 +265,3 @@ def print_step(name: str, told: str) -> None:
 def blank() -> None:
     """Print an empty line."""
     _print()
-
-
-count_of = spelling.count_of
-dims = spelling.dims
-ms = spelling.show_ms
-size = spelling.show_bytes
-short = shorten

@@ -18,7 +18,7 @@ import click
 
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.text.report import Fields, Part, Title, tabulate
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.spelling import count_of, quote_word, show_bytes, show_ms
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import Parsed
@@ -85,7 +85,7 @@ def _describe(place: PlaceChoice, wait_s: float) -> int:
         assert address is not None
         found = describe(address)
 
-    count = console.count_of(len(found.devices), "OpenCL device")
+    count = count_of(len(found.devices), "OpenCL device")
     detail = f"{found.machine}, adrenoc {found.version}, {count}"
     title = Title(text=place.adb or found.where, detail=detail)
     listed = tabulate(found.devices, _facts_of(lambda facts: facts))
@@ -111,7 +111,7 @@ def _tell_abilities(facts: dict[str, Any]) -> str:
 
 
 def _phone_parts(phones: Sequence[AdbDevice]) -> Iterator[Part]:
-    yield Title(text="adb", detail=console.count_of(len(phones), "device"))
+    yield Title(text="adb", detail=count_of(len(phones), "device"))
     if not phones:
         yield Fields(pairs=[("hint", "connect a phone with USB debugging switched on")])
     yield tabulate(
@@ -140,7 +140,7 @@ def _tracked_parts(tracked: Sequence[TrackedDevice]) -> list[Part]:
             **_facts_of(lambda one: one[1] or {"name": one[0].trouble}),
         },
     )
-    return [Title(text="tracker", detail=console.count_of(len(tracked), "server")), listed]
+    return [Title(text="tracker", detail=count_of(len(tracked), "server")), listed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,10 +172,10 @@ def warm_command(given: _Warmed) -> int:
         )
 
     programs = warmed.programs
-    embedded = [("in the bundle", console.size(warmed.embedded_bytes))] if given.embed else []
+    embedded = [("in the bundle", show_bytes(warmed.embedded_bytes))] if given.embed else []
     fields = [
         ("kernels", f"{programs.misses} built, {programs.hits} were there"),
-        ("time", console.ms(warmed.build_ms)),
+        ("time", show_ms(warmed.build_ms)),
         *embedded,
         *(("note", note) for note in (*warmed.notes, *programs.notes())),
     ]
@@ -214,14 +214,14 @@ def report_command(given: _Reported) -> int:
         {
             "file": lambda part: str(part.path),
             "what it is": lambda part: part.name,
-            "sent of it": lambda part: console.size(part.size),
+            "sent of it": lambda part: show_bytes(part.size),
         },
     )
     size = len(text.encode())
     rows = [{"file": part.path, "kind": part.name, "bytes": part.size} for part in parts]
     return console.tell(
         {"report": output, "bytes": size, "parts": rows},
-        Title(text=str(output), detail=console.size(size)),
+        Title(text=str(output), detail=show_bytes(size)),
         listed,
         Fields(pairs=[("next", f"read {quote_word(output)}, then send it with your issue")]),
     )

@@ -17,7 +17,7 @@ from adrenoc.base.errors import PolicyError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.report import Fields, Part, Table, Title, Verdict, tabulate
-from adrenoc.base.text.spelling import show_growth
+from adrenoc.base.text.spelling import show_growth, show_ms
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, HeavyCommand, InputPath
 from adrenoc.cli.model_params import PRESET, TARGET
@@ -144,7 +144,7 @@ def _list_parts(diff: RunDiff) -> Iterator[Part]:
     yield Title(text=f"{diff.before} → {diff.after}")
     yield _compare_times(diff.times)
     if len(diff.spread_ms) == 2:
-        shown = [f"{console.ms(low)} to {console.ms(high)}" for low, high in diff.spread_ms]
+        shown = [f"{show_ms(low)} to {show_ms(high)}" for low, high in diff.spread_ms]
         yield Fields(pairs=[("middle half", f"{shown[0]} before, {shown[1]} after")])
     yield _compare_times(diff.kernels)
     if diff.verdict == OPEN:
@@ -161,8 +161,8 @@ def _compare_times(changes: Sequence[TimeChange]) -> Table:
         changes,
         {
             "": lambda one: one.name,
-            "before": lambda one: console.ms(one.before_ms),
-            "after": lambda one: console.ms(one.after_ms),
+            "before": lambda one: show_ms(one.before_ms),
+            "after": lambda one: show_ms(one.after_ms),
             "change": lambda one: show_growth(one.before_ms, one.after_ms),
         },
         most=_TOP,

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.errors import PolicyError
-from adrenoc.base.text.report import Cell, Fields, Name, Part, Table, Title, Verdict, tabulate
-from adrenoc.base.text.spelling import figure, quote_word
+from adrenoc.base.text.report import (
+    Cell,
+    Fields,
+    Name,
+    Part,
+    Table,
+    Title,
+    Verdict,
+    shorten,
+    tabulate,
+)
+from adrenoc.base.text.spelling import figure, quote_word, show_bytes, show_ms
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import CORE
@@ -123,7 +133,7 @@ def compile_firmware_command(given: _Compiled) -> int:
 
 def _list_made(made: MadeFirmware, core: Core) -> Iterator[Part]:
     firmware = made.firmware
-    said = f"{made.path}  for the {core.title}, {console.ms(made.time_ms)}"
+    said = f"{made.path}  for the {core.title}, {show_ms(made.time_ms)}"
     yield Verdict(passed=True, text=said)
     where = "" if core.name == "cpu:host" else "  (under QEMU)"
     yield Fields(
@@ -137,7 +147,7 @@ def _list_made(made: MadeFirmware, core: Core) -> Iterator[Part]:
 
 
 def _constants(firmware: Firmware) -> str:
-    return f"{console.size(firmware.constant_bytes)} of constants, beside the code"
+    return f"{show_bytes(firmware.constant_bytes)} of constants, beside the code"
 
 
 def ram_text(firmware: Firmware) -> str:
@@ -148,9 +158,7 @@ def ram_text(firmware: Firmware) -> str:
 
     specs = (*firmware.inputs, *firmware.outputs)
     borders = sum(prod(spec.shape) * WIDTHS[spec.dtype] for spec in specs)
-    return (
-        f"{firmware.arena_bytes} bytes of arena, and {console.size(borders)} of inputs and outputs"
-    )
+    return f"{firmware.arena_bytes} bytes of arena, and {show_bytes(borders)} of inputs and outputs"
 
 
 def _format_counts(counts: Counts) -> str:
@@ -226,8 +234,8 @@ def check_firmware_command(given: _Planned) -> int:
     budget = _budget(program, given.budget)
     counts = (count_on_cpu if core.is_processor else count_layers)(program, firmware)
 
-    flash = f"{console.size(budget.flash_bytes)} of {budget.flash_how}"
-    ram = f"{console.size(budget.ram_bytes)}: {ram_text(firmware)}"
+    flash = f"{show_bytes(budget.flash_bytes)} of {budget.flash_how}"
+    ram = f"{show_bytes(budget.ram_bytes)}: {ram_text(firmware)}"
     name = "weights" if core.is_processor else "flash"
     parts = (
         Title(text=firmware.name, detail=f"on the {core.title}"),
@@ -247,9 +255,7 @@ def _list_alive(budget: Budget) -> Table:
             "layer": lambda one: one.layer,
             "operator": lambda one: one.operator,
             "arena": lambda one: one.bytes,
-            "alive": lambda one: ", ".join(
-                f"{console.short(name)} {size}" for name, size in one.blocks
-            ),
+            "alive": lambda one: ", ".join(f"{shorten(name)} {size}" for name, size in one.blocks),
         },
     )
 

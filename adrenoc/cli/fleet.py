@@ -13,6 +13,7 @@ from adrenoc.base.errors import CheckFailedError, RemoteError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.host.variables import read_number
 from adrenoc.base.text.report import Title
+from adrenoc.base.text.spelling import count_of
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import TARGETS, Parsed, read_duration
@@ -114,7 +115,7 @@ def fleet_command(given: _Given) -> int:
     lines = lines_of(rows, before)
     _write_reports(given, lines)
     good = sum(line.status in ("right", "done") for line in lines)
-    title = Title(text="fleet", detail=f"{console.count_of(len(lines), 'row')}, {good} good")
+    title = Title(text="fleet", detail=f"{count_of(len(lines), 'row')}, {good} good")
     return console.tell({"fleet": lines}, title, list_jobs(lines), error=find_error(lines))
 
 
@@ -123,7 +124,7 @@ def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
     bad = [line for line in lines if line.is_bad]
     if bad:
         return CheckFailedError(
-            f"{len(bad)} of {console.count_of(len(lines), 'row')} "
+            f"{len(bad)} of {count_of(len(lines), 'row')} "
             f"{'is' if len(bad) == 1 else 'are'} wrong, slower or failed; the first is "
             f"{_describe_line(bad[0])}",
             hint="the same command does again what was wrong or failed; -o OTHER measures all anew",

@@ -16,7 +16,7 @@ import click
 
 from adrenoc.base.errors import AdrenocError, CheckFailedError, InputError
 from adrenoc.base.text.report import Fields, Part, Title, tabulate
-from adrenoc.base.text.spelling import figure
+from adrenoc.base.text.spelling import figure, show_bytes, show_ms
 from adrenoc.cli import console
 from adrenoc.cli.guarded import wants_json
 from adrenoc.cli.model_params import parse_numbers
@@ -358,13 +358,13 @@ def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
 
 def _bench_parts(name: str, found: DecoderBench) -> Iterator[Part]:
     held = found.memory_bytes
-    memory = "" if held is None else f", {console.size(held)} of its memory"
+    memory = "" if held is None else f", {show_bytes(held)} of its memory"
     yield Title(text=name, detail=f"on {found.device}{memory}")
     yield tabulate(
         found.prefill,
         {
             "prompt": lambda one: one.tokens,
-            "time": lambda one: console.ms(one.time_ms),
+            "time": lambda one: show_ms(one.time_ms),
             "tokens a second": lambda one: figure(one.tokens_per_s, ".1f"),
         },
     )
@@ -372,12 +372,12 @@ def _bench_parts(name: str, found: DecoderBench) -> Iterator[Part]:
         found.decode,
         {
             "context": lambda one: one.context,
-            "a token": lambda one: console.ms(one.token_ms),
+            "a token": lambda one: show_ms(one.token_ms),
             "tokens a second": lambda one: figure(one.tokens_per_s, ".1f"),
         },
     )
     launching = found.launching
     by = f"{launching.launches} launches by {launching.mode}, {launching.host_ms:.2f} ms of host"
-    fields = [("first token", console.ms(found.first_token_ms)), ("a token", by)]
+    fields = [("first token", show_ms(found.first_token_ms)), ("a token", by)]
     fields += [("GPU", str(state)) for state in found.gpu]
     yield Fields(pairs=[*fields, *(("note", note) for note in found.notes)])

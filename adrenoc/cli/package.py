@@ -14,6 +14,7 @@ from adrenoc.base.files.outputs import (
     check_folder_can_be_replaced,
 )
 from adrenoc.base.text.report import Fields, Part, Title, tabulate
+from adrenoc.base.text.spelling import show_bytes
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import output_option
@@ -122,7 +123,7 @@ def package_command(given: _Packed) -> int:
 
 
 def _list_files(packed: Packed) -> list[Part]:
-    files = {"file": lambda one: one[0], "size": lambda one: console.size(one[1])}
+    files = {"file": lambda one: one[0], "size": lambda one: show_bytes(one[1])}
     return [Title(text="package", detail=str(packed.path)), tabulate(packed.files, files)]
 
 

@@ -15,7 +15,7 @@ import click
 from adrenoc.base.errors import CheckFailedError, InputError, OptionError
 from adrenoc.base.host.variables import read_number, read_variable
 from adrenoc.base.text.report import Fields, Part, Share, Title, Verdict, tabulate
-from adrenoc.base.text.spelling import figure, quote_word
+from adrenoc.base.text.spelling import figure, quote_word, show_bytes
 from adrenoc.cli import console
 from adrenoc.cli.firmware import CoreModel, ram_text
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
@@ -147,7 +147,7 @@ def _list_parts(firmware: Firmware, result: Emulated, judge: str) -> Iterator[Pa
     yield Fields(
         pairs=[
             *([("in all", told)] if counts else []),
-            ("constants", f"{console.size(result.code_bytes)}, with code on microcontrollers"),
+            ("constants", f"{show_bytes(result.code_bytes)}, with code on microcontrollers"),
             ("RAM", ram_text(firmware)),
         ]
     )

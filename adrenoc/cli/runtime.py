@@ -11,6 +11,7 @@ from adrenoc.base.files.outputs import check_folder_can_be_replaced
 from adrenoc.base.files.read import android_ndk_folders
 from adrenoc.base.host.variables import read_choice
 from adrenoc.base.text.report import Fields, Title, tabulate
+from adrenoc.base.text.spelling import show_bytes
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import output_option
@@ -81,7 +82,7 @@ def build_runtime_command(given: _Built) -> int:
         Fields(pairs=[("version", built.stamp), ("folder", str(built.folder))]),
         tabulate(
             built.files,
-            {"file": lambda one: one.name, "size": lambda one: console.size(one.bytes)},
+            {"file": lambda one: one.name, "size": lambda one: show_bytes(one.bytes)},
         ),
     )
 

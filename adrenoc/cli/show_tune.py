@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.report import Fields, Part, Table, Verdict, tabulate
-from adrenoc.base.text.spelling import figure, quote_word, show_us
+from adrenoc.base.text.spelling import count_of, figure, quote_word, show_ms, show_us
 from adrenoc.cli import console
 from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import say_json
@@ -132,11 +132,11 @@ class LiveObserver:
 
 def headline(progress: TuneProgress) -> str:
     """Tell in one line how far, how fast and how good it is."""
-    left = f", {console.ms(progress.left_s * 1000)} left" if progress.left_s else ""
+    left = f", {show_ms(progress.left_s * 1000)} left" if progress.left_s else ""
     return (
         f"{progress.phase}: {progress.trials} of {progress.wanted} trials "
         f"({progress.failed} failed, {progress.resumed} from the log), "
-        f"{console.count_of(progress.devices, 'device')}, {progress.trials_per_s:.2f} trials/s"
+        f"{count_of(progress.devices, 'device')}, {progress.trials_per_s:.2f} trials/s"
         f"{left}, {progress.gain:.2f} x as fast as untuned"
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.text.report import Title, Verdict, tabulate
-from adrenoc.base.text.spelling import figure, printable, quote_word
+from adrenoc.base.text.spelling import count_of, figure, printable, quote_word, show_ms
 from adrenoc.cli import console
 from adrenoc.cli.guarded import Group, HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.options import ModelOptions, context_option
@@ -185,7 +185,7 @@ def diff_command(first: Path, second: Path) -> int:
     def format_trial(trial: Trial | None) -> str:
         if trial is None:
             return "none"
-        return f"{console.ms(trial.median_us / 1000)}  {actions_key(trial.actions)}"
+        return f"{show_ms(trial.median_us / 1000)}  {actions_key(trial.actions)}"
 
     listed = tabulate(
         found,
@@ -197,7 +197,7 @@ def diff_command(first: Path, second: Path) -> int:
             "gain": lambda one: figure(one.gain or None, ".2f", " x"),
         },
     )
-    said = f"{console.count_of(len(found), 'kernel')} with another schedule"
+    said = f"{count_of(len(found), 'kernel')} with another schedule"
     return console.tell(found, Title(text=f"{first} → {second}", detail=said), listed)
 
 

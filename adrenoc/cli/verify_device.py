@@ -15,7 +15,7 @@ import click
 from adrenoc.base.errors import CheckFailedError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.text.report import Fields, Part, Title, Verdict
-from adrenoc.base.text.spelling import quote_word
+from adrenoc.base.text.spelling import quote_word, show_bytes
 from adrenoc.cli import console
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.model_params import TARGET, Parsed, read_duration
@@ -170,7 +170,7 @@ def prove_command(given: _Proven) -> int:
     shapes = f" in {len(proof.trials)} shapes" if len(proof.trials) > 1 else ""
     fields = [
         ("compared", f"{proof.values} numbers{shapes}"),
-        ("in the bundle", console.size(size)),
+        ("in the bundle", show_bytes(size)),
         *(("left out", what) for what in proof.left_out),
         ("next", "adrenoc_verify of adrenoc.h, in an app"),
     ]

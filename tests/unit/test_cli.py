@@ -14,7 +14,7 @@ import pytest
 
 import adrenoc.compile.make
 from adrenoc.base.errors import BundleError
-from adrenoc.cli import console
+from adrenoc.base.text.report import shorten
 from adrenoc.cli.main import cli, main
 from tests.commands import run_program
 
@@ -262,12 +262,12 @@ def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
 
 
 def test_names_in_tables_keep_their_end() -> None:
-    assert console.short("/features/features.1/Relu") == "/features/features.1/Relu"
+    assert shorten("/features/features.1/Relu") == "/features/features.1/Relu"
     long = f"/{'blocks/' * 9}conv_pw/Conv_output_0"
-    assert len(console.short(long)) == 44
-    assert console.short(long).startswith("…")
-    assert long.endswith(console.short(long)[1:])
-    assert console.short("block_1/Relu6;block_1/BN/add;block_1/conv") == "block_1/Relu6;…"
+    assert len(shorten(long)) == 44
+    assert shorten(long).startswith("…")
+    assert long.endswith(shorten(long)[1:])
+    assert shorten("block_1/Relu6;block_1/BN/add;block_1/conv") == "block_1/Relu6;…"
 
 
 def test_an_interrupt_is_quiet(
