@@ -60,7 +60,7 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     assert seen.count("<canvas") >= 3
     assert seen.count('class="held"') + seen.count('class="held chosen"') == 1500
     assert seen.count("<tr data-node=") >= 1500
-    assert "limits that are broken: 1" in seen
+    assert '<section class="bad">broken: 10 MiB of GPU memory, 9 allowed</section>' in seen
     assert "1 of 1500" in seen
     assert "in 1 region; 3 operators kept back" in seen
     assert "nn.conv2d \u00d72, concat</td>" in seen and "2.00 \u00d7</td>" in seen

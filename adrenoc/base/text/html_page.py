@@ -71,7 +71,8 @@ def _draw(part: Part) -> str:
     elif isinstance(part, Title):
         drawn = _section(part.text, part.detail, "")
     elif isinstance(part, Drawing):
-        drawn = _section(part.title, part.note, part.html)
+        is_headed = part.title or part.note
+        drawn = _section(part.title, part.note, part.html) if is_headed else part.html
     return drawn
 
 

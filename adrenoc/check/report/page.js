@@ -47,17 +47,8 @@
   const placeOf = (node) => (node.is_output && node.place === "buffer" ? "output" : node.place);
   const tag = (place) => el("span", { className: "tag", style: { background: PLACE[place] } }, place);
 
-  // Head and cards
+  // Cards
 
-  $("model").textContent = verdict.model;
-  $("target").textContent = `${verdict.target_title} (${verdict.target}), preset ${verdict.preset}`;
-  if (verdict.broken.length) {
-    $("broken").hidden = false;
-    $("broken").append(
-      el("strong", {}, `limits that are broken: ${verdict.broken.length}`),
-      el("ul", {}, ...verdict.broken.map((sentence) => el("li", {}, sentence)))
-    );
-  }
   const split = (parts) => {
     const whole = parts.reduce((sum, [value]) => sum + value, 0) || 1;
     return el("div", { className: "split" }, ...parts.map(([value, colour]) =>

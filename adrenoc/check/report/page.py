@@ -1,4 +1,4 @@
-"""Write the page of a verdict: its graph, with template, style, script and library in one file.
+"""Write the page of a verdict: its graph, with style, script and library in one file.
 
 The graph is drawn by Cytoscape.js 3.34.4 (MIT), which lies in `cytoscape/` as its authors ship it,
 at places that are chosen here: a node stands one rank below the last of those that it reads.  A
@@ -8,16 +8,16 @@ a newspaper is, read from left to right, of a height that gives the drawing the 
 
 from __future__ import annotations
 
-import html
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adrenoc.base.files.outputs import write_atomically
-from adrenoc.base.text.html_page import read_style
-from adrenoc.base.text.spelling import printable, printable_json
+from adrenoc.base.text import html_page
+from adrenoc.base.text.report import Drawing
+from adrenoc.base.text.report import Verdict as Broken
+from adrenoc.base.text.spelling import printable_json
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.check.verdict import Verdict
 
@@ -36,23 +36,26 @@ def write_page(verdict: Verdict, path: Path) -> None:
 def page(verdict: Verdict) -> str:
     """Return the report as HTML that loads nothing."""
     layout = layered_layout({node.tensor: node.reads for node in verdict.nodes})
-    data = {
-        "verdict": to_plain(verdict),
-        "layout": layout,
-        "node_size": (NODE_WIDTH, NODE_HEIGHT),
-    }
-    parts = {
-        "{{title}}": html.escape(printable(f"{verdict.model} on {verdict.target_title}")),
-        "{{style}}": read_style(),
-        "{{library}}": _read("cytoscape/cytoscape.min.js"),
-        "{{script}}": _read("page.js"),
-        # In a script element only an end tag or a comment could end the data early.
-        "{{data}}": printable_json(json.dumps(data, ensure_ascii=False)).replace("<", "\\u003c"),
-    }
-    template = _read("page.html")
-    # In one go: what a part holds is no mark, whatever it looks like.
-    marks = re.compile("|".join(map(re.escape, parts)))
-    return marks.sub(lambda mark: parts[mark[0]], template)
+    size = NODE_WIDTH, NODE_HEIGHT
+    data = {"verdict": to_plain(verdict), "layout": layout, "node_size": size}
+    # In a script element only an end tag or a comment could end the data early.
+    told = printable_json(json.dumps(data, ensure_ascii=False)).replace("<", "\\u003c")
+    scripts = "".join(
+        f"<script{kind}>\n{text}\n</script>\n"
+        for kind, text in (
+            (" id='data' type='application/json'", told),
+            ("", _read("cytoscape/cytoscape.min.js")),
+            ("", _read("page.js")),
+        )
+    )
+    return html_page.page(
+        verdict.model,
+        *(Broken(passed=False, text=f"broken: {sentence}") for sentence in verdict.broken),
+        Drawing(html=_read("page.html")),
+        Drawing(html=scripts),
+        about=f"{verdict.target_title} ({verdict.target}), preset {verdict.preset}",
+        by="check",
+    )
 
 
 def _read(name: str) -> str:
