@@ -61,8 +61,9 @@ class Outline:
     external: list[Any] = field(default_factory=list)
     nodes: int = 0
     fields: int = 0
+    walked: tuple[str, ...] = _WALKED
 
-    def read(self, message: Any, view: View, start: int, end: int) -> None:
+    def read(self, message: Any, view: Any, start: int, end: int) -> None:
         """Read into a message what lies between two bytes."""
         kind = message.DESCRIPTOR
         rest, at = bytearray(), start
@@ -73,14 +74,24 @@ class Outline:
                 raise TooManyNodesError(f"more than {MOST_NODES} nodes or {MOST_FIELDS} fields")
             one: Any = kind.fields_by_number.get(number) if first >= 0 else None
             inner = None if one is None else one.message_type
-            if inner is not None and inner.name in _WALKED:
+            is_numbers = kind.name == _TENSOR and one is not None and one.name.endswith("_data")
+            if inner is not None and inner.name in self.walked:
                 self.read(_make_inner(message, one.name), view, first, last)
-            elif inner or one is None or kind.name != _TENSOR or not one.name.endswith("_data"):
+            elif inner or not is_numbers or not self.takes(one.name, view, first, last):
                 rest += view[at:last]
             at = last
         message.MergeFromString(bytes(rest))
-        if kind.name == _TENSOR and message.data_location == message.EXTERNAL:
-            self.external.append(message)
+        if kind.name == _TENSOR:
+            self.end_tensor(message)
+
+    def takes(self, _name: str, _view: Any, _first: int, _last: int) -> bool:
+        """Return whether numbers of a tensor stay out of its message."""
+        return True
+
+    def end_tensor(self, tensor: Any) -> None:
+        """Note a tensor that was read."""
+        if tensor.data_location == tensor.EXTERNAL:
+            self.external.append(tensor)
 
 
 def _make_inner(message: Any, name: str) -> Any:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import onnx
@@ -41,7 +42,7 @@ from adrenoc.importers.formats import (
 )
 from adrenoc.importers.onnx.graph import all_nodes, inner_graphs
 from adrenoc.importers.onnx.prepare import JOINED, join_embedding
-from adrenoc.importers.onnx_wire import WireError, external_of, read_varint
+from adrenoc.importers.onnx_wire import Outline, WireError, external_of
 
 
 def read_ort(content: bytes, path: Path) -> onnx.ModelProto:
@@ -227,11 +228,10 @@ def _is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL
 
 
-_MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
-_VARINT, _BYTES = 0, 2
-_FIXED_BYTES = {1: 8, 5: 4}
-_MOST_VARINT_BYTES = 10
+_MOST_HEAD_BYTES = 20
+"""Of the number and the length of a field."""
 _ELEMENTS = frozenset(onnx.helper.get_all_tensor_dtypes())
+_NOTHING = np.empty(0, np.uint8)
 
 
 def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]:
@@ -241,16 +241,9 @@ def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]
     Raises:
         WireError, google.protobuf.message.DecodeError: it is no message.
     """
-    model = onnx.ModelProto()
-    held: dict[int, np.ndarray] = {}
-    rest = bytearray()
-    for field in _fields(own, own.left):
-        if field.is_bytes and field.number == _MODEL_GRAPH:
-            held |= _read_graph(own, field.size, model.graph)
-        else:
-            rest += field.head + own.read(field.size)
-    model.MergeFromString(bytes(rest))
-    return model, held
+    loader = _Loader(model=onnx.ModelProto(), walked=("GraphProto", "TensorProto"))
+    loader.read(loader.model, _Stream(own), 0, own.left)
+    return loader.model, loader.held
 
 
 def array_of_bytes(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray | None:
@@ -266,76 +259,48 @@ def array_of_bytes(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray | N
     return data.view(dtype).reshape(tensor.dims)
 
 
-def _read_graph(own: OwnBytes, size: int, graph: onnx.GraphProto) -> dict[int, np.ndarray]:
-    held: dict[int, np.ndarray] = {}
-    rest = bytearray()
-    for field in _fields(own, size):
-        if not field.is_large or field.number != _GRAPH_INITIALIZER:
-            rest += field.head + own.read(field.size)
-            continue
-        graph.MergeFromString(bytes(rest))  # initialisers stay in their order
-        rest.clear()
-        value = _read_tensor(own, field.size, graph.initializer.add())
+@dataclass
+class _Loader(Outline):
+    """Reads a message but for large initialisers, which are arrays by their place."""
+
+    held: dict[int, np.ndarray] = field(default_factory=dict)
+    _data: np.ndarray = field(default_factory=lambda: _NOTHING)
+
+    def takes(self, name: str, view: _Stream, first: int, last: int) -> bool:
+        is_large = name == "raw_data" and last - first >= LEAST_BYTES
+        if is_large:
+            self._data = view.read_array(last - first)
+        return is_large
+
+    def end_tensor(self, tensor: TensorProto) -> None:
+        value = array_of_bytes(tensor, self._data)
         if value is not None:
-            held[len(graph.initializer) - 1] = value
-    graph.MergeFromString(bytes(rest))
-    return held
+            self.held[len(self.model.graph.initializer) - 1] = value
+        elif self._data.size:
+            tensor.raw_data = self._data.tobytes()
+        self._data = _NOTHING
 
 
-def _read_tensor(own: OwnBytes, size: int, tensor: onnx.TensorProto) -> np.ndarray | None:
-    rest, data = bytearray(), np.empty(0, np.uint8)
-    for field in _fields(own, size):
-        if field.is_large and field.number == _TENSOR_RAW_DATA:
-            data = own.read_array(field.size)
-        else:
-            rest += field.head + own.read(field.size)
-    tensor.MergeFromString(bytes(rest))
-    value = array_of_bytes(tensor, data)
-    if value is None and data.size:
-        tensor.raw_data = data.tobytes()
-    return value
+class _Stream:
+    """The bytes of a model's own file by their place, each read once; the last few stay at hand."""
 
+    def __init__(self, own: OwnBytes) -> None:
+        self._own = own
+        self._last = b""
+        self._end = 0
 
-@dataclass(frozen=True, kw_only=True)
-class _Field:
-    """A field of a message: its number, the bytes that were read of it, and how many are left."""
+    def __getitem__(self, place: int | slice) -> Any:
+        begin, end = (place.start, place.stop) if isinstance(place, slice) else (place, place + 1)
+        if end > self._end:
+            data = self._own.read(end - self._end)
+            if len(data) < end - self._end:
+                raise WireError(f"it ends before byte {end}")
+            self._last, self._end = self._last[-_MOST_HEAD_BYTES:] + data, end
+        at = len(self._last) - self._end + begin
+        part = self._last[at : at + end - begin]
+        return part if isinstance(place, slice) else part[0]
 
-    number: int
-    head: bytes
-    size: int
-    is_bytes: bool
-
-    @property
-    def is_large(self) -> bool:
-        return self.is_bytes and self.size >= LEAST_BYTES
-
-
-def _fields(own: OwnBytes, size: int) -> Iterator[_Field]:
-    """Yield the fields of the next `size` bytes; who gets one reads what is left of it."""
-    end = own.left - size
-    while own.left > end:
-        head = _read_varint(own)
-        key, _ = read_varint(head, 0, len(head))
-        kind, length = key & 7, 0
-        if kind == _BYTES:
-            counted = _read_varint(own)
-            head += counted
-            length, _ = read_varint(counted, 0, len(counted))
-        elif kind == _VARINT:
-            head += _read_varint(own)
-        elif kind in _FIXED_BYTES:
-            length = _FIXED_BYTES[kind]
-        else:
-            raise WireError(f"wire type {kind}")
-        if length > own.left - end:
-            raise WireError(f"a field needs {length} bytes, and there are {own.left - end}")
-        yield _Field(number=key >> 3, head=head, size=length, is_bytes=kind == _BYTES)
-
-
-def _read_varint(own: OwnBytes) -> bytes:
-    """Return the bytes of a number: all but its last have the highest bit set."""
-    found = byte = own.read(1)
-    while byte >= b"\x80" and len(found) < _MOST_VARINT_BYTES:
-        byte = own.read(1)
-        found += byte
-    return found
+    def read_array(self, size: int) -> np.ndarray:
+        """Return the next bytes as an array."""
+        self._last, self._end = b"", self._end + size
+        return self._own.read_array(size)
