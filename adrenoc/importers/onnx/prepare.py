@@ -19,6 +19,7 @@ Before -> after:
 
 from __future__ import annotations
 
+import graphlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
@@ -204,19 +205,16 @@ def _forms(model: onnx.ModelProto) -> list[tuple[str, list[bytes]]]:
 def _check_sizes(model: onnx.ModelProto) -> None:
     """Check that no function calls itself, and that inlining ends with a model of some size."""
     bodies = {(f.domain, f.name, f.overload): f.node for f in model.functions}
+    called = {
+        key: {_key(n) for n in all_nodes(body)} & bodies.keys() for key, body in bodies.items()
+    }
     sizes: dict[Key, int] = {}
-    for key in bodies:
-        path = [key]
-        while path:  # depth first, without recursion
-            called = [k for k in map(_key, all_nodes(bodies[path[-1]])) if k in bodies]
-            missing = next((k for k in called if k not in sizes), None)
-            if missing is None:
-                sizes[path[-1]] = _size(bodies[path[-1]], sizes)
-                path.pop()
-            elif missing in path:
-                raise _make_error(f"the function '{missing[1]}' of the model calls itself")
-            else:
-                path.append(missing)
+    try:
+        for key in graphlib.TopologicalSorter(called).static_order():
+            sizes[key] = _size(bodies[key], sizes)
+    except graphlib.CycleError as error:
+        name = error.args[1][0][1]
+        raise _make_error(f"the function '{name}' of the model calls itself") from error
     # Thirty that call each other twice are 2^30.
     count = _size(model.graph.node, sizes)
     if count > MOST_NODES:

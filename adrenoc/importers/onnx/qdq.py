@@ -244,47 +244,38 @@ def make_fused(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> on
     return made
 
 
-def _conv(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _product(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
-    if x is None or weight is None or y is None:
-        return None
-    if not weight.is_per_tensor and weight.axis != 0:
-        return None
-    bias = fuser.bias(node, x, weight)
-    if bias is None:
-        return None
-    inputs = [*x.operands, *weight.operands, y.scale, y.zero, *([bias] if bias else [])]
-    return make_fused("QLinearConv", inputs, node, y.name)
-
-
-def _gemm(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
-    if x is None or weight is None or y is None:
-        return None
     values = attributes(node)
+    if x is None or weight is None or y is None:
+        return None
     if values.get("alpha", 1.0) != 1.0 or values.get("beta", 1.0) != 1.0:
         return None
-    if not weight.is_per_tensor and weight.axis % 2 != (0 if values.get("transB") else 1):
+    if not weight.is_per_tensor and not _is_by_output(fuser, node, weight):
+        if node.op_type == "MatMul":
+            fuser.left.append((node, f"the scales of its weight lie along axis {weight.axis}"))
         return None
     bias = fuser.bias(node, x, weight)
     if bias is None:
         return None
-    made = make_fused("QGemm", [*x.operands, *weight.operands, bias, y.scale, y.zero], node, y.name)
+    operands, result = [*x.operands, *weight.operands], [y.scale, y.zero]
+    if node.op_type != "Gemm":
+        inputs = [*operands, *result, *([bias] if bias else [])]
+        return make_fused(f"QLinear{node.op_type}", inputs, node, y.name)
+    made = make_fused("QGemm", [*operands, bias, *result], node, y.name)
     del made.attribute[:]
     kept = {name: values[name] for name in ("transA", "transB") if name in values}
     made.attribute.extend(helper.make_attribute(name, value) for name, value in kept.items())
     return made
 
 
-def _matmul(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
-    if x is None or weight is None or y is None:
-        return None
-    if not weight.is_per_tensor and not fuser.is_by_column(weight):
-        fuser.left.append((node, f"the scales of its weight lie along axis {weight.axis}"))
-        return None
-    inputs = [*x.operands, *weight.operands, y.scale, y.zero]
-    return make_fused("QLinearMatMul", inputs, node, y.name)
+def _is_by_output(fuser: QdqFuser, node: onnx.NodeProto, weight: QuantisedTensor) -> bool:
+    """Return whether a weight has a scale for each output of a product."""
+    if node.op_type == "Conv":
+        return weight.axis == 0
+    if node.op_type == "Gemm":
+        return weight.axis % 2 == (0 if attributes(node).get("transB") else 1)
+    return fuser.is_by_column(weight)
 
 
 def _binary(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
@@ -316,9 +307,7 @@ def fuse_move(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 _RULES: dict[str, Rule] = {
-    "Conv": _conv,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
+    **dict.fromkeys(("Conv", "Gemm", "MatMul"), _product),
     **dict.fromkeys(_BINARY, _binary),
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_MOVES, fuse_move),

@@ -116,8 +116,8 @@ class TensorInfo:
         """Return scales or zero points in a shape that meets the tensor's."""
         if self.block and values.size > 1:
             return np.repeat(values.reshape(len(self.scales), -1), self.block, axis=-1)
-        if values.size <= 1:
-            return values.reshape(())
+        if values.size <= 1:  # none is zero
+            return values.sum()
         return values.reshape([-1 if a == self.axis else 1 for a in range(len(self.shape))])
 
 

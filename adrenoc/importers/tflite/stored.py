@@ -27,10 +27,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import flatbuffers
 import numpy as np
+
+if TYPE_CHECKING:
+    from adrenoc.importers.tflite.file import TensorInfo
 
 _NIBBLE = 4
 
@@ -238,82 +242,42 @@ def widen_weights(content: bytes, schema: Any) -> bytes | None:
         if buffer.offset > 1 and not held:  # behind the tables, which are written anew
             buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
         buffer.offset = buffer.size = 0
+    from adrenoc.importers.tflite.file import read_tflite
+
     data = {getattr(schema.BuiltinOperator, name): index for name, index in _DATA.items()}
     codes = [max(c.builtinCode, c.deprecatedBuiltinCode) for c in model.operatorCodes]
     changed = False
-    for graph in model.subgraphs:
+    for graph, known in zip(
+        model.subgraphs, read_tflite(Path("its model"), content).graphs, strict=True
+    ):
         floats: dict[int, int] = {}
         for operator in graph.operators:
             code, inputs = codes[operator.opcodeIndex], list(operator.inputs)
-            if code not in data or graph.tensors[inputs[data[code]]].type != _float(schema):
+            if code not in data or known.tensors[inputs[data[code]]].dtype != "float32":
                 continue
             for index in set(inputs) - {-1, *floats}:
-                if _is_bytes(model, graph, index, schema):
-                    floats[index] = _add_floats(model, graph, index, schema)
+                info, is_sparse = known.tensors[index], graph.tensors[index].sparsity is not None
+                is_narrow = info.is_quantised and info.dtype in ("int4", "int8")
+                if is_narrow and info.value is not None and not is_sparse:
+                    floats[index] = _add_floats(model, graph, info, schema)
             operator.inputs = [floats.get(index, index) for index in inputs]
             changed |= operator.inputs != inputs
     return serialise(model) if changed else None
 
 
-def _float(schema: Any) -> int:
-    return int(schema.TensorType.FLOAT32)
-
-
-def _is_bytes(model: Any, graph: Any, index: int, schema: Any) -> bool:
-    """Return whether a tensor is a dense constant of 4 or 8 bits that stand for real numbers."""
-    tensor = graph.tensors[index]
-    quanta = tensor.quantization
-    scales = getattr(quanta, "scale", None)
-    scaled = scales is not None and len(scales) > 0
-    data = model.buffers[tensor.buffer].data
-    dense = (scaled or _has_blocks(quanta, schema)) and tensor.sparsity is None
-    is_narrow = tensor.type in (schema.TensorType.INT8, schema.TensorType.INT4)
-    return bool(dense and is_narrow and data is not None and len(data))
-
-
-def _has_blocks(quanta: Any, schema: Any) -> bool:
-    """Return whether each block of a row has a scale of its own."""
-    blockwise = schema.QuantizationDetails.BlockwiseQuantization
-    return quanta is not None and bool(quanta.detailsType == blockwise)
-
-
-def _add_floats(model: Any, graph: Any, index: int, schema: Any) -> int:
+def _add_floats(model: Any, graph: Any, info: TensorInfo, schema: Any) -> int:
     """Add what a constant stands for as a tensor; returns its number."""
-    tensor = graph.tensors[index]
-    shape = tuple(int(extent) for extent in tensor.shape)
-    raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.uint8)
-    dtype = "int4" if tensor.type == schema.TensorType.INT4 else "int8"
-    stored = decode_stored(raw, dtype, shape, str(tensor.name))
-    scales, offsets = _scales_of(model, graph, tensor, schema)
-    real = (stored - offsets) * scales
+    zeros, scales = (info.lay_along(part).astype(np.float32) for part in (info.zeros, info.scales))
+    real = (np.asarray(info.value) - zeros) * scales
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(real.astype(np.float32).tobytes(), np.uint8)
     model.buffers.append(buffer)
     made = schema.TensorT()
-    made.name = b"".join((tensor.name or b"", b"/floats"))
-    made.type, made.shape = _float(schema), tensor.shape
+    made.name = f"{info.name}/floats".encode()
+    made.type, made.shape = int(schema.TensorType.FLOAT32), list(info.shape)
     made.buffer = len(model.buffers) - 1
     graph.tensors.append(made)
     return len(graph.tensors) - 1
-
-
-def _scales_of(model: Any, graph: Any, tensor: Any, schema: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return scales and zero points of a constant, in shapes that meet its own."""
-    quanta = tensor.quantization
-    if _has_blocks(quanta, schema):
-        blocks = quanta.details
-        held = graph.tensors[blocks.scales]
-        dtype = np.float16 if held.type == schema.TensorType.FLOAT16 else np.float32
-        steps = np.frombuffer(bytes(model.buffers[held.buffer].data), dtype)
-        wide = steps.astype(np.float32).reshape(*tensor.shape[:-1], -1)
-        return np.repeat(wide, blocks.blockSize, axis=-1), np.zeros((), np.float32)
-    zeros = [0] if quanta.zeroPoint is None else quanta.zeroPoint
-    along = [-1 if a == quanta.quantizedDimension else 1 for a in range(len(tensor.shape))]
-    scales, offsets = (
-        values.reshape(along if values.size > 1 else ())
-        for values in (np.asarray(quanta.scale, np.float32), np.asarray(zeros, np.float32))
-    )
-    return scales, offsets
 
 
 def serialise(model: Any) -> bytes:
