@@ -21,6 +21,7 @@ Source: ONNX operator reference: TensorScatter-24.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from math import prod
 
@@ -149,6 +150,31 @@ def _conv_transpose(node: OnnxNode) -> relax.Expr:
         groups=int(attrs.get("group", 1)),
     )
     return _add_bias(node, result, rank)
+
+
+def _col2im(node: OnnxNode) -> relax.Expr:
+    """TVM lacks it: a transposed convolution, each of whose filters has one tap."""
+    image, block = node.ints(1, "image_shape"), node.ints(2, "block_shape")
+    if image is None or block is None:
+        raise RefusedError("the shapes of image and block must be constant")
+    axes, taps = range(len(image)), prod(block)
+    strides = list(node.attrs.get("strides", [1 for _ in axes]))
+    dilations = list(node.attrs.get("dilations", [1 for _ in axes]))
+    pads = list(node.attrs.get("pads", [0 for _ in (*axes, *axes)]))
+    steps = [
+        image[a] + pads[a] + pads[a + len(image)] - dilations[a] * (block[a] - 1) - 1 for a in axes
+    ]
+    batch, columns, _ = node.shape()
+    check_grown(taps * taps)
+    counts = [step // stride + 1 for step, stride in zip(steps, strides, strict=True)]
+    x = relax.op.reshape(node.inputs[0], (batch * columns // taps, taps, *counts))
+    filters = np.eye(taps).reshape(taps, 1, *block)
+    how = {"strides": strides, "dilations": dilations, "pads": pads}
+    rest = [step % stride for step, stride in zip(steps, strides, strict=True)]
+    moved = replace(
+        node, inputs=[node.emit(x), node.like(filters)], attrs={**how, "output_padding": rest}
+    )
+    return relax.op.reshape(node.emit(_conv_transpose(moved)), (batch, columns // taps, *image))
 
 
 def _add_bias(node: OnnxNode, result: relax.Expr, rank: int) -> relax.Expr:
@@ -389,6 +415,7 @@ def _dropout(node: OnnxNode) -> relax.Expr:
 
 OWN: dict[str, Callable[[OnnxNode], relax.Expr]] = {
     "AveragePool": _pool("avg"),
+    "Col2Im": _col2im,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Dropout": _dropout,

@@ -17,7 +17,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.fourier import transform
-from adrenoc.importers.relax.values import dtype_of, make_constant
+from adrenoc.importers.relax.values import make_constant
 
 Expr = Any
 
@@ -65,45 +65,6 @@ def _stft(node: OnnxNode) -> relax.Expr:
     return transform(
         node.emit, node.emit(frames), framed, 2, length=None, inverse=False, onesided=onesided
     )
-
-
-def _col2im(node: OnnxNode) -> relax.Expr:
-    """TVM lacks it: each pixel is the sum of the blocks' elements that fall on it."""
-    image, block = node.ints(1, "image_shape"), node.ints(2, "block_shape")
-    if image is None or block is None:
-        raise RefusedError("the shapes of image and block must be constant")
-    axes = len(image)
-    strides = list(node.attrs.get("strides", [1] * axes))
-    dilations = list(node.attrs.get("dilations", [1] * axes))
-    pads = list(node.attrs.get("pads", [0] * 2 * axes))
-    batch, columns, _ = node.shape()
-    counts = [
-        (image[a] + pads[a] + pads[a + axes] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1
-        for a in range(axes)
-    ]
-    dtype = dtype_of(node.inputs[0])
-    channels = columns // int(np.prod(block))
-
-    def image_of(source: te.Tensor) -> te.Tensor:
-        taps = [te.reduce_axis((0, extent), f"k{a}") for a, extent in enumerate(block)]
-
-        def element(n: Expr, c: Expr, *at: Expr) -> Expr:
-            inside: Expr = tirx.const(True, "bool")
-            position, tap = tirx.const(0, "int32"), tirx.const(0, "int32")
-            for a in range(axes):
-                offset = at[a] + pads[a] - taps[a].var * dilations[a]
-                index = tirx.floordiv(offset, strides[a])
-                hit = tirx.And(tirx.floormod(offset, strides[a]) == 0, offset >= 0)
-                inside = tirx.And(inside, tirx.And(hit, index < counts[a]))
-                position = position * counts[a] + index
-                tap = tap * block[a] + taps[a].var
-            value = source(n, c * int(np.prod(block)) + tap, position)
-            kept = tirx.if_then_else(inside, value, tirx.const(0, dtype))
-            return te.sum(kept, axis=taps)
-
-        return te.compute((batch, channels, *image), element, name="image")
-
-    return node.bb.call_te(image_of, node.inputs[0], primfunc_name_hint="col2im")
 
 
 def max_pool_indices(
@@ -229,7 +190,6 @@ def _det(node: OnnxNode) -> relax.Expr:
 
 
 SIGNAL_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
-    "Col2Im": _col2im,
     "DFT": _dft,
     "DeformConv": _deform_conv,
     "Det": _det,
