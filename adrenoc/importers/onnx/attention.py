@@ -1,24 +1,15 @@
-"""Attention as onnxruntime fuses it, in matrix products and a softmax.
+"""Attention as onnxruntime's own domain has it, in standard operators and adrenoc's.
 
-Before -> after:
+Before -> after, in matrix products and a softmax:
     y = com.microsoft.MultiHeadAttention(q, k, v)    y = Softmax(q k^T / sqrt(d)) v by head
 
-RotaryEmbedding of onnxruntime's own domain, in standard operators.
-
-Before -> after:
+Before -> after, with `cos` and `sin` the rows of the tables at the positions:
     y = com.microsoft.RotaryEmbedding(x, positions, cosines, sines)
 
     a, b = the halves of each head of x (or its even and odd numbers)
     y = Concat(a * cos - b * sin, b * cos + a * sin, what is not rotated)
 
-`cos` and `sin` are the rows of the tables at the positions.
-
-Source: onnxruntime's ContribOperators reference: Attention, MultiHeadAttention; onnxruntime's
-ContribOperators reference, and version 1.31 of it tried.
-
-Attention over keys and values of earlier tokens, as onnxruntime's own domain has it.
-
-Before -> after:
+Before -> after, over keys and values of earlier tokens:
     y, keys, values = com.microsoft.GroupQueryAttention(qkv, past keys, past values, ...)
 
     keys = adrenoc.AppendRows(past keys, qkv, row)      rotated where the operator rotates inside
@@ -28,7 +19,7 @@ Before -> after:
 Norms of the heads of queries and keys (`q_norm_weight`) are computed where these rotate.  `row` is
 the number of the first new row, which is how many tokens there were before.
 
-Source: onnxruntime's ContribOperators reference: GroupQueryAttention, and version 1.31 of it tried.
+Source: onnxruntime's ContribOperators reference, and version 1.31 of it tried.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Before -> after:
     y = com.microsoft.QuickGelu(x)      y = x * Sigmoid(1.702 * x)
 
-Source: onnxruntime's ContribOperators reference.
-
 Layers that carry a state from token to token, as onnxruntime's own domain has them.
 
 Before -> after:

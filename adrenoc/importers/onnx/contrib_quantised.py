@@ -1,29 +1,17 @@
 """Quantised operators of onnxruntime's own domain, as floats between two quantisations.
 
 Before -> after:
-    y = com.microsoft.QLinearSigmoid(x, ...)    y = Quantize(Sigmoid(Dequantize(x)))
+    y = com.microsoft.QLinearSigmoid(x, ...)                y = Quantize(Sigmoid(Dequantize(x)))
+    y = com.microsoft.DynamicQuantizeLSTM(x, W, R, ...)     y = LSTM(x, (W - zero) * scale, ...)
 
 onnxruntime defines them so, but for sums and products: those count in quanta, and one factor at the
 end does what three scales would.  What runs as integers on the GPU is decided later, for these and
 for models that are written this way from the start.
 
-Recurrent layers of bytes as layers of floats: what onnxruntime is to compute of them.
-
-Before -> after:
-    y = com.microsoft.DynamicQuantizeLSTM(x, W, R, ...)     y = LSTM(x, (W - zero) * scale, ...)
-
-onnxruntime rounds the data, and the state of each step, to bytes whose range is that of all their
-numbers.  The GPU computes all steps in one kernel and keeps both as they are, which is nearer to
-the model that was trained, and off from onnxruntime by that rounding: a check against its own
-result would tell nothing of the kernel.
-
-What onnxruntime's dynamic quantisation makes of recurrent, attention and embedding operators.
-
-Before -> after:
-    y = com.microsoft.DynamicQuantizeLSTM(x, W, R, ...)     y = LSTM(x, (W - zero) * scale, ...)
-
-onnxruntime rounds the data of each run to bytes, to multiply integers.  Where the weights are
-constants they are opened once and the data stays float, which rounds nothing.
+Of recurrent, attention and embedding layers, onnxruntime rounds the data of each run, and the state
+of each step, to bytes whose range is that of all their numbers.  Where the weights are constants
+they are opened once and the data stays float: nearer to the model that was trained, and off from
+onnxruntime by that rounding.  A check against its own result would tell nothing of the kernel.
 
 Source: onnxruntime's ContribOperators reference.
 """

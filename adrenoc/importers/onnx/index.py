@@ -1,16 +1,11 @@
-"""Operators that read or write at computed indices, and those that search for them.
+"""Operators that read or write at computed indices, regions and positions, and those that search.
 
 TVM's ONNX frontend asks for shapes and wraps negative indices at run time; all shapes are known.
 
-Operators that find: as many rows (columns) as there may be; those beyond the last hold -1.
+Operators that find have as many rows (columns) as there may be; those beyond the last hold -1.
+Those that are found come first, in the order of the standard: boxes by batch, class and score.
 
-How many are found depends on data, and shapes are fixed.  Those that are found come first, in the
-order of the standard: boxes by batch, class and score.
-
-Operators that read or write by regions and positions: AffineGrid, GridSample, RoiAlign and such.
-
-Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0; ONNX operator
-reference, NonMaxSuppression-11 and NonZero-13.
+Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 """
 
 from __future__ import annotations

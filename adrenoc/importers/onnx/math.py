@@ -1,20 +1,17 @@
-"""Element-wise operators and tests that TVM's ONNX frontend lacks or gets wrong.
-
-Norms of ONNX as Relax norms, for which kernels exist.
+"""Arithmetic, tests, norms and reductions that TVM's ONNX frontend lacks or gets wrong.
 
 TVM spells InstanceNormalization out as mean, variance and arithmetic: five kernels, and squares in
 half floats, which overflow from 256 on.  Exporters write a group norm as an instance norm between
-two reshapes; seen as what it is, it needs neither reshape.
+two reshapes; seen as what it is, a Relax norm with a kernel, it needs neither reshape.
 
 Before -> after:
     Reshape(x, [N, G, -1]) -> InstanceNormalization(s, b)    reshape(group_norm(x, G))
 
-Reductions over axes: NaN, empty axes and integers as onnxruntime has them.
+Reductions have NaN, empty axes and integers as onnxruntime has them.  Integers of 32 bits are
+folded in 64 and end at the ends of their dtype, where C and TVM wrap.
 
-Integers of 32 bits are folded in 64 and end at the ends of their dtype, where C and TVM wrap.
-
-Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0; ONNX operator
-reference; what onnxruntime 1.32 computes.
+Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0; what onnxruntime 1.32
+computes.
 """
 
 from __future__ import annotations

@@ -4,18 +4,10 @@
 operator exists (layout and memory scopes are chosen on Relax operators), or a form that no texture
 kernel fits.  Each function says what it replaces.
 
+Operators that stand in an ONNX graph for adrenoc's own are called as no operator of the standard
+is, so that no file means one of them by its name.
+
 Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
-
-Operators that stand in an ONNX graph for adrenoc's own: what rewrites make of other domains'.
-
-They are called as no operator of the standard is, so that no file means one of them by its name.
-
-TensorScatter: new rows of a cache, at a row that is given.
-
-Of one sequence they are added in place, where heads and rows have axes of their own; others are a
-choice, for each element, between old and new.
-
-Source: ONNX operator reference: TensorScatter-24.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
-"""Operators over windows and axes: pools, reductions, norms, softmax.
-
-The Fourier transform, windows of any rank, and operators that came from StableHLO.
-
-Source: TFLite operator reference; the kernels of LiteRT for what it leaves open; TFLite operator
-reference; StableHLO specification.
-
-Resizes: bytes and words as LiteRT computes them in fixed point, to the bit.
+"""Operators over windows and axes: pools, resizes, reductions, norms, softmax, Fourier transform.
 
 LiteRT resizes bytes by XNNPACK, with eleven bits of each share, and words by its reference kernel,
-which has ten bits and takes places in fixed point, too.
+which has ten bits and takes places in fixed point, too: so do these, to the bit.
 
-Source: TFLite operator reference; XNNPACK's and LiteRT's kernels for what it leaves open.
+Source: TFLite operator reference; XNNPACK's and LiteRT's kernels for what it leaves open; StableHLO
+specification.
 """
 
 from __future__ import annotations

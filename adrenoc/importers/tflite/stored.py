@@ -1,11 +1,8 @@
 """Stored bytes of a constant: within the tables of the file or behind them, and as an array.
 
-Sparse constants of TFLite files, written out dense.
-
-Each axis, in the order in which the file walks them, is dense or a list of segments and indices
-(compressed sparse rows); blocks are further axes at the end.
-
-Constants with a scale for each block of a row, whose scales are a tensor of their own.
+Sparse constants are written out dense.  Each axis, in the order in which the file walks them, is
+dense or a list of segments and indices (compressed sparse rows); blocks are further axes at the
+end.  A scale for each block of a row is a tensor of its own.
 
 TFLite models of dynamic range with their weights as floats: what LiteRT is to compute of them.
 
@@ -17,8 +14,7 @@ the data as they are, which is nearer to the model that was trained and far from
 rounding, up to some percent behind many layers: a check against LiteRT's own result would tell
 nothing of the kernels.
 
-Source: SparsityParameters of the TFLite schema; TFLite schema version 3, BlockwiseQuantization;
-TFLite schema version 3; LiteRT's hybrid kernels.
+Source: TFLite schema version 3, SparsityParameters and BlockwiseQuantization; LiteRT's kernels.
 """
 
 from __future__ import annotations

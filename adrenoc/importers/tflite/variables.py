@@ -12,14 +12,11 @@ value, in quanta where the file has integers for real numbers.
 
 Loads no TVM: signatures of files are read by it, too.
 
-The signatures of a TFLite file: several ways to call it, of which a compilation takes one.
+Signatures are several ways to call a file, of which a compilation takes one.
 
-A graph with the graphs that its composites stand for in their places.
-
-Before -> after:
+Composites, by which exporters mark norms and attentions for runtimes that have a kernel for the
+whole, have the graphs that they stand for in their places:
     y = STABLEHLO_COMPOSITE(x) {graph f}        the operators of f(x)
-
-Exporters mark norms and attentions so, for runtimes that have a kernel for the whole.
 """
 
 from __future__ import annotations
