@@ -40,7 +40,7 @@ from adrenoc.importers.onnx.session import (
     widen_halves,
     with_embedding,
 )
-from adrenoc.importers.tflite.stored import widen_weights
+from adrenoc.importers.tflite.widen import widen_weights
 
 ONNX_RUNTIME = "onnxruntime"
 _LACKS_A_KERNEL = "NotImplemented"
