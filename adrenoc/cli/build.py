@@ -16,7 +16,7 @@ from adrenoc.base.files.read import is_on_github
 from adrenoc.base.text.report import Cell, Fields, Part, tabulate
 from adrenoc.base.text.spelling import count_of, show_bytes, show_us
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, InputPath, wants_json
+from adrenoc.cli.guarded import Command, wants_json
 from adrenoc.cli.options import junit_option
 from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import say, say_aside, say_error
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Given:
-    project: Path = argument(type=InputPath(), default=Path("adrenoc.toml"))
+    project: Path = argument(default=Path("adrenoc.toml"))
     locked: bool = option(
         "--locked", help="Fail, and say what, where anything would differ from adrenoc.lock."
     )

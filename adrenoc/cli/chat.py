@@ -49,7 +49,7 @@ _HELP = """\
 
 @dataclass(frozen=True, kw_only=True)
 class _Chat:
-    path: Path = argument(type=InputPath(), metavar="BUNDLE")
+    path: Path = argument(metavar="BUNDLE")
     system: str | None = option("--system TEXT", help="What the model is told before all.")
     most: int = option(
         "--max-tokens",
@@ -60,7 +60,6 @@ class _Chat:
     sample: Said = sample_option()
     grammar: Path | None = option(
         "--grammar FILE",
-        type=InputPath(),
         help="The form of each answer: a JSON schema, or a grammar in GBNF or Lark.",
     )
     stops: tuple[str, ...] = option("--stop TEXT", help="End an answer before TEXT.")

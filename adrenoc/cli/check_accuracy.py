@@ -13,7 +13,7 @@ from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.host.variables import read_number
 from adrenoc.base.text.report import Fields
 from adrenoc.cli import console
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.model_params import TARGET
 from adrenoc.cli.options import (
     FiniteRange,
@@ -67,7 +67,6 @@ class _Examined(ModelOptions):
     )
     text: Path | None = option(
         "--text FILE",
-        type=InputPath(),
         help="Of a decoder: text to predict, token by token, by the tokenizer.json beside MODEL.  "
         "[default: seeded token numbers]",
     )
@@ -78,7 +77,6 @@ class _Examined(ModelOptions):
     )
     source: Path | None = option(
         "--source BETTER.onnx",
-        type=InputPath(),
         help="Of a decoder: the same with more bits.  Tells how far MODEL is from it, and by which "
         "weights; what halves do is another question, and is not looked at.",
     )

@@ -126,7 +126,6 @@ class _Compiled(EnteredModel):
     explain: bool = option("--explain", help="Show where options come from, and all decisions.")
     policy_file: Path | None = option(
         "--precision-policy FILE",
-        type=InputPath(),
         help="Keep the tensors in float32 that adrenoc check-accuracy found.",
     )
     accuracy: float | None = option(
@@ -158,7 +157,6 @@ class _Compiled(EnteredModel):
     )
     tokenizer: Path | None = option(
         "--tokenizer FILE",
-        type=InputPath(),
         help="Of a decoder: the tokenizer.json that goes into the bundle.  [default: the one "
         "beside MODEL, or in its container]",
     )

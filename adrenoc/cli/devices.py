@@ -186,7 +186,7 @@ def warm_command(given: _Warmed) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reported:
-    files: tuple[Path, ...] = argument(type=InputPath(), nargs=-1, required=True, metavar="FILE...")
+    files: tuple[Path, ...] = argument(nargs=-1, required=True, metavar="FILE...")
     output: Path = output_option(
         "The report; read it before you send it.",
         default=Path("adrenoc-report.json"),
@@ -229,7 +229,7 @@ def report_command(given: _Reported) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Imported:
-    report: Path = argument(type=InputPath())
+    report: Path = argument()
     output: Path = output_option(
         "A folder for device.json, phone.toml and report.html.",
         type=OutputPath(),

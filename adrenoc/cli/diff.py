@@ -19,7 +19,7 @@ from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.report import Fields, Part, Table, Title, Verdict, tabulate
 from adrenoc.base.text.spelling import show_growth, show_ms
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, HeavyCommand, InputPath
+from adrenoc.cli.guarded import Command, HeavyCommand
 from adrenoc.cli.model_params import PRESET, TARGET
 from adrenoc.cli.options import html_option
 from adrenoc.cli.records import argument, give_options, option
@@ -38,8 +38,8 @@ _MODELS = (".onnx", ".tflite")
 
 @dataclass(frozen=True, kw_only=True)
 class _Compared:
-    before: Path = argument(type=InputPath())
-    after: Path = argument(type=InputPath())
+    before: Path = argument()
+    after: Path = argument()
     targets: tuple[Target, ...] = option(
         "--device DEVICE",
         type=TARGET,
@@ -120,8 +120,8 @@ def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Runs:
-    before: Path = argument(type=InputPath())
-    after: Path = argument(type=InputPath())
+    before: Path = argument()
+    after: Path = argument()
 
 
 @click.command("compare", cls=Command)

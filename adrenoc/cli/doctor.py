@@ -10,15 +10,13 @@ import click
 from adrenoc.base.errors import AppError, DependencyError
 from adrenoc.base.text.report import Fields, Part, Verdict
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, InputPath
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.records import give_options, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Examined:
-    app: Path | None = option(
-        "--app FILE", type=InputPath(), help="Look over an APK or AAR instead."
-    )
+    app: Path | None = option("--app FILE", help="Look over an APK or AAR instead.")
 
 
 @click.command("doctor", cls=Command)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class CoreModel:
     """A model, and the core to compile it for."""
 
-    model: Path = argument(type=InputPath())
+    model: Path = argument()
     core: Core = option(
         "--device CORE",
         type=CORE,

@@ -15,7 +15,7 @@ from adrenoc.base.host.variables import read_number
 from adrenoc.base.text.report import Title
 from adrenoc.base.text.spelling import count_of
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
+from adrenoc.cli.guarded import Command, OutputPath, wants_json
 from adrenoc.cli.model_params import TARGETS, Parsed, read_duration
 from adrenoc.cli.options import (
     html_option,
@@ -44,7 +44,7 @@ _ACTIONS = ("run", "verify", "calibrate")
 class _Given:
     """The options of `adrenoc device fleet`, as they were typed."""
 
-    models: tuple[Path, ...] = argument(type=InputPath(), nargs=-1, metavar="MODEL...")
+    models: tuple[Path, ...] = argument(nargs=-1, metavar="MODEL...")
     places: tuple[PlaceChoice, ...] = places_option("A device, or all of a kind at a tracker")
     target: Target | DeviceSet | None = option(
         "--device DEVICE",
@@ -65,7 +65,6 @@ class _Given:
     )
     baseline: Path | None = option(
         "--baseline FILE.json",
-        type=InputPath(),
         help="Compare the times with a fleet whose --json output is there: more than 10 % is "
         "slower, where clocks let anybody tell.",
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from adrenoc.bundle.sampling import Sampling
-from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.named_values import Said, apply_sample, check_sample, sample_option
 from adrenoc.cli.records import option
 
@@ -36,7 +35,6 @@ class GenerationOptions:
     sample: Said = sample_option()
     encoders: tuple[Path, ...] = option(
         "--encoder BUNDLE",
-        type=InputPath(),
         help="Of a decoder: run this first, and hand on what it makes; may be repeated.",
     )
 

@@ -12,7 +12,7 @@ from adrenoc.base.errors import BundleError
 from adrenoc.base.text.spelling import did_you_mean, printable, quote_word
 from adrenoc.cli import console
 from adrenoc.cli.firmware import inspect_if_firmware
-from adrenoc.cli.guarded import Command, InputPath
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import say
 from adrenoc.cli.write_views import refuse_firmware
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Inspected:
-    bundle: Path = argument(type=InputPath())
+    bundle: Path = argument()
     kernel: str | None = option(
         "--kernel NAME", help="Print the source of one kernel and nothing else."
     )

@@ -139,7 +139,7 @@ def repeat_option() -> Any:
 class ModelOptions:
     """A model, what to compile it for, how, and for which shapes."""
 
-    path: Path = argument(type=InputPath(), metavar="MODEL")
+    path: Path = argument(metavar="MODEL")
     target: Target = option(
         "--device DEVICE", type=TARGET, default="adreno", help=f"{DEVICE_HELP}."
     )

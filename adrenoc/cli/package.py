@@ -16,7 +16,7 @@ from adrenoc.base.files.outputs import (
 from adrenoc.base.text.report import Fields, Part, Title, tabulate
 from adrenoc.base.text.spelling import show_bytes
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import Command, OutputPath
 from adrenoc.cli.options import output_option
 from adrenoc.cli.records import argument, give_options, option
 
@@ -30,9 +30,7 @@ _ARCHIVE = ".aar"
 
 @dataclass(frozen=True, kw_only=True)
 class _Packed:
-    bundles: tuple[Path, ...] = argument(
-        type=InputPath(), nargs=-1, required=True, metavar="BUNDLE..."
-    )
+    bundles: tuple[Path, ...] = argument(nargs=-1, required=True, metavar="BUNDLE...")
     form: str = option(
         "--as",
         type=click.Choice(("aar", "cmake", "asset-pack")),
@@ -43,7 +41,6 @@ class _Packed:
     )
     folders: tuple[Path, ...] = option(
         "--runtime DIR",
-        type=InputPath(),
         help="A runtime (adrenoc runtime build -o DIR); of archives one for each ABI.  "
         "[default: built]",
     )

@@ -8,9 +8,10 @@ class Repeats:
 @give_options(Repeats)
 def run_command(given: Repeats) -> None: ...
 
-A field that is a `bool` is a flag, one that is a `tuple[..., ...]` or a `dict` may be repeated, and
-a usual value is shown.  A field that is `group_of` another record has that record's options there.
-What does not go together is refused by the record's `__post_init__`.
+A field that is a `bool` is a flag, one that is a `tuple[..., ...]` or a `dict` may be repeated, a
+`Path` is an input where nothing else is said, and a usual value is shown.  A field that is
+`group_of` another record has that record's options there.  What does not go together is refused by
+the record's `__post_init__`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from adrenoc.cli.guarded import InputPath
 
 T = TypeVar("T")
 _DECLARED, _RECORD = "declared", "record"
@@ -78,13 +81,17 @@ def _list_decorators(record: type[Any]) -> Iterator[Callable[..., Any]]:
             yield from _list_decorators(item.metadata[_RECORD])
         else:
             declare, names, declared = item.metadata[_DECLARED]
-            implied = _imply(str(item.type), declared.get("default")) if names else {}
+            implied = _imply(str(item.type), declared.get("default"), is_option=bool(names))
             yield declare(*names, item.name, **{**implied, **declared})
 
 
-def _imply(kind: str, default: object) -> dict[str, Any]:
-    """Return what a field's type and its usual value say of an option."""
+def _imply(kind: str, default: object, *, is_option: bool) -> dict[str, Any]:
+    """Return what a field's type and its usual value say of an option, or of an argument."""
     implied: dict[str, Any] = {}
+    if kind.startswith(("Path", "tuple[Path")):
+        implied["type"] = InputPath()
+    if not is_option:
+        return implied
     if kind == "bool":
         implied["is_flag"] = True
     if (kind.startswith("tuple[") and kind.endswith(", ...]")) or kind.startswith("dict["):

@@ -16,7 +16,7 @@ from adrenoc.base.text.spelling import list_first
 from adrenoc.cli import console
 from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.generate_options import GenerationOptions
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
+from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
 from adrenoc.cli.model_params import Parsed, read_scale, read_sustain
 from adrenoc.cli.options import (
     input_option,
@@ -45,7 +45,7 @@ _HINTS, _LEVELS = ("clock", "priority"), ("low", "normal", "high")
 class RunGiven:
     """What `run` is told."""
 
-    bundle: Path = argument(type=InputPath())
+    bundle: Path = argument()
     files: tuple[InputFile, ...] = input_option(
         "An input: .npy, .npz, .onnx_adapter (LoRA), an image or raw bytes.  [default: seeded "
         "random numbers; with --check four sets of them]"
@@ -91,7 +91,6 @@ class RunGiven:
     )
     reference: Path | None = option(
         "--check MODEL",
-        type=InputPath(),
         help="Compare with what onnxruntime or LiteRT computes from MODEL.",
     )
     with_floor: bool = option(
@@ -100,7 +99,6 @@ class RunGiven:
     )
     layers_of: Path | None = option(
         "--check-layers MODEL",
-        type=InputPath(),
         help="Compare every layer with MODEL's, and name the first bad one.",
     )
     tolerance: float | None = tolerance_option()

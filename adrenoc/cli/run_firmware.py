@@ -34,14 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    path: Path = argument(type=InputPath(), metavar="FOLDER")
+    path: Path = argument(metavar="FOLDER")
     files: tuple[InputFile, ...] = input_option(
         "An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers]"
     )
     seed: int = seed_option("Seed of random inputs.")
     reference: Path | None = option(
         "--check MODEL",
-        type=InputPath(),
         help="Compare every byte with what LiteRT or onnxruntime computes from MODEL.",
     )
     save: Path | None = option(

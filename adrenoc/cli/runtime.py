@@ -13,7 +13,7 @@ from adrenoc.base.host.variables import read_choice
 from adrenoc.base.text.report import Fields, Title, tabulate
 from adrenoc.base.text.spelling import show_bytes
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import Command, OutputPath
 from adrenoc.cli.options import output_option
 from adrenoc.cli.records import argument, give_options, option, read_words
 from adrenoc.cli.serve import ListenOptions, check_reach
@@ -37,7 +37,6 @@ class _Built:
     )
     clml_sdk: Path | None = option(
         "--clml-sdk PATH",
-        type=InputPath(),
         help="Qualcomm's OpenCL ML SDK: regions of --clml then run by that library.",
     )
     static: bool = option(
@@ -92,7 +91,6 @@ class _Installed:
     words: tuple[str, ...] = argument(nargs=-1, metavar="[-- OPTION...]")
     folder: Path = option(
         "--runtime DIR",
-        type=InputPath(),
         default="/opt/adrenoc",
         help="A runtime that `adrenoc runtime build -o DIR` made on this machine.",
     )

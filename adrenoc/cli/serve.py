@@ -19,7 +19,7 @@ from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.report import Fields, Title
 from adrenoc.cli import console
 from adrenoc.cli.chat import BESIDE_TOKENS, open_talker
-from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
+from adrenoc.cli.guarded import HeavyCommand, wants_json
 from adrenoc.cli.options import input_option
 from adrenoc.cli.place_options import MOST_SECONDS, PlaceChoice, place_option
 from adrenoc.cli.records import argument, give_options, option
@@ -132,11 +132,10 @@ _PACKAGES = ("starlette", "uvicorn")
 class _ServedModel:
     path: Path = option(
         "--openai BUNDLE",
-        type=InputPath(),
         required=True,
         help="Serve this language model to clients of OpenAI's API.",
     )
-    encoder: Path | None = argument(type=InputPath(), metavar="[ENCODER]", required=False)
+    encoder: Path | None = argument(metavar="[ENCODER]", required=False)
     host: str = option(
         "--host",
         default="127.0.0.1",

@@ -149,7 +149,7 @@ def find_wrong(done: Verification) -> CheckFailedError | None:
 @dataclass(frozen=True, kw_only=True)
 class _Proven:
     bundle: Path = argument(type=InputPath(replaced=True))
-    model: Path = argument(type=InputPath())
+    model: Path = argument()
 
 
 @click.command("prove", cls=HeavyCommand)

@@ -21,7 +21,7 @@ from adrenoc.base.host.variables import read_path
 from adrenoc.base.text.report import Fields
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import Command, OutputPath
 from adrenoc.cli.options import html_option, output_option
 from adrenoc.cli.records import argument, give_options, option
 
@@ -93,7 +93,7 @@ def trace_time() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Viewed:
-    bundle: Path = argument(type=InputPath())
+    bundle: Path = argument()
     output: Path | None = output_option("Write the page there, and open nothing.")
 
 
