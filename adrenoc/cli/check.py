@@ -69,7 +69,7 @@ def check_command(given: _Checked) -> int:
     one, and lists all that it breaks.
     """
     from adrenoc.check.verdict import Policy
-    from adrenoc.cli.show_check import device_parts, verdict_parts
+    from adrenoc.pages.check_page.parts import device_parts, verdict_parts
 
     targets = list_targets_of(given.target)
     if len(targets) > 1 and (given.html):
@@ -82,7 +82,7 @@ def check_command(given: _Checked) -> int:
         reporter = shown if len(targets) == 1 else SilentReporter()
         verdicts = [_check(model, one, given.preset, said, policy, reporter) for one in targets]
     if given.html is not None:
-        from adrenoc.check.report.page import write_page
+        from adrenoc.pages.check_page.page import write_page
 
         write_page(verdicts[0], given.html)
     broken = [verdict for verdict in verdicts if verdict.broken]

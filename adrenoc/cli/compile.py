@@ -340,7 +340,7 @@ def compile_command(given: _Compiled) -> None:
     For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
     Microcontrollers and CPUs have `adrenoc firmware compile`.
     """
-    from adrenoc.cli.show_check import list_options, made_parts
+    from adrenoc.cli.show_made import list_options, made_parts
     from adrenoc.ir.options import resolve_options
 
     target, _ = given.devices

@@ -20,6 +20,7 @@ from adrenoc.base.text.report import (
     Fields,
     Fold,
     Marked,
+    Name,
     Part,
     Share,
     Table,
@@ -129,7 +130,7 @@ def bundle_parts(bundle: Bundle) -> Iterator[Part]:
     yield from _list_buckets(bundle)
     yield _editions(bundle)
     yield _kernels(manifest)
-    yield from list_regions(manifest.regions)
+    yield list_regions(manifest.regions)
     yield _files(manifest.files)
 
 
@@ -147,13 +148,23 @@ def _shape_parts(bundle: Bundle) -> Iterator[Part]:
     ]
     yield Drawing(html="".join(texts), title="Texts of kernels")
     yield _slots(manifest)
-    yield from list_regions(manifest.regions)
-    decisions = bundle.decisions()
-    columns = ("stage", "subject", "taken", "reason")
-    rows = tuple(tuple(entry[name] for name in columns) for entry in decisions)
-    if rows:
-        listed = Table(columns=columns, rows=rows)
-        yield Fold(title=count_of(len(rows), "decision"), parts=[listed])
+    yield list_regions(manifest.regions)
+    decisions = list_decisions(bundle.decisions())
+    if decisions.rows:
+        yield Fold(title=count_of(len(decisions.rows), "decision"), parts=[decisions])
+
+
+def list_decisions(decisions: Iterable[Mapping[str, str]]) -> Table:
+    """List what stages decided of what, and why."""
+    return tabulate(
+        decisions,
+        {
+            "stage": lambda one: one["stage"],
+            "subject": lambda one: Name(one["subject"]),
+            "decision": lambda one: one["taken"],
+            "reason": lambda one: one["reason"],
+        },
+    )
 
 
 def _facts(bundle: Bundle) -> Fields:
@@ -366,9 +377,9 @@ def _slots(manifest: Manifest) -> Table:
     )
 
 
-def list_regions(regions: Sequence[RegionInfo]) -> Iterator[Part]:
-    """Tell what OpenCL ML computes, as the compiler estimates it; nothing without regions."""
-    yield tabulate(
+def list_regions(regions: Sequence[RegionInfo]) -> Table:
+    """List what OpenCL ML computes, as the compiler estimates it."""
+    return tabulate(
         regions,
         {
             "region of OpenCL ML": lambda one: one.symbol,
@@ -384,9 +395,8 @@ def list_regions(regions: Sequence[RegionInfo]) -> Iterator[Part]:
             ),
         },
         title="Regions of OpenCL ML",
+        note="Times are estimates of the compiler, for this target.",
     )
-    if regions:
-        yield Fields(pairs=[("times", "estimates of the compiler, for this target")])
 
 
 def tell_operators(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adrenoc.bundle.manifest import RegionInfo
-from adrenoc.check.report.page import write_page
+from adrenoc.pages.check_page.page import write_page
 from tests.browsers import find_browser
 from tests.patience import WAIT_S
 from tests.unit.verdicts import node, verdict
@@ -63,7 +63,7 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     assert '<section class="bad">broken: 10 MiB of GPU memory, 9 allowed</section>' in seen
     assert "1 of 1500" in seen
     assert "in 1 region; 3 operators kept back" in seen
-    assert "nn.conv2d \u00d72, concat</td>" in seen and "2.00 \u00d7</td>" in seen
+    assert "nn.conv2d x2, concat</td>" in seen and "2.00 x</td>" in seen
     assert "<h3>tensor_777</h3>" in seen
     assert re.search(r'id="legend".{0,80}0.00 µs', seen)
     rows = re.findall(r'<tr data-node="(tensor_\d+)">', seen)

@@ -8,7 +8,7 @@ import pytest
 
 from adrenoc.check import runtimes
 from adrenoc.cli import console
-from adrenoc.cli.show_check import list_options, list_unknown
+from adrenoc.cli.show_made import list_options, list_unknown
 from adrenoc.ir.options import CompileOptions, ResolvedOptions
 
 

@@ -309,40 +309,10 @@
   };
   drawMemory();
 
-  // Tables
+  // Nodes, and rows of other tables that begin with one
 
-  const table = (place, columns, rows, { sort = null, pick = null } = {}) => {
-    const body = el("tbody");
-    const head = el("tr");
-    let sorted = sort, down = true;
-    const render = () => {
-      const shown = [...rows];
-      if (sorted !== null) {
-        const key = columns[sorted].key;
-        shown.sort((a, b) => {
-          const p = key(a), q = key(b);
-          const order = typeof p === "number" && typeof q === "number" ? p - q : String(p).localeCompare(String(q));
-          return down ? -order : order;
-        });
-      }
-      body.replaceChildren(...shown.map((entry) => el("tr",
-        pick ? { dataset: { node: pick(entry) }, onclick: () => { choose(pick(entry), true); } } : {},
-        ...columns.map((column) => el("td", { className: column.number ? "number" : column.wide ? "name" : column.tight ? "tight" : "" },
-          (column.show || column.key)(entry))))));
-      [...head.children].forEach((cell, i) => {
-        cell.classList.toggle("down", i === sorted && down);
-        cell.classList.toggle("up", i === sorted && !down);
-      });
-    };
-    columns.forEach((column, i) => head.append(el("th", {
-      className: column.number ? "number" : "",
-      onclick: () => { down = sorted === i ? !down : Boolean(column.number); sorted = i; render(); },
-    }, column.title)));
-    $(place).append(el("thead", {}, head), body);
-    render();
-  };
   const order = new Map(nodes.map((node, i) => [node.tensor, i]));
-  table("nodes", [
+  const columns = [
     { title: "step", key: (n) => order.get(n.tensor), show: (n) => String(order.get(n.tensor)), number: true },
     { title: "tensor", key: (n) => n.tensor, wide: true },
     { title: "operators", key: (n) => n.operators.join(" "), wide: true },
@@ -354,39 +324,39 @@
     { title: "time", key: (n) => n.time_us || 0, show: (n) => (n.time_us === null ? "" : time(n.time_us)), number: true },
     { title: "bound", key: (n) => n.bound },
     { title: "reason", key: (n) => n.reason, wide: true },
-  ], nodes, { pick: (node) => node.tensor });
-  table("constants", [
-    { title: "constant", key: (c) => c.name, wide: true },
-    { title: "memory", key: (c) => (c.scope.includes("texture") ? "texture" : "buffer") },
-    { title: "size", key: (c) => c.bytes, show: (c) => bytes(c.bytes), number: true },
-  ], memory.constants, { sort: 2 });
-  table("decisions", [
-    { title: "stage", key: (d) => d.stage },
-    { title: "subject", key: (d) => d.subject, wide: true },
-    { title: "decision", key: (d) => d.taken, wide: true },
-    { title: "reason", key: (d) => d.reason, wide: true },
-  ], verdict.decisions);
-  if (verdict.regions.length) {
-    $("regions").hidden = false;
-    table("regions-table", [
-      { title: "region", key: (r) => r.symbol, wide: true },
-      { title: "needs", key: (r) => r.version, show: (r) => `CLML ${r.version}, ${r.dtype}`, tight: true },
-      { title: "operators", key: (r) => r.operators.length, show: kinds, wide: true },
-      { title: "in, out", key: (r) => r.inputs.length, show: (r) => `${r.inputs.length}, ${r.outputs.length}`, tight: true },
-      { title: "copies", key: (r) => r.copies, show: (r) => String(r.copies), number: true },
-      { title: "by CLML", key: (r) => r.clml_us, show: (r) => time(r.clml_us), number: true },
-      { title: "its copies", key: (r) => r.copies_us, show: (r) => time(r.copies_us), number: true },
-      { title: "in textures", key: (r) => r.texture_us, show: (r) => time(r.texture_us), number: true },
-      { title: "gain", key: gain, show: (r) => `${gain(r).toFixed(2)} ×`, number: true },
-    ], verdict.regions, { pick: (r) => r.outputs[0] });
-  }
-  if (verdict.near_misses.length) {
-    $("near").hidden = false;
-    table("near-table", [
-      { title: "tensor", key: (m) => m.subject, wide: true },
-      { title: "what is seen", key: (m) => m.seen, wide: true },
-      { title: "what helps", key: (m) => m.fix, wide: true },
-    ], verdict.near_misses, { pick: (miss) => miss.subject });
-  }
+  ];
+  const head = el("tr"), body = el("tbody");
+  let sorted = null, down = true;
+  const list = () => {
+    const shown = [...nodes];
+    if (sorted !== null) {
+      const key = columns[sorted].key;
+      shown.sort((a, b) => {
+        const p = key(a), q = key(b);
+        const order = typeof p === "number" && typeof q === "number" ? p - q : String(p).localeCompare(String(q));
+        return down ? -order : order;
+      });
+    }
+    body.replaceChildren(...shown.map((node) => el("tr",
+      { dataset: { node: node.tensor }, onclick: () => choose(node.tensor, true) },
+      ...columns.map((column) => el("td", { className: column.number ? "number" : column.wide ? "name" : column.tight ? "tight" : "" },
+        (column.show || column.key)(node))))));
+    [...head.children].forEach((cell, i) => {
+      cell.classList.toggle("down", i === sorted && down);
+      cell.classList.toggle("up", i === sorted && !down);
+    });
+  };
+  columns.forEach((column, i) => head.append(el("th", {
+    className: column.number ? "number" : "",
+    onclick: () => { down = sorted === i ? !down : Boolean(column.number); sorted = i; list(); },
+  }, column.title)));
+  $("nodes").append(el("thead", {}, head), body);
+  list();
+  document.querySelectorAll("td:first-child").forEach((cell) => {
+    const region = regions.get(cell.textContent), goal = region ? region.outputs[0] : cell.textContent;
+    if (!byTensor.has(goal) || cell.closest("#nodes")) return;
+    cell.parentElement.dataset.node = goal;
+    cell.parentElement.addEventListener("click", () => choose(goal, true));
+  });
   document.body.dataset.ready = "yes";
 })();

@@ -20,6 +20,7 @@ from adrenoc.base.text.report import Verdict as Broken
 from adrenoc.base.text.spelling import printable_json
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.check.verdict import Verdict
+from adrenoc.pages.check_page.parts import page_parts
 
 _HERE = Path(__file__).resolve().parent
 
@@ -52,6 +53,7 @@ def page(verdict: Verdict) -> str:
         verdict.model,
         *(Broken(passed=False, text=f"broken: {sentence}") for sentence in verdict.broken),
         Drawing(html=_read("page.html")),
+        *page_parts(verdict),
         Drawing(html=scripts),
         about=f"{verdict.target_title} ({verdict.target}), preset {verdict.preset}",
         by="check",

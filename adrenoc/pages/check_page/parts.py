@@ -1,132 +1,38 @@
-"""What `check` says of a model, as a terminal shows it: sums, nodes, what to look after.
-
-What `compile` made of a model, and what it assumed where the file says too little.
-"""
+"""What `check` says of a model, in terminals and on pages: sums, nodes, what to look after."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from adrenoc.base.errors import DependencyError
-from adrenoc.base.text.report import Fields, Name, Part, Table, Title, Verdict, shorten, tabulate
+from adrenoc.base.text.report import (
+    Drawing,
+    Fields,
+    Fold,
+    Name,
+    Part,
+    Table,
+    Title,
+    shorten,
+    tabulate,
+)
 from adrenoc.base.text.spelling import (
     Figure,
     count_of,
     dims,
-    list_first,
     quote_word,
     show_bytes,
     show_count,
-    show_ms,
     show_us,
 )
-from adrenoc.pages.bundle_page import list_assumed, list_regions
-
-if TYPE_CHECKING:
-    from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict
-    from adrenoc.check.verdict import Verdict as Checked
-    from adrenoc.compile.make import Made
-    from adrenoc.ir.options import ResolvedOptions
-
-
-def list_options(resolved: ResolvedOptions) -> Table:
-    """List each option, its value, and what set it."""
-    rows = tuple((name, _format_value(value), how) for name, value, how in resolved.explain())
-    return Table(columns=("option", "value", "set by"), rows=rows)
-
-
-def made_parts(
-    made: Made, *, explain: bool, more: Sequence[tuple[str, str]] = ()
-) -> Iterator[Part]:
-    """Tell where the bundle lies, what became of the model, and on request each choice."""
-    if explain:
-        yield tabulate(
-            made.decisions,
-            {
-                "stage": lambda one: one["stage"],
-                "subject": lambda one: Name(one["subject"]),
-                "decision": lambda one: one["taken"],
-                "reason": lambda one: one["reason"],
-            },
-        )
-    cached = "from the cache, " if made.cached else ""
-    said = f"{made.path}  {show_bytes(made.bytes)}, {cached}{show_ms(made.time_ms)}"
-    yield Verdict(passed=True, text=said)
-    yield Fields(pairs=[*_tell_made(made), *more, ("next", _next(made))])
-
-
-def _tell_made(made: Made) -> Iterator[tuple[str, str]]:
-    manifest = made.manifest
-    statistics, memory = manifest.statistics, manifest.memory
-    places = (
-        f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
-        f"{statistics.nodes_cpu} on the CPU"
-    )
-    if manifest.regions:
-        operators = sum(len(region.operators) for region in manifest.regions)
-        places += f", {operators} in {count_of(len(manifest.regions), 'region')} of OpenCL ML"
-    yield "operators", places
-    yield (
-        "kernels",
-        f"{len(manifest.kernels)}; {statistics.pad_kernels} pad, {statistics.copy_kernels} copy, "
-        f"{statistics.layout_kernels} layout",
-    )
-    yield (
-        "memory",
-        f"{show_bytes(memory.peak_bytes)}: {show_bytes(memory.param_bytes)} constants, "
-        f"{show_bytes(memory.slot_bytes)} in {count_of(len(memory.slots), 'slot')}",
-    )
-    yield from list_assumed(made.decisions)
-    states = manifest.options.values.get("states", ())
-    if kept := [f"{past} = {present}" for past, present in states]:
-        yield "states", f"{list_first(kept, between=', ')}; --state none keeps nothing"
-    yield from list_unknown(manifest.model.format)
-    yield "decisions", f"{len(made.decisions)} (--explain lists them)"
-
-
-def _next(made: Made) -> str:
-    from adrenoc.bundle.talk import how_to_talk, is_decoder
-
-    if is_decoder(made.manifest):
-        return how_to_talk(made.path, made.manifest)
-    if made.manifest.target.host:
-        return f"adrenoc run {quote_word(made.path)}"
-    return f"adrenoc inspect {quote_word(made.path)}"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(map(_format_part, value)) or "none"
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
-
-
-def _format_part(part: str | int | tuple[str, Any]) -> str:
-    """Show a name or a number; a shape as NAME:D,D; a state as INPUT:OUTPUT."""
-    if not isinstance(part, tuple):
-        return str(part)
-    name, held = part
-    return f"{name}:{held if isinstance(held, str) else ','.join(map(str, held))}"
-
-
-def list_unknown(kind: str) -> list[tuple[str, str]]:
-    """List what cannot be known of such a model where what computes it is not installed."""
-    from adrenoc.check.runtimes import reference_version
-
-    try:
-        reference_version(kind)
-    except DependencyError as error:
-        said = f"whether its numbers are the model's: {error.message}; {error.hint}"
-        return [("not known", said)]
-    return []
-
+from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict, Verdict
+from adrenoc.pages.bundle_page import list_assumed, list_decisions, list_regions
 
 _TOP = 10
 
 
-def verdict_parts(verdict: Checked) -> Iterator[Part]:
+def verdict_parts(verdict: Verdict) -> Iterator[Part]:
     """Tell how a model would run: what matters of its nodes."""
     yield Title(text=verdict.model, detail=f"on {verdict.target_title}, preset {verdict.preset}")
     yield Fields(pairs=[*_summary(verdict)])
@@ -147,18 +53,46 @@ def verdict_parts(verdict: Checked) -> Iterator[Part]:
     else:
         by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))[:_TOP]
         yield _list_nodes(f"the {len(by_macs)} with most operations", by_macs)
-    yield from list_regions(verdict.regions)
-    yield tabulate(
-        verdict.near_misses[:_TOP],
+    yield list_regions(verdict.regions)
+    yield _list_near_misses(verdict)
+
+
+def page_parts(verdict: Verdict) -> Iterator[Part]:
+    """Tell what a page has below graph and memory; its script fills in the nodes."""
+    yield list_regions(verdict.regions)
+    yield _list_near_misses(verdict)
+    yield Drawing(
+        html="<div class='scroll'><table id='nodes'></table></div>\n",
+        title="Nodes",
+        note="A click on a heading sorts, a click on a row shows it in the graph.",
+    )
+    constants = tabulate(
+        sorted(verdict.memory.constants, key=lambda one: -one.bytes),
+        {
+            "constant": lambda one: one.name,
+            "memory": lambda one: "texture" if "texture" in one.scope else "buffer",
+            "size": lambda one: show_bytes(one.bytes),
+        },
+    )
+    yield Fold(title=count_of(len(constants.rows), "constant"), parts=[constants])
+    decisions = list_decisions(verdict.decisions)
+    yield Fold(title=count_of(len(decisions.rows), "decision"), parts=[decisions])
+
+
+def _list_near_misses(verdict: Verdict) -> Table:
+    return tabulate(
+        verdict.near_misses,
         {
             "near miss": lambda one: Name(one.subject),
             "what is seen": lambda one: one.seen,
             "what helps": lambda one: one.fix,
         },
+        title="Near misses",
+        most=_TOP,
     )
 
 
-def device_parts(model: Path, verdicts: Sequence[Checked]) -> Iterator[Part]:
+def device_parts(model: Path, verdicts: Sequence[Verdict]) -> Iterator[Part]:
     """Tell how a model would run on each of several devices, a row each."""
     first = verdicts[0]
     devices = count_of(len(verdicts), "device")
@@ -180,14 +114,14 @@ def device_parts(model: Path, verdicts: Sequence[Checked]) -> Iterator[Part]:
     yield Fields(pairs=[("next", f"{one} shows one of them whole")])
 
 
-def _tell_least(verdict: Checked) -> Figure:
+def _tell_least(verdict: Verdict) -> Figure:
     if verdict.totals.time_us is None:
         return Figure("unknown")
     partly = ", in part" if verdict.unknown_rates else ""
     return Figure(f"{show_us(verdict.totals.time_us)}{partly}")
 
 
-def _summary(verdict: Checked) -> Iterator[tuple[str, str]]:
+def _summary(verdict: Verdict) -> Iterator[tuple[str, str]]:
     totals, memory = verdict.totals, verdict.memory
     places = (
         f"{totals.texture_nodes} in textures, {totals.buffer_nodes} in buffers, "
@@ -252,7 +186,7 @@ def _tell_decoder(found: DecoderVerdict) -> Iterator[tuple[str, str]]:
         yield "at most", f"{by_bus}, {found.full_tokens_per_s:.1f} with a full context"
 
 
-def _time(verdict: Checked) -> str:
+def _time(verdict: Verdict) -> str:
     time_us = verdict.totals.time_us
     missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
     if time_us is None:
