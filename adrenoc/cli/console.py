@@ -245,10 +245,10 @@ def _print_table(shown: Table) -> None:
 
     console = _console(err=False)
     _print(make_table(shown, width=console.width, may_list=console.is_terminal))
-    if shown.note:
-        _print(show(f"  {shown.note}", "dim"))
     if shown.most is not None and (left := len(shown.rows) - shown.most) > 0:
         _print_fields([(f"and {left} more", f"({shown.others})")])
+    if shown.note:
+        _print(show(f"  {shown.note}", "dim"))
 
 
 def print_piece(text: str) -> None:

@@ -55,13 +55,13 @@ def test_a_terminal_draws_what_is_not_folded(
     lines = said.splitlines()
     assert lines[:3] == ["a run  on a GPU", "      p50", "  2.00 ms"]
     assert LONG not in said and LONG[-20:] in said and "75.0%" in said
-    assert "  The longest first." in lines and "and 1 more" in said and "<b>" not in said
+    assert "and 1 more" in said and "<b>" not in said
     assert "Nothing" not in said and "svg" not in said and "Drawn" not in said
     assert ("folded" in said) is is_open
     assert lines[-1] == "✗ does not agree"
     # A table stands free of what is above and below.
     at = next(n for n, line in enumerate(lines) if "node" in line)
-    assert lines[at - 1] == "" and lines[lines.index("  and 1 more  (--json lists all)") + 1] == ""
+    assert lines[at - 1] == "" and lines[lines.index("  The longest first.") + 1] == ""
 
 
 def test_a_page_holds_all() -> None:
