@@ -66,14 +66,6 @@ def list_targets_of(target: Target | DeviceSet) -> tuple[Target, ...]:
     return tuple(member.target for member in members) or (common,)
 
 
-def _check_devices(count: int, fallback: str | None, dump_dir: Path | None) -> None:
-    """Refuse what is for one device alone."""
-    if count and (fallback or dump_dir):
-        raise click.UsageError(
-            "--fallback and ADRENOC_DUMP_DIR are for one --device, not for several"
-        )
-
-
 def _plan_editions(
     members: Sequence[SetMember],
     preset: str | None,
@@ -195,7 +187,10 @@ class _Compiled(EnteredModel):
                 raise click.UsageError(
                     "--accuracy pins tensors that a region of OpenCL ML would hide"
                 )
-        _check_devices(len(self.devices[1]), self.fallback, self.dump_dir)
+        if self.devices[1] and (self.fallback or self.dump_dir):
+            raise click.UsageError(
+                "--fallback and ADRENOC_DUMP_DIR are for one --device, not for several"
+            )
 
     @cached_property
     def dump_dir(self) -> Path | None:
@@ -218,12 +213,12 @@ class _Compiled(EnteredModel):
         """
         from adrenoc.target.device_set import put_on_system
 
-        if self.system is None:
-            return _split_set(self.target)
-        common, _ = _split_set(self.target)
-        if common.host:
-            raise click.UsageError("--os is for GPUs of Snapdragons: --device adreno")
-        return _split_set(put_on_system(self.target, self.system))
+        target = self.target
+        if self.system is not None:
+            if _split_set(target)[0].host:
+                raise click.UsageError("--os is for GPUs of Snapdragons: --device adreno")
+            target = put_on_system(target, self.system)
+        return _split_set(target)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -305,12 +300,9 @@ class _Compiled(EnteredModel):
                 "--fallback cpu keeps no caches from token to token: leave it out, or --state none "
                 "with --shape for each input compiles one run behind a past of fixed length"
             )
-        for is_asked, name in (
-            (self.fallback is not None, "--fallback cpu"),
-            (self.onnxruntime, "--onnxruntime"),
-        ):
-            if is_asked and shaped.states:
-                raise click.UsageError(f"{name} keeps no states: --state none")
+        if shaped.states and (self.fallback is not None or self.onnxruntime):
+            name = "--onnxruntime" if self.fallback is None else "--fallback cpu"
+            raise click.UsageError(f"{name} keeps no states: --state none")
         if self.fallback is not None and len(shaped.buckets) > 1:
             raise click.UsageError(
                 "--fallback cpu is for one choice of shapes: no ranges with --shape"

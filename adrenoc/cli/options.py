@@ -130,6 +130,12 @@ def tolerance_option() -> Any:
     )
 
 
+def port_option(usual: int) -> Any:
+    """Declare a field as the port that a server listens on."""
+    kind = click.IntRange(0, 65535)
+    return option("--port", type=kind, default=usual, help="The port; 0 takes any free one.")
+
+
 def repeat_option() -> Any:
     """Declare a field as the number of timed runs."""
     return option("--repeat", type=click.IntRange(min=1), default=10, help="Runs to time.")

@@ -20,7 +20,7 @@ from adrenoc.base.text.report import Fields, Title
 from adrenoc.cli import console
 from adrenoc.cli.chat import BESIDE_TOKENS, open_talker
 from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.options import input_option
+from adrenoc.cli.options import input_option, port_option
 from adrenoc.cli.place_options import MOST_SECONDS, PlaceChoice, place_option
 from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import flush_output, say_json
@@ -38,12 +38,7 @@ class ListenOptions:
         default="127.0.0.1",
         help="The address to listen on; 0.0.0.0 for all.  A peer can run any code here.",
     )
-    port: int = option(
-        "--port",
-        type=click.IntRange(0, 65535),
-        default=9090,
-        help="The port; 0 takes any free one.",
-    )
+    port: int = port_option(9090)
     key: str = option(
         "--key", default="", help="What peers have to know; with --tracker the kind of device."
     )
@@ -142,12 +137,7 @@ class _ServedModel:
         help="The address to listen on; beyond this machine it needs ADRENOC_TOKEN, which clients "
         "have to know (their API key).",
     )
-    port: int = option(
-        "--port",
-        type=click.IntRange(0, 65535),
-        default=8080,
-        help="The port; 0 takes any free one.",
-    )
+    port: int = port_option(8080)
     files: tuple[InputFile, ...] = input_option(BESIDE_TOKENS)
     place: PlaceChoice = place_option()
 

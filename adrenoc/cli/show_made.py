@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import DependencyError
 from adrenoc.base.text.report import Fields, Part, Table, Verdict
@@ -13,6 +13,7 @@ from adrenoc.base.text.spelling import (
     quote_word,
     show_bytes,
     show_ms,
+    show_value,
 )
 from adrenoc.pages.bundle_page import list_assumed, list_decisions
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def list_options(resolved: ResolvedOptions) -> Table:
     """List each option, its value, and what set it."""
-    rows = tuple((name, _format_value(value), how) for name, value, how in resolved.explain())
+    rows = tuple((name, show_value(value), how) for name, value, how in resolved.explain())
     return Table(columns=("option", "value", "set by"), rows=rows)
 
 
@@ -76,20 +77,6 @@ def _next(made: Made) -> str:
     if made.manifest.target.host:
         return f"adrenoc run {quote_word(made.path)}"
     return f"adrenoc inspect {quote_word(made.path)}"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(map(_format_part, value)) or "none"
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
-
-
-def _format_part(part: str | int | tuple[str, Any]) -> str:
-    """Show a name or a number; a shape as NAME:D,D; a state as INPUT:OUTPUT."""
-    if not isinstance(part, tuple):
-        return str(part)
-    name, held = part
-    return f"{name}:{held if isinstance(held, str) else ','.join(map(str, held))}"
 
 
 def list_unknown(kind: str) -> list[tuple[str, str]]:

@@ -12,9 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
-from adrenoc.base.text.spelling import count_of
+from adrenoc.base.text.spelling import count_of, dims, show_value
 from adrenoc.bundle.bundle import Bundle, LaunchInfo
 from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.gates import Figures, GrowthLimit, figures_of, list_broken
@@ -302,20 +301,14 @@ def _settings(bundle: Bundle) -> dict[str, str]:
         "states": ", ".join(manifest.states),
     }
     options = {"preset": manifest.options.preset, **manifest.options.values}
-    facts |= {f"option {name}": _show_value(value) for name, value in sorted(options.items())}
+    facts |= {f"option {name}": show_value(value) for name, value in sorted(options.items())}
     facts |= {f"input {spec.name}": _show_spec(spec) for spec in manifest.inputs}
     facts |= {f"output {spec.name}": _show_spec(spec) for spec in manifest.outputs}
     return facts | {f"version of {tool}": said for tool, said in manifest.versions.items()}
 
 
 def _show_spec(spec: TensorSpec) -> str:
-    return f"{'x'.join(map(str, spec.shape)) or 'scalar'} {spec.dtype} {spec.layout}"
-
-
-def _show_value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_show_value, value)) or "none"
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+    return f"{dims(spec.shape)} {spec.dtype} {spec.layout}"
 
 
 def _precision(bundle: Bundle) -> dict[str, str]:

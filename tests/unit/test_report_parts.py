@@ -19,7 +19,7 @@ from adrenoc.base.text.report import (
     Verdict,
     tabulate,
 )
-from adrenoc.base.text.spelling import figure, show_ms, show_us
+from adrenoc.base.text.spelling import figure, show_ms, show_us, show_value
 from adrenoc.cli import console
 from adrenoc.cli.guarded import JSON_OPTION
 
@@ -88,3 +88,12 @@ def test_with_json_parts_are_not_made(capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_is_not_known_is_empty() -> None:
     assert [show_ms(None), show_us(None), figure(None, ".2f", " x")] == ["", "", ""]
     assert [show_us(1500.0), figure(0.5, ".0%")] == ["1.50 ms", "50%"]
+
+
+def test_values_of_options_are_shown_as_they_are_typed() -> None:
+    shapes, states = [["x", [1, 8]], ["y", []]], (("past", "present"),)
+    assert [show_value(shapes), show_value(states)] == ["x:1,8, y:", "past:present"]
+    assert [show_value(v) for v in (None, True, (), (7, 8), "off")] == [
+        *("none", "true", "none", "7, 8", "off")
+    ]
+    assert show_value([[1, 2, 3], {"a": 1}, ["z", 7]]) == "1, 2, 3, {'a': 1}, z:7"

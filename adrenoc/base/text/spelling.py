@@ -102,6 +102,20 @@ def show_growth(before: float | None, after: float | None) -> Figure:
     return Figure(f"{share:+.1%}".replace("%", " %") if abs(share) >= 0.0005 else f"{share:+.0e}")
 
 
+def show_value(value: object) -> str:
+    """Return an option's value: `none`, `true`, `a, b`; of a shape or a state `NAME:1,8`."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_show_part, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _show_part(part: object) -> str:
+    if not isinstance(part, list | tuple) or len(part) != 2:
+        return show_value(part)
+    name, held = part
+    return f"{name}:{','.join(map(str, held)) if isinstance(held, list | tuple) else held}"
+
+
 def count_of(count: int, noun: str) -> str:
     """`1 slot`, `2 slots`."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
