@@ -188,6 +188,11 @@ class SharedArray:
     def __setitem__(self, index: Expr, value: Expr) -> None:
         self._statements.emit(BufferStore(self._buffer, value, [index]))
 
+    @property
+    def pointer(self) -> Expr:
+        """Return where it begins."""
+        return self._buffer.data
+
     def put_words(self, index: Expr, words: Expr) -> None:
         """Store four 32-bit words, of an array of halves two vectors, as number `index` of such.
 

@@ -11,12 +11,29 @@ OPENCL_C_VERSIONS = ("2.0", "3.0")
 DERIVED = {"derived": True}
 """The mark of a field that follows from other tables of the file, and is no key there."""
 
+FILE_VECTOR_BYTES = 16
+"""What a wave copies to the constant file at a time."""
+
 WorkGroup = tuple[int, int, int]
 """Threads in x, y, z."""
 
 
 NO_HALF_TYPE = "the device has no half type (cl_khr_fp16), which buffers of halves need"
 """Why something that lies in a buffer is float32 there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantFile:
+    """What waves may fill of the file that instructions take constants from."""
+
+    bytes: int
+    """Of all waves that share it."""
+    waves: int
+    """The most waves that share it, each of which has a number below that."""
+
+    def slots(self, vectors: int) -> int:
+        """Return how many waves have so many vectors of 16 bytes at a time."""
+        return min(self.waves, self.bytes // (vectors * FILE_VECTOR_BYTES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +127,17 @@ class Performance:
     split_winograd_least_pixels: int | None = None
     """The fewest pixels of an output for which Winograd's algorithm in three kernels is worth its
     launches."""
+    constant_file_bytes: int | None = None
+    """Of the constant file that waves may fill, with the built-ins that Qualcomm's drivers have."""
+    constant_file_waves: int | None = None
+    """The most waves that share those bytes."""
+
+    @property
+    def constant_file(self) -> ConstantFile | None:
+        """Return what waves may fill of the constant file; None where that is not known."""
+        if self.constant_file_bytes is None or self.constant_file_waves is None:
+            return None
+        return ConstantFile(bytes=self.constant_file_bytes, waves=self.constant_file_waves)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,12 +193,15 @@ class Soc:
 NATIVE_FUNCTIONS = "native-functions"
 """The GPU's own exponential and reciprocal, of kernels that store halves
 (`adrenoc/kernels/function_digits.py`)."""
+CONSTANT_FILE = "constant-file"
+"""Weights in the constant file (`adrenoc/kernels/families/conv/constant_conv.py`)."""
 OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "textures": {"textures": False},
     "half-storage": {"storage_dtype": "float32", "compute_dtype": "float32"},
     "half-arithmetic": {"compute_dtype": "float32"},
     "winograd": {"winograd": False},
     NATIVE_FUNCTIONS: {"native_functions": False},
+    CONSTANT_FILE: {"constant_file": False},
 }
 """Feature -> the options that do without it."""
 OPERATOR, FUSION = "operator", "fusion"

@@ -30,12 +30,37 @@ int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int 
 #define DOT_PRODUCT(weights, word, total) ((total) + __spirv_SUDotKHR(weights, word, 0))
 """
 """The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
+_COPIED = re.compile(r"START_CONSTANTS\(\w+, \w+, (\d+), (\d+), (\d+)\)")
+CONSTANTS_OF_PROGRAM = """\
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+__constant half constants[] = {NUMBERS};
+#define COPIED_WEIGHTS __global const uint* restrict
+#define ALIKE_IN_A_WAVE
+#define CONSTANT_PLACE __global const uint* restrict
+#define IN_THE_FILE
+#define MOST_WAVES(waves)
+#define START_CONSTANTS(place, weights, vectors, slots, waves)
+#define SHARE_CONSTANT(place, weights, first, vectors, shared, at)
+#define AWAIT_CONSTANTS(place, weights)
+#define COPY_CONSTANTS(place, weights, first, vectors) \\
+  acc0_ptr[0].s0 += as_half2(weights[4 * (first)]).s0
+#define CONSTANT(shared, at) ((half4)(constants[4 * (at)], constants[4 * (at) + 1], \\
+  constants[4 * (at) + 2], constants[4 * (at) + 3]))
+"""
+"""The open compiler has no word for the copy of a wave: one load in its place, which the products
+wait for. What it puts to registers of the program's own constants costs nothing there."""
+_MOVED = re.compile(r"\s*(?:\([a-z]+\d*\))*mov\.u16u16 h?r[\w.]+, \d+$")
 CACHE_AXES = 4
 MHZ_A_GHZ = 1e3
 REACHED = 0.7
 """The share of memory's nominal rate that the tools assume."""
 RELATIVES = {"a830": "a750", "a840": "a750"}
 """GPUs that the tools do not know: one whose machine code stands for theirs."""
+
+
+TAKES_CONSTANTS = {"a750": "a730"}
+"""GPUs whose constants the open compiler moves to registers: a like one of the same registers,
+whose instructions take them as they are."""
 
 
 class AnalyserError(SystemExit):
@@ -99,6 +124,7 @@ def rates_of(device: str) -> dict[str, float]:
         "tex": machine.texels,
         "fp32": machine.lanes,
         "fp16": machine.lanes * machine.half_rate,
+        "waves": machine.most_waves,
     }
 
 
@@ -134,21 +160,39 @@ def kernel_rows(
     half = state.options.storage_dtype == "float16"
     for number, kernel in enumerate(state.program.kernels.values()):
         path = folder / f"{number}.cl"
-        path.write_text(with_known_dots(sources[kernel.name]))
+        path.write_text(with_known_words(sources[kernel.name]))
         spec = {
             "mac": 64,
             "texel_bytes": HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES,
             "dram_bytes": bytes_of_kernel(state, kernel, stored),
             "cl": str(path),
             "kernel": f"{kernel.name}_kernel",
+            "slots": slots_of(sources[kernel.name], estimator, gpu),
             **started(kernel.launch),
         }
         yield estimate(kernel.name, kernel.family, kernel.func, spec, gpu, estimator, stored)
 
 
-def with_known_dots(text: str) -> str:
-    """A kernel's source with dot products that the analyser has."""
-    return re.sub(r"#if defined\(__opencl_c_integer_dot.*?#endif\n", DOT_IN_SPIRV, text, flags=re.S)
+def with_known_words(text: str) -> str:
+    """A kernel's source with dot products that the analyser has, and with constants of the program
+    in place of those that waves copy to the constant file."""
+    text = re.sub(r"#if defined\(__opencl_c_integer_dot.*?#endif\n", DOT_IN_SPIRV, text, flags=re.S)
+    copied = _COPIED.search(text)
+    if copied is None:
+        return text
+    numbers = (f"{number * 37 % 251 / 97 + 0.01:.4f}h" for number in range(8 * int(copied[1])))
+    known = CONSTANTS_OF_PROGRAM.replace("NUMBERS", ",".join(numbers))
+    return re.sub(r"#ifdef CONSTANT_FILE\n.*?#endif\n", lambda _: known, text, flags=re.S)
+
+
+def slots_of(text: str, estimator: Any, gpu: str) -> int | None:
+    """How many waves of a micro shader processor find a slot of the constant file; None where the
+    kernel needs none."""
+    copied = _COPIED.search(text)
+    if copied is None:
+        return None
+    waves = estimator.GPUS[gpu]["waves"]
+    return max(1, int(copied[2]) // max(1, int(copied[3]) // waves))
 
 
 def bytes_of_kernel(state: Any, kernel: Any, stored: int = 0) -> int:
@@ -197,10 +241,16 @@ def estimate(
     stored: int = 0,
 ) -> KernelRow:
     """Have one kernel analysed, and estimated with the trip counts that fit."""
-    chip = RELATIVES.get(gpu, gpu)
+    slots, chip = spec["slots"], RELATIVES.get(gpu, gpu)
+    if slots is not None:
+        chip = TAKES_CONSTANTS.get(chip, chip)
     facts, wrong = estimator.stats(spec["cl"], spec["kernel"], "", chip, spec["local"])
     if facts is None:
         raise AnalyserError(f"the analyser failed on {name} for {gpu}:\n{wrong}")
+    if slots is not None:
+        listing = [line for line in facts["disasm"] if not _MOVED.match(line.rstrip())]
+        most = min(facts["max_waves"], slots)
+        facts = {**facts, "disasm": listing, "max_waves": most}
     body, start, end, loops = estimator.parse(facts["disasm"])
     shifted = [{"a": loop["a"] - start, "b": loop["b"] - start} for loop in loops]
     known = KnownExtents(func, stored)

@@ -180,6 +180,8 @@ class Ops:
         self._outputs: list[str] = []
         self._expected: dict[str, np.ndarray] | None = None
         self.decisions = DecisionLog()
+        self.module: Any = None
+        """What the last run was built as."""
         self.kernels: list[str] = []
         """The families of the launches of the last run, in order."""
         self.asked: dict[str, Any] = {}
@@ -357,7 +359,7 @@ class Ops:
             state = State(model=path, target=loaded, options=options)
             with _launching():
                 state, _ = run_stages(state, reporter=SilentReporter())
-        self.decisions = state.log
+        self.decisions, self.module = state.log, state.executable.mod
         program = state.program
         gpu_steps = [step for step in program.steps if step.place == "gpu"]
         self.kernels = [program.kernels[step.kernel].family for step in gpu_steps]

@@ -37,6 +37,8 @@ _ARGUMENT = re.compile(r"\bC\d+\b")
 _ROLLED = "rolled_"
 _ARRAY = re.compile(r"\s*(__local )?\w+ (\w+)\[\d+\](?: __attribute__\(\(aligned\(\d+\)\)\))?;$")
 _ITEM = re.compile(r"get_(?:group|local|global)_id\($")
+_MACROS = ("__attribute__", "ALWAYS(", "CONSTANTS(", "CONSTANT(", "MOST_WAVES(")
+"""Of a line that has such a word every number stays in the text."""
 _MOST_CONSTANTS = 16
 _INSTRUCTIONS_OF_A_MULTIPLICATION = 2
 """More than a shift by a constant takes: integers are multiplied in three steps."""
@@ -266,7 +268,7 @@ def _reason(
     array = _array_around(before)
     in_memory = array is not None or _is_in_load(before)
     whys = {
-        "a macro": line.startswith("#") or "__attribute__" in line or "ALWAYS(" in line,
+        "a macro": line.startswith("#") or any(word in line for word in _MACROS),
         "the size of an array": is_array,
         "an axis of threads": _ITEM.search(before) is not None,
         "the bound of a loop that is unrolled": (

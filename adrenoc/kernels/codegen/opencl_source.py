@@ -24,6 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from adrenoc.target.gpu import FILE_VECTOR_BYTES
+
 _SECTION = "\n//: "
 _HOOK = "tvm_callback_opencl_postproc"
 _DECLARATION = re.compile(r"^__kernel void \w+\([^{;]*\);\n", re.MULTILINE)
@@ -35,6 +37,12 @@ ROLLED = "rolled_"
 _ROLLED_LOOP = re.compile(rf"(for \(int {ROLLED}(\w+) = 0; {ROLLED}\2 < \d+);")
 _SHARED_HALVES = re.compile(r"(__local half4 \w+\[\d+\]);")
 _POINTER = re.compile(r"__global (float|half)\*(?: restrict)? (\w+)")
+START_CONSTANTS = "START_CONSTANTS("
+"""What a kernel has in its text that may use the constant file."""
+_CONSTANTS = re.compile(r"START_CONSTANTS\((\w+), (\w+), (\d+), (\d+), (\d+)\)")
+"""Place, weights, vectors of a wave, slots and waves (`families/conv/constant_conv.py`)."""
+IN_FILE, ALIKE = "IN_THE_FILE", "ALIKE_IN_A_WAVE"
+"""Attributes of such pointers, behind their names."""
 _VECTOR = re.compile(r"\bv(load|store)4\(")
 _AT = {"float": "FLOATS_AT", "half": "HALVES_AT"}
 _READS = {f"READ_IMAGE{kind}(": f"read_image{kind.lower()}(" for kind in "HF"}
@@ -57,9 +65,35 @@ def tidy(source: str) -> str:
     if "()" in source:
         source = _SPELLED.sub(r"\1", source)
     source = _ROLLED_LOOP.sub(r"\1 + ROLLED;", source)
-    if "SHARE_UINT4(" in source:
+    if "SHARE_UINT4(" in source or _CONSTANTS.search(source):
         source = _SHARED_HALVES.sub(r"\1 __attribute__((aligned(16)));", source)
-    return add_sections(align_vectors(source))
+    return add_sections(align_vectors(_declare_constants(source)))
+
+
+def _declare_constants(source: str) -> str:
+    """Return the text of a kernel that uses the constant file with its pointers declared by the
+    macros of `prelude.cl`, and with a limit of waves where not all find a slot.
+
+    Before -> after:
+        __kernel void conv2d_kernel(__global uint* restrict in1_ptr, ...
+
+        #undef FILE_BYTES
+        #define FILE_BYTES 6144
+        MOST_WAVES(12)
+        __kernel void conv2d_kernel(COPIED_WEIGHTS in1_ptr ALIKE_IN_A_WAVE, ...
+    """
+    found = _CONSTANTS.search(source)
+    if found is None:
+        return source
+    vectors, slots, waves = map(int, found.group(3, 4, 5))
+    for pointer, declared in (
+        (found[1], f"CONSTANT_PLACE {found[1]} {IN_FILE}"),
+        (found[2], f"COPIED_WEIGHTS {found[2]} {ALIKE}"),
+    ):
+        source = re.sub(rf"__global (?:const )?uint\*(?: restrict)? {pointer}\b", declared, source)
+    above = f"#undef FILE_BYTES\n#define FILE_BYTES {slots * vectors * FILE_VECTOR_BYTES}\n"
+    above += f"MOST_WAVES({slots})\n" if slots < waves else ""
+    return source.replace("__kernel void", f"{above}__kernel void", 1)
 
 
 def align_vectors(source: str) -> str:

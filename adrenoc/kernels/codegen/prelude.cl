@@ -178,6 +178,42 @@ static float# LOG1P_FUNCTION#(float# x, int exact) {
   DOT_PRODUCT(word, (weights).x, (total).x), DOT_PRODUCT(word, (weights).y, (total).y), \
   DOT_PRODUCT(word, (weights).z, (total).z), DOT_PRODUCT(word, (weights).w, (total).w)))
 
+// Weights in the constant file (`families/conv/constant_conv.py`).  A kernel that starts so has two
+// pointers: `weights`, which waves copy from, and `place`, a buffer whose first bytes the file holds
+// at first.  `slot` is where a wave's own vectors of eight halves begin.  The runtime defines
+// CONSTANT_FILE where the driver's built-ins have passed its trial; elsewhere the threads of a
+// work-group copy the same vectors to local memory.
+//: START_CONSTANTS(
+#ifdef CONSTANT_FILE
+#pragma OPENCL EXTENSION cl_qcom_subgroup_uniform_load : enable
+#pragma OPENCL EXTENSION cl_qcom_subgroup_constant_load : enable
+#define COPIED_WEIGHTS __constant half8*
+#define ALIKE_IN_A_WAVE __attribute__((sub_group_uniform))
+#define CONSTANT_PLACE __constant half8*
+#define IN_THE_FILE __attribute__((max_constant_size((FILE_BYTES))))
+#define MOST_WAVES(waves) __attribute__((qcom_max_concurrent_subgroups(waves)))
+#define START_CONSTANTS(place, weights, vectors, slots, waves) \
+  const int slot = (int)(qcom_get_physical_sub_group_id() % (waves)) % (slots) * (vectors); \
+  __constant half4* const file = (__constant half4*)&place[slot]
+#define COPY_CONSTANTS(place, weights, first, vectors) \
+  qcom_sub_group_constant_load8(place, weights, slot, first, vectors)
+#define SHARE_CONSTANT(place, weights, first, vectors, shared, at)
+#define AWAIT_CONSTANTS(place, weights) qcom_sub_group_sync(QCOM_CLK_CONST_LOAD_SYNC)
+#define CONSTANT(shared, at) file[at]
+#else
+#define COPIED_WEIGHTS __global const uint* restrict
+#define ALIKE_IN_A_WAVE
+#define CONSTANT_PLACE __global const uint* restrict
+#define IN_THE_FILE
+#define MOST_WAVES(waves)
+#define START_CONSTANTS(place, weights, vectors, slots, waves)
+#define COPY_CONSTANTS(place, weights, first, vectors) barrier(CLK_LOCAL_MEM_FENCE)
+#define SHARE_CONSTANT(place, weights, first, vectors, shared, at) \
+  if ((at) < (vectors)) ((__local uint4*)shared)[at] = ((__global const uint4*)weights)[(first) + (at)]
+#define AWAIT_CONSTANTS(place, weights) barrier(CLK_LOCAL_MEM_FENCE)
+#define CONSTANT(shared, at) shared[at]
+#endif
+
 // Where a texel lies in an image whose layers stand beside each other, of `width` columns each.  A
 // column of no layer is beyond the image for every layer: images have half as many columns at most.
 //: BESIDE(

@@ -18,6 +18,7 @@ from adrenoc.ir.layout import TEXTURE
 from adrenoc.ir.program import Kernel, Program
 from adrenoc.kernels.codegen.launchers import Grid
 from adrenoc.kernels.codegen.opencl_sharing import Shared, read_programs
+from adrenoc.kernels.codegen.opencl_source import ALIKE, IN_FILE
 
 _FUNCTION = re.compile(r"^static \w+ (\w+)\(", re.MULTILINE)
 _MACRO = re.compile(r"^ *#define (\w+)", re.MULTILINE)
@@ -137,7 +138,7 @@ def check_sources(
         writes = {variable for verb, variable in used if verb == "write"}
         reads = {variable for verb, variable in used if verb != "write"}
         for place, parameter in zip(places, parameters, strict=True):
-            *words, variable = parameter.replace("*", " ").split()
+            *words, variable = _words(parameter)
             scope = kernel.scopes[place]
             grid = (layer_grids or {}).get(name, {}).get(variable.removesuffix(_POINTER))
             image = "image2d_array_t" if grid is None else "image2d_t"
@@ -178,12 +179,18 @@ def _places(kernel: Kernel, parameters: list[str], last: int) -> list[int]:
     if len(parameters) == len(kernel.scopes):
         return list(range(len(parameters)))
     known = {param.name: place for place, param in enumerate(kernel.func.params)}
-    names = [parameter.replace("*", " ").split()[-1:] for parameter in parameters]
+    names = [_words(parameter)[-1:] for parameter in parameters]
     places = [known.get(name[0].removesuffix(_POINTER), -1) if name else -1 for name in names]
     missing = set(range(len(kernel.scopes))) - set(places)
     if -1 in places or places != sorted(set(places)) or any(place >= last for place in missing):
         raise DefectError(f"{kernel.name} declares {len(places)} arguments: {len(kernel.scopes)}")
     return places
+
+
+def _words(parameter: str) -> list[str]:
+    """Return how a parameter is declared, its name last."""
+    words = parameter.replace("*", " ").split()
+    return [word for word in words if word not in (ALIKE, IN_FILE)]
 
 
 def _check_places(name: str, variable: str, grid: Grid, text: str) -> None:

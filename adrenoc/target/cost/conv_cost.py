@@ -167,6 +167,43 @@ class ConvLocalCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConvConstantsCost:
+    """Assumed numbers of a convolution whose weights a wave copies to the constant file.
+
+    A k-step takes some input blocks and one kernel row.
+    """
+
+    pixels: Sizes
+    """Pixels, neighbours along W, that a thread may make."""
+    out_blocks: Sizes
+    """Output blocks that a thread may make of each pixel."""
+    most_sums: int
+    """The most vectors of sums that a thread keeps."""
+    unrolls: Sizes
+    """Input blocks that a k-step may take at once."""
+    most_taps: int
+    """The most taps of all input blocks of a k-step, where it takes several."""
+    widest_row: int
+    """The most taps of a kernel row, all of which are written out."""
+    fewest_slots: int
+    """The fewest waves that find a slot."""
+    fewest_pixels: int
+    """The fewest pixels of an output: a wave makes them all by the same weights."""
+    copy_clocks: int
+    """Clocks from the request of a copy until its numbers are in the file."""
+    step_slots: float
+    """Slots of a k-step beside reads and multiply-adds: the request, the wait, counters."""
+    texel_slots: float
+    """Slots of a texel beside its read: its coordinates as floats."""
+    start_slots: float
+    """Slots of a thread before its loops."""
+    end_slots: float
+    """Slots after the loops, for each sum."""
+    other_registers: float
+    """Registers that coordinates and counters take."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConvDotCost:
     """Fitted numbers of convolutions that multiply bytes: what a load takes beside itself."""
 

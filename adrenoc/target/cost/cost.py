@@ -23,6 +23,7 @@ from typing import Any
 
 from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.target.cost.conv_cost import (
+    ConvConstantsCost,
     ConvDotCost,
     ConvLocalCost,
     ConvTextureCost,
@@ -313,6 +314,7 @@ class Cost:
     map: MapCost
     conv_texture: ConvTextureCost
     conv_local: ConvLocalCost
+    conv_constants: ConvConstantsCost
     conv_dot: ConvDotCost
     winograd_conv: WinogradConvCost
     winograd_slots_half: WinogradInstructions

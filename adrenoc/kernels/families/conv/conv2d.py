@@ -98,10 +98,10 @@ def conv2d(
     # Loops that compilers unroll once more ask for texels early, in registers of other threads.
     with builder.loop(kh, "ky", rolled=True) as ky:
         runs.loop(window, kw * channels, "i", lambda i: multiply(ky, i), rolled=True)
-    _store(builder, tile, out, epilogue, thread, left, sums)
+    store_inside(builder, tile, out, epilogue, thread, left, sums)
 
 
-class _Thread(NamedTuple):
+class Thread(NamedTuple):
     """What a thread makes: pixels from a row and a column on, of blocks of one image.
 
     `group` counts the runs of `tile.out_blocks` output blocks, of which `first_out` is the first;
@@ -119,7 +119,7 @@ class _Thread(NamedTuple):
 
 def _start_thread(
     builder: KernelBuilder, geometry: ConvGeometry, tile: ConvTile, x: Access, out: Access
-) -> _Thread:
+) -> Thread:
     """Start the threads, and name what one of them makes."""
     e = out.extents
     per_image = -(-e.blocks // tile.out_blocks)
@@ -135,11 +135,11 @@ def _start_thread(
     if geometry.groups > 1:
         of_group = floordiv(first_out * iconst(LANES), e.c // geometry.groups) * iconst(per_in)
         first_in = builder.let(floordiv(of_group, LANES), "ib")
-    return _Thread(n, gy, gx, group, first_out, first_in, window)
+    return Thread(n, gy, gx, group, first_out, first_in, window)
 
 
 def _choose_weights(
-    builder: KernelBuilder, tile: ConvTile, weight: Access, thread: _Thread, *, taps: int
+    builder: KernelBuilder, tile: ConvTile, weight: Access, thread: Thread, *, taps: int
 ) -> ConvWeights:
     """Return the weights of the thread's output blocks, by the route of the tile."""
     if tile.route is Route.TEXTURE:
@@ -154,12 +154,12 @@ def _choose_weights(
     )
 
 
-def _store(
+def store_inside(
     builder: KernelBuilder,
     tile: ConvTile,
     out: Access,
     epilogue: Epilogue,
-    thread: _Thread,
+    thread: Thread,
     left: Expr,
     sums: Registers,
 ) -> None:
@@ -260,7 +260,7 @@ def _rows(
         if pixels > 1 and pixels > e.w // 2:
             break
         columns = -(-e.w // pixels)
-        flat = list(_groups(columns, e.h, 1, limits, costs))
+        flat = list(groups_of_a_wave(columns, e.h, 1, limits, costs))
         for out_blocks in cost.out_blocks:
             if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                 break
@@ -268,7 +268,7 @@ def _rows(
                 break
             per_image = -(-e.blocks // out_blocks)
             if e.blocks % out_blocks == 0:
-                for group in _groups(columns, e.h, e.n * per_image, limits, costs):
+                for group in groups_of_a_wave(columns, e.h, e.n * per_image, limits, costs):
                     yield pixels, out_blocks, *group, 0
             per_load = 2 if work.half else 1
             if work.geometry.groups == 1 and out_blocks % per_load == 0:
@@ -276,7 +276,9 @@ def _rows(
                     yield pixels, out_blocks, x, y, 1, 1
 
 
-def _groups(x: int, y: int, z: int, limits: Limits, costs: Cost) -> Iterator[tuple[int, int, int]]:
+def groups_of_a_wave(
+    x: int, y: int, z: int, limits: Limits, costs: Cost
+) -> Iterator[tuple[int, int, int]]:
     """Yield work-groups of at most a wave.
 
     Neighbours in x read neighbouring texels, so groups are not narrow where the image is wide.

@@ -24,6 +24,12 @@ from adrenoc.ir.half import round_constant
 from adrenoc.ir.layout import LANES, WORDS
 from adrenoc.kernels.access import Access, BytesAccess, PlainAccess
 from adrenoc.kernels.families.conv.centred_conv import POINT, centred_conv
+from adrenoc.kernels.families.conv.constant_conv import (
+    constant_candidates,
+    constant_clocks,
+    conv2d_constants,
+    pack_steps,
+)
 from adrenoc.kernels.families.conv.conv2d import conv2d, texture_candidates, texture_clocks
 from adrenoc.kernels.families.conv.conv2d_dot import conv2d_dot, pack_words
 from adrenoc.kernels.families.conv.conv_tile_local import local_candidates, local_clocks
@@ -55,16 +61,15 @@ from adrenoc.kernels.families.shared.machine import (
 from adrenoc.kernels.families.shared.row_product import CENTRED, read_form
 from adrenoc.kernels.fused_bodies import Finished
 from adrenoc.kernels.weights import blocks, fill_channels, pack_conv, pack_local
-from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
 MOST_TILES = 32
 """Tiles that are tried again for a convolution with a prologue."""
 
 
-def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTables[ConvTile]:
+def candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileTables[ConvTile]:
     """Return the tiles that suit the extents of a convolution."""
-    tables = []
+    costs, tables = machine.cost, [constant_candidates(work, limits, machine)]
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
         tables.append(local_candidates(work, limits, costs))
     if work.image is None and not work.centred:
@@ -76,7 +81,7 @@ def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTables[ConvTi
 def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
     """Return the tiles that suit a convolution, each with its estimate."""
     return Scored(
-        lambda: candidates(work, limits, machine.cost),
+        lambda: candidates(work, limits, machine),
         lambda tile: estimate_clocks(work, tile, machine),
     )
 
@@ -104,6 +109,8 @@ def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[Co
 
 def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     """Return clocks of the whole convolution on the target."""
+    if tile.route is Route.CONSTANTS:
+        return constant_clocks(work, tile, machine)
     clocks = local_clocks if tile.route is Route.LOCAL else texture_clocks
     return clocks(work, tile, machine)
 
@@ -202,6 +209,8 @@ def dense_conv(
     tile = context.choose(node, family, tiles, tiles)
     kernel = context.kernel(node, family, half=work.half)
     x = kernel.input_or_prologue()
+    if tile.route is Route.CONSTANTS:
+        return _constants_conv(kernel, family, geometry, tile, x, oihw)
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"
         weight = kernel.pack_constant(
@@ -221,6 +230,21 @@ def dense_conv(
         return kernel.call()
     emit = conv2d_local if tile.route is Route.LOCAL else conv2d
     emit(kernel.builder, geometry, tile, x, weight, out, epilogue)
+    return kernel.call()
+
+
+def _constants_conv(
+    kernel: NodeKernel, family: str, geometry: ConvGeometry, tile: ConvTile, x: Access, oihw: Oihw
+) -> KernelCall:
+    """Make the kernel of a convolution whose weights waves copy to the constant file."""
+    file = kernel.context.machine.constant_file
+    if file is None:
+        raise ValueError(f"{kernel.node.name}: the target has no constant file")
+    kind = f"{family}_steps{tile.out_blocks}x{tile.unroll}"
+    weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_steps(oihw(w), tile))
+    place = kernel.zeros("constant_place", file.bytes // WORD_BYTES)
+    out, epilogue = kernel.output()
+    conv2d_constants(kernel.builder, geometry, tile, x, weight, place, file, out, epilogue)
     return kernel.call()
 
 

@@ -107,7 +107,7 @@ class RuleContext:
     @cached_property
     def machine(self) -> Machine:
         """Return the GPU as estimates see it."""
-        return Machine.from_performance(self.performance, self.cost)
+        return Machine.from_performance(self.performance, self.cost).allow(self.options)
 
     def copy_in_float32(self) -> RuleContext:
         """Copy the context for a node that is pinned to float32, whatever the options say."""
@@ -274,6 +274,14 @@ class RuleContext:
             )
         return np.asarray(value)
 
+    def zeros(self, name: str, words: int) -> tuple[str, OperandSpec]:
+        """Return a flat buffer of so many words, of which no kernel reads what it holds."""
+        if name not in self.params:
+            value = np.zeros(words, np.uint32)
+            spec = OperandSpec(shape=(words,), dtype="uint32", memory=Memory.PLAIN, layout=None)
+            self.params[name] = Param(name=name, value=value, spec=spec)
+        return name, self.params[name].spec
+
     def operand(self, name: str) -> tuple[str, OperandSpec]:
         """Any tensor of the graph as an argument; a constant is packed as its layout lies."""
         tensor, spec = self.graph.tensors[name], self.graph.operand(name)
@@ -357,6 +365,12 @@ class NodeKernel:
         stored, in `dtype` if not in that of all storage.
         """
         argument, spec = self.context.flat(name, kind, pack, prepare, dtype, transform)
+        self.arguments.append(argument)
+        return self.builder.input(spec)
+
+    def zeros(self, name: str, words: int) -> Access:
+        """Declare a buffer that stands for other memory as the next argument."""
+        argument, spec = self.context.zeros(name, words)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

@@ -97,6 +97,8 @@ class Route(str, Enum):
     TEXTURE = "texture"
     BUFFER = "buffer"
     """From a buffer, at an index that is the same for all threads of a work-group."""
+    CONSTANTS = "constants"
+    """From the constant file, which each wave fills for itself (`conv2d_constants`)."""
     LOCAL = "local"
     """Through local memory (`conv2d_local`)."""
 
@@ -119,7 +121,7 @@ class ConvTile:
     chunk: int = 1
     """Input blocks of a split whose weights are in local memory at a time (local route)."""
     unroll: int = 1
-    """Input blocks whose texels are asked for together (local route)."""
+    """Input blocks whose texels are asked for together (local route, constants)."""
 
     @property
     def k_step(self) -> int:

@@ -28,7 +28,7 @@ import numpy as np
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.options import CompileOptions
 from adrenoc.target.cost.cost import Cost
-from adrenoc.target.gpu import Limits, Performance
+from adrenoc.target.gpu import ConstantFile, Limits, Performance
 from adrenoc.target.target import Target
 
 T = TypeVar("T")
@@ -217,6 +217,8 @@ class Machine:
     """The most waves that one processor keeps, however few registers they take."""
     waves_together: int
     """Waves that start and end together: one on each of the processors that share local memory."""
+    constant_file: ConstantFile | None
+    """What waves may fill of the constant file."""
     cost: Cost
     """Fitted constants, a table for each family."""
 
@@ -261,8 +263,13 @@ class Machine:
             winograd_least_pixels=p.split_winograd_least_pixels or 1,
             most_waves=p.max_waves_per_compute_unit or u.max_waves_per_compute_unit,
             waves_together=p.wave_granularity or u.wave_granularity,
+            constant_file=p.constant_file,
             cost=cost,
         )
+
+    def allow(self, options: CompileOptions) -> Machine:
+        """Return the same with what a compilation may use of it."""
+        return self if options.constant_file else replace(self, constant_file=None)
 
     def end_doubt(self) -> tuple[Machine, Machine]:
         """Return the same where wide reads of local memory take longer, and where they do not;
@@ -365,7 +372,7 @@ class CostModel:
     def from_target(options: CompileOptions, target: Target) -> CostModel:
         """Return the cost model of a target's figures."""
         machine = Machine.from_performance(target.performance, target.cost)
-        return CostModel(options=options, limits=target.limits, machine=machine)
+        return CostModel(options=options, limits=target.limits, machine=machine.allow(options))
 
     @property
     def float_model(self) -> CostModel:

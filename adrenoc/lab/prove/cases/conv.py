@@ -70,6 +70,7 @@ CONV_CASES: tuple[Case, ...] = (
         _conv((1, 4, 11, 10), 8, 3, pads=[2, 1, 3, 0], dilations=[2, 2]),
     ),
     Case(_CONV, "7x7 of many channels in few pixels", _conv((1, 33, 7, 7), 35, 7, pads=[3] * 4)),
+    Case(_CONV, "1x1 of 64 channels, by the constant file", _conv((1, 64, 28, 28), 64, 1)),
     Case(_CONV, "1x1, 16384 wide", _conv((1, 5, 1, 16384), 7, 1)),
     Case(_CONV, "one channel to one", _conv((1, 1, 8, 8), 1, 3)),
     Case(_CONV, "two groups", _conv((1, 8, 9, 8), 12, 3, group=2, pads=[1] * 4)),

@@ -17,6 +17,7 @@
 #include "base/typed_function.h"
 #include "files/byte_stream.h"
 #include "launch/cancelling.h"
+#include "modules/constant_file.h"
 #include "opencl/current_device.h"
 #include "runtime/pack_args.h"
 #include "runtime/thread_storage_scope.h"
@@ -54,6 +55,7 @@ uint64_t source_digest(const std::string& source) {
 }
 
 // A binary is valid for one device, and as a rule with one driver only.
+
 std::string device_identity(const DeviceInfo& info) { return info.name + "\n" + info.version; }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
@@ -199,6 +201,11 @@ ffi::Optional<ffi::Function> OpenClModule::GetFunction(const ffi::String& name) 
       return ffi::String(self->program_digest(device_id));
     });
   }
+  if (name == kConstantFileFunction) {
+    return typed(kConstantFileFunction, [self](int device_id) {
+      return ffi::String(self->constant_file(device_id));
+    });
+  }
   if (name == kSaveProgramsFunction) {
     return typed(kSaveProgramsFunction,
                  [self](int device_id) { return self->save_binaries(device_id); });
@@ -258,6 +265,8 @@ OpenClModule::Kernels OpenClModule::kernels_of(const std::shared_ptr<const Built
 
 void OpenClModule::build_together(const std::vector<std::string>& names, int device_id) {
   std::vector<const std::string*> texts;
+  const std::string head = program_head(device_id);
+  if (!head.empty()) texts.push_back(&head);
   for (const std::string& name : names) texts.push_back(&sources_.at(name));
   const auto program =
       std::make_shared<const BuiltProgram>(device_at(device_id), names, std::move(texts));
@@ -316,8 +325,21 @@ ffi::json::Object OpenClModule::build_all(int device_id) {
   return times_ms;
 }
 
+std::string OpenClModule::constant_file(int device_id) const {
+  for (const auto& [name, source] : sources_) {
+    if (!asks_for_constant_file(source)) continue;
+    const ConstantFileUse use = constant_file_use(device_at(device_id), source);
+    return use.is_right ? kConstantFileUsed : use.reason;
+  }
+  return "";
+}
+
+std::string OpenClModule::program_head(int device_id) const {
+  return constant_file(device_id) == kConstantFileUsed ? kUseConstantFile : "";
+}
+
 std::string OpenClModule::program_digest(int device_id) const {
-  std::string whole = build_options(device_at(device_id).info());
+  std::string whole = build_options(device_at(device_id).info()) + program_head(device_id);
   for (const auto& [name, info] : functions_) {
     const std::string& source = sources_.at(name);
     whole += "\n" + std::string(name) + " " + std::to_string(source.size()) + "\n" + source;
@@ -340,7 +362,7 @@ ffi::Bytes OpenClModule::save_binaries(int device_id) {
   ByteWriter writer;
   writer.Write(std::string(kBinariesMagic));
   const DeviceInfo& info = device_at(device_id).info();
-  writer.Write(device_identity(info));
+  writer.Write(device_identity(info) + program_head(device_id));
   writer.Write(info.driver);
   writer.Write(static_cast<uint64_t>(programs.size()));
   for (const auto& program : programs) {
@@ -364,11 +386,12 @@ void OpenClModule::load_binaries(const std::string& bytes, int device_id,
   const auto identity = reader.take<std::string>();
   const auto driver = reader.take<std::string>();
   const bool driver_fits = driver_may_differ || driver == device.info().driver;
-  if (identity != device_identity(device.info()) || !driver_fits) {
+  const std::string own = device_identity(device.info()) + program_head(device_id);
+  if (identity != own || !driver_fits) {
     TVM_FFI_THROW(ValueError) << "The kernel binaries are for another device or driver:\n"
                               << identity << "\n"
                               << driver << "\nbut this is\n"
-                              << device_identity(device.info()) << "\n"
+                              << own << "\n"
                               << device.info().driver;
   }
   std::vector<std::pair<std::shared_ptr<const BuiltProgram>, Kernels>> loaded;

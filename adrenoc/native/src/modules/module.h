@@ -30,6 +30,7 @@ namespace opencl {
 // module has, so tools that save and restore binaries work with both.
 constexpr const char* kBuildAllFunction = "adrenoc.build_all";
 constexpr const char* kProgramDigestFunction = "adrenoc.program_digest";
+constexpr const char* kConstantFileFunction = "adrenoc.constant_file";
 constexpr const char* kSaveProgramsFunction = "adrenoc.save_programs";
 constexpr const char* kLoadProgramsFunction = "adrenoc.load_programs";
 constexpr const char* kSaveBinariesFunction = "opencl.GetPreCompiledPrograms";
@@ -65,6 +66,10 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
   // beside device and driver.
   [[nodiscard]] std::string program_digest(int device_id) const;
 
+  // What becomes of kernels that are written for the constant file: kConstantFileUsed, or why they
+  // read their weights from buffers; "" where no kernel is.
+  [[nodiscard]] std::string constant_file(int device_id) const;
+
   // All kernels in the form that the device runs, building what is not built yet.
   [[nodiscard]] tvm::ffi::Bytes save_binaries(int device_id);
 
@@ -83,6 +88,8 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
   // The kernels of this module that run what `program` holds.
   [[nodiscard]] Kernels kernels_of(const std::shared_ptr<const BuiltProgram>& program,
                                    int device_id) const;
+  // What all programs of the module begin with on a device.
+  [[nodiscard]] std::string program_head(int device_id) const;
   // Builds the texts of `names` as one program, and their kernels.
   void build_together(const std::vector<std::string>& names, int device_id);
   // What is there stays: another thread may be launching it.

@@ -33,6 +33,9 @@ struct BuildReport {
   uint32_t damaged = 0;  // of the misses: an entry was there and could not be used
   // Why what was built is not kept for the next start; "" where it is, or was not to be.
   std::string unsaved;
+  // "used", or why kernels that could take their weights from the constant file read buffers; ""
+  // where there are none.
+  std::string constant_file;
 
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };
