@@ -33,7 +33,7 @@ from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 
-PLACES = (("adreno:660", "fp32"), ("adreno:750", "fp16"), ("adreno:830", "mixed"))
+PLACES = (("adreno:660", "fp32"), ("adreno:830", "fp16"), ("adreno:750", "mixed"))
 """Devices and presets for which each family, and each form of it, is planned by one at least."""
 TILES, ESTIMATES = 1, 4
 """Of a kernel, of thousands: those that are written, and those that are estimated alone."""

@@ -170,6 +170,10 @@ def pack_steps(weight: np.ndarray, tile: ConvTile) -> np.ndarray:
     return np.ascontiguousarray(steps.transpose(0, 1, 3, 4, 2, 5)).reshape(-1)
 
 
+_NUMBERS = ("pixels", "out_blocks", "unroll", "x", "y", "z")
+"""What the search finds of a tile."""
+
+
 def constant_candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileTable[ConvTile]:
     """Return the tiles that suit the extents; none where there is no constant file for them."""
     file, cost = machine.constant_file, machine.cost.conv_constants
@@ -190,10 +194,15 @@ def constant_candidates(work: ConvWork, limits: Limits, machine: Machine) -> Til
                 if work.in_blocks % unroll or unroll * kw > max(kw, cost.most_taps):
                     continue
                 tile = ConvTile(pixels=pixels, out_blocks=out_blocks, unroll=unroll)
-                if file.slots(step_vectors(kw, tile)) < cost.fewest_slots:
+                vectors = step_vectors(kw, tile)
+                if file.slots(vectors) < cost.fewest_slots:
+                    continue
+                if vectors * FILE_VECTOR_BYTES > limits.local_mem_bytes:
                     continue
                 rows += [(pixels, out_blocks, unroll, *group) for group in groups]
-    pixels, out_blocks, unroll, x, y, z = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    pixels, out_blocks, unroll, x, y, z = (
+        np.array(rows, dtype=np.int64).reshape(-1, len(_NUMBERS)).T
+    )
     actions = {
         "pixels": pixels,
         "out_blocks": out_blocks,
