@@ -136,7 +136,7 @@ FORMS: dict[str, Form] = {
     "adrenoc.opencl.build_finish": {
         **_all_are(_is_count, "hits", "misses", "damaged"),
         "unsaved?": _is_text,
-        "constant_file?": _is_text,
+        "built_ins?": _is_text,
     },
     "adrenoc.opencl.devices": [_DEVICE],
     "adrenoc.opencl.diagnose": {"text?": _is_text, "memory_short?": _is_flag},

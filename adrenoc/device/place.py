@@ -155,7 +155,7 @@ def _begin(
             misses=told["misses"],
             damaged=told["damaged"],
             unsaved=told.get("unsaved", ""),
-            constant_file=told.get("constant_file", ""),
+            built_ins=told.get("built_ins", ""),
         )
 
     return wait

@@ -88,15 +88,15 @@ class ProgramReport:
 
     `damaged` counts those of the misses whose entry was there and could not be used; `unsaved`
     tells why what was built is not kept for the next start, and is empty where it is.
-    `constant_file` is "used" where weights come from there, or why they do not; empty where no
-    kernel could.
+    `built_ins` tells what became of built-ins that kernels are written for and drivers do not tell
+    of, such as the constant file; empty where there are none.
     """
 
     hits: int = 0
     misses: int = 0
     damaged: int = 0
     unsaved: str = ""
-    constant_file: str = ""
+    built_ins: str = ""
 
     def plus(self, other: ProgramReport) -> ProgramReport:
         """Return both together."""
@@ -105,22 +105,15 @@ class ProgramReport:
             misses=self.misses + other.misses,
             damaged=self.damaged + other.damaged,
             unsaved=self.unsaved or other.unsaved,
-            constant_file=self.constant_file or other.constant_file,
+            built_ins=self.built_ins or other.built_ins,
         )
 
     def notes(self) -> tuple[str, ...]:
         """Return what whoever waits for kernels should know."""
-        notes = []
+        notes = [self.built_ins] if self.built_ins else []
         if self.unsaved:
             again = "the built kernels are not kept, so the next start builds them again"
             notes.append(f"{again}: {self.unsaved}")
-        if self.constant_file == "used":
-            notes.append(
-                "weights come from the constant file, whose trial was right on this driver"
-            )
-        elif self.constant_file:
-            instead = "weights are read from buffers, not from the constant file"
-            notes.append(f"{instead}: {self.constant_file}")
         return tuple(notes)
 
 

@@ -35,7 +35,7 @@ SWITCHES = (
     "textures",
     "winograd",
     "native_functions",
-    "constant_file",
+    "untold_built_ins",
     "keep_float32",
     "check_ir",
     "expose_layers",
@@ -53,8 +53,8 @@ SETTINGS = {
     "int8_prompts": "of a decoder: tokens of prompts are rounded to 8 bits, where the GPU has dot "
     "products and weights have 2, 4 or 8 bits: faster prompts, less exact (false)",
     "native_functions": "kernels that store halves use the GPU's own exponentials (true)",
-    "constant_file": "weights of long products in halves may lie in the GPU's constant file, where "
-    "the target tells of it and the driver passes the runtime's trial (true)",
+    "untold_built_ins": "long products in halves may use the GPU's constant file or matrix units, "
+    "where the target tells of them and the driver passes the runtime's trial (true)",
     "keep_float32": "what has no licence for halves stays in float32 (true)",
     "forbid": "fail where an operator would go there instead of to a texture: buffer, cpu",
     "max_memory_mib": "GPU memory to stay within: beyond it, plan again or fail",
@@ -76,7 +76,7 @@ UNTOLD_WHERE_EMPTY = (
 
 ON_UNLESS_ASKED = (
     "native_functions",
-    "constant_file",
+    "untold_built_ins",
     "keep_float32",
 )  # the same where they are on
 OFF_UNLESS_ASKED = ("pool_textures", "int8_prompts")  # which are not told of where they are off
@@ -105,9 +105,9 @@ class CompileOptions:
     native_functions: bool = True
     """Exponentials and reciprocals of kernels that store halves are the GPU's own, as far as halves
     tell them apart; else OpenCL's, which are right to the last bits."""
-    constant_file: bool = True
-    """Weights of long products in halves lie in the GPU's constant file, where the target tells of
-    one and the cost model says that it wins."""
+    untold_built_ins: bool = True
+    """Long products in halves use what of the GPU its drivers do not tell of, the constant file or
+    matrix units, where the target has them and the cost model says that they win."""
     keep_float32: bool = True
     """Where halves are stored: keep in float32 what has no licence for them.  Off, numbers may be
     wrong: so kernels are tested, and whether checks see it."""

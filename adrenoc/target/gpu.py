@@ -131,6 +131,8 @@ class Performance:
     """Of the constant file that waves may fill, with the built-ins that Qualcomm's drivers have."""
     constant_file_waves: int | None = None
     """The most waves that share those bytes."""
+    matrix_side: int | None = None
+    """Rows, columns and terms of the products of halves that matrix units make."""
 
     @property
     def constant_file(self) -> ConstantFile | None:
@@ -193,15 +195,16 @@ class Soc:
 NATIVE_FUNCTIONS = "native-functions"
 """The GPU's own exponential and reciprocal, of kernels that store halves
 (`adrenoc/kernels/function_digits.py`)."""
-CONSTANT_FILE = "constant-file"
-"""Weights in the constant file (`adrenoc/kernels/families/conv/constant_conv.py`)."""
+UNTOLD_BUILT_INS = "untold-built-ins"
+"""The constant file and matrix units (`adrenoc/kernels/families/conv`: `constant_conv.py`,
+`matrix_conv.py`)."""
 OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "textures": {"textures": False},
     "half-storage": {"storage_dtype": "float32", "compute_dtype": "float32"},
     "half-arithmetic": {"compute_dtype": "float32"},
     "winograd": {"winograd": False},
     NATIVE_FUNCTIONS: {"native_functions": False},
-    CONSTANT_FILE: {"constant_file": False},
+    UNTOLD_BUILT_INS: {"untold_built_ins": False},
 }
 """Feature -> the options that do without it."""
 OPERATOR, FUSION = "operator", "fusion"

@@ -33,10 +33,11 @@ from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 
-PLACES = (("adreno:660", "fp32"), ("adreno:830", "fp16"), ("adreno:750", "mixed"))
+PLACES = (("adreno:660", "fp32"), ("adreno:750", "fp16"), ("adreno:830", "mixed"))
 """Devices and presets for which each family, and each form of it, is planned by one at least."""
 TILES, ESTIMATES = 1, 4
-"""Of a kernel, of thousands: those that are written, and those that are estimated alone."""
+"""Of a kernel, of thousands: those that are written beside one of each route, and those that are
+estimated alone."""
 ROOMY = {"n_bits"}
 """They reckon with the sums of a norm that the kernel may not compute."""
 FAMILIES = Path(adrenoc.kernels.families.__file__).parent
@@ -50,7 +51,8 @@ class OfferedError(Exception):
 
 
 def _plans(folder: Path, *, whole: bool) -> Iterator[TunePlan]:
-    """The suite for each place, or a third of its cases for each; and a token of a decoder."""
+    """The suite for each place, or a third of its cases for each; a convolution for a GPU with
+    all routes; and a token of a decoder."""
     said: dict[str, Any] = {"int8_prompts": True, "keep_float32": False}
     for number, (name, preset) in enumerate(PLACES):
         net, model = Net(), folder / "suite.onnx"
@@ -58,6 +60,10 @@ def _plans(folder: Path, *, whole: bool) -> Iterator[TunePlan]:
             add_to(net, case)
         model.write_bytes(net.model())
         yield _plan(model, name, preset, said)
+    net, model = Net(), folder / "built_ins.onnx"
+    add_to(net, next(case for case in CASES if "constant file" in case.name))
+    model.write_bytes(net.model())
+    yield _plan(model, "adreno:850", "fp16", said)  # with matrix units, too
     decoder = write_decoder(folder, DecoderShape(hidden=256, head=64, mlp=512, layers=1, bits=0))
     form = find_decoder(decoder)
     assert form is not None
@@ -113,7 +119,9 @@ def tried(
         for plan in _plans(tmp_path_factory.mktemp("plans"), whole=request.param):
             for task in plan.tasks:
                 wrong += _find_wrong_estimates(task, draw)
-                for tile in draw.sample(task.candidates, min(TILES, len(task.candidates))):
+                routes = {getattr(tile, "route", None): tile for tile in task.candidates}
+                some = draw.sample(task.candidates, min(TILES, len(task.candidates)))
+                for tile in (*some, *(routes.values() if len(routes) > 1 else ())):
                     if said := _find_wrong(plan, task, tile):
                         wrong.append(f"{task.family} {tile}: {said}")
     return wrong, files

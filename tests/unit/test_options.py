@@ -72,7 +72,7 @@ def test_later_layers_win_and_leave_their_name():
         ("textures", True, "default"),
         ("winograd", True, "default"),
         ("native_functions", True, "default"),
-        ("constant_file", True, "default"),
+        ("untold_built_ins", True, "default"),
         ("keep_float32", True, "default"),
         ("shapes", (), "default"),
         ("states", (), "default"),

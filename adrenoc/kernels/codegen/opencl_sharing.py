@@ -37,7 +37,10 @@ _ARGUMENT = re.compile(r"\bC\d+\b")
 _ROLLED = "rolled_"
 _ARRAY = re.compile(r"\s*(__local )?\w+ (\w+)\[\d+\](?: __attribute__\(\(aligned\(\d+\)\)\))?;$")
 _ITEM = re.compile(r"get_(?:group|local|global)_id\($")
-_MACROS = ("__attribute__", "ALWAYS(", "CONSTANTS(", "CONSTANT(", "MOST_WAVES(")
+_MACROS = (
+    *("__attribute__", "ALWAYS(", "CONSTANTS(", "CONSTANT(", "MOST_WAVES("),
+    *("MATRICES(", "NEW_SUM(", "LOAD_LEFT(", "LOAD_RIGHT(", "ADD_PRODUCT(", "STORE_SUM("),
+)
 """Of a line that has such a word every number stays in the text."""
 _MOST_CONSTANTS = 16
 _INSTRUCTIONS_OF_A_MULTIPLICATION = 2

@@ -39,6 +39,8 @@ _SHARED_HALVES = re.compile(r"(__local half4 \w+\[\d+\]);")
 _POINTER = re.compile(r"__global (float|half)\*(?: restrict)? (\w+)")
 START_CONSTANTS = "START_CONSTANTS("
 """What a kernel has in its text that may use the constant file."""
+START_MATRICES = "START_MATRICES("
+"""What a kernel has in its text that may use matrix units."""
 _CONSTANTS = re.compile(r"START_CONSTANTS\((\w+), (\w+), (\d+), (\d+), (\d+)\)")
 """Place, weights, vectors of a wave, slots and waves (`families/conv/constant_conv.py`)."""
 IN_FILE, ALIKE = "IN_THE_FILE", "ALIKE_IN_A_WAVE"

@@ -214,6 +214,49 @@ static float# LOG1P_FUNCTION#(float# x, int exact) {
 #define CONSTANT(shared, at) shared[at]
 #endif
 
+// Products of tiles by matrix units, which all threads of a sub-group make together
+// (`families/conv/matrix_conv.py`), by the words of the draft of cl_khr_cooperative_matrix: a variable
+// is declared before it is assigned, as loads take their type from it.  The runtime defines
+// MATRIX_UNITS where the driver's built-ins have passed its trial; elsewhere each thread makes some
+// elements of each tile.
+//: START_MATRICES(
+#define SIDE 16
+#ifdef MATRIX_UNITS
+#pragma OPENCL EXTENSION cl_khr_cooperative_matrix : enable
+typedef half __attribute__((coop_mat(CLK_COOPERATIVE_MATRIX_SCOPE_SUBGROUP, SIDE, SIDE, CLK_COOPERATIVE_MATRIX_A))) left_tile;
+typedef half __attribute__((coop_mat(CLK_COOPERATIVE_MATRIX_SCOPE_SUBGROUP, SIDE, SIDE, CLK_COOPERATIVE_MATRIX_B))) right_tile;
+typedef float __attribute__((coop_mat(CLK_COOPERATIVE_MATRIX_SCOPE_SUBGROUP, SIDE, SIDE, CLK_COOPERATIVE_MATRIX_ACCUMULATOR))) sum_tile;
+#define START_MATRICES(thread, threads)
+#define NEW_SUM(k, threads) sum_tile sum##k; sum##k = coop_mat_init(0.0f)
+#define LOAD_LEFT(i, shared, at, stride) \
+  left_tile left##i; \
+  left##i = coop_mat_load((__local const half*)(shared) + (at), CLK_COOPERATIVE_MATRIX_LAYOUT_ROW_MAJOR, stride)
+#define LOAD_RIGHT(j, weights, at, stride) \
+  right_tile right##j; \
+  right##j = coop_mat_load((__global const half*)(weights) + (at), CLK_COOPERATIVE_MATRIX_LAYOUT_ROW_MAJOR, stride)
+#define ADD_PRODUCT(k, i, j) sum##k = coop_mat_mulAdd(left##i, right##j, sum##k)
+#define STORE_SUM(k, shared, at, stride) \
+  coop_mat_store((__local float*)(shared) + (at), sum##k, CLK_COOPERATIVE_MATRIX_LAYOUT_ROW_MAJOR, stride)
+#else
+#define START_MATRICES(thread, threads) const int matrix_thread = thread, matrix_threads = threads
+#define NEW_SUM(k, threads) float sum##k[SIDE * SIDE / (threads)] = {0.0f}
+#define LOAD_LEFT(i, shared, at, stride) \
+  __local const half* const left##i = (__local const half*)(shared) + (at); \
+  const int of_left##i = stride
+#define LOAD_RIGHT(j, weights, at, stride) \
+  __global const half* const right##j = (__global const half*)(weights) + (at); \
+  const int of_right##j = stride
+#define ADD_PRODUCT(k, i, j) \
+  for (int e = 0; e < SIDE * SIDE; e += matrix_threads) { \
+    const int row = (e + matrix_thread) / SIDE, column = (e + matrix_thread) % SIDE; \
+    for (int term = 0; term < SIDE; ++term) \
+      sum##k[e / matrix_threads] += (float)left##i[row * of_left##i + term] * (float)right##j[term * of_right##j + column]; \
+  }
+#define STORE_SUM(k, shared, at, stride) \
+  for (int e = 0; e < SIDE * SIDE; e += matrix_threads) \
+    ((__local float*)(shared))[(at) + (e + matrix_thread) / SIDE * (stride) + (e + matrix_thread) % SIDE] = sum##k[e / matrix_threads]
+#endif
+
 // Where a texel lies in an image whose layers stand beside each other, of `width` columns each.  A
 // column of no layer is beyond the image for every layer: images have half as many columns at most.
 //: BESIDE(

@@ -26,7 +26,7 @@ from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
 from adrenoc.device.fit import local_bytes
 from adrenoc.ir.options import CompileOptions, resolve_options
-from adrenoc.kernels.codegen.opencl_source import START_CONSTANTS
+from adrenoc.kernels.codegen.opencl_source import START_CONSTANTS, START_MATRICES
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.lab.calibrate.measure import DeviceFacts
@@ -35,12 +35,12 @@ from adrenoc.lab.prove.case import Case, add_to
 from adrenoc.lab.prove.cases.conv import CONV_CASES, PRODUCT_CASES, QUANTA_CASES
 from adrenoc.lab.prove.cases.maps import FOLD_CASES, MAP_CASES
 from adrenoc.target.gpu import (
-    CONSTANT_FILE,
     DOT_PRODUCTS,
     FUSIONS,
     HALF_DENORMALS,
     NATIVE_FUNCTIONS,
     OVERRIDES,
+    UNTOLD_BUILT_INS,
     Quirk,
 )
 from adrenoc.target.target import Target
@@ -245,10 +245,11 @@ def _exact_functions(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None
     return exact if any("native_" in kernel.source for kernel in kernels) else None
 
 
-def _no_constant_file(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
-    text = "Weights that lie in the constant file are wrong, though the runtime's trial is right."
-    without = quirk(text, avoid=(CONSTANT_FILE,))
-    return without if any(START_CONSTANTS in kernel.source for kernel in kernels) else None
+def _no_built_ins(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+    text = "Products by the constant file or matrix units are wrong, though the trials are right."
+    without = quirk(text, avoid=(UNTOLD_BUILT_INS,))
+    words = (START_CONSTANTS, START_MATRICES)
+    return without if any(w in kernel.source for w in words for kernel in kernels) else None
 
 
 def told_limits(device: DeviceFacts, target: Target) -> list[Quirk]:
@@ -311,7 +312,7 @@ FORMS: tuple[QuirkForm, ...] = (
     QuirkForm(
         applies=lambda _, suite: suite.precision != "fp32", of=_exact_functions, is_broad=True
     ),
-    QuirkForm(applies=lambda _, suite: suite.precision == "fp16", of=_no_constant_file),
+    QuirkForm(applies=lambda _, suite: suite.precision == "fp16", of=_no_built_ins),
     _avoid_form(
         "{family} is wrong where it is fused so.",
         "fusion:{fusion}",

@@ -204,6 +204,29 @@ class ConvConstantsCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConvMatricesCost:
+    """Assumed numbers of a 1x1 convolution by matrix units, of which nobody has published a
+    figure."""
+
+    tiles_high: Sizes
+    """Tiles of pixels that a work-group may make."""
+    tiles_wide: Sizes
+    """Tiles of output channels that a work-group may make."""
+    rate: float
+    """Multiply-adds of matrix units for each of half arithmetic."""
+    step_slots: float
+    """Slots of a step beside products and texels."""
+    texel_slots: float
+    """Slots of a texel that is brought to local memory."""
+    end_slots: float
+    """Slots after the loop, for each vector of four."""
+    waits: float
+    """How often a step waits as long as for a texel."""
+    registers: float
+    """Registers of a thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConvDotCost:
     """Fitted numbers of convolutions that multiply bytes: what a load takes beside itself."""
 

@@ -26,6 +26,7 @@ from adrenoc.target.cost.conv_cost import (
     ConvConstantsCost,
     ConvDotCost,
     ConvLocalCost,
+    ConvMatricesCost,
     ConvTextureCost,
     DepthwiseCost,
     ExpansionCost,
@@ -315,6 +316,7 @@ class Cost:
     conv_texture: ConvTextureCost
     conv_local: ConvLocalCost
     conv_constants: ConvConstantsCost
+    conv_matrices: ConvMatricesCost
     conv_dot: ConvDotCost
     winograd_conv: WinogradConvCost
     winograd_slots_half: WinogradInstructions

@@ -35,6 +35,12 @@ from adrenoc.kernels.families.conv.conv2d_dot import conv2d_dot, pack_words
 from adrenoc.kernels.families.conv.conv_tile_local import local_candidates, local_clocks
 from adrenoc.kernels.families.conv.image_rows import Normalise, conv2d_image
 from adrenoc.kernels.families.conv.local_conv import WIDEST_ROW, WIDEST_ROW_OF_TEXELS, conv2d_local
+from adrenoc.kernels.families.conv.matrix_conv import (
+    conv2d_matrices,
+    matrix_candidates,
+    matrix_clocks,
+    pack_tiles,
+)
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
     ConvGeometry,
@@ -69,7 +75,11 @@ MOST_TILES = 32
 
 def candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileTables[ConvTile]:
     """Return the tiles that suit the extents of a convolution."""
-    costs, tables = machine.cost, [constant_candidates(work, limits, machine)]
+    costs = machine.cost
+    tables = [
+        constant_candidates(work, limits, machine),
+        matrix_candidates(work, limits, machine),
+    ]
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
         tables.append(local_candidates(work, limits, costs))
     if work.image is None and not work.centred:
@@ -111,6 +121,8 @@ def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     """Return clocks of the whole convolution on the target."""
     if tile.route is Route.CONSTANTS:
         return constant_clocks(work, tile, machine)
+    if tile.route is Route.MATRICES:
+        return matrix_clocks(work, tile, machine)
     clocks = local_clocks if tile.route is Route.LOCAL else texture_clocks
     return clocks(work, tile, machine)
 
@@ -211,6 +223,8 @@ def dense_conv(
     x = kernel.input_or_prologue()
     if tile.route is Route.CONSTANTS:
         return _constants_conv(kernel, family, geometry, tile, x, oihw)
+    if tile.route is Route.MATRICES:
+        return _matrices_conv(kernel, family, tile, x, oihw)
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"
         weight = kernel.pack_constant(
@@ -245,6 +259,20 @@ def _constants_conv(
     place = kernel.zeros("constant_place", file.bytes // WORD_BYTES)
     out, epilogue = kernel.output()
     conv2d_constants(kernel.builder, geometry, tile, x, weight, place, file, out, epilogue)
+    return kernel.call()
+
+
+def _matrices_conv(
+    kernel: NodeKernel, family: str, tile: ConvTile, x: Access, oihw: Oihw
+) -> KernelCall:
+    """Make the kernel of a 1x1 convolution by matrix units."""
+    side = kernel.context.machine.matrix_side
+    if side is None:
+        raise ValueError(f"{kernel.node.name}: the target has no matrix units")
+    kind = f"{family}_tiles{tile.out_blocks}x{side}"
+    weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_tiles(oihw(w), tile, side))
+    out, epilogue = kernel.output()
+    conv2d_matrices(kernel.builder, tile, side, x, weight, out, epilogue)
     return kernel.call()
 
 

@@ -99,6 +99,8 @@ class Route(str, Enum):
     """From a buffer, at an index that is the same for all threads of a work-group."""
     CONSTANTS = "constants"
     """From the constant file, which each wave fills for itself (`conv2d_constants`)."""
+    MATRICES = "matrices"
+    """From a buffer, as tiles that matrix units multiply (`conv2d_matrices`)."""
     LOCAL = "local"
     """Through local memory (`conv2d_local`)."""
 

@@ -219,6 +219,8 @@ class Machine:
     """Waves that start and end together: one on each of the processors that share local memory."""
     constant_file: ConstantFile | None
     """What waves may fill of the constant file."""
+    matrix_side: int | None
+    """Rows, columns and terms of what matrix units multiply; None where there are none."""
     cost: Cost
     """Fitted constants, a table for each family."""
 
@@ -264,12 +266,15 @@ class Machine:
             most_waves=p.max_waves_per_compute_unit or u.max_waves_per_compute_unit,
             waves_together=p.wave_granularity or u.wave_granularity,
             constant_file=p.constant_file,
+            matrix_side=p.matrix_side,
             cost=cost,
         )
 
     def allow(self, options: CompileOptions) -> Machine:
         """Return the same with what a compilation may use of it."""
-        return self if options.constant_file else replace(self, constant_file=None)
+        if options.untold_built_ins:
+            return self
+        return replace(self, constant_file=None, matrix_side=None)
 
     def end_doubt(self) -> tuple[Machine, Machine]:
         """Return the same where wide reads of local memory take longer, and where they do not;

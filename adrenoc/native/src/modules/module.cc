@@ -17,7 +17,7 @@
 #include "base/typed_function.h"
 #include "files/byte_stream.h"
 #include "launch/cancelling.h"
-#include "modules/constant_file.h"
+#include "modules/built_ins.h"
 #include "opencl/current_device.h"
 #include "runtime/pack_args.h"
 #include "runtime/thread_storage_scope.h"
@@ -201,9 +201,9 @@ ffi::Optional<ffi::Function> OpenClModule::GetFunction(const ffi::String& name) 
       return ffi::String(self->program_digest(device_id));
     });
   }
-  if (name == kConstantFileFunction) {
-    return typed(kConstantFileFunction, [self](int device_id) {
-      return ffi::String(self->constant_file(device_id));
+  if (name == kBuiltInsFunction) {
+    return typed(kBuiltInsFunction, [self](int device_id) {
+      return ffi::String(self->built_ins(device_id));
     });
   }
   if (name == kSaveProgramsFunction) {
@@ -325,17 +325,16 @@ ffi::json::Object OpenClModule::build_all(int device_id) {
   return times_ms;
 }
 
-std::string OpenClModule::constant_file(int device_id) const {
-  for (const auto& [name, source] : sources_) {
-    if (!asks_for_constant_file(source)) continue;
-    const ConstantFileUse use = constant_file_use(device_at(device_id), source);
-    return use.is_right ? kConstantFileUsed : use.reason;
-  }
-  return "";
+std::string OpenClModule::built_ins(int device_id) const {
+  return to_text(built_in_uses(device_at(device_id), sources_));
 }
 
 std::string OpenClModule::program_head(int device_id) const {
-  return constant_file(device_id) == kConstantFileUsed ? kUseConstantFile : "";
+  std::string head;
+  for (const BuiltInUse& use : built_in_uses(device_at(device_id), sources_)) {
+    if (use.reason.empty()) head += use.define;
+  }
+  return head;
 }
 
 std::string OpenClModule::program_digest(int device_id) const {

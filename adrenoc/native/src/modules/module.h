@@ -30,7 +30,7 @@ namespace opencl {
 // module has, so tools that save and restore binaries work with both.
 constexpr const char* kBuildAllFunction = "adrenoc.build_all";
 constexpr const char* kProgramDigestFunction = "adrenoc.program_digest";
-constexpr const char* kConstantFileFunction = "adrenoc.constant_file";
+constexpr const char* kBuiltInsFunction = "adrenoc.built_ins";
 constexpr const char* kSaveProgramsFunction = "adrenoc.save_programs";
 constexpr const char* kLoadProgramsFunction = "adrenoc.load_programs";
 constexpr const char* kSaveBinariesFunction = "opencl.GetPreCompiledPrograms";
@@ -66,9 +66,9 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
   // beside device and driver.
   [[nodiscard]] std::string program_digest(int device_id) const;
 
-  // What becomes of kernels that are written for the constant file: kConstantFileUsed, or why they
-  // read their weights from buffers; "" where no kernel is.
-  [[nodiscard]] std::string constant_file(int device_id) const;
+  // What becomes of built-ins that kernels are written for and drivers do not tell of, as a
+  // sentence; "" where there are none.
+  [[nodiscard]] std::string built_ins(int device_id) const;
 
   // All kernels in the form that the device runs, building what is not built yet.
   [[nodiscard]] tvm::ffi::Bytes save_binaries(int device_id);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "modules/constant_file.h"
+#include "modules/built_ins.h"
 #include "modules/program_module.h"
 
 namespace adrenoc_runtime {
@@ -35,8 +35,8 @@ void build_one(const ffi::Module& module, int device_id, const ProgramSources& s
                BuildReport* report) {
   const ProgramModule programs(module);
   if (!sources.folder.empty()) keep_trials_in(sources.folder);
-  const std::string constants = programs.constant_file(device_id);
-  if (!constants.empty()) report->constant_file = constants;
+  const std::string built_ins = programs.built_ins(device_id);
+  if (!built_ins.empty()) report->built_ins = built_ins;
   const ProgramKey key = programs.key(device_id);
   const ProgramCache cache(sources.folder);
   FoundPrograms found;
@@ -74,7 +74,7 @@ json::Object BuildReport::to_json() const {
   object.Set(ffi::String("misses"), static_cast<int64_t>(misses));
   object.Set(ffi::String("damaged"), static_cast<int64_t>(damaged));
   object.Set(ffi::String("unsaved"), ffi::String(unsaved));
-  object.Set(ffi::String("constant_file"), ffi::String(constant_file));
+  object.Set(ffi::String("built_ins"), ffi::String(built_ins));
   return object;
 }
 

@@ -33,9 +33,8 @@ struct BuildReport {
   uint32_t damaged = 0;  // of the misses: an entry was there and could not be used
   // Why what was built is not kept for the next start; "" where it is, or was not to be.
   std::string unsaved;
-  // "used", or why kernels that could take their weights from the constant file read buffers; ""
-  // where there are none.
-  std::string constant_file;
+  // What became of built-ins that drivers do not tell of; "" where kernels ask for none.
+  std::string built_ins;
 
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };

@@ -27,9 +27,9 @@ class ProgramModule {
     return {info.platform + "\n" + info.name + "\n" + info.version, info.driver,
             call(kProgramDigestFunction, device_id).cast<std::string>()};
   }
-  // As OpenClModule::constant_file says.
-  [[nodiscard]] std::string constant_file(int device_id) const {
-    return call(kConstantFileFunction, device_id).cast<std::string>();
+  // As OpenClModule::built_ins says.
+  [[nodiscard]] std::string built_ins(int device_id) const {
+    return call(kBuiltInsFunction, device_id).cast<std::string>();
   }
   // Whether the driver took them: it has the last word.
   [[nodiscard]] bool load(const std::string& binaries, int device_id) const {

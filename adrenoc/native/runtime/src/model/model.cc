@@ -16,7 +16,6 @@
 #include "clml/module.h"
 #include "model/batch_copy.h"
 #include "model/choose_device.h"
-#include "modules/constant_file.h"
 #include "modules/program_build.h"
 #include "opencl/device.h"
 #include "opencl/diagnosis.h"
@@ -62,7 +61,7 @@ void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
   all->misses += one.misses;
   all->damaged += one.damaged;
   if (!one.unsaved.empty()) all->unsaved = one.unsaved;
-  if (!one.constant_file.empty()) all->constant_file = one.constant_file;
+  if (!one.built_ins.empty()) all->built_ins = one.built_ins;
 }
 
 // Whether what failed is the device's, and the model may compute elsewhere.
@@ -177,7 +176,7 @@ void Model::finish_build(std::future<opencl::BuildReport> build) {
   times_.cache_misses = report.misses;
   times_.cache_damaged = report.damaged;
   unsaved_programs_ = report.unsaved;
-  constant_file_ = report.constant_file;
+  built_ins_ = report.built_ins;
 }
 
 void Model::choose(Chosen chosen) {
@@ -219,11 +218,7 @@ const char* Model::notes() {
     add("the built kernels are not kept, so the next start builds them again: " +
         unsaved_programs_);
   }
-  if (constant_file_ == opencl::kConstantFileUsed) {
-    add("weights come from the constant file, whose trial was right on this driver");
-  } else if (!constant_file_.empty()) {
-    add("weights are read from buffers, not from the constant file: " + constant_file_);
-  }
+  add(built_ins_);
   return notes_.c_str();
 }
 

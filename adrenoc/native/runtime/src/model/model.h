@@ -342,7 +342,7 @@ class Model final : public Resident {
   std::shared_ptr<const opencl::LaunchHistory> shown_history_;
   std::string profile_;
   std::string unsaved_programs_;
-  std::string constant_file_;
+  std::string built_ins_;
   std::string notes_;
   mutable std::mutex mutex_;
   mutable std::mutex shown_mutex_;  // the innermost
