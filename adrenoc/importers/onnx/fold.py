@@ -79,7 +79,7 @@ _FOLDABLE = frozenset({
     "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
     "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1",
     "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
-    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "RotaryEmbedding", "Round",
     "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin",
     "Size", "Slice", "Softmax", "Split", "Sqrt", "Squeeze",
     "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu",

@@ -244,7 +244,7 @@ class _Joiner:
             v, kept, head = k, 1, one.latent.width
         of_query = self._heads(q)
         heads = of_query[0] * of_query[1] // head
-        turned = [find_rotation(self.finder, name) for name in (q, k)]
+        turned = [find_rotation(self.graph, name) for name in (q, k)]
         tables = [self.tables.of_rotation(rotation) for rotation in turned]
         if tables[0] is not None and tables[0] == tables[1]:
             names = [self._rotate(nodes, rotation, tables[0]) for rotation in turned if rotation]

@@ -15,6 +15,7 @@ standard's RotaryEmbedding.  Graphs are read folded: cosines and sines are const
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,10 +25,12 @@ from onnx import helper
 from adrenoc.base.errors import ModelFormatError, OptionError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import POSITIONS
-from adrenoc.importers.onnx.found_attention import AttentionFinder
-from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
-from adrenoc.importers.onnx.probe import ExtentProber
+from adrenoc.importers.onnx.graph import OnnxGraph, is_standard
+from adrenoc.importers.onnx.probe import BATCHED, ExtentProber, evaluate_chain
 from adrenoc.importers.onnx.refusals import AS_IT_IS
+
+_TURNING = frozenset(("Add", "Sub", "Mul", "Neg", "Concat", "Slice", "Split", "RotaryEmbedding"))
+"""Operators that exporters spell a rotation with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,138 +44,76 @@ class FoundRotation:
     interleaved: bool
 
 
-def find_rotation(finder: AttentionFinder, name: str) -> FoundRotation | None:
-    """Return what turns a tensor [1, heads, tokens, head]; None where nothing that is known
-    does."""
-    node = finder.makers.get(name)
-    if node is None or not is_standard(node):
+def find_rotation(graph: OnnxGraph, name: str) -> FoundRotation | None:
+    """Return what turns a tensor [1, heads, tokens, head]; None where nothing that is known does.
+
+    It is looked at by numbers: so it does not matter how an exporter spells it.
+    """
+    shape = graph.shape_of(name)
+    if shape is None or len(shape) != BATCHED:
         return None
-    if node.op_type == "RotaryEmbedding":
-        return _of_node(finder, node)
-    if node.op_type == "Concat" and len(node.input) == 2 and _is_last_axis(finder, node, name):
-        return _of_part(finder, node)
-    return _of_halves(finder, name)
-
-
-def _is_last_axis(finder: AttentionFinder, node: onnx.NodeProto, name: str) -> bool:
-    shape = finder.graph.shape_of(name)
-    return attributes(node).get("axis") in (-1, -1 if shape is None else len(shape) - 1)
-
-
-def _of_node(finder: AttentionFinder, node: onnx.NodeProto) -> FoundRotation | None:
-    constants, own = finder.graph.constants, attributes(node)
-    given = [name for name in node.input if name]
-    shape = finder.graph.shape_of(node.input[0])
-    if len(given) != 3 or any(name not in constants for name in given[1:]):
+    x, nodes = _look_back(graph, name, shape)
+    if not x:
         return None
-    if shape is None or len(shape) != 4:
-        return None
-    width = 2 * constants[given[1]].shape[-1]
-    return FoundRotation(
-        x=given[0],
-        cos=given[1],
-        sin=given[2],
-        width=width,
-        interleaved=bool(own.get("interleaved", 0)),
-    )
-
-
-def _of_part(finder: AttentionFinder, node: onnx.NodeProto) -> FoundRotation | None:
-    """Return turned numbers with those behind that are not."""
-    turned = _of_halves(finder, node.input[0])
-    if turned is None:
-        return None
-    first, rest = _slice_of(finder, turned.x), _slice_of(finder, node.input[1])
-    if first is None or rest is None or first[0] != rest[0]:
-        return None
-    shape = finder.graph.shape_of(first[0])
-    if shape is None:
-        return None
-    whole = (first[1:], rest[1:]) == ((0, turned.width), (turned.width, shape[-1]))
-    return FoundRotation(**{**vars(turned), "x": first[0]}) if whole else None
-
-
-def _of_halves(finder: AttentionFinder, name: str) -> FoundRotation | None:
-    constants = finder.graph.constants
-    node = finder.makers.get(name)
-    if node is None or node.op_type != "Add":
-        return None
-    sides = [finder.makers.get(n) for n in node.input]
-    parts = []
-    for side in sides:
-        if side is None or side.op_type != "Mul":
-            return None
-        tables = [n for n in side.input if n in constants]
-        others = [n for n in side.input if n not in constants]
-        if len(tables) != 1 or len(others) != 1:
-            return None
-        parts.append((others[0], tables[0]))
-    for (x, cos), (swapped, sin) in (parts, parts[::-1]):
-        shape = finder.graph.shape_of(x)
-        if shape is None or len(shape) != 4:
-            continue
-        width = shape[3]
-        if _is_swap(finder, swapped, x, width) and _is_doubled(constants, cos, sin, width):
-            return FoundRotation(x=x, cos=cos, sin=sin, width=width, interleaved=False)
+    numbers = np.random.default_rng(0).standard_normal(shape)
+    given = numbers.astype(graph.types[x].dtype)
+    seen = evaluate_chain(graph, nodes, {x: given}, name)
+    read = {n: graph.constants[n] for node in nodes for n in node.input if n in graph.constants}
+    tables = {n: held for n, held in read.items() if _is_table(held, shape)}
+    for cos, sin in itertools.permutations(tables, 2):
+        held = [tables[n].astype(np.float64).reshape(shape[2], -1) for n in (cos, sin)]
+        last = held[0].shape[1]
+        for width, interleaved in ((last, False), (2 * last, False), (2 * last, True)):
+            made = _turn(given, held, width, interleaved=interleaved)
+            if seen is not None and made is not None and _is_near(seen, made):
+                return FoundRotation(x=x, cos=cos, sin=sin, width=width, interleaved=interleaved)
     return None
 
 
-def _is_swap(finder: AttentionFinder, name: str, x: str, width: int) -> bool:
-    """Return whether a tensor is Concat(-second half of x, first half of x)."""
-    node = finder.makers.get(name)
-    if node is None or node.op_type != "Concat" or len(node.input) != 2:
-        return False
-    negative = finder.makers.get(node.input[0])
-    if not _is_last_axis(finder, node, name) or negative is None or negative.op_type != "Neg":
-        return False
-    second, first = _slice_of(finder, negative.input[0]), _slice_of(finder, node.input[1])
+def _look_back(
+    graph: OnnxGraph, name: str, shape: tuple[int, ...]
+) -> tuple[str, list[onnx.NodeProto]]:
+    """Return the one tensor of a shape that all is made of, and the nodes behind it; none where
+    these do more than turn."""
+    reached = {name}
+    nodes: list[onnx.NodeProto] = []
+    for node in reversed(graph.nodes):
+        if reached.isdisjoint(node.output):
+            continue
+        if not is_standard(node) or node.op_type not in _TURNING:
+            break
+        nodes.insert(0, node)
+        reached.difference_update(node.output)
+        reached.update(n for n in node.input if n and n not in graph.constants)
+        if len(reached) == 1 and graph.shape_of(one := next(iter(reached))) == shape:
+            return one, nodes
+    return "", []
+
+
+def _is_table(value: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Return whether a constant has a row for each token."""
+    return value.dtype.kind == "f" and value.ndim > 1 and value.size == shape[2] * value.shape[-1]
+
+
+def _turn(
+    x: np.ndarray, tables: list[np.ndarray], width: int, *, interleaved: bool
+) -> np.ndarray | None:
+    """Return `x` with its first numbers turned; None where it has fewer."""
     half = width // 2
-    return second == (x, half, width) and first == (x, 0, half)
-
-
-def _is_doubled(constants: dict[str, np.ndarray], cos: str, sin: str, width: int) -> bool:
-    """Return whether both tables say the same of both numbers of each pair."""
-    tables = (constants[cos], constants[sin])
-    half = width // 2
-    return all(
-        table.shape[-1] == width and (table[..., :half] == table[..., half:]).all()
-        for table in tables
-    )
-
-
-def _slice_of(finder: AttentionFinder, name: str) -> tuple[str, int, int] | None:
-    """Return (x, begin, end) of a slice along the last axis, or of a part of a split."""
-    node = finder.makers.get(name)
-    if node is None or not is_standard(node) or node.op_type not in ("Slice", "Split"):
+    if width > x.shape[-1] or width % 2 or tables[0].shape != tables[1].shape:
         return None
-    whole, part = finder.graph.shape_of(node.input[0]), finder.graph.shape_of(name)
-    if whole is None or part is None or whole[:-1] != part[:-1]:
-        return None
-    size = whole[-1]
-    if node.op_type == "Split":
-        before = list(node.output)[: list(node.output).index(name)]
-        shapes = [shape for one in before if (shape := finder.graph.shape_of(one)) is not None]
-        if len(shapes) != len(before):
-            return None
-        begin = sum(shape[-1] for shape in shapes)
-        return str(node.input[0]), begin, begin + part[-1]
-    begin, end = _bounds_of(finder, node)
-    begin, end = (max(0, n + size) if n < 0 else min(n, size) for n in (begin, end))
-    return (str(node.input[0]), begin, end) if end - begin == part[-1] else None
+    first = slice(0, width, 2) if interleaved else slice(0, half)
+    second = slice(1, width, 2) if interleaved else slice(half, width)
+    cos, sin = (table[:, :half] for table in tables)
+    made = x.astype(np.float64)
+    a, b = made[..., first].copy(), made[..., second].copy()
+    made[..., first], made[..., second] = a * cos - b * sin, b * cos + a * sin
+    return made
 
 
-def _bounds_of(finder: AttentionFinder, node: onnx.NodeProto) -> tuple[int, int]:
-    """Begin and end of a slice along one axis in steps of one; else none that fit."""
-    if len(node.input) > 1:
-        held = [finder.graph.constants.get(n) for n in node.input[1:]]
-        numbers = [int(one.reshape(-1)[0]) for one in held if one is not None and one.size == 1]
-        whole = len(numbers) == len(held)
-    else:
-        own = attributes(node)
-        named = [own.get("starts"), own.get("ends")]
-        numbers = [int(one[0]) for one in named if isinstance(one, list) and len(one) == 1]
-        whole = len(numbers) == 2
-    return (numbers[0], numbers[1]) if whole and numbers[3:] in ([], [1]) else (0, 0)
+def _is_near(seen: np.ndarray, made: np.ndarray) -> bool:
+    tolerance = 8 * float(np.finfo(seen.dtype).eps) * float(np.abs(made).max())
+    return seen.shape == made.shape and np.allclose(seen, made, rtol=0, atol=tolerance)
 
 
 @dataclass(kw_only=True)
