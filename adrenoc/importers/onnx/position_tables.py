@@ -25,8 +25,8 @@ from onnx import helper
 from adrenoc.base.errors import ModelFormatError, OptionError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import POSITIONS
-from adrenoc.importers.onnx.graph import OnnxGraph, is_standard
-from adrenoc.importers.onnx.probe import BATCHED, ExtentProber, evaluate_chain
+from adrenoc.importers.onnx.graph import OnnxGraph
+from adrenoc.importers.onnx.probe import BATCHED, ExtentProber, is_near, look_back
 from adrenoc.importers.onnx.refusals import AS_IT_IS
 
 _TURNING = frozenset(("Add", "Sub", "Mul", "Neg", "Concat", "Slice", "Split", "RotaryEmbedding"))
@@ -52,42 +52,21 @@ def find_rotation(graph: OnnxGraph, name: str) -> FoundRotation | None:
     shape = graph.shape_of(name)
     if shape is None or len(shape) != BATCHED:
         return None
-    x, nodes = _look_back(graph, name, shape)
-    if not x:
+    chain = next(look_back(graph, name, _TURNING), None)
+    if chain is None:
         return None
-    numbers = np.random.default_rng(0).standard_normal(shape)
-    given = numbers.astype(graph.types[x].dtype)
-    seen = evaluate_chain(graph, nodes, {x: given}, name)
-    read = {n: graph.constants[n] for node in nodes for n in node.input if n in graph.constants}
-    tables = {n: held for n, held in read.items() if _is_table(held, shape)}
+    given, seen = chain.try_numbers((1, 1, *shape[2:]))
+    tables = {n: held for n, held in chain.constants.items() if _is_table(held, shape)}
     for cos, sin in itertools.permutations(tables, 2):
         held = [tables[n].astype(np.float64).reshape(shape[2], -1) for n in (cos, sin)]
         last = held[0].shape[1]
         for width, interleaved in ((last, False), (2 * last, False), (2 * last, True)):
             made = _turn(given, held, width, interleaved=interleaved)
-            if seen is not None and made is not None and _is_near(seen, made):
-                return FoundRotation(x=x, cos=cos, sin=sin, width=width, interleaved=interleaved)
+            if made is not None and is_near(seen, made):
+                return FoundRotation(
+                    x=chain.source, cos=cos, sin=sin, width=width, interleaved=interleaved
+                )
     return None
-
-
-def _look_back(
-    graph: OnnxGraph, name: str, shape: tuple[int, ...]
-) -> tuple[str, list[onnx.NodeProto]]:
-    """Return the one tensor of a shape that all is made of, and the nodes behind it; none where
-    these do more than turn."""
-    reached = {name}
-    nodes: list[onnx.NodeProto] = []
-    for node in reversed(graph.nodes):
-        if reached.isdisjoint(node.output):
-            continue
-        if not is_standard(node) or node.op_type not in _TURNING:
-            break
-        nodes.insert(0, node)
-        reached.difference_update(node.output)
-        reached.update(n for n in node.input if n and n not in graph.constants)
-        if len(reached) == 1 and graph.shape_of(one := next(iter(reached))) == shape:
-            return one, nodes
-    return "", []
 
 
 def _is_table(value: np.ndarray, shape: tuple[int, ...]) -> bool:
@@ -109,11 +88,6 @@ def _turn(
     a, b = made[..., first].copy(), made[..., second].copy()
     made[..., first], made[..., second] = a * cos - b * sin, b * cos + a * sin
     return made
-
-
-def _is_near(seen: np.ndarray, made: np.ndarray) -> bool:
-    tolerance = 8 * float(np.finfo(seen.dtype).eps) * float(np.abs(made).max())
-    return seen.shape == made.shape and np.allclose(seen, made, rtol=0, atol=tolerance)
 
 
 @dataclass(kw_only=True)

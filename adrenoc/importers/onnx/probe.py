@@ -16,7 +16,7 @@ them, scores and results need no keys and values:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,7 +25,7 @@ import onnx
 
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.importers.onnx.fold import fold_constants
-from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, copy_node
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, copy_node, is_standard
 
 
 def choose_pasts(tokens: int, rows: int) -> tuple[int, int]:
@@ -119,6 +119,57 @@ def evaluate_chain(
     return part.constants.get(result)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """The nodes that make a tensor, `result`, of another one and constants."""
+
+    graph: OnnxGraph
+    nodes: list[onnx.NodeProto]
+    source: str
+    result: str
+
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """What its nodes read."""
+        held = self.graph.constants
+        return {n: held[n] for node in self.nodes for n in node.input if n in held}
+
+    def try_numbers(
+        self, shape: Sequence[int], size: float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return numbers of about a size, by chance, and what is made of them."""
+        numbers = size * np.random.default_rng(0).standard_normal(shape)
+        given = numbers.astype(self.graph.types[self.source].dtype)
+        return given, evaluate_chain(self.graph, self.nodes, {self.source: given}, self.result)
+
+
+def look_back(graph: OnnxGraph, name: str, kinds: Collection[str]) -> Iterator[Chain]:
+    """Yield how a tensor is made, by operators of such kinds alone, of each of the same type that
+    all of it passes through, from the nearest on."""
+    wanted, reached = graph.types.get(name), {name}
+    nodes: list[onnx.NodeProto] = []
+    for node in reversed(graph.nodes) if wanted is not None and wanted.shape else ():
+        if reached.isdisjoint(node.output):
+            continue
+        if not is_standard(node) or node.op_type not in kinds:
+            break
+        nodes.insert(0, node)
+        reached.difference_update(node.output)
+        reached.update(n for n in node.input if n and n not in graph.constants)
+        if len(reached) == 1 and graph.types.get(one := next(iter(reached))) == wanted:
+            yield Chain(graph=graph, nodes=list(nodes), source=one, result=name)
+
+
+def is_near(seen: np.ndarray | None, made: np.ndarray) -> bool:
+    """Return whether a chain made these numbers, but for what it rounds."""
+    if seen is None or seen.shape != made.shape or seen.dtype.kind != "f":
+        return False
+    tolerance = _ROUNDED * float(np.finfo(seen.dtype).eps) * float(np.abs(made).max())
+    return np.allclose(seen, made, rtol=0, atol=tolerance)
+
+
+_ROUNDED = 16
+"""How many units in the last place of the largest number a chain may be off."""
 _MOST_NODES = 64
 """Between caches and the product that reads keys or values: exporters need some twenty."""
 BATCHED = 4
