@@ -187,16 +187,7 @@ def attend(
         heads = int(write.number("num_heads", 1))
         both = (write.reshape(x, 1, batch, heads, total, -1) for x in (k, v))
         write("Concat", *both, out=present, axis=0)
-    _heads(
-        write,
-        q,
-        k,
-        v,
-        mask=_mask(write, mask, batch, length, total),
-        bias=bias,
-        causal=bool(write.number("unidirectional", 0)),
-        shapes=(batch, length, total, sizes[0], sizes[2]),
-    )
+    _heads(write, [q, k, v], (batch, length, total), sizes[0], mask=mask, bias=bias)
 
 
 def _multi_head_attention(write: Writer) -> None:
@@ -209,14 +200,10 @@ def _multi_head_attention(write: Writer) -> None:
         raise RefusedError("query, key and value come packed in one tensor")
     batch, length, hidden = write.shape(query)
     apart = len(write.shape(key)) == 4  # [batch, heads, length, head]: already split
-    if apart:
-        _, heads, total, head = write.shape(value)
-        hidden_v = heads * head
-    else:
-        _, total, hidden_v = write.shape(value)
+    total = write.shape(value)[-2]
     parts = [query, key, value]
     if bias:
-        own = write.split(bias, [hidden, hidden, hidden_v], 0)
+        own = write.split(bias, [hidden, hidden, write.shape(bias)[0] - 2 * hidden], 0)
         parts = [
             write("Add", part, b) if len(write.shape(name)) == 3 else part
             for part, name, b in zip(parts, (query, key, value), own, strict=True)
@@ -232,14 +219,8 @@ def _multi_head_attention(write: Writer) -> None:
             split[index] = write("Concat", write.input(past), split[index], axis=2)
         if write.output(present):
             write("Identity", split[index], out=write.output(present))
-    _heads(
-        write,
-        *split,
-        mask=_mask(write, write.input(4), batch, length, total),
-        bias=write.input(5),
-        causal=bool(write.number("unidirectional", 0)),
-        shapes=(batch, length, total, hidden, hidden_v),
-    )
+    mask, bias = write.input(4), write.input(5)
+    _heads(write, split, (batch, length, total), hidden, mask=mask, bias=bias)
 
 
 def _split_heads(write: Writer, x: str, batch: int, length: int) -> str:
@@ -250,17 +231,16 @@ def _split_heads(write: Writer, x: str, batch: int, length: int) -> str:
 
 def _heads(
     write: Writer,
-    q: str,
-    k: str,
-    v: str,
+    parts: list[str],
+    extents: tuple[int, int, int],
+    hidden: int,
     *,
     mask: str,
     bias: str,
-    causal: bool,
-    shapes: tuple[int, int, int, int, int],
 ) -> None:
     """Write Softmax(q k^T * scale + mask) v for all heads, joined again."""
-    batch, length, total, hidden, hidden_v = shapes
+    (q, k, v), (batch, length, total) = parts, extents
+    mask = _mask(write, mask, batch, length, total)
     scale = write.number("scale", 0.0) or 1 / math.sqrt(hidden / write.number("num_heads", 1))
     scores = write("MatMul", q, write("Transpose", k, perm=[0, 1, 3, 2]))
     scores = write("Mul", scores, write.constant(scale))
@@ -268,7 +248,7 @@ def _heads(
         scores = write("Add", scores, bias)
     if mask:
         scores = write("Add", scores, mask)
-    if causal:
+    if write.number("unidirectional", 0):
         dtype = write.float_dtype
         check_grown(length * total)
         later = np.triu(np.ones((length, total), bool), total - length + 1)
@@ -277,7 +257,7 @@ def _heads(
         scores = write("Add", scores, hidden_ones)
     weighted = write("MatMul", write("Softmax", scores, axis=3), v)
     joined = write("Transpose", weighted, perm=[0, 2, 1, 3])
-    write.reshape(joined, batch, length, hidden_v, out=write.result)
+    write.reshape(joined, batch, length, -1, out=write.result)
 
 
 def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
