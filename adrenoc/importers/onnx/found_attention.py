@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
-from adrenoc.importers.onnx.probe import BATCHED, FoundLatent, LatentFinder, evaluate_chain
+from adrenoc.importers.onnx.probe import BATCHED, Chain, FoundLatent, LatentFinder, collect_chain
 
 FAR = -1e4
 """What is added to scores that are not to count is below."""
@@ -451,30 +451,20 @@ class AttentionFinder:
 
         How its heads are repeated is looked at by numbers: each has to stand for those of a group.
         """
-        chain: list[onnx.NodeProto] = []
-        source, at = name, name
-        while source not in self.caches:
-            node = self.makers.get(source)
-            if node is None or node.op_type not in _MOVES or len(chain) == MOST_STEPS:
-                return None
-            chain.append(node)
-            computed = [n for n in node.input if n not in self.graph.constants]
-            if len(computed) != 1:
-                return None
-            source = computed[0]
-        scale = self._scale_of_chain(chain[::-1], source, at, turned=turned)
-        return None if scale is None else (self.caches[source], scale)
+        chain = collect_chain(self.graph, name, self.caches)
+        if chain is None or len(chain.sources) > 1:
+            return None
+        if any(node.op_type not in _MOVES for node in chain.nodes):
+            return None
+        scale = self._scale_of_chain(chain, turned=turned)
+        return None if scale is None else (self.caches[chain.source], scale)
 
-    def _scale_of_chain(
-        self, chain: Sequence[onnx.NodeProto], source: str, result: str, *, turned: bool
-    ) -> float | None:
+    def _scale_of_chain(self, chain: Chain, *, turned: bool) -> float | None:
         """Return what a cache is multiplied by; None where it does not come out by its heads."""
-        made = self.graph.shape_of(source)
+        made = self.graph.shape_of(chain.source)
         if made is None:
             return None
-        numbers = np.random.default_rng(0).standard_normal(made)
-        held = numbers.astype(self.graph.types[source].dtype)
-        seen = evaluate_chain(self.graph, chain, {source: held}, result) if chain else held
+        held, seen = chain.try_numbers(made)
         if seen is None or seen.ndim not in (3, 4):
             return None
         seen = seen[None] if seen.ndim == 3 else seen

@@ -97,36 +97,20 @@ class ExtentProber:
         return frozenset(touched)
 
 
-def evaluate_chain(
-    graph: OnnxGraph, nodes: Sequence[onnx.NodeProto], given: Mapping[str, np.ndarray], result: str
-) -> np.ndarray | None:
-    """Return what `nodes` make of the values `given` in place of tensors; None where they do
-    more."""
-    held = {n: graph.constants[n] for node in nodes for n in node.input if n in graph.constants}
-    types = {n: graph.types[n] for n in held}
-    for name, value in given.items():
-        element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-        types[name] = TensorType(element=element, shape=value.shape)
-    part = OnnxGraph(
-        nodes=[copy_node(node) for node in nodes],
-        inputs=[],
-        outputs=[result],
-        opset=graph.opset,
-        constants={**held, **given},
-        types=types,
-    )
-    fold_constants(part)
-    return part.constants.get(result)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """The nodes that make a tensor, `result`, of another one and constants."""
+    """The nodes, in their order, that make a tensor, `result`, of others and of constants."""
 
     graph: OnnxGraph
     nodes: list[onnx.NodeProto]
-    source: str
+    sources: frozenset[str]
     result: str
+
+    @property
+    def source(self) -> str:
+        """The only tensor that it begins with."""
+        (source,) = self.sources
+        return source
 
     @property
     def constants(self) -> dict[str, np.ndarray]:
@@ -134,13 +118,53 @@ class Chain:
         held = self.graph.constants
         return {n: held[n] for node in self.nodes for n in node.input if n in held}
 
+    def evaluate(self, given: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return what its nodes make of the values `given` in place of tensors; None where they do
+        more."""
+        held = self.constants
+        types = {n: self.graph.types[n] for n in held}
+        for name, value in given.items():
+            element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+            types[name] = TensorType(element=element, shape=value.shape)
+        part = OnnxGraph(
+            nodes=[copy_node(node) for node in self.nodes],
+            inputs=[],
+            outputs=[self.result],
+            opset=self.graph.opset,
+            constants={**held, **given},
+            types=types,
+        )
+        fold_constants(part)
+        return part.constants.get(self.result)
+
     def try_numbers(
         self, shape: Sequence[int], size: float = 1.0
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return numbers of about a size, by chance, and what is made of them."""
         numbers = size * np.random.default_rng(0).standard_normal(shape)
         given = numbers.astype(self.graph.types[self.source].dtype)
-        return given, evaluate_chain(self.graph, self.nodes, {self.source: given}, self.result)
+        return given, self.evaluate({self.source: given})
+
+
+def collect_chain(graph: OnnxGraph, name: str, sources: Collection[str]) -> Chain | None:
+    """Return what makes a tensor of `sources` and constants; None where it is made of more."""
+    makers = graph.makers()
+    wanted, reached = [name], set()
+    nodes: dict[int, onnx.NodeProto] = {}
+    while wanted:
+        one = wanted.pop()
+        if one in sources:
+            reached.add(one)
+        elif one and one not in graph.constants:
+            node = makers.get(one)
+            if node is None or len(nodes) == _MOST_NODES:
+                return None
+            if id(node) not in nodes:
+                nodes[id(node)] = node
+                wanted += node.input
+    ordered = [node for node in graph.nodes if id(node) in nodes]
+    whole = Chain(graph=graph, nodes=ordered, sources=frozenset(reached), result=name)
+    return whole if reached else None
 
 
 def look_back(graph: OnnxGraph, name: str, kinds: Collection[str]) -> Iterator[Chain]:
@@ -156,20 +180,22 @@ def look_back(graph: OnnxGraph, name: str, kinds: Collection[str]) -> Iterator[C
         nodes.insert(0, node)
         reached.difference_update(node.output)
         reached.update(n for n in node.input if n and n not in graph.constants)
-        if len(reached) == 1 and graph.types.get(one := next(iter(reached))) == wanted:
-            yield Chain(graph=graph, nodes=list(nodes), source=one, result=name)
+        if len(reached) == 1 and graph.types.get(*reached) == wanted:
+            yield Chain(graph=graph, nodes=list(nodes), sources=frozenset(reached), result=name)
 
 
-def is_near(seen: np.ndarray | None, made: np.ndarray) -> bool:
+_ROUNDED, _ROUNDED_SUMS = 16, 64
+"""How many units in the last place of the largest number a chain may be off; long sums more."""
+
+
+def is_near(seen: np.ndarray | None, made: np.ndarray, units: int = _ROUNDED) -> bool:
     """Return whether a chain made these numbers, but for what it rounds."""
     if seen is None or seen.shape != made.shape or seen.dtype.kind != "f":
         return False
-    tolerance = _ROUNDED * float(np.finfo(seen.dtype).eps) * float(np.abs(made).max())
+    tolerance = units * float(np.finfo(seen.dtype).eps) * float(np.abs(made).max())
     return np.allclose(seen, made, rtol=0, atol=tolerance)
 
 
-_ROUNDED = 16
-"""How many units in the last place of the largest number a chain may be off."""
 _MOST_NODES = 64
 """Between caches and the product that reads keys or values: exporters need some twenty."""
 BATCHED = 4
@@ -209,7 +235,7 @@ class LatentFinder:
 
         `caches` are the tensors that hold caches with their new rows, in their order.
         """
-        parts = [_collect(graph, name, caches) for name in (keys, values)]
+        parts = [collect_chain(graph, name, caches) for name in (keys, values)]
         reached = {source for part in parts if part is not None for source in part.sources}
         sources = tuple(name for name in caches if name in reached)
         if None in parts or len(sources) != 2:
@@ -233,73 +259,36 @@ class LatentFinder:
         return self._folded[rows]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """Nodes in their order, and the tensors that they begin with."""
-
-    nodes: list[onnx.NodeProto]
-    sources: frozenset[str]
-
-
-def _collect(graph: OnnxGraph, name: str, sources: Collection[str]) -> _Part | None:
-    """Return what makes a tensor of `sources` and constants; None where it is made of more."""
-    makers = graph.makers()
-    wanted, reached = [name], set()
-    nodes: dict[int, onnx.NodeProto] = {}
-    while wanted:
-        one = wanted.pop()
-        if one in sources:
-            reached.add(one)
-        elif one and one not in graph.constants:
-            node = makers.get(one)
-            if node is None or len(nodes) == _MOST_NODES:
-                return None
-            if id(node) not in nodes:
-                nodes[id(node)] = node
-                wanted += node.input
-    if not reached:
-        return None
-    ordered = [node for node in graph.nodes if id(node) in nodes]
-    return _Part(nodes=ordered, sources=frozenset(reached))
-
-
 def _find_matrix(
     graph: OnnxGraph, name: str, widths: Mapping[str, int], *, turned: bool
 ) -> np.ndarray | None:
     """Return the matrices [heads, numbers of a row, numbers of a result]; None where there are
     none."""
-    part = _collect(graph, name, widths.keys())
-    if part is None:
+    chain = collect_chain(graph, name, widths)
+    if chain is None:
         return None
     first = next(iter(widths))
     rows, whole = (graph.shape_of(first) or ())[2], sum(widths.values())
-    unit = _apply(graph, part, name, np.eye(rows, whole), widths, turned=turned)
+    unit = _apply(chain, np.eye(rows, whole), widths, turned=turned)
     noise = np.random.default_rng(0).standard_normal((rows, whole))
-    seen = _apply(graph, part, name, noise, widths, turned=turned)
-    if unit is None or seen is None:
+    seen = _apply(chain, noise, widths, turned=turned)
+    if unit is None:
         return None
     matrix = unit[:, :whole]
     made = noise.astype(unit.dtype).astype(np.float64) @ matrix.astype(np.float64)
-    tolerance = 64 * float(np.finfo(unit.dtype).eps) * max(float(np.abs(made).max()), 1e-30)
-    return matrix if np.allclose(seen, made, rtol=0, atol=tolerance) else None
+    return matrix if is_near(seen, made, _ROUNDED_SUMS) else None
 
 
 def _apply(
-    graph: OnnxGraph,
-    part: _Part,
-    name: str,
-    rows: np.ndarray,
-    widths: Mapping[str, int],
-    *,
-    turned: bool,
+    chain: Chain, rows: np.ndarray, widths: Mapping[str, int], *, turned: bool
 ) -> np.ndarray | None:
     """Return what nodes make of rows: [heads, rows, numbers]; None where they make something
     else."""
     ends = np.cumsum(list(widths.values()))[:-1]
     given = {}
     for source, numbers in zip(widths, np.split(rows, ends, axis=1), strict=True):
-        given[source] = numbers[None, None].astype(graph.types[source].dtype)
-    seen = evaluate_chain(graph, part.nodes, given, name)
+        given[source] = numbers[None, None].astype(chain.graph.types[source].dtype)
+    seen = chain.evaluate(given)
     if seen is None or seen.ndim not in (BATCHED - 1, BATCHED) or seen.dtype.kind != "f":
         return None
     if seen.ndim == BATCHED:
