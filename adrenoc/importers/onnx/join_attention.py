@@ -35,10 +35,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, FIRST_ROW
-from adrenoc.importers.onnx.found_attention import (
-    AttentionFinder,
-    FoundAttention,
-)
+from adrenoc.importers.onnx.found_attention import AttentionFinder, FoundAttention
 from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, TensorType, attributes, node_label
 from adrenoc.importers.onnx.join_rotations import RowReader, RowsSeen
 from adrenoc.importers.onnx.position_tables import FoundRotation, PositionTables, find_rotation

@@ -16,13 +16,7 @@ import onnx
 from adrenoc.base.errors import CustomDomainError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
-from adrenoc.importers.onnx.graph import (
-    OnnxGraph,
-    all_nodes,
-    first_output,
-    is_standard,
-    node_label,
-)
+from adrenoc.importers.onnx.graph import OnnxGraph, all_nodes, first_output, is_standard, node_label
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,12 +125,7 @@ def _layer(node: OnnxNode, kind: str, number: int, *, reverse: bool) -> Recurren
             "the lengths, or the last cell"
         )
     return RecurrentLayer(
-        cell=Cell(
-            kind=kind,
-            activations=tuple(names),
-            clip=clip,
-            clip_cell=0.0,
-        ),
+        cell=Cell(kind=kind, activations=tuple(names), clip=clip, clip_cell=0.0),
         weights=weights,
         recurrence=recurrence,
         bias=None if bias is None else fold(bias),

@@ -31,11 +31,7 @@ from adrenoc.importers.shapes import (
     write_options,
 )
 from adrenoc.importers.signature import fill_ports, port_of, tell_fixed
-from adrenoc.importers.tflite.converter import (
-    NUMERIC_DTYPES,
-    GraphConverter,
-    check_operators,
-)
+from adrenoc.importers.tflite.converter import NUMERIC_DTYPES, GraphConverter, check_operators
 from adrenoc.importers.tflite.decoder.join import import_call
 from adrenoc.importers.tflite.decoder.roles import is_decoder
 from adrenoc.importers.tflite.file import TensorInfo, TFLiteFile, read_tflite
