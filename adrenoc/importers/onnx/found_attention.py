@@ -197,71 +197,6 @@ def _spread(value: np.ndarray | None, tokens: int, rows: int) -> np.ndarray | No
     return np.broadcast_to(apart, (len(apart), tokens, rows))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SoftmaxReader:
-    """Looks around a softmax of a folded graph."""
-
-    graph: OnnxGraph
-    makers: Mapping[str, onnx.NodeProto]
-    readers: Mapping[str, Sequence[onnx.NodeProto]]
-
-    def read_sinks(self, name: str) -> tuple[str, np.ndarray | None]:
-        """Return the scores of rows that a softmax of `name` takes, and those of no row, one a
-        head."""
-        node = self.makers.get(name)
-        while node is not None and node.op_type in ("Cast", "Identity", "Sub"):
-            if node.op_type == "Sub":  # of the largest of each row: the softmax is the same
-                most = self.makers.get(node.input[1])
-                if most is None or (most.op_type, most.input[0]) != ("ReduceMax", node.input[0]):
-                    return name, None
-            name = node.input[0]
-            node = self.makers.get(name)
-        if node is None or node.op_type != "Concat" or len(node.input) != 2:
-            return name, None
-        value = self.graph.constants.get(node.input[1])
-        axis = attributes(node).get("axis")
-        if value is None or axis not in (-1, value.ndim - 1) or value.shape[-1] != 1:
-            return name, None
-        of_tokens = value.reshape(-1, value.shape[-2]) if value.ndim > 1 else value[:, None]
-        if not (of_tokens == of_tokens[:, :1]).all():
-            return name, None
-        return str(node.input[0]), of_tokens[:, 0].astype(np.float32)
-
-    def find_mix(self, softmax: onnx.NodeProto, *, sunk: bool) -> onnx.NodeProto | None:
-        """Return the product of the weights and the values; where `sunk` one weight is cut off."""
-        name = softmax.output[0]
-        for _ in range(MOST_STEPS):
-            readers = self.readers.get(name, [])
-            checked = [one for one in readers if one.op_type == "IsNaN"]
-            others = [one for one in readers if one.op_type != "IsNaN"]
-            if len(others) != 1:
-                return None
-            node = others[0]
-            if node.op_type == "MatMul":
-                return node if node.input[0] == name and not sunk else None
-            if node.op_type == "Where" and checked and node.input[0] == checked[0].output[0]:
-                instead = self.graph.constants.get(node.input[1])
-                if node.input[2] != name or instead is None or instead.any():
-                    return None
-            elif sunk and self._drops_last(node):
-                sunk = False
-            elif node.op_type not in ("Cast", "Identity", "Dropout") and not _parts_heads(
-                self.graph, node
-            ):
-                return None
-            name = node.output[0]
-        return None
-
-    def _drops_last(self, node: onnx.NodeProto) -> bool:
-        """Return whether a Slice leaves all but the last number of each row."""
-        before, after = (self.graph.shape_of(n) for n in (node.input[0], node.output[0]))
-        if node.op_type != "Slice" or before is None or after is None:
-            return False
-        start = self.graph.constants.get(node.input[1]) if len(node.input) > 1 else None
-        begins = start is not None and not start.any()
-        return begins and after == (*before[:-1], before[-1] - 1)
-
-
 _MOVES = (
     "Reshape",
     "Transpose",
@@ -316,7 +251,6 @@ class AttentionFinder:
         self.graph = graph
         self._latents = latents
         self.makers, self.readers = graph.makers(), graph.readers()
-        self._weights = SoftmaxReader(graph=graph, makers=self.makers, readers=self.readers)
         self.caches: dict[str, FoundCache] = {}
         for past, present in caches:
             name = present
@@ -362,8 +296,8 @@ class AttentionFinder:
         shape = self.graph.shape_of(softmax.input[0])
         if shape is None or axis not in (-1, len(shape) - 1):
             return None
-        name, sinks = self._weights.read_sinks(softmax.input[0])
-        mixed = self._weights.find_mix(softmax, sunk=sinks is not None)
+        name, sinks = self._read_sinks(softmax.input[0])
+        mixed = self._find_mix(softmax, sunk=sinks is not None)
         values = None if mixed is None else self._cache_behind(mixed.input[1], turned=False)
         scores = ScoreReader(graph=self.graph, makers=self.makers)
         product = scores.read(name)
@@ -392,6 +326,62 @@ class AttentionFinder:
             masks=scores.masks,
             sinks=sinks,
         )
+
+    def _read_sinks(self, name: str) -> tuple[str, np.ndarray | None]:
+        """Return the scores of rows that a softmax of `name` takes, and those of no row, one a
+        head."""
+        node = self.makers.get(name)
+        while node is not None and node.op_type in ("Cast", "Identity", "Sub"):
+            if node.op_type == "Sub":  # of the largest of each row: the softmax is the same
+                most = self.makers.get(node.input[1])
+                if most is None or (most.op_type, most.input[0]) != ("ReduceMax", node.input[0]):
+                    return name, None
+            name = node.input[0]
+            node = self.makers.get(name)
+        if node is None or node.op_type != "Concat" or len(node.input) != 2:
+            return name, None
+        value = self.graph.constants.get(node.input[1])
+        axis = attributes(node).get("axis")
+        if value is None or axis not in (-1, value.ndim - 1) or value.shape[-1] != 1:
+            return name, None
+        of_tokens = value.reshape(-1, value.shape[-2]) if value.ndim > 1 else value[:, None]
+        if not (of_tokens == of_tokens[:, :1]).all():
+            return name, None
+        return str(node.input[0]), of_tokens[:, 0].astype(np.float32)
+
+    def _find_mix(self, softmax: onnx.NodeProto, *, sunk: bool) -> onnx.NodeProto | None:
+        """Return the product of the weights and the values; where `sunk` one weight is cut off."""
+        name = softmax.output[0]
+        for _ in range(MOST_STEPS):
+            readers = self.readers.get(name, [])
+            checked = [one for one in readers if one.op_type == "IsNaN"]
+            others = [one for one in readers if one.op_type != "IsNaN"]
+            if len(others) != 1:
+                return None
+            node = others[0]
+            if node.op_type == "MatMul":
+                return node if node.input[0] == name and not sunk else None
+            if node.op_type == "Where" and checked and node.input[0] == checked[0].output[0]:
+                instead = self.graph.constants.get(node.input[1])
+                if node.input[2] != name or instead is None or instead.any():
+                    return None
+            elif sunk and self._drops_last(node):
+                sunk = False
+            elif node.op_type not in ("Cast", "Identity", "Dropout") and not _parts_heads(
+                self.graph, node
+            ):
+                return None
+            name = node.output[0]
+        return None
+
+    def _drops_last(self, node: onnx.NodeProto) -> bool:
+        """Return whether a Slice leaves all but the last number of each row."""
+        before, after = (self.graph.shape_of(n) for n in (node.input[0], node.output[0]))
+        if node.op_type != "Slice" or before is None or after is None:
+            return False
+        start = self.graph.constants.get(node.input[1]) if len(node.input) > 1 else None
+        begins = start is not None and not start.any()
+        return begins and after == (*before[:-1], before[-1] - 1)
 
     def _take_apart(self, name: str) -> str:
         """Return what a tensor [heads, tokens, head] is with its batch, where that alone is
