@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "adrenoc.h"
-#include "base/failure.h"
 #include "base/json.h"
 
 namespace adrenoc_ep {

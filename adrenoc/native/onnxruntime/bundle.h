@@ -1,6 +1,5 @@
 // What a bundle says of itself before it is loaded.
-#ifndef ADRENOC_ONNXRUNTIME_BUNDLE_H_
-#define ADRENOC_ONNXRUNTIME_BUNDLE_H_
+#pragma once
 
 #include <set>
 #include <string>
@@ -22,5 +21,3 @@ namespace adrenoc_ep {
                                   const std::vector<Node>& nodes);
 
 }  // namespace adrenoc_ep
-
-#endif  // ADRENOC_ONNXRUNTIME_BUNDLE_H_

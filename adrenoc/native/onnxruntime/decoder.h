@@ -1,7 +1,6 @@
 // A decoder inside of a session, which keeps its caches: a node reads tokens and a mask of all tokens
 // so far, and makes the logits after the last.
-#ifndef ADRENOC_ONNXRUNTIME_DECODER_H_
-#define ADRENOC_ONNXRUNTIME_DECODER_H_
+#pragma once
 
 #include <mutex>
 #include <set>
@@ -32,5 +31,3 @@ class Decoder final : public Model {
 };
 
 }  // namespace adrenoc_ep
-
-#endif  // ADRENOC_ONNXRUNTIME_DECODER_H_

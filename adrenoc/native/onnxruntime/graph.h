@@ -1,6 +1,5 @@
 // Reads onnxruntime's graphs: names, attributes and the model's path.
-#ifndef ADRENOC_ONNXRUNTIME_GRAPH_H_
-#define ADRENOC_ONNXRUNTIME_GRAPH_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -29,5 +28,3 @@ struct Node {
 [[nodiscard]] std::optional<int64_t> integer_attribute(const Node& node, const char* name);
 
 }  // namespace adrenoc_ep
-
-#endif  // ADRENOC_ONNXRUNTIME_GRAPH_H_

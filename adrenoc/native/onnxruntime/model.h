@@ -1,6 +1,5 @@
 // A bundle that a session has loaded, as its nodes need it.
-#ifndef ADRENOC_ONNXRUNTIME_MODEL_H_
-#define ADRENOC_ONNXRUNTIME_MODEL_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -61,5 +60,3 @@ class Model {
                                                 const OrtLogger* logger);
 
 }  // namespace adrenoc_ep
-
-#endif  // ADRENOC_ONNXRUNTIME_MODEL_H_

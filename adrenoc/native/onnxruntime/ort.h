@@ -3,8 +3,7 @@
 //
 // Tables of functions only grow at their ends: a function is its place in its table
 // (ort_functions.def), and a table that we hand over is as long as that of the version that it names.
-#ifndef ADRENOC_ONNXRUNTIME_ORT_H_
-#define ADRENOC_ONNXRUNTIME_ORT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -148,5 +147,3 @@ template <typename Work>
 void log(const OrtLogger* logger, OrtLoggingLevel level, const std::string& text);
 
 }  // namespace adrenoc_ep
-
-#endif  // ADRENOC_ONNXRUNTIME_ORT_H_

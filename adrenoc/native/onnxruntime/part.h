@@ -1,6 +1,5 @@
 // A node that a bundle computes in place of one or more of onnxruntime's.
-#ifndef ADRENOC_ONNXRUNTIME_PART_H_
-#define ADRENOC_ONNXRUNTIME_PART_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -35,5 +34,3 @@ class Part final : public OrtNodeComputeInfo {
 };
 
 }  // namespace adrenoc_ep
-
-#endif  // ADRENOC_ONNXRUNTIME_PART_H_

@@ -1,6 +1,5 @@
 // What a session has of the provider: which nodes it takes, and the bundles that compute them.
-#ifndef ADRENOC_ONNXRUNTIME_PROVIDER_H_
-#define ADRENOC_ONNXRUNTIME_PROVIDER_H_
+#pragma once
 
 #include <map>
 #include <memory>
@@ -55,5 +54,3 @@ class Provider final : public OrtEp {
 };
 
 }  // namespace adrenoc_ep
-
-#endif  // ADRENOC_ONNXRUNTIME_PROVIDER_H_

@@ -1,6 +1,5 @@
 // Between Java and C: texts as UTF-8 with a zero at the end, arrays, and what is thrown.
-#ifndef ADRENOC_JNI_CONVERT_H_
-#define ADRENOC_JNI_CONVERT_H_
+#pragma once
 
 #include <adrenoc.h>
 #include <jni.h>
@@ -43,5 +42,3 @@ std::vector<int64_t> to_numbers(JNIEnv* env, jlongArray array);
 void* address_of(JNIEnv* env, jobject buffer, jint from);
 
 }  // namespace adrenoc_jni
-
-#endif  // ADRENOC_JNI_CONVERT_H_

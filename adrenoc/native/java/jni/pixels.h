@@ -1,10 +1,8 @@
 // From pixels of a camera or a picture to numbers of a tensor: cut out, resized, turned, scaled.
-#ifndef ADRENOC_JNI_PIXELS_H_
-#define ADRENOC_JNI_PIXELS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace adrenoc_jni {
 
@@ -45,5 +43,3 @@ size_t reach_of(const Picture& picture, int plane);
 void write_pixels(const Picture& picture, const Wanted& wanted, void* output);
 
 }  // namespace adrenoc_jni
-
-#endif  // ADRENOC_JNI_PIXELS_H_

@@ -1,6 +1,5 @@
 // What is left to do when a signal asks the server to end.
-#ifndef ADRENOC_TOOLS_RPC_ENDING_H_
-#define ADRENOC_TOOLS_RPC_ENDING_H_
+#pragma once
 
 namespace adrenoc_rpc {
 
@@ -18,5 +17,3 @@ namespace adrenoc_rpc {
 void forget_endings();
 
 }  // namespace adrenoc_rpc
-
-#endif  // ADRENOC_TOOLS_RPC_ENDING_H_

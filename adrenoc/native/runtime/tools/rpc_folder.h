@@ -1,6 +1,5 @@
 // The folder of a session, which goes with it; what servers that were killed left behind.
-#ifndef ADRENOC_RPC_FOLDER_H_
-#define ADRENOC_RPC_FOLDER_H_
+#pragma once
 
 #include <string>
 
@@ -32,5 +31,3 @@ class SessionFolder {
 int remove_left_folders(const std::string& parent);
 
 }  // namespace adrenoc_rpc
-
-#endif  // ADRENOC_RPC_FOLDER_H_

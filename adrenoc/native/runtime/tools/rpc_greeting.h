@@ -1,6 +1,5 @@
 // Greets peers, many at once: one that says nothing keeps nobody else waiting.
-#ifndef ADRENOC_TOOLS_RPC_GREETING_H_
-#define ADRENOC_TOOLS_RPC_GREETING_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -58,5 +57,3 @@ class Greetings {
 };
 
 }  // namespace adrenoc_rpc
-
-#endif  // ADRENOC_TOOLS_RPC_GREETING_H_

@@ -1,6 +1,5 @@
 // Sockets of adrenoc_rpc: every wait has a limit, and they close themselves.
-#ifndef ADRENOC_TOOLS_RPC_SOCKET_H_
-#define ADRENOC_TOOLS_RPC_SOCKET_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -55,5 +54,3 @@ class Socket {
 [[nodiscard]] std::string quoted(const std::string& text);
 
 }  // namespace adrenoc_rpc
-
-#endif  // ADRENOC_TOOLS_RPC_SOCKET_H_

@@ -1,6 +1,5 @@
 // TVM's tracker, which tells clients where free servers are.
-#ifndef ADRENOC_TOOLS_RPC_TRACKER_H_
-#define ADRENOC_TOOLS_RPC_TRACKER_H_
+#pragma once
 
 #include <string>
 
@@ -47,5 +46,3 @@ class TrackerEntry {
 };
 
 }  // namespace adrenoc_rpc
-
-#endif  // ADRENOC_TOOLS_RPC_TRACKER_H_

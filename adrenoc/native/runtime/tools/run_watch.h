@@ -1,6 +1,5 @@
 // Ends a program whose device does not: a driver that hangs keeps its caller for ever.
-#ifndef ADRENOC_RUNTIME_TOOLS_RUN_WATCH_H_
-#define ADRENOC_RUNTIME_TOOLS_RUN_WATCH_H_
+#pragma once
 
 #include <unistd.h>
 
@@ -59,5 +58,3 @@ class Watch {
   Clock::time_point end_ = Clock::now() + std::chrono::seconds(limit_s_);
   std::thread thread_;
 };
-
-#endif  // ADRENOC_RUNTIME_TOOLS_RUN_WATCH_H_

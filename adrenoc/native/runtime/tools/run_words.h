@@ -1,6 +1,5 @@
 // Words of adrenoc_run's command line, and of what it prints.
-#ifndef ADRENOC_RUNTIME_TOOLS_RUN_WORDS_H_
-#define ADRENOC_RUNTIME_TOOLS_RUN_WORDS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -71,5 +70,3 @@ inline std::string quoted_lines(const std::string& text) {
   }
   return list + "]";
 }
-
-#endif  // ADRENOC_RUNTIME_TOOLS_RUN_WORDS_H_

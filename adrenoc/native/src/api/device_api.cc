@@ -4,15 +4,12 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
-#include <utility>
-
 #include "base/typed_function.h"
 #include "launch/copy.h"
 #include "opencl/current_device.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -163,5 +160,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   });
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,15 +1,11 @@
 // TVM's device interface for OpenCL.
-#ifndef ADRENOC_NATIVE_API_DEVICE_API_H_
-#define ADRENOC_NATIVE_API_DEVICE_API_H_
+#pragma once
 
 #include <tvm/runtime/device_api.h>
 
-#include <string>
-
 #include "opencl/memory.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 class OpenClDeviceApi final : public tvm::runtime::DeviceAPI {
  public:
@@ -32,7 +28,4 @@ class OpenClDeviceApi final : public tvm::runtime::DeviceAPI {
   void StreamSync(tvm::Device device, TVMStreamHandle stream) final;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_API_DEVICE_API_H_
+}  // namespace adrenoc_runtime::opencl

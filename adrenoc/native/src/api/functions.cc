@@ -1,10 +1,8 @@
 // The functions "adrenoc.opencl.*" that Python and RPC clients call; apps have none of them.
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
 
 #include <string>
-#include <vector>
 
 #include "base/typed_function.h"
 #include "modules/module.h"
@@ -14,8 +12,7 @@
 #include "opencl/hints.h"
 #include "opencl/profiler.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -74,5 +71,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   });
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -7,8 +7,7 @@
 #include "base/typed_function.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // A command that does nothing but tell when the queue came to it.
@@ -65,5 +64,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish("profiling.timer.opencl", make_timer);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // The one exception of the runtime's own code: a status of the C API and a sentence.
-#ifndef ADRENOC_NATIVE_BASE_FAILURE_H_
-#define ADRENOC_NATIVE_BASE_FAILURE_H_
+#pragma once
 
 #include <stdexcept>
 #include <string>
@@ -24,5 +23,3 @@ class Failure : public std::runtime_error {
 }
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_FAILURE_H_

@@ -1,6 +1,5 @@
 // IEEE half, in the bits of an integer.
-#ifndef ADRENOC_NATIVE_BASE_HALF_H_
-#define ADRENOC_NATIVE_BASE_HALF_H_
+#pragma once
 
 #include <cstdint>
 
@@ -19,5 +18,3 @@ struct Half {
 [[nodiscard]] Half exact_half(double value);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_HALF_H_

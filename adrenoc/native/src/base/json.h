@@ -1,6 +1,5 @@
 // A strict reader of JSON (RFC 8259) for data that may be damaged or hostile.
-#ifndef ADRENOC_NATIVE_BASE_JSON_H_
-#define ADRENOC_NATIVE_BASE_JSON_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -58,5 +57,3 @@ class Json {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_JSON_H_

@@ -1,6 +1,5 @@
 // The machine that this was compiled for.
-#ifndef ADRENOC_NATIVE_BASE_MACHINE_H_
-#define ADRENOC_NATIVE_BASE_MACHINE_H_
+#pragma once
 
 namespace adrenoc_runtime {
 
@@ -18,5 +17,3 @@ constexpr const char* kMachine = "i386";
 #endif
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_MACHINE_H_

@@ -1,6 +1,5 @@
 // SHA-256 (FIPS 180-4).
-#ifndef ADRENOC_NATIVE_BASE_SHA256_H_
-#define ADRENOC_NATIVE_BASE_SHA256_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -11,5 +10,3 @@ namespace adrenoc_runtime {
 [[nodiscard]] std::string sha256_hex(std::string_view data);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_SHA256_H_

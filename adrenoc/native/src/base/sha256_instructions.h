@@ -1,6 +1,5 @@
 // Rounds of SHA-256 by the processor's own instructions for it: several times as fast as without.
-#ifndef ADRENOC_NATIVE_BASE_SHA256_INSTRUCTIONS_H_
-#define ADRENOC_NATIVE_BASE_SHA256_INSTRUCTIONS_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -28,5 +27,3 @@ using Sha256State = std::array<uint32_t, 8>;
 void mix_by_instructions(Sha256State* state, const unsigned char* bytes, size_t blocks);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_SHA256_INSTRUCTIONS_H_

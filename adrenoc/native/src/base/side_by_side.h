@@ -1,6 +1,5 @@
 // Work that is done side by side on threads: builds of kernels.
-#ifndef ADRENOC_NATIVE_BASE_SIDE_BY_SIDE_H_
-#define ADRENOC_NATIVE_BASE_SIDE_BY_SIDE_H_
+#pragma once
 
 #include <cstddef>
 #include <functional>
@@ -18,5 +17,3 @@ namespace adrenoc_runtime {
 void side_by_side(size_t count, size_t threads, const std::function<void(size_t)>& work);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_SIDE_BY_SIDE_H_

@@ -1,6 +1,5 @@
 // Which version of the runtime this is.
-#ifndef ADRENOC_NATIVE_BASE_STAMP_H_
-#define ADRENOC_NATIVE_BASE_STAMP_H_
+#pragma once
 
 namespace adrenoc_runtime {
 
@@ -8,5 +7,3 @@ namespace adrenoc_runtime {
 [[nodiscard]] const char* stamp();
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_STAMP_H_

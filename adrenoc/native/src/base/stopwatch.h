@@ -1,6 +1,5 @@
 // Milliseconds of wall clock since it was made.
-#ifndef ADRENOC_NATIVE_BASE_STOPWATCH_H_
-#define ADRENOC_NATIVE_BASE_STOPWATCH_H_
+#pragma once
 
 #include <chrono>
 
@@ -18,5 +17,3 @@ class Stopwatch {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_STOPWATCH_H_

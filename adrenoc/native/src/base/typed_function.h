@@ -1,8 +1,7 @@
 // Functions that callers know by a name, made of typed ones.  Each type of an argument has one
 // reader, and all functions are one class: `tvm::ffi::Function::FromTyped` makes both anew for each
 // function, twenty times the code.
-#ifndef ADRENOC_NATIVE_BASE_TYPED_FUNCTION_H_
-#define ADRENOC_NATIVE_BASE_TYPED_FUNCTION_H_
+#pragma once
 
 #include <tvm/ffi/function.h>
 
@@ -74,5 +73,3 @@ void publish(const char* name, F function) {
 }
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_TYPED_FUNCTION_H_

@@ -1,6 +1,5 @@
 // Texts in UTF-8: code points one by one, and what is no UTF-8.
-#ifndef ADRENOC_NATIVE_BASE_UTF8_H_
-#define ADRENOC_NATIVE_BASE_UTF8_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -27,5 +26,3 @@ void append_utf8(uint32_t number, std::string* text);
 [[nodiscard]] std::string with_marks(std::string_view bytes);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_BASE_UTF8_H_

@@ -1,7 +1,6 @@
 // What the runtime asks of an OpenCL ML library, in terms of our own: tensors, operators, memory,
 // tuning, commands.  The library of a phone and the emulator of the tests are two implementations.
-#ifndef ADRENOC_NATIVE_CLML_BACKEND_H_
-#define ADRENOC_NATIVE_CLML_BACKEND_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -15,8 +14,7 @@
 
 #include "opencl/cl_types.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 using opencl::cl_command_queue;
 using opencl::cl_int;
@@ -185,7 +183,4 @@ class Backend {
                     Object& tuning) = 0;
 };
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_BACKEND_H_
+}  // namespace adrenoc_runtime::clml

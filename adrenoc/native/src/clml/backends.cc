@@ -6,8 +6,7 @@
 
 #include "clml/emulator.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 struct Settings {
@@ -95,5 +94,4 @@ Choice real_backend(opencl::Device& device) {
 }
 #endif
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

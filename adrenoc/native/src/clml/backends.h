@@ -1,6 +1,5 @@
 // Which OpenCL ML library a device runs, if any.
-#ifndef ADRENOC_NATIVE_CLML_BACKENDS_H_
-#define ADRENOC_NATIVE_CLML_BACKENDS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -8,8 +7,7 @@
 #include "clml/backend.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 // The library of a device, or the reason why there is none.
 struct Choice {
@@ -38,7 +36,4 @@ void set_cache_folder(const std::string& folder);
 // or the device does not have it.
 [[nodiscard]] Choice real_backend(opencl::Device& device);
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_BACKENDS_H_
+}  // namespace adrenoc_runtime::clml

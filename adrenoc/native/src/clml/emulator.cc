@@ -10,8 +10,7 @@
 #include "clml/emulator_calls.h"
 #include "clml/emulator_math.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 std::atomic<int64_t> live_objects{0};
@@ -347,5 +346,4 @@ std::unique_ptr<Backend> make_emulator(opencl::Device& device, const EmulatorSet
 
 int64_t live_emulator_objects() { return live_objects; }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

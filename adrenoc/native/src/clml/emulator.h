@@ -1,7 +1,6 @@
 // A stand-in for the library of a phone, for tests: reference arithmetic on the CPU, on memory of
 // any OpenCL device, with the rules of the real one made strict.
-#ifndef ADRENOC_NATIVE_CLML_EMULATOR_H_
-#define ADRENOC_NATIVE_CLML_EMULATOR_H_
+#pragma once
 
 #include <tvm/ffi/string.h>
 
@@ -12,8 +11,7 @@
 #include "clml/backend.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 // What the emulator pretends to be.
 struct EmulatorSettings {
@@ -39,7 +37,4 @@ struct EmulatorSettings {
 // Objects of all emulators that have not been given back.
 [[nodiscard]] int64_t live_emulator_objects();
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_EMULATOR_H_
+}  // namespace adrenoc_runtime::clml

@@ -2,8 +2,7 @@
 
 #include <variant>
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 using Codes = std::vector<std::string>;
@@ -87,5 +86,4 @@ int first_version(const Operation& operation) {
   return binary != nullptr && binary->kind == Binary::Kind::kDivide ? 2 : 1;
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

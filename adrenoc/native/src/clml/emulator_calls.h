@@ -1,6 +1,5 @@
 // The entry points of the emulated library: which there are, since when, and how each can fail.
-#ifndef ADRENOC_NATIVE_CLML_EMULATOR_CALLS_H_
-#define ADRENOC_NATIVE_CLML_EMULATOR_CALLS_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -8,8 +7,7 @@
 
 #include "clml/backend.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 // Name of an entry point -> the codes that it can fail with.  The names are those that TVM's CLML
 // runtime calls; the codes are what functions of their kind return in OpenCL, and the extension's
@@ -22,7 +20,4 @@ namespace clml {
 // The interface that has an operator first; the pattern table tells where this is from.
 [[nodiscard]] int first_version(const Operation& operation);
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_EMULATOR_CALLS_H_
+}  // namespace adrenoc_runtime::clml

@@ -4,10 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string>
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 void activate(std::optional<Activation> kind, std::vector<float>* data) {
@@ -382,5 +380,4 @@ uint16_t float_to_half(float value) {
   return sign | static_cast<uint16_t>(((exponent - 113) << 10) + mantissa);
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

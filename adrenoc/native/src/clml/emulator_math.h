@@ -1,6 +1,5 @@
 // The reference arithmetic of the emulator: dense tensors of floats in the order n, c, h, w.
-#ifndef ADRENOC_NATIVE_CLML_EMULATOR_MATH_H_
-#define ADRENOC_NATIVE_CLML_EMULATOR_MATH_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -9,8 +8,7 @@
 
 #include "clml/backend.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 struct Plain {
   std::array<uint32_t, 4> dims = {1, 1, 1, 1};
@@ -32,7 +30,4 @@ void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain
 [[nodiscard]] float half_to_float(uint16_t bits);
 [[nodiscard]] uint16_t float_to_half(float value);
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_EMULATOR_MATH_H_
+}  // namespace adrenoc_runtime::clml

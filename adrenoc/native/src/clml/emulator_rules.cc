@@ -1,11 +1,9 @@
 // The dims that go with each operator.
 #include <algorithm>
-#include <string>
 
 #include "clml/emulator_math.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 using Extents = std::array<uint32_t, 4>;
@@ -135,5 +133,4 @@ std::string misfit(const Operation& operation, const Inputs& inputs, const Exten
   return std::visit([&](const auto& op) { return check(op, inputs, output); }, operation);
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

@@ -6,8 +6,7 @@
 #include "clml/emulator.h"
 #include "clml/emulator_calls.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 EmulatorSettings read_emulator_settings(const std::string& text) {
   namespace ffi = tvm::ffi;
@@ -62,5 +61,4 @@ tvm::ffi::String emulated_calls_text() {
   return ffi::json::Stringify(calls);
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

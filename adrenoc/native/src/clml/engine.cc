@@ -4,8 +4,7 @@
 #include <chrono>
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 // The elements of a node in the library's own layout, and row by row.
@@ -332,5 +331,4 @@ void Engine::run(const std::vector<cl_mem>& inputs, const std::vector<cl_mem>& o
   }
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

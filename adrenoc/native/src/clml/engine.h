@@ -1,6 +1,5 @@
 // A region made ready for one device: tensors, operators, memory, and the commands of a run.
-#ifndef ADRENOC_NATIVE_CLML_ENGINE_H_
-#define ADRENOC_NATIVE_CLML_ENGINE_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -12,8 +11,7 @@
 #include "clml/tuning.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 class Engine {
  public:
@@ -113,7 +111,4 @@ class Engine {
   std::string tuning_note_;
 };
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_ENGINE_H_
+}  // namespace adrenoc_runtime::clml

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -171,5 +170,4 @@ Graph read_graph(const std::string& text) {
   return graph;
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

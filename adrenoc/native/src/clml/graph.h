@@ -1,6 +1,5 @@
 // The JSON graph of a region, as TVM's code generators for JSON runtimes write it.
-#ifndef ADRENOC_NATIVE_CLML_GRAPH_H_
-#define ADRENOC_NATIVE_CLML_GRAPH_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -10,8 +9,7 @@
 
 #include "clml/backend.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 constexpr int64_t kUnknownExtent = -1;  // one that a run alone tells
 
@@ -50,7 +48,4 @@ struct Graph {
 // Throws ValueError that names the place where the text is not such a graph.
 [[nodiscard]] Graph read_graph(const std::string& text);
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_GRAPH_H_
+}  // namespace adrenoc_runtime::clml

@@ -14,8 +14,7 @@
 #include "launch/capture.h"
 #include "opencl/memory.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -292,5 +291,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
           [](const ffi::String& folder) { set_cache_folder(folder); });
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

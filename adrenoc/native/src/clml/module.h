@@ -1,6 +1,5 @@
 // The TVM module of kind "clml": one region of a model, run by an OpenCL ML library.
-#ifndef ADRENOC_NATIVE_CLML_MODULE_H_
-#define ADRENOC_NATIVE_CLML_MODULE_H_
+#pragma once
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/extra/json.h>
@@ -17,8 +16,7 @@
 #include "clml/engine.h"
 #include "clml/graph.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 // A function that the module has beside those that TVM's own has: (device id) -> facts as JSON;
 // it makes the region ready for the device, if it can.
@@ -83,7 +81,4 @@ class ClmlModule final : public tvm::ffi::ModuleObj {
 // constants must be there, which they are once a virtual machine has been made of the module.
 [[nodiscard]] tvm::ffi::String prepare_regions(const tvm::ffi::Module& module, int device_id);
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_MODULE_H_
+}  // namespace adrenoc_runtime::clml

@@ -2,12 +2,10 @@
 
 #include <tvm/ffi/error.h>
 
-#include <cmath>
 #include <map>
 #include <string>
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 using Dims = std::array<uint32_t, 4>;
@@ -267,5 +265,4 @@ Lowered lower_node(const Graph& graph, const GraphNode& node) {
   return lowered;
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

@@ -1,6 +1,5 @@
 // A node of the graph as an operator of the library, and how its operands have to lie.
-#ifndef ADRENOC_NATIVE_CLML_OPERATION_H_
-#define ADRENOC_NATIVE_CLML_OPERATION_H_
+#pragma once
 
 #include <array>
 #include <vector>
@@ -8,8 +7,7 @@
 #include "clml/backend.h"
 #include "clml/graph.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 // How an operator takes a tensor: in the library's own layout, or as rows in memory (`linear`)
 // that it is told to see as these dims in this layout.
@@ -33,7 +31,4 @@ struct Lowered {
 // Throws ValueError for a node that is damaged, or that nothing here stands for.
 [[nodiscard]] Lowered lower_node(const Graph& graph, const GraphNode& node);
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_OPERATION_H_
+}  // namespace adrenoc_runtime::clml

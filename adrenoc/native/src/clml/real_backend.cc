@@ -8,8 +8,7 @@
 
 #include "clml/real_operators.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 // One interface of the library: a table of functions, of which each version has its own type.
@@ -290,7 +289,6 @@ Choice real_backend(opencl::Device& device) {
   }
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml
 
 #endif  // ADRENOC_CLML_SDK

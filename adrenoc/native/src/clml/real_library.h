@@ -17,8 +17,7 @@
 #include <functional>
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 constexpr int kHeaderMajor = CL_QCOM_ML_OPS_H_MAJOR_VERSION;
 
@@ -86,5 +85,4 @@ struct Recording final : Object {
   }
 };
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "clml/real_library.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 inline cl_arithmetic_mode_qcom arithmetic_mode(Arithmetic arithmetic) {
   switch (arithmetic) {
@@ -258,5 +256,4 @@ struct OperatorMaker {
   }
 };
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

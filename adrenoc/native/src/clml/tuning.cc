@@ -12,8 +12,7 @@
 #include "files/mapped_file.h"
 #include "files/private_files.h"
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 namespace {
 
 // "CLMLTUNE" as a big-endian number: starts each record in the files of TVM's runtime.
@@ -150,5 +149,4 @@ std::string TuningStore::save(const std::string& symbol, const std::string& byte
   return kept(path, write_private_file(path, writer.finish()));
 }
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::clml

@@ -1,11 +1,9 @@
 // Where the library's tuning results are kept between processes.
-#ifndef ADRENOC_NATIVE_CLML_TUNING_H_
-#define ADRENOC_NATIVE_CLML_TUNING_H_
+#pragma once
 
 #include <string>
 
-namespace adrenoc_runtime {
-namespace clml {
+namespace adrenoc_runtime::clml {
 
 // CLML_IS_TUNING_RUN=1 (or, as the RFC of TVM spells it, CLML_IS_TUNNING_RUN) asks to tune.
 // CLML_TUNING_CACHE names a file in TVM's form: records by symbol.  Without it the results lie in
@@ -32,7 +30,4 @@ class TuningStore {
   bool tuning_run_ = false;
 };
 
-}  // namespace clml
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_CLML_TUNING_H_
+}  // namespace adrenoc_runtime::clml

@@ -1,6 +1,5 @@
 // Reads and writes TVM's binary form of values in memory.
-#ifndef ADRENOC_NATIVE_FILES_BYTE_STREAM_H_
-#define ADRENOC_NATIVE_FILES_BYTE_STREAM_H_
+#pragma once
 
 #include <tvm/ffi/error.h>
 #include <tvm/support/io.h>
@@ -11,8 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 class ByteReader final : public tvm::support::Stream {
  public:
@@ -68,7 +66,4 @@ class ByteWriter final : public tvm::support::Stream {
   std::string bytes_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_FILES_BYTE_STREAM_H_
+}  // namespace adrenoc_runtime::opencl

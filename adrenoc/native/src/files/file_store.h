@@ -1,6 +1,5 @@
 // Files that peers sent, kept under their digests so that nothing is sent twice.
-#ifndef ADRENOC_NATIVE_FILES_FILE_STORE_H_
-#define ADRENOC_NATIVE_FILES_FILE_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -37,5 +36,3 @@ class FileStore {
 void write_file(const std::string& path, std::string_view content);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_FILES_FILE_STORE_H_

@@ -1,6 +1,5 @@
 // Files in memory, without copying them.
-#ifndef ADRENOC_NATIVE_FILES_MAPPED_FILE_H_
-#define ADRENOC_NATIVE_FILES_MAPPED_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -57,5 +56,3 @@ class MappedFile {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_FILES_MAPPED_FILE_H_

@@ -1,6 +1,5 @@
 // Keeps a folder within a size.
-#ifndef ADRENOC_NATIVE_FILES_OLD_FILES_H_
-#define ADRENOC_NATIVE_FILES_OLD_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -15,5 +14,3 @@ void remove_old_files(const std::string& folder, uint64_t max_bytes);
 void touch_file(const std::string& path);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_FILES_OLD_FILES_H_

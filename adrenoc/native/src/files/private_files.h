@@ -1,6 +1,5 @@
 // Folders and files of caches: what lies there is run, so nobody else may have put it there.
-#ifndef ADRENOC_NATIVE_FILES_PRIVATE_FILES_H_
-#define ADRENOC_NATIVE_FILES_PRIVATE_FILES_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -25,5 +24,3 @@ std::string make_private_folder(const std::string& folder);
 std::string write_private_file(const std::string& path, std::string_view content);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_FILES_PRIVATE_FILES_H_

@@ -1,6 +1,5 @@
 // Reads safetensors files in memory.
-#ifndef ADRENOC_NATIVE_FILES_SAFETENSORS_H_
-#define ADRENOC_NATIVE_FILES_SAFETENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -28,5 +27,3 @@ struct StoredTensor {
                                     const std::string& where);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_FILES_SAFETENSORS_H_

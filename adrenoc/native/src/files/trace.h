@@ -1,6 +1,5 @@
 // What this process is doing, kept where another process finds it after a crash.
-#ifndef ADRENOC_NATIVE_FILES_TRACE_H_
-#define ADRENOC_NATIVE_FILES_TRACE_H_
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ void open_trace(const std::string& path);
 void trace(const char* deed, const std::string& name) noexcept;
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_FILES_TRACE_H_

@@ -7,8 +7,7 @@
 
 #include "generate/context_file.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // Copies a state to a buffer of its own, or back.
@@ -69,5 +68,4 @@ void Checkpoints::forget_beyond(int64_t length) {
 
 void Checkpoints::forget() { kept_ = {}; }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -2,8 +2,7 @@
 //
 // A state that every token changes as a whole cannot forget one: it is put back to what it was
 // some tokens before, and those are taken in again.
-#ifndef ADRENOC_NATIVE_GENERATE_CHECKPOINTS_H_
-#define ADRENOC_NATIVE_GENERATE_CHECKPOINTS_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 
@@ -14,8 +13,7 @@
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // The last two: steps that run ahead may have made the younger one of tokens that are taken back.
 class Checkpoints {
@@ -41,7 +39,4 @@ class Checkpoints {
   std::array<Checkpoint, 2> kept_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_GENERATE_CHECKPOINTS_H_
+}  // namespace adrenoc_runtime::opencl

@@ -8,8 +8,7 @@
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr char kMagic[] = "adrenoc context 2\n";
@@ -173,5 +172,4 @@ ContextFill restore_context(const std::string& saved, const std::vector<KeptStat
   return fill;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

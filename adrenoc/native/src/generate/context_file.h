@@ -1,6 +1,5 @@
 // What the caches of a decoder hold, as bytes: rows in use alone.
-#ifndef ADRENOC_NATIVE_GENERATE_CONTEXT_FILE_H_
-#define ADRENOC_NATIVE_GENERATE_CONTEXT_FILE_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 
@@ -9,8 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 struct ContextFill {
   int64_t rows = 0;
@@ -43,7 +41,4 @@ void clear_states(const std::vector<const DLTensor*>& states);
 [[nodiscard]] ContextFill restore_context(const std::string& saved,
                                           const std::vector<KeptState>& states, int64_t rows);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_GENERATE_CONTEXT_FILE_H_
+}  // namespace adrenoc_runtime::opencl

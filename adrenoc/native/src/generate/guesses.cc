@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // Fewer words are followed by anything, and more come too seldom.
@@ -41,5 +40,4 @@ void Guesses::tell(size_t right) {
   left_ = pause_;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

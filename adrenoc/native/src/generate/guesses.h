@@ -1,13 +1,11 @@
 // Guesses the next tokens of a text: what came the last time behind the words that it ends with.
-#ifndef ADRENOC_NATIVE_GENERATE_GUESSES_H_
-#define ADRENOC_NATIVE_GENERATE_GUESSES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 struct GuessCount {
   int64_t runs = 0;    // that checked guesses
@@ -30,7 +28,4 @@ class Guesses {
   int64_t left_ = 0;   // of these
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_GENERATE_GUESSES_H_
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // A tensor that somebody gave, by reference or as a struct that ends with the call.
-#ifndef ADRENOC_NATIVE_GENERATE_HELD_TENSOR_H_
-#define ADRENOC_NATIVE_GENERATE_HELD_TENSOR_H_
+#pragma once
 
 #include <tvm/ffi/any.h>
 #include <tvm/runtime/tensor.h>
@@ -8,8 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Of one that is given by DLTensor*, as over RPC, whoever made the memory has to keep it.
 class HeldTensor {
@@ -40,7 +38,4 @@ class HeldTensor {
   std::unique_ptr<DLTensor> own_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_GENERATE_HELD_TENSOR_H_
+}  // namespace adrenoc_runtime::opencl

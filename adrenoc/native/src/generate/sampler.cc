@@ -4,17 +4,13 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <utility>
-#include <vector>
 
 #include "generate/sampler_text.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr size_t kMostWorkItems = 256;
@@ -235,5 +231,4 @@ void Sampler::launch_pick(Made* made, const StepTensors& step, const KernelArgum
                memory_of(*step.past, "the length of the past"), {sizeof(count), &count}});
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,11 +1,9 @@
 // Kernels that pick the next token on the device and hand it to the next step.
-#ifndef ADRENOC_NATIVE_GENERATE_SAMPLER_H_
-#define ADRENOC_NATIVE_GENERATE_SAMPLER_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 
 #include <cstdint>
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,8 +12,7 @@
 #include "launch/kernel.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // How tokens are picked.  A temperature of 0 takes the likeliest one.  `top_k` (0: all) keeps the
 // likeliest tokens, and those that are as likely as the last of them; `top_p` (1: all) of these the
@@ -103,7 +100,4 @@ class Sampler {
   Made pick_changed_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_GENERATE_SAMPLER_H_
+}  // namespace adrenoc_runtime::opencl

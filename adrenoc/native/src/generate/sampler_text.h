@@ -5,11 +5,9 @@
 // and top-p leave is found digit by digit: of the logits as integers of the same order, the highest
 // eight bits of the least one that stays, then the next eight.  Weights are summed up as integers,
 // so neither the order of work-items nor their number changes a result.
-#ifndef ADRENOC_NATIVE_GENERATE_SAMPLER_TEXT_H_
-#define ADRENOC_NATIVE_GENERATE_SAMPLER_TEXT_H_
+#pragma once
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Macros before it: PICKED, TOKEN.
 constexpr const char* kFeedText = R"(
@@ -210,7 +208,4 @@ kernel __attribute__((reqd_work_group_size(W, 1, 1))) void adrenoc_pick(
 }
 )";
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_GENERATE_SAMPLER_TEXT_H_
+}  // namespace adrenoc_runtime::opencl

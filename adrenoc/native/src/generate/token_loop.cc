@@ -12,8 +12,7 @@
 #include "launch/cancelling.h"
 #include "launch/copy.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -427,5 +426,4 @@ void TokenLoop::forget() {
   }
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -2,8 +2,7 @@
 //
 // The host only gives commands, some steps ahead, and reads tokens as they come.  How many tokens the
 // caches hold is a number on the device, so that one recording of a step serves every token.
-#ifndef ADRENOC_NATIVE_GENERATE_TOKEN_LOOP_H_
-#define ADRENOC_NATIVE_GENERATE_TOKEN_LOOP_H_
+#pragma once
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/function.h>
@@ -23,8 +22,7 @@
 #include "generate/sampler.h"
 #include "launch/bound_run.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // What a run of so many tokens takes, as places among its arguments, and gives, among its results.
 struct LoopEntry {
@@ -191,7 +189,4 @@ class TokenLoop {
   std::vector<char> logits_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_GENERATE_TOKEN_LOOP_H_
+}  // namespace adrenoc_runtime::opencl

@@ -8,14 +8,12 @@
 
 #include <chrono>
 #include <cstring>
-#include <utility>
 
 #include "base/typed_function.h"
 #include "generate/token_loop.h"
 #include "launch/function_of.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -201,5 +199,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
           });
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -6,8 +6,7 @@
 
 #include "generate/token_loop.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Recurrent states are put back to a checkpoint, and take in again what lies behind it; all is taken in
 // again where rows are gone that it would see.
@@ -112,5 +111,4 @@ void TokenLoop::restore(const std::string& saved) {
   checkpoints_.forget_beyond(0);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 #include "launch/bound_run.h"
 
-#include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
@@ -9,8 +8,7 @@
 
 #include "launch/cancelling.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -363,5 +361,4 @@ void BoundRun::exchange(uint64_t old_number, const std::shared_ptr<Storage>& sto
   }
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

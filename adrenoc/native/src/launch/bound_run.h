@@ -1,6 +1,5 @@
 // A function of a virtual machine bound to its arguments, whose launches are kept and replayed.
-#ifndef ADRENOC_NATIVE_LAUNCH_BOUND_RUN_H_
-#define ADRENOC_NATIVE_LAUNCH_BOUND_RUN_H_
+#pragma once
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/container/array.h>
@@ -18,8 +17,7 @@
 #include "launch/replay.h"
 #include "launch/replay_trial.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // What a run may do instead of asking the virtual machine.
 enum class Recording {
@@ -145,7 +143,4 @@ class BoundRun {
   std::mutex mutex_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_BOUND_RUN_H_
+}  // namespace adrenoc_runtime::opencl

@@ -4,15 +4,11 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
-#include <memory>
-#include <utility>
-
 #include "base/typed_function.h"
 #include "launch/bound_run.h"
 #include "launch/function_of.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -72,5 +68,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish_packed("adrenoc.opencl.bind_run", bind_run);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

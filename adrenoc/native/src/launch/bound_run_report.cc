@@ -5,8 +5,7 @@
 
 #include "launch/bound_run.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -61,5 +60,4 @@ LaunchReport LaunchHistory::report() const {
   return report;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -4,8 +4,7 @@
 
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 thread_local CallSites* thread_sites = nullptr;
@@ -35,5 +34,4 @@ CallSitesScope::CallSitesScope(CallSites& sites) : before_(std::exchange(thread_
 
 CallSitesScope::~CallSitesScope() { thread_sites = before_; }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

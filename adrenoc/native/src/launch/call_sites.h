@@ -1,13 +1,11 @@
 // Kernel objects for the launches of a run that goes through the virtual machine.
-#ifndef ADRENOC_NATIVE_LAUNCH_CALL_SITES_H_
-#define ADRENOC_NATIVE_LAUNCH_CALL_SITES_H_
+#pragma once
 
 #include <vector>
 
 #include "launch/kernel.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Several launches of a run can share a kernel, each with arguments of its own.  With an object a
 // launch these stay as they were set in the run before, as far as they are the same.
@@ -44,7 +42,4 @@ class CallSitesScope {
   CallSites* const before_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_CALL_SITES_H_
+}  // namespace adrenoc_runtime::opencl

@@ -5,8 +5,7 @@
 
 #include "launch/pacing.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 thread_local const Cancelling* thread_cancelling = nullptr;
@@ -45,5 +44,4 @@ double own_piece_limit_ms() {
   return heeded == nullptr ? 0 : heeded->how().piece_ms;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

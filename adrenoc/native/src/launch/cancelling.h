@@ -1,6 +1,5 @@
 // Whether somebody wants the run of this thread to end, and how soon it can.
-#ifndef ADRENOC_NATIVE_LAUNCH_CANCELLING_H_
-#define ADRENOC_NATIVE_LAUNCH_CANCELLING_H_
+#pragma once
 
 #include <tvm/ffi/error.h>
 
@@ -9,8 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // How a run may end before its end.
 struct Pieceable {
@@ -73,7 +71,4 @@ void end_within_if_cancelled();
 // That by what it heeds alone, which holds in the virtual machine, too.
 [[nodiscard]] double own_piece_limit_ms();
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_CANCELLING_H_
+}  // namespace adrenoc_runtime::opencl

@@ -3,8 +3,7 @@
 #include <cstring>
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 thread_local Capture* thread_capture = nullptr;
@@ -49,5 +48,4 @@ CaptureScope::CaptureScope(Capture* capture)
 
 CaptureScope::~CaptureScope() { thread_capture = before_; }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,9 +1,7 @@
 // Notes what a run launches, so that it can be launched again without the virtual machine.
-#ifndef ADRENOC_NATIVE_LAUNCH_CAPTURE_H_
-#define ADRENOC_NATIVE_LAUNCH_CAPTURE_H_
+#pragma once
 
 #include <array>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,8 +10,7 @@
 #include "launch/kernel.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // An argument that outlives the run: the bytes of a scalar, or memory, which is held.
 struct CapturedArgument {
@@ -84,7 +81,4 @@ class CaptureScope {
   Capture* const before_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_CAPTURE_H_
+}  // namespace adrenoc_runtime::opencl

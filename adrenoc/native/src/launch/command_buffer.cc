@@ -8,8 +8,7 @@
 #include "launch/replay.h"
 #include "opencl/cl_extensions.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr const char* kExtension = "cl_khr_command_buffer";
@@ -148,5 +147,4 @@ std::unique_ptr<Replay> record_command_buffer(Device& device, cl_command_queue q
                                                std::move(buffers));
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -9,8 +9,7 @@
 #include "launch/capture.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr std::array<size_t, 3> kOrigin = {0, 0, 0};
@@ -167,5 +166,4 @@ void copy_tensor(const DLTensor& from, const DLTensor& to) {
   }
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

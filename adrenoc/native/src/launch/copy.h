@@ -1,11 +1,9 @@
 // Copies between the host, buffers and images.
-#ifndef ADRENOC_NATIVE_LAUNCH_COPY_H_
-#define ADRENOC_NATIVE_LAUNCH_COPY_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Copies the elements of `from` to `to`; one of them at least is on an OpenCL device, and host
 // data is dense and row-major.  Returns when the data has arrived if the host or two devices take
@@ -13,7 +11,4 @@ namespace opencl {
 // of different size, and for an image that does not fit its tensor.
 void copy_tensor(const DLTensor& from, const DLTensor& to);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_COPY_H_
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // What to run, as callers name it.
-#ifndef ADRENOC_NATIVE_LAUNCH_FUNCTION_OF_H_
-#define ADRENOC_NATIVE_LAUNCH_FUNCTION_OF_H_
+#pragma once
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/error.h>
@@ -8,8 +7,7 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/string.h>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // A function, or that of a module by its name.  Throws ValueError where it has none.
 inline tvm::ffi::Function function_of(const tvm::ffi::AnyView& given,
@@ -22,7 +20,4 @@ inline tvm::ffi::Function function_of(const tvm::ffi::AnyView& given,
   return *found;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_FUNCTION_OF_H_
+}  // namespace adrenoc_runtime::opencl

@@ -10,8 +10,7 @@
 #include "launch/cancelling.h"
 #include "launch/capture.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 std::string argument_text(const KernelArgument& argument) {
@@ -165,5 +164,4 @@ KernelHandle Kernel::new_handle() const {
   return made;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // One kernel of a program that was built for a device.
-#ifndef ADRENOC_NATIVE_LAUNCH_KERNEL_H_
-#define ADRENOC_NATIVE_LAUNCH_KERNEL_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -13,8 +12,7 @@
 #include "programs/built_program.h"
 #include "programs/kernel_text.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // A scalar of at most 8 bytes, or memory.
 struct KernelArgument {
@@ -81,7 +79,4 @@ class Kernel {
   size_t max_work_group_size_ = 0;  // by what the driver says, which may be too little
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_KERNEL_H_
+}  // namespace adrenoc_runtime::opencl

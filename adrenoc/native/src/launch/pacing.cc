@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 std::atomic<double> limit_ms{0};
@@ -82,5 +81,4 @@ size_t Pacing::longest_launch() const {
                              launch_ms_.begin());
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,16 +1,13 @@
 // Launch lists that are given to the device in pieces, so that others get their turn in between.
-#ifndef ADRENOC_NATIVE_LAUNCH_PACING_H_
-#define ADRENOC_NATIVE_LAUNCH_PACING_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // The most milliseconds of the device that a piece may take; 0, as at first, for no limit.
 void set_submission_limit(double ms);
@@ -59,7 +56,4 @@ class Pacing {
   Pieces pieces_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_PACING_H_
+}  // namespace adrenoc_runtime::opencl

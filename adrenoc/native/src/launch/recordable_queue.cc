@@ -8,8 +8,7 @@
 #include "launch/replay.h"
 #include "opencl/cl_extensions.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr const char* kRecordableQueues = "cl_qcom_recordable_queues";
@@ -107,5 +106,4 @@ std::unique_ptr<Replay> record_recordable_queue(
   return replay;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -8,8 +8,7 @@
 #include "files/trace.h"
 #include "launch/cancelling.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 namespace {
 
@@ -147,5 +146,4 @@ std::unique_ptr<Replay> record_ranges(Device& device, cl_command_queue queue,
   return std::make_unique<Ranges>(device, std::move(parts), kept.steps());
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

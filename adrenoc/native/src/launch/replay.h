@@ -1,6 +1,5 @@
 // Ways to launch the kernels of a run again.
-#ifndef ADRENOC_NATIVE_LAUNCH_REPLAY_H_
-#define ADRENOC_NATIVE_LAUNCH_REPLAY_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -11,8 +10,7 @@
 #include "launch/pacing.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 class Replay {
  public:
@@ -97,7 +95,4 @@ using Record = std::unique_ptr<Replay>(Device& device, cl_command_queue queue,
 [[nodiscard]] std::unique_ptr<Replay> record_ranges(Device& device, cl_command_queue queue,
                                                     const KeptLaunches& kept, Record* record);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_REPLAY_H_
+}  // namespace adrenoc_runtime::opencl

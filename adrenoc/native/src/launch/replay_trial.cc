@@ -8,8 +8,7 @@
 #include <limits>
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr size_t kRunsOfEach = 2;
@@ -77,5 +76,4 @@ std::unique_ptr<Replay> Trial::take_best(std::string* reason) {
   return nullptr;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // Finds out which way of launching is the fastest, in runs that are wanted anyway.
-#ifndef ADRENOC_NATIVE_LAUNCH_REPLAY_TRIAL_H_
-#define ADRENOC_NATIVE_LAUNCH_REPLAY_TRIAL_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -8,8 +7,7 @@
 
 #include "launch/replay.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Some drivers replay a recording more slowly than they take plain launches, so each way gets two
 // runs, which are waited for.  A recording wins unless it is clearly slower: what it saves of the
@@ -41,7 +39,4 @@ class Trial {
   size_t runs_ = 0;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_LAUNCH_REPLAY_TRIAL_H_
+}  // namespace adrenoc_runtime::opencl

@@ -2,15 +2,13 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/typed_function.h"
 #include "launch/capture.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -48,5 +46,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish_packed("adrenoc.opencl.step", step);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

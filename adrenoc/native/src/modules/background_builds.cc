@@ -14,8 +14,7 @@
 #include "modules/program_build.h"
 #include "modules/program_module.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -130,5 +129,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish("adrenoc.opencl.program_file", program_file);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -13,8 +13,7 @@
 
 #include "base/typed_function.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -58,5 +57,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
           [](const ffi::String& path) { return open_library(std::string(path)); });
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

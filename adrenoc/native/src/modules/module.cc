@@ -9,8 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <set>
-#include <utility>
-#include <vector>
 
 #include "base/sha256.h"
 #include "base/side_by_side.h"
@@ -22,8 +20,7 @@
 #include "runtime/pack_args.h"
 #include "runtime/thread_storage_scope.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -421,5 +418,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish("ffi.Module.load_from_bytes.opencl", load_module);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

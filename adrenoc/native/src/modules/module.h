@@ -1,6 +1,5 @@
 // The TVM module of kind "opencl": kernels in source form, built when they are first called.
-#ifndef ADRENOC_NATIVE_MODULES_MODULE_H_
-#define ADRENOC_NATIVE_MODULES_MODULE_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
@@ -17,8 +16,7 @@
 #include "programs/kernel_text.h"
 #include "runtime/metadata.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Makes the code generator's choice between image reads with and without a sampler depend on the
 // language that the kernel is compiled as.  As printed it asks for a *device* of version 2.0 or
@@ -106,7 +104,4 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
   std::map<std::pair<std::string, int>, std::unique_ptr<Kernel>> kernels_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_MODULES_MODULE_H_
+}  // namespace adrenoc_runtime::opencl

@@ -1,17 +1,13 @@
 #include "modules/program_build.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/function.h>
 
 #include <new>
-#include <utility>
-#include <vector>
 
 #include "modules/built_ins.h"
 #include "modules/program_module.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -91,5 +87,4 @@ BuildReport build_programs(const ffi::Module& module, int device_id,
   return report;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

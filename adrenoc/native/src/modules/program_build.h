@@ -1,7 +1,6 @@
 // Builds the kernels of a module: from a cache or from source, on several threads, in the
 // background if asked.
-#ifndef ADRENOC_NATIVE_MODULES_PROGRAM_BUILD_H_
-#define ADRENOC_NATIVE_MODULES_PROGRAM_BUILD_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
@@ -14,8 +13,7 @@
 
 #include "programs/program_cache.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 struct ProgramSources {
   // Where built kernels are kept; empty for nowhere.
@@ -49,7 +47,4 @@ struct BuildReport {
 // The folder that "adrenoc.opencl.build_start" takes when it is given none.
 void set_program_folder(const std::string& folder);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_MODULES_PROGRAM_BUILD_H_
+}  // namespace adrenoc_runtime::opencl

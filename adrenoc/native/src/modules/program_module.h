@@ -1,6 +1,5 @@
 // A set of kernels, as TVM's module of kind "opencl" shows it.
-#ifndef ADRENOC_NATIVE_MODULES_PROGRAM_MODULE_H_
-#define ADRENOC_NATIVE_MODULES_PROGRAM_MODULE_H_
+#pragma once
 
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
@@ -13,8 +12,7 @@
 #include "opencl/device.h"
 #include "programs/program_cache.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Functions of a module by name, because module classes that come from a library carry no C++ type
 // information.
@@ -56,7 +54,4 @@ class ProgramModule {
   const tvm::ffi::Module& module_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_MODULES_PROGRAM_MODULE_H_
+}  // namespace adrenoc_runtime::opencl

@@ -6,8 +6,7 @@
 #include <mutex>
 #include <vector>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // Where Android keeps the libraries for programs of this kind.
@@ -64,7 +63,6 @@ bool resolve(void* handle, const char* name, Function* function) {
 const char* resolve_all(void* handle, Api* api) {
 #define ADRENOC_CL_FUNCTION(name, result, parameters) \
   if (!resolve(handle, #name, &api->name)) return #name;
-#include "opencl/cl_functions.def"
 #undef ADRENOC_CL_FUNCTION
   return nullptr;
 }
@@ -166,5 +164,4 @@ void check(cl_int code, const char* call) {
   TVM_FFI_THROW(RuntimeError) << call << " failed with " << error_name(code);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

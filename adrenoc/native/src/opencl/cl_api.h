@@ -1,14 +1,12 @@
 // Opens libOpenCL at run time, and checks every call into it.
-#ifndef ADRENOC_NATIVE_OPENCL_CL_API_H_
-#define ADRENOC_NATIVE_OPENCL_CL_API_H_
+#pragma once
 
 #include <string>
 #include <utility>
 
 #include "opencl/cl_types.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // The functions of an opened OpenCL library.
 struct Api {
@@ -76,12 +74,9 @@ using ProgramHandle = Handle<cl_program, &Api::clReleaseProgram>;
 using KernelHandle = Handle<cl_kernel, &Api::clReleaseKernel>;
 using EventHandle = Handle<cl_event, &Api::clReleaseEvent>;
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl
 
 // Calls an OpenCL function that returns its error code, and checks it.
 #define ADRENOC_CL_CALL(function, ...)                            \
   ::adrenoc_runtime::opencl::check(                               \
       ::adrenoc_runtime::opencl::api().function(__VA_ARGS__), #function)
-
-#endif  // ADRENOC_NATIVE_OPENCL_CL_API_H_

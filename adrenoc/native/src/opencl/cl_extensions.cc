@@ -4,8 +4,7 @@
 
 #include "opencl/cl_api.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // A loader asks the platform; a driver that is opened without one may just export the function.
@@ -23,7 +22,6 @@ CommandBufferApi load_command_buffer_api(cl_platform_id platform) {
   CommandBufferApi loaded;
 #define ADRENOC_CL_COMMAND_BUFFER(field, name, result, parameters) \
   load_entry(platform, name, &loaded.field);
-#include "opencl/cl_extensions.def"
   return loaded;
 }
 
@@ -43,5 +41,4 @@ ExternalMemoryApi load_external_memory_api(cl_platform_id platform) {
   return loaded;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

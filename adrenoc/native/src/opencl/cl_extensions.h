@@ -1,11 +1,9 @@
 // Entry points of extensions that record commands, or take memory of others.
-#ifndef ADRENOC_NATIVE_OPENCL_CL_EXTENSIONS_H_
-#define ADRENOC_NATIVE_OPENCL_CL_EXTENSIONS_H_
+#pragma once
 
 #include "opencl/cl_types.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 struct CommandBufferApi {
 #define ADRENOC_CL_COMMAND_BUFFER(field, name, result, parameters) \
@@ -28,7 +26,4 @@ struct ExternalMemoryApi {
 [[nodiscard]] RecordingApi load_recording_api(cl_platform_id platform);
 [[nodiscard]] ExternalMemoryApi load_external_memory_api(cl_platform_id platform);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_CL_EXTENSIONS_H_
+}  // namespace adrenoc_runtime::opencl

@@ -1,14 +1,12 @@
 // The part of the OpenCL C API that the runtime uses, declared here so that no OpenCL header is
 // needed to build it.  Source: OpenCL 3.0 API specification; names and values are the standard's.
 // Those of extensions go without the vendor's suffix.
-#ifndef ADRENOC_NATIVE_OPENCL_CL_TYPES_H_
-#define ADRENOC_NATIVE_OPENCL_CL_TYPES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 using cl_int = int32_t;
 using cl_uint = uint32_t;
@@ -164,7 +162,4 @@ constexpr cl_uint CL_KERNEL_LOCAL_MEM_SIZE = 0x11B2;
 constexpr cl_uint CL_PROFILING_COMMAND_START = 0x1282;
 constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_CL_TYPES_H_
+}  // namespace adrenoc_runtime::opencl

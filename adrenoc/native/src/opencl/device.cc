@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // As often as TFLite's GPU delegate does it (lite/delegates/gpu/cl/inference_context.cc).
@@ -248,5 +247,4 @@ Device& device_at(int device_id) {
   return *devices[static_cast<size_t>(device_id)];
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // One OpenCL device: its context, its queue, its memory; and the list of all of them.
-#ifndef ADRENOC_NATIVE_OPENCL_DEVICE_H_
-#define ADRENOC_NATIVE_OPENCL_DEVICE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -14,8 +13,7 @@
 #include "opencl/memory.h"
 #include "opencl/profiler.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // The right to use a device's queue.  OpenCL lets one thread at a time set the arguments of a
 // kernel, and the queue can be exchanged for a profiling one, so commands are given under a lock.
@@ -114,7 +112,4 @@ void release_all_pools();
 // Throws ValueError for an id that no device has.
 [[nodiscard]] Device& device_at(int device_id);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_DEVICE_H_
+}  // namespace adrenoc_runtime::opencl

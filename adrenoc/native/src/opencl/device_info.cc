@@ -8,8 +8,7 @@
 
 #include "opencl/cl_api.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace json = tvm::ffi::json;
@@ -194,5 +193,4 @@ DeviceInfo query_device_info(cl_platform_id platform, cl_device_id device) {
   return info;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // What one OpenCL device says of itself.
-#ifndef ADRENOC_NATIVE_OPENCL_DEVICE_INFO_H_
-#define ADRENOC_NATIVE_OPENCL_DEVICE_INFO_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -10,8 +9,7 @@
 
 #include "opencl/cl_types.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Sizes are in bytes, extents in texels, work sizes in work-items.
 struct DeviceInfo {
@@ -57,7 +55,4 @@ struct DeviceInfo {
 // What a platform calls itself.  Throws where it does not tell.
 [[nodiscard]] std::string query_platform_name(cl_platform_id platform);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_DEVICE_INFO_H_
+}  // namespace adrenoc_runtime::opencl

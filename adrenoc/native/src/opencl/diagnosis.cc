@@ -1,11 +1,6 @@
 #include "opencl/diagnosis.h"
 
-#include <tvm/ffi/error.h>
-#include <tvm/ffi/function.h>
-
-
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -72,5 +67,4 @@ std::string explained(const std::string& message, Device& device) {
   return message + "; " + diagnose(device).text();
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

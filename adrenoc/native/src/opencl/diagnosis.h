@@ -1,7 +1,6 @@
 // Why a device refused a command: drivers have one code, CL_OUT_OF_RESOURCES, for memory that ran
 // out, kernels that faulted and kernels that ran for too long.
-#ifndef ADRENOC_NATIVE_OPENCL_DIAGNOSIS_H_
-#define ADRENOC_NATIVE_OPENCL_DIAGNOSIS_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -9,8 +8,7 @@
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 struct Diagnosis {
   uint64_t used_bytes = 0;    // by this process
@@ -33,7 +31,4 @@ struct Diagnosis {
 // message as it is.
 [[nodiscard]] std::string explained(const std::string& message, Device& device);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_DIAGNOSIS_H_
+}  // namespace adrenoc_runtime::opencl

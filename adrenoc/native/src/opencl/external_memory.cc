@@ -11,8 +11,7 @@
 
 #include "base/failure.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -206,5 +205,4 @@ void HandedOver::give_back() {
   place.finish();
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

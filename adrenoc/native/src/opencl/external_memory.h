@@ -1,6 +1,5 @@
 // Memory that an app made, as a tensor: the device reads and writes it in place.
-#ifndef ADRENOC_NATIVE_OPENCL_EXTERNAL_MEMORY_H_
-#define ADRENOC_NATIVE_OPENCL_EXTERNAL_MEMORY_H_
+#pragma once
 
 #include <tvm/ffi/container/shape.h>
 #include <tvm/runtime/tensor.h>
@@ -10,8 +9,7 @@
 #include "opencl/cl_extensions.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // A dense tensor in an OpenCL buffer from `offset` bytes on, which is retained for as long as the
 // tensor lives.  Throws Failure (bad argument) for an image, a buffer of another context, one that
@@ -46,7 +44,4 @@ class HandedOver {
   ExternalMemoryApi functions_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_EXTERNAL_MEMORY_H_
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // Clock, temperature and governor of an Adreno GPU, as the kernel shows them.
-#ifndef ADRENOC_NATIVE_OPENCL_GPU_STATE_H_
-#define ADRENOC_NATIVE_OPENCL_GPU_STATE_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -14,5 +13,3 @@ namespace adrenoc_runtime {
 [[nodiscard]] tvm::ffi::json::Object gpu_state(const std::string& root);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_GPU_STATE_H_

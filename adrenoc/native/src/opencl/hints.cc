@@ -1,14 +1,10 @@
 #include "opencl/hints.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/function.h>
 
 #include <mutex>
 
-#include "opencl/device.h"
-
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace json = tvm::ffi::json;
@@ -125,5 +121,4 @@ void refused_hints(const std::string& error, std::vector<HintUse>* uses) {
   }
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

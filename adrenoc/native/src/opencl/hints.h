@@ -1,7 +1,6 @@
 // What an app wishes of the driver beside right results: how fast the GPU's clock shall be, and
 // whose commands go first.
-#ifndef ADRENOC_NATIVE_OPENCL_HINTS_H_
-#define ADRENOC_NATIVE_OPENCL_HINTS_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -10,8 +9,7 @@
 
 #include "opencl/device_info.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 enum class Level { kUnset, kLow, kNormal, kHigh };
 
@@ -54,7 +52,4 @@ struct HintProperties {
 // The driver refused what passes wishes on: `uses` as they are without.
 void refused_hints(const std::string& error, std::vector<HintUse>* uses);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_HINTS_H_
+}  // namespace adrenoc_runtime::opencl

@@ -6,8 +6,7 @@
 #include <atomic>
 #include <utility>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // A pool that waits for reuse may hold this part of the device's memory at most.
@@ -264,5 +263,4 @@ const std::shared_ptr<Storage>& Descriptor::storage() const {
   return storage_;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // Device memory: buffers and images behind one descriptor, kept for reuse when they are freed.
-#ifndef ADRENOC_NATIVE_OPENCL_MEMORY_H_
-#define ADRENOC_NATIVE_OPENCL_MEMORY_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -16,8 +15,7 @@
 #include "opencl/device_info.h"
 #include "opencl/texture_shape.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // What kind of memory: a buffer of `bytes`, or an image of `extent` whose texels take `bytes`.
 struct StorageSpec {
@@ -163,7 +161,4 @@ class alignas(64) Descriptor {
   mutable std::shared_ptr<Storage> storage_;
 };
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_MEMORY_H_
+}  // namespace adrenoc_runtime::opencl

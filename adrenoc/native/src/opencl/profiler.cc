@@ -6,8 +6,7 @@
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 void Profiler::start() {
   if (recording_) {
@@ -79,5 +78,4 @@ cl_ulong event_time_ns(cl_event event, cl_uint stamp) {
   return time_ns;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // Collects when each kernel ran.
-#ifndef ADRENOC_NATIVE_OPENCL_PROFILER_H_
-#define ADRENOC_NATIVE_OPENCL_PROFILER_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -9,8 +8,7 @@
 
 #include "opencl/cl_api.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 struct KernelLaunch {
   std::string kernel;
@@ -44,7 +42,4 @@ void start_profiling(int device_id);
 // One time stamp (CL_PROFILING_COMMAND_...) of an event that has ended, in ns.
 [[nodiscard]] cl_ulong event_time_ns(cl_event event, cl_uint stamp);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_PROFILER_H_
+}  // namespace adrenoc_runtime::opencl

@@ -2,8 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 std::optional<TextureConvention> texture_convention(const std::string& scope) {
   if (scope.empty() || scope == "global") return std::nullopt;
@@ -57,5 +56,4 @@ std::string shape_text(const int64_t* shape, int ndim) {
   return text + "]";
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

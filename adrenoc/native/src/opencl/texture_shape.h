@@ -1,6 +1,5 @@
 // How a tensor's shape maps onto the extents of an image array of RGBA texels.
-#ifndef ADRENOC_NATIVE_OPENCL_TEXTURE_SHAPE_H_
-#define ADRENOC_NATIVE_OPENCL_TEXTURE_SHAPE_H_
+#pragma once
 
 #include <tvm/ffi/dtype.h>
 
@@ -9,8 +8,7 @@
 
 #include "opencl/cl_types.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // In texels; an image is always an array, if only of one layer.
 struct ImageExtent {
@@ -49,7 +47,4 @@ enum class TextureConvention {
 // "[1, 8, 8, 4]".
 [[nodiscard]] std::string shape_text(const int64_t* shape, int ndim);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_OPENCL_TEXTURE_SHAPE_H_
+}  // namespace adrenoc_runtime::opencl

@@ -8,8 +8,7 @@
 
 #include "files/trace.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 // An H200's driver takes 38 ms for a program of one small kernel and 5 ms for each further kernel;
@@ -134,5 +133,4 @@ std::vector<std::vector<size_t>> programs_of_texts(const std::vector<size_t>& si
   return programs;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,16 +1,13 @@
 // OpenCL C of one or more kernels, compiled for one device.
-#ifndef ADRENOC_NATIVE_PROGRAMS_BUILT_PROGRAM_H_
-#define ADRENOC_NATIVE_PROGRAMS_BUILT_PROGRAM_H_
+#pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "opencl/cl_api.h"
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // The options that programs are built with.  Throws RuntimeError for a device whose OpenCL C is too
 // old.
@@ -51,7 +48,4 @@ class BuiltProgram {
 [[nodiscard]] std::vector<std::vector<size_t>> programs_of_texts(const std::vector<size_t>& sizes,
                                                                  size_t threads);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_PROGRAMS_BUILT_PROGRAM_H_
+}  // namespace adrenoc_runtime::opencl

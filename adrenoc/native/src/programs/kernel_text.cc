@@ -10,8 +10,7 @@
 #include <limits>
 #include <sstream>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr const char* kFunction = "// Function: ";
@@ -117,5 +116,4 @@ std::vector<bool> read_image_arguments(const std::string& kernel, const std::str
   return images;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // What the text of a set of kernels says of each.
-#ifndef ADRENOC_NATIVE_PROGRAMS_KERNEL_TEXT_H_
-#define ADRENOC_NATIVE_PROGRAMS_KERNEL_TEXT_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -8,8 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // An argument of a kernel that is the same at each launch.
 struct KernelConstant {
@@ -41,7 +39,4 @@ struct KernelText {
 [[nodiscard]] std::vector<bool> read_image_arguments(const std::string& kernel,
                                                      const std::string& text);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_PROGRAMS_KERNEL_TEXT_H_
+}  // namespace adrenoc_runtime::opencl

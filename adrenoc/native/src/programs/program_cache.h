@@ -1,6 +1,5 @@
 // Built OpenCL kernels in a folder, so that a later start needs no compiler.
-#ifndef ADRENOC_NATIVE_PROGRAMS_PROGRAM_CACHE_H_
-#define ADRENOC_NATIVE_PROGRAMS_PROGRAM_CACHE_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -60,5 +59,3 @@ class ProgramCache {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_PROGRAMS_PROGRAM_CACHE_H_

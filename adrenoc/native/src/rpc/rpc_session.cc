@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/string.h>
 #include <tvm/runtime/tensor.h>
@@ -14,7 +13,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <string>
 
 #include "base/failure.h"
 #include "base/typed_function.h"

@@ -1,6 +1,5 @@
 // One session of a server for TVM's RPC protocol.
-#ifndef ADRENOC_NATIVE_RPC_RPC_SESSION_H_
-#define ADRENOC_NATIVE_RPC_RPC_SESSION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -28,5 +27,3 @@ void refuse_rpc(int descriptor, const std::string& reason);
 void serve_rpc(int descriptor, const RpcSession& session);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_RPC_RPC_SESSION_H_

@@ -1,6 +1,5 @@
 // One operation that is timed, and the operations there are.
-#ifndef ADRENOC_NATIVE_TRIALS_HOST_OPERATION_H_
-#define ADRENOC_NATIVE_TRIALS_HOST_OPERATION_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
@@ -9,8 +8,7 @@
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 class HostOperation {
  public:
@@ -51,7 +49,4 @@ class HostClock {
 [[nodiscard]] size_t number_of(const tvm::ffi::json::Object& operation, const char* key,
                                size_t most);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_TRIALS_HOST_OPERATION_H_
+}  // namespace adrenoc_runtime::opencl

@@ -9,8 +9,7 @@
 #include "trials/host_operation.h"
 #include "trials/trial_measure.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -72,5 +71,4 @@ json::Object measure_host_operations(Device& device, const json::Array& requests
   return result;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

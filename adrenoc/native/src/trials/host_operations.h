@@ -1,14 +1,12 @@
 // Times, by the host's clock, of what a run does beside computing: launches one by one and
 // recorded, under hints, on large buffers; and whether what they bring is right.
-#ifndef ADRENOC_NATIVE_TRIALS_HOST_OPERATIONS_H_
-#define ADRENOC_NATIVE_TRIALS_HOST_OPERATIONS_H_
+#pragma once
 
 #include <tvm/ffi/extra/json.h>
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Does each operation once, then all in turn several times.  An operation is one of
 //     {"operation": "launches", "way": WAY, "count": N}  N small kernels, until the last has ended
@@ -20,7 +18,4 @@ namespace opencl {
 [[nodiscard]] tvm::ffi::json::Object measure_host_operations(Device& device,
                                                    const tvm::ffi::json::Array& operations);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_TRIALS_HOST_OPERATIONS_H_
+}  // namespace adrenoc_runtime::opencl

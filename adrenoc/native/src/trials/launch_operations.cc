@@ -14,8 +14,7 @@
 #include "opencl/hints.h"
 #include "trials/host_operation.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -202,5 +201,4 @@ std::unique_ptr<HostOperation> make_large_operation(Device& device, const json::
   return std::make_unique<LargeOperation>(device, std::max<size_t>(bytes, 4 * sizeof(Numbers)));
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -1,6 +1,5 @@
 // How far a kernel's output is from what it should be.
-#ifndef ADRENOC_NATIVE_TRIALS_OUTPUT_DIFFERENCE_H_
-#define ADRENOC_NATIVE_TRIALS_OUTPUT_DIFFERENCE_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 
@@ -15,5 +14,3 @@ namespace adrenoc_runtime {
                                        DLDataType type);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_TRIALS_OUTPUT_DIFFERENCE_H_

@@ -8,14 +8,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <utility>
 
 #include "launch/copy.h"
 #include "trials/host_operation.h"
 #include "trials/output_difference.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 namespace json = tvm::ffi::json;
@@ -215,5 +213,4 @@ json::Object measure_candidates(const std::vector<Candidate>& candidates,
   return trial_result(runs);
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

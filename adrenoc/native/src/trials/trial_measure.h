@@ -1,6 +1,5 @@
 // Whether the numbers of candidate kernels are right, and how long they take.
-#ifndef ADRENOC_NATIVE_TRIALS_TRIAL_MEASURE_H_
-#define ADRENOC_NATIVE_TRIALS_TRIAL_MEASURE_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 #include <tvm/ffi/extra/json.h>
@@ -11,8 +10,7 @@
 
 #include "launch/kernel.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // A candidate: its kernel, how it is launched, and the tensors, of which the last is written.
 struct Candidate {
@@ -52,7 +50,4 @@ class RefusedCandidate : public std::runtime_error {
 [[nodiscard]] tvm::ffi::json::Object measure_candidates(const std::vector<Candidate>& candidates,
                                                         const TrialSettings& settings);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_TRIALS_TRIAL_MEASURE_H_
+}  // namespace adrenoc_runtime::opencl

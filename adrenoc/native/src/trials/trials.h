@@ -1,6 +1,5 @@
 // Candidate kernels of a tuner: built side by side while others are measured, one at a time.
-#ifndef ADRENOC_NATIVE_TRIALS_TRIALS_H_
-#define ADRENOC_NATIVE_TRIALS_TRIALS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -8,8 +7,7 @@
 
 #include "trials/trial_measure.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // Begins to build the kernels of a trial in the background; returns its number.  `text` is JSON:
 // {"kernels": [{"name", "source", "global": [x, y, z], "local": [x, y, z]}...],
@@ -32,7 +30,4 @@ namespace opencl {
 // here need not be sent.  Throws ValueError where that one is empty or not on the host.
 void repeat_pattern(const DLTensor& pattern, const DLTensor& to);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_TRIALS_TRIALS_H_
+}  // namespace adrenoc_runtime::opencl

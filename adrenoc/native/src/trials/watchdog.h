@@ -1,7 +1,6 @@
 // Ends this process where something takes too long that nothing else can end: a kernel that hangs,
 // a compiler that does not come back.
-#ifndef ADRENOC_NATIVE_TRIALS_WATCHDOG_H_
-#define ADRENOC_NATIVE_TRIALS_WATCHDOG_H_
+#pragma once
 
 #include <condition_variable>
 #include <mutex>
@@ -25,5 +24,3 @@ class Watchdog {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_TRIALS_WATCHDOG_H_

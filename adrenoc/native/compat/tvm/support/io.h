@@ -1,12 +1,10 @@
 // A byte stream of typed values, by the names that TVM's runtime headers expect.
 // The TVM wheel ships headers that include this file but not the file itself.
-#ifndef TVM_SUPPORT_IO_H_
-#define TVM_SUPPORT_IO_H_
+#pragma once
 
 #include <cstddef>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 // Says how a type is written to and read from a stream; serializer.h specialises it.  A
 // specialisation has `enabled == true`, `Write(Stream*, const T&)` and `bool Read(Stream*, T*)`.
@@ -49,7 +47,4 @@ class Stream {
   }
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_IO_H_
+}  // namespace tvm::support

@@ -1,8 +1,7 @@
 // The binary form of the types that TVM's runtime saves: numbers in little endian, and a 64-bit
 // count before the items of every sequence.  It must agree byte for byte with the form that the
 // TVM libraries write, since modules saved by them are read here.
-#ifndef TVM_SUPPORT_SERIALIZER_H_
-#define TVM_SUPPORT_SERIALIZER_H_
+#pragma once
 
 #include <dlpack/dlpack.h>
 #include <tvm/ffi/container/array.h>
@@ -18,8 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 template <typename T>
 struct Serializer<T, std::enable_if_t<std::is_arithmetic_v<T>>> {
@@ -175,7 +173,4 @@ struct Serializer<DLDevice> {
   }
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_SERIALIZER_H_
+}  // namespace tvm::support

@@ -1,7 +1,6 @@
 // Memory that is given back all at once, by the names that TVM's runtime sources expect.
 // The TVM wheel ships sources that include this file but not the file itself.
-#ifndef TVM_SUPPORT_ARENA_H_
-#define TVM_SUPPORT_ARENA_H_
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -9,8 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 // Serves the plain values of one message; RecycleAll makes room for the next.
 class Arena {
@@ -56,7 +54,4 @@ class Arena {
   size_t used_ = 0;  // of the last block
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_ARENA_H_
+}  // namespace tvm::support

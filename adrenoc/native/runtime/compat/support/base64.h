@@ -1,15 +1,13 @@
 // Base64 (RFC 4648) over byte streams, by the names that TVM's runtime sources expect.
 // The TVM wheel ships sources that include this file but not the file itself.
-#ifndef TVM_SUPPORT_BASE64_H_
-#define TVM_SUPPORT_BASE64_H_
+#pragma once
 
 #include <tvm/ffi/error.h>
 #include <tvm/support/io.h>
 
 #include <cstdint>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 constexpr char kBase64Digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -111,7 +109,4 @@ class Base64InStream : public Stream {
   bool ended_ = false;
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_BASE64_H_
+}  // namespace tvm::support

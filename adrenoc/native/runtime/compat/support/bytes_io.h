@@ -1,7 +1,6 @@
 // Byte streams over memory, by the names that TVM's runtime sources expect.
 // The TVM wheel ships sources that include this file but not the file itself.
-#ifndef TVM_SUPPORT_BYTES_IO_H_
-#define TVM_SUPPORT_BYTES_IO_H_
+#pragma once
 
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/string.h>
@@ -11,8 +10,7 @@
 #include <cstring>
 #include <string>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 // Reads bytes that someone else keeps alive.
 class BytesInStream : public Stream {
@@ -64,7 +62,4 @@ class BytesOutStream : public Stream {
   std::string& target_;
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_BYTES_IO_H_
+}  // namespace tvm::support

@@ -1,7 +1,6 @@
 // A queue of bytes, by the names that TVM's runtime sources expect.
 // The TVM wheel ships sources that include this file but not the file itself.
-#ifndef TVM_SUPPORT_RING_BUFFER_H_
-#define TVM_SUPPORT_RING_BUFFER_H_
+#pragma once
 
 #include <tvm/ffi/error.h>
 
@@ -10,8 +9,7 @@
 #include <cstring>
 #include <vector>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 class RingBuffer {
  public:
@@ -106,7 +104,4 @@ class RingBuffer {
   size_t held_ = 0;
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_RING_BUFFER_H_
+}  // namespace tvm::support

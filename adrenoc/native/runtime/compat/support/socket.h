@@ -1,7 +1,6 @@
 // TCP sockets of POSIX systems, by the names that TVM's RPC sources expect.
 // The TVM wheel ships sources that include this file but not the file itself.
-#ifndef TVM_SUPPORT_SOCKET_H_
-#define TVM_SUPPORT_SOCKET_H_
+#pragma once
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -14,10 +13,8 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <utility>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 // Where a socket connects to.
 struct SockAddr {
@@ -124,7 +121,4 @@ class TCPSocket : public Socket {
   SockType descriptor_ = -1;
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_SOCKET_H_
+}  // namespace tvm::support

@@ -1,15 +1,13 @@
 // Two tests on strings, by the names that TVM's runtime sources expect.
 // The TVM wheel ships sources that include this file but not the file itself.
-#ifndef TVM_SUPPORT_UTILS_H_
-#define TVM_SUPPORT_UTILS_H_
+#pragma once
 
 #include <tvm/ffi/string.h>
 
 #include <cstring>
 #include <string>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 // True for one decimal digit or more and nothing else.
 inline bool IsNumber(const std::string& text) {
@@ -21,7 +19,4 @@ inline bool StartsWith(const ffi::String& text, const char* prefix) {
   return text.size() >= length && std::memcmp(text.data(), prefix, length) == 0;
 }
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_UTILS_H_
+}  // namespace tvm::support

@@ -1,7 +1,6 @@
 // The shapes that a bundle was compiled for, and which of them takes some inputs.
 // The rules are those of adrenoc/bundle/buckets.py.
-#ifndef ADRENOC_RUNTIME_BUNDLE_BUCKETS_H_
-#define ADRENOC_RUNTIME_BUNDLE_BUCKETS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -74,5 +73,3 @@ struct Chosen {
 [[nodiscard]] Chosen whole_bucket(const std::vector<Bucket>& buckets, size_t index);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_BUCKETS_H_

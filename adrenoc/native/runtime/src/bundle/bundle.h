@@ -1,8 +1,7 @@
 // A bundle: its files, checked, wherever they come from.  One that was compiled for several shapes
 // holds a bundle for each (adrenoc/bundle/buckets.py has the layout), one for several GPUs such a
 // bundle for each GPU (adrenoc/bundle/editions.py), and the constants once.
-#ifndef ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_
-#define ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_
+#pragma once
 
 #include <functional>
 #include <map>
@@ -105,5 +104,3 @@ class Bundle {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_

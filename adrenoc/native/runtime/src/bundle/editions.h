@@ -1,7 +1,6 @@
 // What a bundle holds for single GPUs, and which of it a driver gets.
 // The rules are those of adrenoc/bundle/editions.py.
-#ifndef ADRENOC_RUNTIME_BUNDLE_EDITIONS_H_
-#define ADRENOC_RUNTIME_BUNDLE_EDITIONS_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -31,5 +30,3 @@ struct RankedEditions {
                                            const std::string& gpu, const std::string& driver);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_EDITIONS_H_

@@ -1,6 +1,5 @@
 // Whether the file of a library is as long as its headers say.
-#ifndef ADRENOC_RUNTIME_BUNDLE_ELF_EXTENTS_H_
-#define ADRENOC_RUNTIME_BUNDLE_ELF_EXTENTS_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -13,5 +12,3 @@ namespace adrenoc_runtime {
 void check_extents(std::string_view content, const std::string& name);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_ELF_EXTENTS_H_

@@ -1,11 +1,9 @@
 // Filters as Winograd's algorithm multiplies with them, made in the same bits as the compiler makes
 // them: adrenoc/bundle/params.py says how.
-#ifndef ADRENOC_RUNTIME_BUNDLE_FILTER_TRANSFORM_H_
-#define ADRENOC_RUNTIME_BUNDLE_FILTER_TRANSFORM_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "base/json.h"
@@ -31,5 +29,3 @@ struct FilterTransform {
 [[nodiscard]] FilterTransform read_transform(const Json& json);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_FILTER_TRANSFORM_H_

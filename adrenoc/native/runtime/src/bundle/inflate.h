@@ -1,6 +1,5 @@
 // Takes apart what was compressed by DEFLATE (RFC 1951).
-#ifndef ADRENOC_RUNTIME_BUNDLE_INFLATE_H_
-#define ADRENOC_RUNTIME_BUNDLE_INFLATE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -14,5 +13,3 @@ namespace adrenoc_runtime {
                                   const std::string& name);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_INFLATE_H_

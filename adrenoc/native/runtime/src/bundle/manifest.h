@@ -1,6 +1,5 @@
 // What the runtime takes from a bundle's manifest.json.
-#ifndef ADRENOC_RUNTIME_BUNDLE_MANIFEST_H_
-#define ADRENOC_RUNTIME_BUNDLE_MANIFEST_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -53,5 +52,3 @@ struct Manifest {
 [[nodiscard]] Manifest read_manifest(std::string_view text);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_MANIFEST_H_

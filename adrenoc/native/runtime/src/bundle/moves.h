@@ -1,7 +1,6 @@
 // Constants that a bundle does not hold, because it holds what they are made of in another order.
 // adrenoc/bundle/params.py writes them, and says how.
-#ifndef ADRENOC_RUNTIME_BUNDLE_MOVES_H_
-#define ADRENOC_RUNTIME_BUNDLE_MOVES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -51,5 +50,3 @@ struct Move {
                                       const std::string& name);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_MOVES_H_

@@ -1,6 +1,5 @@
 // Which names a bundle may hold; adrenoc/base/text/decode.py has the same.
-#ifndef ADRENOC_RUNTIME_BUNDLE_NAMES_H_
-#define ADRENOC_RUNTIME_BUNDLE_NAMES_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ void check_word(const std::string& text, const std::string& where);
 void check_path(const std::string& text, const std::string& where);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_NAMES_H_

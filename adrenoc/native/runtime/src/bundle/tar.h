@@ -1,6 +1,5 @@
 // Reads tar archives (ustar, with pax names) in memory.
-#ifndef ADRENOC_RUNTIME_BUNDLE_TAR_H_
-#define ADRENOC_RUNTIME_BUNDLE_TAR_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -14,5 +13,3 @@ namespace adrenoc_runtime {
 [[nodiscard]] std::map<std::string, std::string_view> read_tar(std::string_view archive);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_BUNDLE_TAR_H_

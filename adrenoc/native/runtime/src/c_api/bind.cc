@@ -1,10 +1,6 @@
 // The memory that a model reads and writes: of the host, of OpenCL, of Android.
 #include <tvm/ffi/extra/json.h>
 
-#include <cstddef>
-#include <string>
-
-#include "base/failure.h"
 #include "c_api/call.h"
 #include "c_api/options.h"
 #include "model/choose_device.h"

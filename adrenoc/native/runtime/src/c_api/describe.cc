@@ -1,10 +1,5 @@
 // What a model is: its names, inputs, outputs and shapes.
-#include <cstddef>
-#include <cstring>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/sha256.h"
 #include "bundle/bundle.h"

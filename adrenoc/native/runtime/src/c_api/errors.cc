@@ -1,6 +1,4 @@
 // The last error of each thread, and the statuses in words.
-#include <new>
-#include <string>
 
 #include "c_api/call.h"
 

@@ -1,9 +1,4 @@
 // A decoder makes tokens; its context is cut, saved and brought back.
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
-#include <string>
-#include <vector>
 
 #include "c_api/call.h"
 

@@ -1,10 +1,5 @@
 // Models are loaded, let go of, and asked to hold less.
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstring>
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "bundle/bundle.h"

@@ -1,8 +1,4 @@
 // What all models of the process hold of the device's memory, and how much they may.
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
-#include <string>
 
 #include "c_api/call.h"
 #include "model/residency.h"

@@ -1,7 +1,5 @@
 #include "c_api/options.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <string>

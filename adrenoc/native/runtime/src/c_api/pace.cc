@@ -1,5 +1,4 @@
 // How models leave the device to others: pauses, and a ceiling on what they give it at once.
-#include <string>
 
 #include "c_api/call.h"
 #include "launch/pacing.h"

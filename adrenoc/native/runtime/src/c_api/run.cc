@@ -1,10 +1,5 @@
 // A model runs, here or in a thread of its own, and tells how long it took.
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <cstring>
-#include <future>
-#include <mutex>
 
 #include "c_api/call.h"
 

@@ -1,11 +1,5 @@
 // A run on memory of its own, and the shapes that it gives.
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "c_api/call.h"
 

@@ -1,6 +1,5 @@
 // What adrenoc_rpc does for each peer, and no library of an app.
-#ifndef ADRENOC_RUNTIME_C_API_SERVE_H_
-#define ADRENOC_RUNTIME_C_API_SERVE_H_
+#pragma once
 
 #include "adrenoc.h"
 
@@ -20,5 +19,3 @@ struct adrenoc_rpc_options {
 // Serves TVM's RPC protocol on a connected socket until the peer leaves; the handshake is done.
 // Once in a process.
 adrenoc_status adrenoc_serve_rpc(int descriptor, const adrenoc_rpc_options& options);
-
-#endif  // ADRENOC_RUNTIME_C_API_SERVE_H_

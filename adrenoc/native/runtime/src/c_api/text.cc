@@ -1,9 +1,5 @@
 // Text into tokens and back, and conversations.
-#include <cstddef>
-#include <cstring>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "c_api/call.h"
 #include "text/turns.h"

@@ -1,6 +1,5 @@
 // What programs call that is neither a kernel nor code of the model: memory, shapes, tuples.
-#ifndef ADRENOC_RUNTIME_MACHINE_BUILTINS_H_
-#define ADRENOC_RUNTIME_MACHINE_BUILTINS_H_
+#pragma once
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/function.h>
@@ -17,5 +16,3 @@ using Builtin = tvm::ffi::Any(const Machine& machine, tvm::ffi::PackedArgs args)
 [[nodiscard]] Builtin* find_builtin(std::string_view name);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MACHINE_BUILTINS_H_

@@ -4,9 +4,6 @@
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 
-#include <string>
-#include <vector>
-
 #include "files/byte_stream.h"
 #include "machine/builtins.h"
 

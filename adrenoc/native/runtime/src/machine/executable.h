@@ -1,6 +1,5 @@
 // The program of a model.so: what TVM's compiler writes for its virtual machine, read and checked.
-#ifndef ADRENOC_RUNTIME_MACHINE_EXECUTABLE_H_
-#define ADRENOC_RUNTIME_MACHINE_EXECUTABLE_H_
+#pragma once
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/string.h>
@@ -53,5 +52,3 @@ struct Executable {
 [[nodiscard]] Executable read_executable(const tvm::ffi::Bytes& bytes);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MACHINE_EXECUTABLE_H_

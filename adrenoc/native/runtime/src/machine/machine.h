@@ -1,6 +1,5 @@
 // Runs the program of a model.so.
-#ifndef ADRENOC_RUNTIME_MACHINE_MACHINE_H_
-#define ADRENOC_RUNTIME_MACHINE_MACHINE_H_
+#pragma once
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/extra/module.h>
@@ -57,5 +56,3 @@ class Machine final : public tvm::ffi::ModuleObj {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MACHINE_MACHINE_H_

@@ -1,6 +1,5 @@
 // Moves tensors between the host and a bucket whose batch may be larger than the one asked for.
-#ifndef ADRENOC_RUNTIME_MODEL_BATCH_COPY_H_
-#define ADRENOC_RUNTIME_MODEL_BATCH_COPY_H_
+#pragma once
 
 #include <tvm/runtime/tensor.h>
 
@@ -20,5 +19,3 @@ void download_cropped(const tvm::runtime::Tensor& tensor, const TensorSpec& whol
                       const TensorSpec& wanted, void* data, std::vector<char>* scratch);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_BATCH_COPY_H_

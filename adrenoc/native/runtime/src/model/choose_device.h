@@ -1,6 +1,5 @@
 // Finds the device that a caller names.
-#ifndef ADRENOC_RUNTIME_MODEL_CHOOSE_DEVICE_H_
-#define ADRENOC_RUNTIME_MODEL_CHOOSE_DEVICE_H_
+#pragma once
 
 #include <tvm/runtime/base.h>
 #include <tvm/runtime/device_api.h>
@@ -29,5 +28,3 @@ struct ChosenDevice {
 [[nodiscard]] std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_CHOOSE_DEVICE_H_

@@ -1,6 +1,5 @@
 // The constants of a bundle on a device: each is moved there once, for all programs that read it.
-#ifndef ADRENOC_RUNTIME_MODEL_CONSTANTS_H_
-#define ADRENOC_RUNTIME_MODEL_CONSTANTS_H_
+#pragma once
 
 #include <tvm/runtime/tensor.h>
 
@@ -31,5 +30,3 @@ class Constants {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_CONSTANTS_H_

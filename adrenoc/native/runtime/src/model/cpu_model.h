@@ -1,6 +1,5 @@
 // The model's code for the CPU, which an int8 bundle may carry (`compile --fallback cpu`).
-#ifndef ADRENOC_RUNTIME_MODEL_CPU_MODEL_H_
-#define ADRENOC_RUNTIME_MODEL_CPU_MODEL_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -46,5 +45,3 @@ class CpuModel {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_CPU_MODEL_H_

@@ -1,6 +1,5 @@
 // Tells whoever polls file descriptors that a run has ended.
-#ifndef ADRENOC_RUNTIME_MODEL_FENCE_H_
-#define ADRENOC_RUNTIME_MODEL_FENCE_H_
+#pragma once
 
 #include <mutex>
 #include <optional>
@@ -39,5 +38,3 @@ class Fence {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_FENCE_H_

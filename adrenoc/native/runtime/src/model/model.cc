@@ -2,23 +2,17 @@
 
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/dtype.h>
-#include <tvm/ffi/error.h>
-#include <tvm/ffi/function.h>
 #include <tvm/runtime/device_api.h>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
-#include "base/failure.h"
 #include "base/stopwatch.h"
 #include "clml/backends.h"
 #include "clml/module.h"
 #include "model/batch_copy.h"
 #include "model/choose_device.h"
-#include "modules/program_build.h"
-#include "opencl/device.h"
-#include "opencl/diagnosis.h"
 #include "opencl/external_memory.h"
 #include "opencl/profiler.h"
 

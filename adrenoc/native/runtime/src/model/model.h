@@ -1,9 +1,7 @@
 // A bundle that is loaded on a device and can run.
-#ifndef ADRENOC_RUNTIME_MODEL_MODEL_H_
-#define ADRENOC_RUNTIME_MODEL_MODEL_H_
+#pragma once
 
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/extra/module.h>
 #include <tvm/runtime/tensor.h>
 
 #include <atomic>
@@ -367,5 +365,3 @@ auto Model::at_work(Work work, std::optional<uint64_t> since, const opencl::Endi
 }
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_MODEL_H_

@@ -2,9 +2,7 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/dtype.h>
 
-#include "base/failure.h"
 #include "model/model.h"
-#include "opencl/device.h"
 #include "opencl/external_memory.h"
 
 namespace adrenoc_runtime {

@@ -1,11 +1,7 @@
 // Which of a bundle's kernels a device gets, where it holds those of several GPUs.
-#include <tvm/ffi/error.h>
 
-#include "base/failure.h"
-#include "launch/cancelling.h"
 #include "model/choose_device.h"
 #include "model/model.h"
-#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/failure.h"
 #include "model/batch_copy.h"
 #include "model/model.h"
 #include "opencl/external_memory.h"

@@ -1,16 +1,12 @@
 // What a model holds on the device: moved there, given up for others, and brought back.
-#include <tvm/ffi/error.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <set>
 #include <utility>
 
-#include "base/failure.h"
 #include "base/stopwatch.h"
 #include "model/model.h"
-#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 namespace {

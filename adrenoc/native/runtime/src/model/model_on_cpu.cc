@@ -1,9 +1,7 @@
 // A model where no OpenCL device computes: by the code for the CPU that its bundle carries.
-#include <vector>
 
 #include "base/stopwatch.h"
 #include "model/model.h"
-#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 

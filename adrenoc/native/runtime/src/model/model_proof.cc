@@ -1,11 +1,7 @@
 // Does the device compute what the bundle's proof says?  Verdicts are kept by device and driver.
-#include <algorithm>
-#include <vector>
 
-#include "base/failure.h"
 #include "base/stopwatch.h"
 #include "model/model.h"
-#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 namespace {

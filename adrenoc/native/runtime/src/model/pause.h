@@ -1,6 +1,5 @@
 // Whether models may compute: those of an app that nobody sees leave the GPU alone.
-#ifndef ADRENOC_RUNTIME_MODEL_PAUSE_H_
-#define ADRENOC_RUNTIME_MODEL_PAUSE_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstddef>
@@ -36,5 +35,3 @@ class Pause {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_PAUSE_H_

@@ -1,6 +1,5 @@
 // The code of one bucket on a device, with its constants.
-#ifndef ADRENOC_RUNTIME_MODEL_PROGRAM_H_
-#define ADRENOC_RUNTIME_MODEL_PROGRAM_H_
+#pragma once
 
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
@@ -60,5 +59,3 @@ class Program {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_PROGRAM_H_

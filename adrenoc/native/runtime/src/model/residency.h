@@ -1,8 +1,6 @@
 // Which models hold memory of devices, over the whole process, and who gives some back.
-#ifndef ADRENOC_RUNTIME_MODEL_RESIDENCY_H_
-#define ADRENOC_RUNTIME_MODEL_RESIDENCY_H_
+#pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -71,5 +69,3 @@ class Residency {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_RESIDENCY_H_

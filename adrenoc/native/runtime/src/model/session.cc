@@ -3,7 +3,6 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/failure.h"
 #include "generate/context_file.h"

@@ -1,6 +1,5 @@
 // A decoder on a device with its context: tokens that it has taken in and made.
-#ifndef ADRENOC_RUNTIME_MODEL_SESSION_H_
-#define ADRENOC_RUNTIME_MODEL_SESSION_H_
+#pragma once
 
 #include <tvm/runtime/tensor.h>
 
@@ -73,5 +72,3 @@ class Session {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_MODEL_SESSION_H_

@@ -1,6 +1,5 @@
 // Single numbers of dense tensors, by the name of their dtype.
-#ifndef ADRENOC_RUNTIME_PROOF_NUMBERS_H_
-#define ADRENOC_RUNTIME_PROOF_NUMBERS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -25,5 +24,3 @@ struct Dtype {
 [[nodiscard]] std::string to_text(double number);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_PROOF_NUMBERS_H_

@@ -1,7 +1,6 @@
 // What a bundle has to compute: inputs that anybody can draw again, and numbers of what comes of
 // them, by the reference.  `adrenoc prove` writes it, as proof.json (adrenoc/lab/prove/proof.py).
-#ifndef ADRENOC_RUNTIME_PROOF_PROOF_H_
-#define ADRENOC_RUNTIME_PROOF_PROOF_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -56,5 +55,3 @@ struct Trial {
                                         const std::vector<char>& after);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_PROOF_PROOF_H_

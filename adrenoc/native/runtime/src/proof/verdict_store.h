@@ -1,6 +1,5 @@
 // Verdicts of earlier proofs, one file for each device and bundle.
-#ifndef ADRENOC_RUNTIME_PROOF_VERDICT_STORE_H_
-#define ADRENOC_RUNTIME_PROOF_VERDICT_STORE_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -46,5 +45,3 @@ class VerdictStore {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_PROOF_VERDICT_STORE_H_

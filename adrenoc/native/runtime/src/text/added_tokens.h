@@ -1,6 +1,5 @@
 // Tokens that are found in a text before all else, such as "<|im_end|>".
-#ifndef ADRENOC_RUNTIME_TEXT_ADDED_TOKENS_H_
-#define ADRENOC_RUNTIME_TEXT_ADDED_TOKENS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -31,5 +30,3 @@ class AddedTokens {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_ADDED_TOKENS_H_

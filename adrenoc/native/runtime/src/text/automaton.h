@@ -1,6 +1,5 @@
 // Automata that find what a pattern matches in a text (adrenoc/language/pattern.py).
-#ifndef ADRENOC_RUNTIME_TEXT_AUTOMATON_H_
-#define ADRENOC_RUNTIME_TEXT_AUTOMATON_H_
+#pragma once
 
 #include <string_view>
 #include <vector>
@@ -34,5 +33,3 @@ class Automaton {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_AUTOMATON_H_

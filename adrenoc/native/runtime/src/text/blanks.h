@@ -1,6 +1,5 @@
 // Blanks (Unicode's property White_Space) around a part of a text.
-#ifndef ADRENOC_RUNTIME_TEXT_BLANKS_H_
-#define ADRENOC_RUNTIME_TEXT_BLANKS_H_
+#pragma once
 
 #include <cstddef>
 #include <string_view>
@@ -13,5 +12,3 @@ namespace adrenoc_runtime {
 [[nodiscard]] size_t right_of_blanks(std::string_view text, size_t begin);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_BLANKS_H_

@@ -1,7 +1,6 @@
 // Byte-pair encoding: a piece of text begins as its bytes or letters, and pairs become one, the pair
 // that was learned first before the others.
-#ifndef ADRENOC_RUNTIME_TEXT_MERGER_H_
-#define ADRENOC_RUNTIME_TEXT_MERGER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -46,5 +45,3 @@ class Merger final : public ModelOfTokens {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_MERGER_H_

@@ -1,6 +1,5 @@
 // What makes tokens of the pieces of a text.
-#ifndef ADRENOC_RUNTIME_TEXT_MODEL_OF_TOKENS_H_
-#define ADRENOC_RUNTIME_TEXT_MODEL_OF_TOKENS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -24,5 +23,3 @@ class ModelOfTokens {
                                                         Texts texts);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_MODEL_OF_TOKENS_H_

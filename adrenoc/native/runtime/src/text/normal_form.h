@@ -1,6 +1,5 @@
 // Unicode's normal forms C and D (Annex 15), by the tables of a bundle.
-#ifndef ADRENOC_RUNTIME_TEXT_NORMAL_FORM_H_
-#define ADRENOC_RUNTIME_TEXT_NORMAL_FORM_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -32,5 +31,3 @@ class NormalForm {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_NORMAL_FORM_H_

@@ -1,6 +1,5 @@
 // Unigram: of all tokens that a piece of text may consist of, those whose scores have the best sum.
-#ifndef ADRENOC_RUNTIME_TEXT_SCORES_H_
-#define ADRENOC_RUNTIME_TEXT_SCORES_H_
+#pragma once
 
 #include "text/model_of_tokens.h"
 #include "text/sorted_texts.h"
@@ -23,5 +22,3 @@ class Scores final : public ModelOfTokens {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_SCORES_H_

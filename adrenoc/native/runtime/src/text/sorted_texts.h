@@ -1,6 +1,5 @@
 // Texts in ascending order, of which those are found that another one begins with.
-#ifndef ADRENOC_RUNTIME_TEXT_SORTED_TEXTS_H_
-#define ADRENOC_RUNTIME_TEXT_SORTED_TEXTS_H_
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -38,5 +37,3 @@ class SortedTexts {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_SORTED_TEXTS_H_

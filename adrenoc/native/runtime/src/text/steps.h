@@ -1,7 +1,6 @@
 // What happens to a text before a model's tokens are made of it, in steps: it is changed, and cut into
 // pieces (adrenoc/language/tables.py has what they are).
-#ifndef ADRENOC_RUNTIME_TEXT_STEPS_H_
-#define ADRENOC_RUNTIME_TEXT_STEPS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -34,5 +33,3 @@ using TextSteps = std::vector<std::unique_ptr<TextStep>>;
 void replace_all(std::string_view from, std::string_view to, std::string* text);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_STEPS_H_

@@ -1,6 +1,5 @@
 // Texts that end an answer, of which they are no part.
-#ifndef ADRENOC_RUNTIME_TEXT_STOPS_H_
-#define ADRENOC_RUNTIME_TEXT_STOPS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -27,5 +26,3 @@ class Stops {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_STOPS_H_

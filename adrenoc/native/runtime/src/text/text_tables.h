@@ -1,10 +1,8 @@
 // The file text_tables.bin of a bundle: what adrenoc/language/tables.py made of a tokenizer.json.
-#ifndef ADRENOC_RUNTIME_TEXT_TEXT_TABLES_H_
-#define ADRENOC_RUNTIME_TEXT_TEXT_TABLES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -59,5 +57,3 @@ class TextTables {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_TEXT_TABLES_H_

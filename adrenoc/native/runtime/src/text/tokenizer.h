@@ -1,6 +1,5 @@
 // Text to tokens and back, as the library does it that a bundle's tokenizer.json was written for.
-#ifndef ADRENOC_RUNTIME_TEXT_TOKENIZER_H_
-#define ADRENOC_RUNTIME_TEXT_TOKENIZER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -77,5 +76,3 @@ class TextStream {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_TOKENIZER_H_

@@ -1,6 +1,5 @@
 // Conversations as one text, as a model's template writes them (adrenoc/language/turns.py).
-#ifndef ADRENOC_RUNTIME_TEXT_TURNS_H_
-#define ADRENOC_RUNTIME_TEXT_TURNS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -21,5 +20,3 @@ struct Message {
 [[nodiscard]] std::string render_turns(const Json& turns, const std::vector<Message>& messages);
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_TURNS_H_

@@ -1,6 +1,5 @@
 // WordPiece: of a word the longest token that it begins with, and so on for what is left.
-#ifndef ADRENOC_RUNTIME_TEXT_WORD_PIECES_H_
-#define ADRENOC_RUNTIME_TEXT_WORD_PIECES_H_
+#pragma once
 
 #include <string>
 
@@ -22,5 +21,3 @@ class WordPieces final : public ModelOfTokens {
 };
 
 }  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_RUNTIME_TEXT_WORD_PIECES_H_

@@ -1,12 +1,10 @@
 // Marks for NVIDIA's profiler, which this runtime does not use: a scope that does nothing, by the
 // name that TVM's VM expects.
-#ifndef TVM_SUPPORT_CUDA_NVTX_H_
-#define TVM_SUPPORT_CUDA_NVTX_H_
+#pragma once
 
 #include <string>
 
-namespace tvm {
-namespace support {
+namespace tvm::support {
 
 class NVTXScopedRange {
  public:
@@ -14,7 +12,4 @@ class NVTXScopedRange {
   explicit NVTXScopedRange(const std::string&) {}
 };
 
-}  // namespace support
-}  // namespace tvm
-
-#endif  // TVM_SUPPORT_CUDA_NVTX_H_
+}  // namespace tvm::support
