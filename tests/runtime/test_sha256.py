@@ -15,7 +15,7 @@ from tests.runtime.runtime_units import NATIVE
 from tests.runtime.test_damage import build_with_readers
 
 _DIGEST, _INSTRUCTIONS = "src/base/sha256", "src/base/sha256_instructions"
-_PLAIN = """#include "base/sha256_instructions.h"
+_PLAIN = """#include "base/sha256.h"
 namespace adrenoc_runtime {
 bool has_sha256_instructions() { return false; }
 void mix_by_instructions(Sha256State*, const unsigned char*, size_t) {}

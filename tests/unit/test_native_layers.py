@@ -20,7 +20,7 @@ PLUGIN = (
     ("base",),  # what needs nothing else
 )
 # The runtime without Python has these on top of the plug-in's.
-RUNTIME = (("c_api", "version.cc"), ("model",), ("proof",), ("bundle", "machine", "text"))
+RUNTIME = (("c_api",), ("model",), ("proof",), ("bundle", "machine", "text"))
 
 
 def _rank(layers: tuple[tuple[str, ...], ...]) -> dict[str, int]:

@@ -32,6 +32,10 @@ class Error : public std::runtime_error {
   adrenoc_status status_;
 };
 
+inline void check(adrenoc_status status) {
+  if (status != ADRENOC_OK) throw Error(status);
+}
+
 // What adrenoc_options holds, with strings that own their text; empty strings are the defaults.
 struct Options {
   std::string device;
@@ -51,8 +55,7 @@ class Cancellation {
  public:
   Cancellation() {
     adrenoc_cancellation* made = nullptr;
-    const adrenoc_status status = adrenoc_cancellation_create(&made);
-    if (status != ADRENOC_OK) throw Error(status);
+    check(adrenoc_cancellation_create(&made));
     cancellation_.reset(made);
   }
   void cancel() const { (void)adrenoc_cancellation_cancel(cancellation_.get()); }
@@ -90,28 +93,24 @@ struct Message {
 
 // Gives the device back what no model uses.
 inline void trim() {
-  const adrenoc_status status = adrenoc_trim(nullptr);
-  if (status != ADRENOC_OK) throw Error(status);
+  check(adrenoc_trim(nullptr));
 }
 
 // The most bytes of the device that all models hold between runs; 0 for no limit.
 inline void set_memory_budget(uint64_t bytes) {
-  const adrenoc_status status = adrenoc_set_memory_budget(bytes);
-  if (status != ADRENOC_OK) throw Error(status);
+  check(adrenoc_set_memory_budget(bytes));
 }
 
 // Gives so much of it back, from any thread.
 inline void trim_memory(adrenoc_trim_part part) {
-  const adrenoc_status status = adrenoc_trim_memory(part);
-  if (status != ADRENOC_OK) throw Error(status);
+  check(adrenoc_trim_memory(part));
 }
 
 // What all models hold of it.
 [[nodiscard]] inline adrenoc_memory memory() {
   adrenoc_memory memory{};
   memory.struct_bytes = sizeof(memory);
-  const adrenoc_status status = adrenoc_get_memory(&memory);
-  if (status != ADRENOC_OK) throw Error(status);
+  check(adrenoc_get_memory(&memory));
   return memory;
 }
 
@@ -122,14 +121,12 @@ inline bool pause(int64_t timeout_ms = -1) {
   return status == ADRENOC_OK;
 }
 inline void resume() {
-  const adrenoc_status status = adrenoc_resume();
-  if (status != ADRENOC_OK) throw Error(status);
+  check(adrenoc_resume());
 }
 
 // The most milliseconds of the device that a run takes at once; 0 for no limit.
 inline void set_submission_limit(double ms) {
-  const adrenoc_status status = adrenoc_set_submission_limit(ms);
-  if (status != ADRENOC_OK) throw Error(status);
+  check(adrenoc_set_submission_limit(ms));
 }
 
 struct Tensor {
@@ -446,7 +443,7 @@ class Model {
     }
     void check(adrenoc_status status) const {
       if (thrown != nullptr) std::rethrow_exception(thrown);
-      Model::check(status);
+      adrenoc::check(status);
     }
   };
   // What C is given, and what it points to.

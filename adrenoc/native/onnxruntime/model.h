@@ -31,8 +31,6 @@ class Model {
   using Handle = std::unique_ptr<adrenoc_model, Free>;
 
   explicit Model(Handle handle);
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
   // What a node of it reads and makes.

@@ -35,6 +35,7 @@ OrtStatus* open_api(const OrtApiBase& base) {
   const void* table = base.GetApi(the_api.version);
 #define ADRENOC_ORT_API(place, name, result, parameters) take(table, place, &the_api.name);
 #define ADRENOC_ORT_EP_API(place, name, result, parameters)
+#include "ort_functions.def"
 #undef ADRENOC_ORT_API
 #undef ADRENOC_ORT_EP_API
   table = the_api.GetEpApi();

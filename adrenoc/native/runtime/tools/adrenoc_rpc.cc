@@ -9,9 +9,9 @@
 // KEY it listens to this machine alone; with a tracker too, which tells whoever asks what to say in
 // place of KEY, to one client at a time.  Sessions have their
 // folders in FOLDER; without it beside this program, in $TMPDIR, /data/local/tmp or /tmp, whichever
-// is the first that can be written to.  Prints {"port": N, "folder": FOLDER} when it listens (port 0
-// takes any free one), then a line for each session.  A signal that ends it ends its session too, and
-// nothing of that is left behind.
+// is the first that can be written to.  Prints {"port": N, "folder": FOLDER} when it listens (port
+// 0 takes any free one), then a line for each session.  A signal that ends it ends its session too,
+// and nothing of that is left behind.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -36,6 +36,7 @@
 #include "rpc_greeting.h"
 #include "rpc_socket.h"
 #include "rpc_tracker.h"
+#include "words.h"
 
 namespace {
 
@@ -88,60 +89,43 @@ struct Arguments {
   std::string opencl_library;
 };
 
-int parse_number(const std::string& option, const std::string& text, long limit) {
-  char* end = nullptr;
-  const long value = std::strtol(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || value < 0 || value > limit) {
-    throw std::invalid_argument(option + " is \"" + text + "\", expected a number up to " +
-                                std::to_string(limit));
-  }
-  return static_cast<int>(value);
-}
-
 void parse_tracker(const std::string& text, Arguments* arguments) {
   const size_t colon = text.rfind(':');
   if (colon == text.npos || colon == 0) {
-    throw std::invalid_argument("--tracker is \"" + text + "\", expected HOST:PORT");
+    throw UsageError("--tracker is \"" + text + "\", expected HOST:PORT");
   }
   arguments->tracker_host = text.substr(0, colon);
-  arguments->tracker_port = parse_number("--tracker", text.substr(colon + 1), 65535);
+  arguments->tracker_port =
+      static_cast<int>(parse_count("--tracker", text.substr(colon + 1), 65535));
 }
 
 // Whether only programs of this machine reach the address.
 bool is_loopback(const std::string& host) { return host.rfind("127.", 0) == 0; }
 
+using Text = const std::string&;
+constexpr Option<Arguments> kOptions[] = {
+    {"--host", [](Arguments& a, Text, Text v) { a.host = v; }},
+    {"--port", [](Arguments& a, Text o, Text v) { a.port = int(parse_count(o, v, 65535)); }},
+    {"--key", [](Arguments& a, Text, Text v) { a.key = v; }},
+    {"--tracker", [](Arguments& a, Text, Text v) { parse_tracker(v, &a); }},
+    {"--advertise", [](Arguments& a, Text, Text v) { a.address = v; }},
+    {"--timeout",
+     [](Arguments& a, Text o, Text v) { a.timeout_s = int(parse_count(o, v, 1000000)); }},
+    {"--folder", [](Arguments& a, Text, Text v) { a.folder = v; }},
+    {"--store", [](Arguments& a, Text, Text v) { a.store = v; }},
+    {"--max-message",
+     [](Arguments& a, Text o, Text v) {
+       a.max_message_mib = std::max(1, int(parse_count(o, v, 1 << 20)));
+     }},
+    {"--opencl", [](Arguments& a, Text, Text v) { a.opencl_library = v; }},
+};
+
 Arguments parse(int count, char** values) {
   Arguments arguments;
-  for (int i = 1; i < count; i += 2) {
-    const std::string option = values[i];
-    if (i + 1 == count) throw std::invalid_argument(option + " has no value, or is unknown");
-    const std::string value = values[i + 1];
-    if (option == "--host") {
-      arguments.host = value;
-    } else if (option == "--port") {
-      arguments.port = parse_number(option, value, 65535);
-    } else if (option == "--key") {
-      arguments.key = value;
-    } else if (option == "--tracker") {
-      parse_tracker(value, &arguments);
-    } else if (option == "--advertise") {
-      arguments.address = value;
-    } else if (option == "--timeout") {
-      arguments.timeout_s = parse_number(option, value, 1000000);
-    } else if (option == "--folder") {
-      arguments.folder = value;
-    } else if (option == "--store") {
-      arguments.store = value;
-    } else if (option == "--max-message") {
-      arguments.max_message_mib = std::max(1, parse_number(option, value, 1 << 20));
-    } else if (option == "--opencl") {
-      arguments.opencl_library = value;
-    } else {
-      throw std::invalid_argument("unknown option " + option);
-    }
-  }
+  parse_options(count, values, kOptions, &arguments,
+                [](const std::string& word) { throw UsageError("unknown option " + word); });
   if (!arguments.tracker_host.empty() && arguments.key.empty()) {
-    throw std::invalid_argument("--tracker needs --key, the name of this kind of device");
+    throw UsageError("--tracker needs --key, the name of this kind of device");
   }
   const bool has_secret = !arguments.key.empty() && arguments.tracker_host.empty();
   if (!has_secret && !is_loopback(arguments.host)) {
@@ -149,14 +133,16 @@ Arguments parse(int count, char** values) {
                           ? "name a --key"
                           : "a tracker gives the key to whoever asks; leave --host out and lead "
                             "both ports through ssh";
-    throw std::invalid_argument("--host " + arguments.host + " lets anybody who reaches it run any "
-                                "code here: " + why);
+    throw UsageError("--host " + arguments.host +
+                     " lets anybody who reaches it run any "
+                     "code here: " +
+                     why);
   }
   return arguments;
 }
 
-// A session in a process of its own; returns its exit code.  With a `refusal`, the peer is told that
-// there is none.
+// A session in a process of its own; returns its exit code.  With a `refusal`, the peer is told
+// that there is none.
 int serve(const Peer& peer, const Arguments& arguments, const std::string& folder,
           const std::string& refusal) {
   peer.connection.prepare_session();
@@ -283,8 +269,8 @@ std::string run_session(const Arguments& arguments, Greetings* greetings, const 
   return refusal.empty() ? ending : "was not started: " + refusal;
 }
 
-[[noreturn]] void serve_all(const Arguments& arguments, Greetings greetings,
-                            TrackerEntry* tracker, int ending) {
+[[noreturn]] void serve_all(const Arguments& arguments, Greetings greetings, TrackerEntry* tracker,
+                            int ending) {
   for (uint64_t number = 1;; ++number) {
     const Peer peer = next_peer(&greetings, arguments, tracker, ending);
     const std::string said = run_session(arguments, &greetings, peer);
@@ -317,11 +303,10 @@ int main(int count, char** values) {
     }
     // A server that was killed could not do it.
     adrenoc_rpc::remove_left_folders(arguments.folder);
-    std::printf("{\"port\": %d, \"folder\": %s}\n", port,
-                adrenoc_rpc::quoted(arguments.folder).c_str());
+    std::printf("{\"port\": %d, \"folder\": %s}\n", port, quoted(arguments.folder).c_str());
     std::fflush(stdout);
     serve_all(arguments, Greetings(std::move(listening), arguments.key), tracker.get(), ending);
-  } catch (const std::invalid_argument& error) {
+  } catch (const UsageError& error) {
     std::fprintf(stderr, "adrenoc_rpc: %s\n%s", error.what(), kUsage);
     return kUsageCode;
   } catch (const std::exception& error) {

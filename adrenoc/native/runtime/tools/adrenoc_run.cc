@@ -13,7 +13,7 @@
 
 #include "adrenoc.hpp"
 #include "run_watch.h"
-#include "run_words.h"
+#include "words.h"
 
 namespace {
 
@@ -28,7 +28,8 @@ constexpr char kUsage[] =
     "\n"
     "  --shape NAME=DxDx...   of an input of a bundle for several shapes\n"
     "  --signature NAME       of a bundle that holds several  [default: the first]\n"
-    "  --input NAME=FILE      bytes of an input, dense and row-major; zeros without, but for a decoder\n"
+    "  --input NAME=FILE      bytes of an input, dense and row-major; zeros without, but for a "
+    "decoder\n"
     "  --output NAME=FILE     where the bytes of an output go\n"
     "  --repeat N             timed runs (1)\n"
     "  --warmup N             runs before them (0)\n"
@@ -36,7 +37,8 @@ constexpr char kUsage[] =
     "  --profile FILE         when each kernel ran, as JSON\n"
     "  --device NAME          the OpenCL device whose name holds this\n"
     "  --prompt ID,ID,...     a decoder makes tokens after these, in a line before that of JSON\n"
-    "  --say TEXT             a decoder answers this, and what is said after it, in one conversation\n"
+    "  --say TEXT             a decoder answers this, and what is said after it, in one "
+    "conversation\n"
     "  --system TEXT          before that, how it is to answer\n"
     "  --max-tokens N         so many, or until the context is full (0)\n"
     "  --temperature T        draw tokens; 0 takes the likeliest (0)\n"
@@ -72,7 +74,7 @@ struct Arguments {
   std::vector<int64_t> prompt;
   std::string system;
   std::vector<std::string> said;
-  adrenoc::Generation generation;
+  adrenoc::Generation how;
   adrenoc::Options options;
 };
 
@@ -86,94 +88,56 @@ void add_pair(const std::string& option, const std::string& text, const char* ex
   (*pairs)[text.substr(0, split)] = text.substr(split + 1);
 }
 
-// Whether the option is one of those that make tokens.
-bool parse_generation(const std::string& option, const std::string& value, Arguments* arguments) {
-  adrenoc::Generation& how = arguments->generation;
-  if (option == "--prompt") {
-    arguments->prompt = parse_counts(option, value, ',');
-  } else if (option == "--say") {
-    arguments->said.push_back(value);
-  } else if (option == "--system") {
-    arguments->system = value;
-  } else if (option == "--max-tokens") {
-    how.max_tokens = static_cast<uint32_t>(parse_count(option, value));
-  } else if (option == "--temperature") {
-    how.temperature = parse_number(option, value);
-  } else if (option == "--top-k") {
-    how.top_k = static_cast<uint32_t>(parse_count(option, value));
-  } else if (option == "--top-p") {
-    how.top_p = parse_number(option, value);
-  } else if (option == "--seed") {
-    how.seed = static_cast<uint64_t>(parse_count(option, value));
-  } else if (option == "--end") {
-    how.has_own_ends = true;
-    how.end_tokens = parse_counts(option, value, ',');
-  } else {
-    return false;
-  }
-  return true;
+inline adrenoc_level parse_level(const std::string& option, const std::string& text) {
+  if (text == "low") return ADRENOC_LEVEL_LOW;
+  if (text == "normal") return ADRENOC_LEVEL_NORMAL;
+  if (text == "high") return ADRENOC_LEVEL_HIGH;
+  throw UsageError(option + " is \"" + text + "\", expected low, normal or high");
 }
+
+using Text = const std::string&;
+constexpr Option<Arguments> kOptions[] = {
+    {"--shape", [](Arguments& a, Text o, Text v) { add_pair(o, v, "NAME=DxDx...", &a.shapes); }},
+    {"--input", [](Arguments& a, Text o, Text v) { add_pair(o, v, "NAME=FILE", &a.inputs); }},
+    {"--output", [](Arguments& a, Text o, Text v) { add_pair(o, v, "NAME=FILE", &a.outputs); }},
+    {"--repeat", [](Arguments& a, Text o, Text v) { a.repeat = parse_count(o, v); }},
+    {"--warmup", [](Arguments& a, Text o, Text v) { a.warmup = parse_count(o, v); }},
+    {"--queue", [](Arguments& a, Text o, Text v) { a.queue = parse_count(o, v); }},
+    {"--timeout", [](Arguments& a, Text o, Text v) { a.timeout_s = parse_count(o, v); }},
+    {"--profile", [](Arguments& a, Text, Text v) { a.profile = v; }},
+    {"--signature", [](Arguments& a, Text, Text v) { a.signature = v; }},
+    {"--prompt", [](Arguments& a, Text o, Text v) { a.prompt = parse_counts(o, v, ','); }},
+    {"--say", [](Arguments& a, Text, Text v) { a.said.push_back(v); }},
+    {"--system", [](Arguments& a, Text, Text v) { a.system = v; }},
+    {"--max-tokens", [](Arguments& a, Text o, Text v) { a.how.max_tokens = parse_count(o, v); }},
+    {"--temperature", [](Arguments& a, Text o, Text v) { a.how.temperature = parse_number(o, v); }},
+    {"--top-k", [](Arguments& a, Text o, Text v) { a.how.top_k = parse_count(o, v); }},
+    {"--top-p", [](Arguments& a, Text o, Text v) { a.how.top_p = parse_number(o, v); }},
+    {"--seed", [](Arguments& a, Text o, Text v) { a.how.seed = parse_count(o, v); }},
+    {"--end",
+     [](Arguments& a, Text o, Text v) {
+       a.how.has_own_ends = true;
+       a.how.end_tokens = parse_counts(o, v, ',');
+     }},
+    {"--perf-hint",
+     [](Arguments& a, Text o, Text v) { a.options.performance = parse_level(o, v); }},
+    {"--priority", [](Arguments& a, Text o, Text v) { a.options.priority = parse_level(o, v); }},
+    {"--device", [](Arguments& a, Text, Text v) { a.options.device = v; }},
+    {"--opencl", [](Arguments& a, Text, Text v) { a.options.opencl_library = v; }},
+    {"--cache", [](Arguments& a, Text, Text v) { a.options.cache_folder = v; }},
+    {"--trust-files", [](Arguments& a, Text, Text) { a.options.trust_files = true; }, false},
+    {"--verify", [](Arguments& a, Text, Text) { a.verify = true; }, false},
+    {"--no-record", [](Arguments& a, Text, Text) { a.options.no_record = true; }, false},
+    {"--qualcomm-programs", [](Arguments& a, Text, Text) { a.options.qualcomm_programs = true; },
+     false},
+};
 
 Arguments parse(int count, char** values) {
   Arguments arguments;
-  for (int i = 1; i < count; ++i) {
-    const std::string option = values[i];
-    if (option.rfind("--", 0) != 0) {
-      if (!arguments.bundle.empty()) throw UsageError("more than one bundle: " + option);
-      arguments.bundle = option;
-      continue;
-    }
-    if (option == "--trust-files") {
-      arguments.options.trust_files = true;
-      continue;
-    }
-    if (option == "--verify") {
-      arguments.verify = true;
-      continue;
-    }
-    if (option == "--no-record") {
-      arguments.options.no_record = true;
-      continue;
-    }
-    if (option == "--qualcomm-programs") {
-      arguments.options.qualcomm_programs = true;
-      continue;
-    }
-    if (i + 1 == count) throw UsageError(option + " has no value, or is unknown");
-    const std::string value = values[++i];
-    if (parse_generation(option, value, &arguments)) continue;
-    if (option == "--shape") {
-      add_pair(option, value, "NAME=DxDx...", &arguments.shapes);
-    } else if (option == "--input") {
-      add_pair(option, value, "NAME=FILE", &arguments.inputs);
-    } else if (option == "--output") {
-      add_pair(option, value, "NAME=FILE", &arguments.outputs);
-    } else if (option == "--repeat") {
-      arguments.repeat = parse_count(option, value);
-    } else if (option == "--warmup") {
-      arguments.warmup = parse_count(option, value);
-    } else if (option == "--queue") {
-      arguments.queue = parse_count(option, value);
-    } else if (option == "--timeout") {
-      arguments.timeout_s = parse_count(option, value);
-    } else if (option == "--profile") {
-      arguments.profile = value;
-    } else if (option == "--signature") {
-      arguments.signature = value;
-    } else if (option == "--perf-hint") {
-      arguments.options.performance = parse_level(option, value);
-    } else if (option == "--priority") {
-      arguments.options.priority = parse_level(option, value);
-    } else if (option == "--device") {
-      arguments.options.device = value;
-    } else if (option == "--opencl") {
-      arguments.options.opencl_library = value;
-    } else if (option == "--cache") {
-      arguments.options.cache_folder = value;
-    } else {
-      throw UsageError("unknown option " + option);
-    }
-  }
+  parse_options(count, values, kOptions, &arguments, [&](const std::string& word) {
+    if (!arguments.bundle.empty()) throw UsageError("more than one bundle: " + word);
+    arguments.bundle = word;
+  });
   if (arguments.bundle.empty()) throw UsageError("no bundle is named");
   return arguments;
 }
@@ -270,7 +234,7 @@ void generate(const Arguments& arguments, adrenoc::Model* model, Watch* watch) {
   };
   double first_ms = 0;
   try {
-    model->generate(arguments.prompt, arguments.generation, [&](int64_t token) {
+    model->generate(arguments.prompt, arguments.how, [&](int64_t token) {
       if (made++ == 0) first_ms = ms();
       watch->begin("a token");
       std::printf("%lld ", static_cast<long long>(token));
@@ -284,12 +248,13 @@ void generate(const Arguments& arguments, adrenoc::Model* model, Watch* watch) {
   }
   const double rest_ms = made > 1 ? (ms() - first_ms) / static_cast<double>(made - 1) : 0.0;
   const adrenoc::Model::Context context = model->context();
-  std::printf("\n{\"model\": %s, \"device\": %s, \"tokens\": %llu, \"first_ms\": %.3f, "
-              "\"token_ms\": %.3f, \"context\": %llu, \"rows\": %llu, \"full\": %s}\n",
-              quoted(model->name()).c_str(), quoted(model->device()).c_str(),
-              static_cast<unsigned long long>(made), first_ms, rest_ms,
-              static_cast<unsigned long long>(context.tokens),
-              static_cast<unsigned long long>(context.rows), is_full ? "true" : "false");
+  std::printf(
+      "\n{\"model\": %s, \"device\": %s, \"tokens\": %llu, \"first_ms\": %.3f, "
+      "\"token_ms\": %.3f, \"context\": %llu, \"rows\": %llu, \"full\": %s}\n",
+      quoted(model->name()).c_str(), quoted(model->device()).c_str(),
+      static_cast<unsigned long long>(made), first_ms, rest_ms,
+      static_cast<unsigned long long>(context.tokens),
+      static_cast<unsigned long long>(context.rows), is_full ? "true" : "false");
 }
 
 // Answers as they come, each in lines of its own.
@@ -299,7 +264,7 @@ void talk(const Arguments& arguments, adrenoc::Model* model, Watch* watch) {
   for (const std::string& said : arguments.said) {
     messages.push_back({"user", said});
     std::string answer;
-    model->answer(messages, arguments.generation, [&](const char* piece) {
+    model->answer(messages, arguments.how, [&](const char* piece) {
       watch->begin("an answer");
       answer += piece;
       std::fputs(piece, stdout);

@@ -23,8 +23,9 @@ class SessionFolder {
   int lock_ = -1;
 };
 
-// The first folder that sessions may have theirs in: beside this program, $TMPDIR, and where Android
-// and others let programs write.  Throws std::runtime_error, naming each that was tried and why not.
+// The first folder that sessions may have theirs in: beside this program, $TMPDIR, and where
+// Android and others let programs write.  Throws std::runtime_error, naming each that was tried and
+// why not.
 [[nodiscard]] std::string find_session_parent();
 
 // Removes the folders of sessions in `parent` that no process uses; returns how many.

@@ -84,7 +84,8 @@ std::optional<Peer> Greetings::wait(const std::string& expected_key, int limit_m
       const bool is_heard = unheard == unheard_until_.end();
       // A negative descriptor is not looked at.
       watched.push_back({is_heard ? greeting.connection.get() : -1, POLLIN, 0});
-      const int late_ms = left_ms(is_heard ? greeting.end : std::min(greeting.end, unheard->second));
+      const int late_ms =
+          left_ms(is_heard ? greeting.end : std::min(greeting.end, unheard->second));
       wait_ms = wait_ms < 0 ? late_ms : std::min(wait_ms, late_ms);
     }
     if (poll(watched.data(), watched.size(), wait_ms) < 0) {
@@ -114,8 +115,8 @@ std::optional<Peer> Greetings::wait(const std::string& expected_key, int limit_m
 void Greetings::accept_one() {
   sockaddr_in from = {};
   socklen_t bytes = sizeof(from);
-  Socket connection(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&from), &bytes,
-                            SOCK_CLOEXEC));
+  Socket connection(
+      accept4(listening_.get(), reinterpret_cast<sockaddr*>(&from), &bytes, SOCK_CLOEXEC));
   if (!connection.is_open()) {
     if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) return;
     const bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "words.h"
+
 namespace adrenoc_rpc {
 namespace {
 
@@ -61,7 +63,7 @@ Socket listen_on(const std::string& host, int* port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(*port));
   if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
-    throw std::invalid_argument("--host is \"" + host + "\", expected an IPv4 address");
+    throw UsageError("--host is \"" + host + "\", expected an IPv4 address");
   }
   Socket listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   set_option(listening.get(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -92,15 +94,6 @@ Socket connect_to(const std::string& host, int port, int seconds) {
   }
   freeaddrinfo(found);
   return connection;
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') out += '\\';
-    if (static_cast<unsigned char>(letter) >= 0x20) out += letter;
-  }
-  return out + "\"";
 }
 
 std::string number_bytes(int32_t number) {

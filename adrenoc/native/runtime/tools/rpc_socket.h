@@ -40,7 +40,7 @@ class Socket {
   int descriptor_ = -1;
 };
 
-// Throws std::invalid_argument unless `host` is an IPv4 address, std::runtime_error when it cannot
+// Throws UsageError unless `host` is an IPv4 address, std::runtime_error when it cannot
 // be listened on.  `port` 0 takes any free one; the one taken is stored.
 [[nodiscard]] Socket listen_on(const std::string& host, int* port);
 
@@ -49,8 +49,5 @@ class Socket {
 
 // A number of a message, in the byte order that TVM's protocol has.
 [[nodiscard]] std::string number_bytes(int32_t number);
-
-// A text as JSON has it.
-[[nodiscard]] std::string quoted(const std::string& text);
 
 }  // namespace adrenoc_rpc

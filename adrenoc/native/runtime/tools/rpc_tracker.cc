@@ -5,6 +5,8 @@
 #include <random>
 #include <utility>
 
+#include "words.h"
+
 namespace adrenoc_rpc {
 namespace {
 
@@ -81,12 +83,12 @@ void TrackerEntry::offer() {
   if (is_offered_ && is_pending()) return;
   const std::string address = address_.empty() ? "null" : quoted(address_);
   std::string answer;
-  is_offered_ = (tracker_.is_open() || connect()) &&
-                ask(std::string("[") + kPut + ", " + quoted(key_) + ", [" +
-                        std::to_string(server_port_) + ", " + quoted(session_key_) + "], " +
-                        address + "]",
-                    &answer) &&
-                answer == kSuccess;
+  is_offered_ =
+      (tracker_.is_open() || connect()) &&
+      ask(std::string("[") + kPut + ", " + quoted(key_) + ", [" + std::to_string(server_port_) +
+              ", " + quoted(session_key_) + "], " + address + "]",
+          &answer) &&
+      answer == kSuccess;
   if (!is_offered_) tracker_ = Socket();
 }
 

@@ -16,8 +16,6 @@ class Watch {
   Watch(long limit_s, int code) : limit_s_(limit_s), code_(code) {
     if (limit_s_ > 0) thread_ = std::thread([this] { watch(); });
   }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
   ~Watch() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -6,7 +6,6 @@
 
 #include "base/typed_function.h"
 #include "launch/copy.h"
-#include "opencl/current_device.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime::opencl {

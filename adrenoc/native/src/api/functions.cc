@@ -1,14 +1,19 @@
 // The functions "adrenoc.opencl.*" that Python and RPC clients call; apps have none of them.
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
+#include <tvm/runtime/timer.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <set>
 #include <string>
 
+#include "base/machine.h"
+#include "base/stamp.h"
 #include "base/typed_function.h"
-#include "modules/module.h"
+#include "modules/program_build.h"
 #include "opencl/cl_api.h"
 #include "opencl/device.h"
-#include "opencl/diagnosis.h"
 #include "opencl/hints.h"
 #include "opencl/profiler.h"
 
@@ -24,25 +29,96 @@ ffi::String devices() {
   return json::Stringify(list);
 }
 
-void build_imports(const ffi::Module& module, int device_id, json::Object* times_ms) {
-  // Asked by name, because TVM's modules share one type id, and those that are linked with LLVM
-  // carry no C++ type information.
-  if (std::string(module->kind()) == "opencl") {
-    if (const auto build = module->GetFunction(kBuildAllFunction)) {
-      for (const auto& [name, time_ms] : (*build)(device_id).cast<json::Object>()) {
-        times_ms->Set(name, time_ms);
-      }
-    }
-  }
-  for (const ffi::Any& import : module->imports()) {
-    build_imports(import.cast<ffi::Module>(), device_id, times_ms);
-  }
-}
-
 ffi::String build_all(const ffi::Module& module, int device_id) {
   json::Object times_ms;
-  build_imports(module, device_id, &times_ms);
+  for (const ffi::Module& set : modules_of(module, "opencl")) {
+    for (const auto& [name, time_ms] : ProgramModule(set).build(device_id)) {
+      times_ms.Set(name, time_ms);
+    }
+  }
   return json::Stringify(times_ms);
+}
+
+struct Fact {
+  const char* key;
+  const char* file;
+  bool is_number;
+};
+
+// Linux's driver for Adreno GPUs is named kgsl.
+constexpr const char* kGpuFolder = "/class/kgsl/kgsl-3d0/";
+constexpr Fact kFacts[] = {
+    {"model", "gpu_model", false},
+    {"clock_hz", "gpuclk", true},
+    {"max_clock_hz", "max_gpuclk", true},
+    {"governor", "devfreq/governor", false},
+    {"temperature_mc", "temp", true},
+    {"busy", "gpu_busy_percentage", false},
+};
+
+// Clock, temperature and governor of an Adreno, each only where the file of that fact can be read, so
+// nothing without one; `root` is "/sys".
+json::Object gpu_state(const std::string& root) {
+  json::Object state;
+  for (const Fact& fact : kFacts) {
+    std::ifstream stream(root + kGpuFolder + fact.file);
+    std::string line;
+    if (!std::getline(stream, line) || line.empty()) continue;
+    char* end = nullptr;
+    const long long number = std::strtoll(line.c_str(), &end, 10);
+    if (!fact.is_number) {
+      state.Set(ffi::String(fact.key), ffi::String(line));
+    } else if (end != line.c_str()) {
+      state.Set(ffi::String(fact.key), static_cast<int64_t>(number));
+    }
+  }
+  return state;
+}
+
+// A command that does nothing but tell when the queue came to it.
+EventHandle mark(Device& device) {
+  const QueueLock queue = device.lock_queue();
+  cl_event event = nullptr;
+  ADRENOC_CL_CALL(clEnqueueMarkerWithWaitList, queue.get(), 0, nullptr, &event);
+  return EventHandle(event);
+}
+
+// Once a device has been timed its queue keeps recording times: making a new queue for every
+// measurement would take longer than many of them.
+void keep_profiling(Device& device) {
+  static std::mutex mutex;
+  static std::set<const Device*> profiled;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (profiled.insert(&device).second) device.want_profiling(true);
+}
+
+class OpenClTimerNode final : public tvm::runtime::TimerNode {
+ public:
+  explicit OpenClTimerNode(tvm::Device device) : device_(device_at(device.device_id)) {}
+
+  void Start() final {
+    keep_profiling(device_);
+    device_.finish();
+    start_ = mark(device_);
+  }
+  void Stop() final { stop_ = mark(device_); }
+  int64_t SyncAndGetElapsedNanos() final {
+    device_.finish();
+    return static_cast<int64_t>(event_time_ns(stop_.get(), CL_PROFILING_COMMAND_END) -
+                                event_time_ns(start_.get(), CL_PROFILING_COMMAND_END));
+  }
+
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("adrenoc.OpenClTimer", OpenClTimerNode,
+                                    tvm::runtime::TimerNode);
+
+ private:
+  Device& device_;
+  EventHandle start_;
+  EventHandle stop_;
+};
+
+tvm::runtime::Timer make_timer(tvm::Device device) {
+  return tvm::runtime::Timer(ffi::make_object<OpenClTimerNode>(device));
 }
 
 }  // namespace
@@ -66,6 +142,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                                          const ffi::String& priority) {
     set_hints({level_of(performance), level_of(priority)});
   });
+  publish("adrenoc.runtime.version", [] { return ffi::String(stamp()); });
+  publish("adrenoc.runtime.machine", [] { return ffi::String(kMachine); });
+  publish("adrenoc.runtime.gpu_state",
+          [](const ffi::String& root) { return json::Stringify(gpu_state(root)); });
+  // How TVM's time_evaluator measures: TVM 0.27 asks for the first name, older ones for the second.
+  publish("runtime.timer.opencl", make_timer);
+  publish("profiling.timer.opencl", make_timer);
   publish("adrenoc.opencl.hints", [](int device_id) {
     return json::Stringify(to_json(device_at(device_id).hint_uses()));
   });

@@ -1,10 +1,6 @@
 #include "base/sha256.h"
 
-#include <array>
-#include <cstdint>
 #include <cstring>
-
-#include "base/sha256_instructions.h"
 
 namespace adrenoc_runtime {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/sha256_instructions.h"
+#include "base/sha256.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -3,20 +3,24 @@
 // function, twenty times the code.
 #pragma once
 
+#include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace adrenoc_runtime {
 
 using PackedCall = std::function<void(tvm::ffi::PackedArgs args, tvm::ffi::Any* result)>;
 
+// A Failure of ours becomes a ValueError of TVM's.
 [[nodiscard]] tvm::ffi::Function packed(PackedCall call);
 
 void publish_packed(const char* name, PackedCall call);
@@ -71,5 +75,14 @@ template <typename F>
 void publish(const char* name, F function) {
   publish_function(name, typed(name, function));
 }
+
+// A function, or that of a module by its name.  Throws ValueError where it has none.
+[[nodiscard]] tvm::ffi::Function function_of(const tvm::ffi::AnyView& given,
+                                             const tvm::ffi::String& name);
+
+// Of a module and its imports, those of a kind.  By its name, and so are their functions called,
+// because module classes that come from a library carry no C++ type information.
+[[nodiscard]] std::vector<tvm::ffi::Module> modules_of(const tvm::ffi::Module& module,
+                                                       std::string_view kind);
 
 }  // namespace adrenoc_runtime

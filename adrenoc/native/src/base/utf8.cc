@@ -48,6 +48,29 @@ bool is_space(uint32_t number) {
          number == 0x2029 || number == 0x202F || number == 0x205F || number == 0x3000;
 }
 
+size_t left_of_blanks(std::string_view text, size_t least, size_t end) {
+  size_t begin = end;
+  for (size_t at = least; at < end;) {
+    const CodePoint point = code_point_at(text, at);
+    if (!is_space(point.number)) {
+      begin = end;
+    } else if (begin == end) {
+      begin = at;
+    }
+    at += point.bytes;
+  }
+  return begin;
+}
+
+size_t right_of_blanks(std::string_view text, size_t begin) {
+  while (begin < text.size()) {
+    const CodePoint point = code_point_at(text, begin);
+    if (!is_space(point.number)) break;
+    begin += point.bytes;
+  }
+  return begin;
+}
+
 bool is_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);

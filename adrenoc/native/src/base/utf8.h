@@ -20,6 +20,11 @@ struct CodePoint {
 [[nodiscard]] CodePoint code_point_at(std::string_view text, size_t at);
 // Unicode's property White_Space.
 [[nodiscard]] bool is_space(uint32_t number);
+// Where the blanks (white space) begin that end at `end`, not before `least`.
+[[nodiscard]] size_t left_of_blanks(std::string_view text, size_t least, size_t end);
+// Where the blanks end that begin at `begin`.
+[[nodiscard]] size_t right_of_blanks(std::string_view text, size_t begin);
+
 [[nodiscard]] bool is_utf8(std::string_view text);
 void append_utf8(uint32_t number, std::string* text);
 // The text with a mark (U+FFFD) for all that is none.

@@ -139,9 +139,6 @@ class CallError : public std::runtime_error {
 // Every function throws CallError when the library fails.
 class Backend {
  public:
-  Backend() = default;
-  Backend(const Backend&) = delete;
-  Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/half.h"
 #include "clml/emulator_calls.h"
 #include "clml/emulator_math.h"
 
@@ -88,7 +89,7 @@ float load_element(const TensorSpec& spec, const char* memory, size_t at) {
   }
   uint16_t bits;
   std::memcpy(&bits, memory + at * 2, 2);
-  return half_to_float(bits);
+  return static_cast<float>(number_of(Half{bits}));
 }
 
 void store_element(const TensorSpec& spec, float value, char* memory, size_t at) {
@@ -96,7 +97,7 @@ void store_element(const TensorSpec& spec, float value, char* memory, size_t at)
     std::memcpy(memory + at * 4, &value, 4);
     return;
   }
-  const uint16_t bits = float_to_half(value);
+  const uint16_t bits = nearest_half(value).bits;
   std::memcpy(memory + at * 2, &bits, 2);
 }
 

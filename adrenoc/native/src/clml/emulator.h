@@ -25,7 +25,7 @@ struct EmulatorSettings {
   int failing_after = 0;
 };
 
-// Throws ValueError for a text that is not such settings as JSON.
+// Throws Failure for a text that is not such settings as JSON.
 [[nodiscard]] EmulatorSettings read_emulator_settings(const std::string& text);
 
 // The entry points with their error codes, as JSON.

@@ -1,8 +1,16 @@
 #include "clml/emulator_calls.h"
 
+#include <tvm/ffi/extra/json.h>
+
+#include <algorithm>
 #include <variant>
 
+#include "base/failure.h"
+#include "base/json.h"
+#include "clml/emulator.h"
+
 namespace adrenoc_runtime::clml {
+
 namespace {
 
 using Codes = std::vector<std::string>;
@@ -84,6 +92,49 @@ int first_version(const Operation& operation) {
   if (std::holds_alternative<Clip>(operation)) return 2;
   const auto* binary = std::get_if<Binary>(&operation);
   return binary != nullptr && binary->kind == Binary::Kind::kDivide ? 2 : 1;
+}
+
+EmulatorSettings read_emulator_settings(const std::string& text) {
+  const Json json = Json::parse(text, "the settings of the CLML emulator");
+  EmulatorSettings settings;
+  for (const auto& [name, value] : json.object()) {
+    if (name == "extension") {
+      settings.extension = value.boolean();
+    } else if (name == "recording") {
+      settings.recording = value.boolean();
+    } else if (name == "versions") {
+      settings.versions.clear();
+      for (const Json& one : value.list()) settings.versions.push_back(int(one.integer()));
+    } else if (name == "failing_call") {
+      settings.failing_call = value.text();
+    } else if (name == "failing_code") {
+      settings.failing_code = value.text();
+    } else if (name == "failing_after") {
+      settings.failing_after = static_cast<int>(value.integer());
+    } else {
+      refuse_bundle("the CLML emulator has no setting `" + name + "`");
+    }
+  }
+  if (!settings.failing_call.empty()) {
+    const auto known = emulated_calls().find(settings.failing_call);
+    if (known == emulated_calls().end() ||
+        std::count(known->second.begin(), known->second.end(), settings.failing_code) == 0) {
+      refuse_bundle("the CLML emulator has no call " + settings.failing_call +
+                    " that fails with " + settings.failing_code);
+    }
+  }
+  return settings;
+}
+
+tvm::ffi::String emulated_calls_text() {
+  namespace ffi = tvm::ffi;
+  ffi::json::Object calls;
+  for (const auto& [name, codes] : emulated_calls()) {
+    ffi::json::Array list;
+    for (const std::string& code : codes) list.push_back(ffi::String(code));
+    calls.Set(ffi::String(name), list);
+  }
+  return ffi::json::Stringify(calls);
 }
 
 }  // namespace adrenoc_runtime::clml

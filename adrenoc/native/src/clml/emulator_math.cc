@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace adrenoc_runtime::clml {
@@ -342,42 +341,6 @@ void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain
   for (const uint32_t extent : output->dims) count *= extent;
   output->data.resize(count);
   std::visit([&](const auto& op) { run_op(op, inputs, output); }, operation);
-}
-
-float half_to_float(uint16_t bits) {
-  const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1Fu;
-  uint32_t mantissa = bits & 0x3FFu, result = sign;
-  if (exponent == 31) {
-    result |= 0x7F800000u | (mantissa << 13);
-  } else if (exponent != 0) {
-    result |= ((exponent + 112) << 23) | (mantissa << 13);
-  } else if (mantissa != 0) {
-    uint32_t shift = 0;
-    for (; (mantissa & 0x400u) == 0; ++shift) mantissa <<= 1;
-    result |= ((113 - shift) << 23) | ((mantissa & 0x3FFu) << 13);
-  }
-  float value;
-  std::memcpy(&value, &result, sizeof(value));
-  return value;
-}
-
-uint16_t float_to_half(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-  const uint32_t magnitude = bits & 0x7FFFFFFFu;
-  if (magnitude > 0x7F800000u) return sign | 0x7E00u;
-  if (magnitude >= 0x477FF000u) return sign | 0x7C00u;
-  if (magnitude < 0x33000001u) return sign;
-  uint32_t mantissa = (magnitude & 0x7FFFFFu) | 0x800000u;
-  const uint32_t exponent = magnitude >> 23;
-  // To the nearest, halves to even.
-  const uint32_t shift = exponent >= 113 ? 13 : 126 - exponent;
-  const uint32_t rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
-  mantissa >>= shift;
-  if (rest > half || (rest == half && (mantissa & 1u) != 0)) ++mantissa;
-  if (exponent < 113) return sign | static_cast<uint16_t>(mantissa);
-  return sign | static_cast<uint16_t>(((exponent - 113) << 10) + mantissa);
 }
 
 }  // namespace adrenoc_runtime::clml

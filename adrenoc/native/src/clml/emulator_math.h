@@ -27,7 +27,5 @@ void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain
                                  const std::vector<std::array<uint32_t, 4>>& inputs,
                                  const std::array<uint32_t, 4>& output);
 
-[[nodiscard]] float half_to_float(uint16_t bits);
-[[nodiscard]] uint16_t float_to_half(float value);
 
 }  // namespace adrenoc_runtime::clml

@@ -1,127 +1,93 @@
 #include "clml/graph.h"
 
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/error.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "base/failure.h"
 
 namespace adrenoc_runtime::clml {
 namespace {
 
-namespace ffi = tvm::ffi;
-namespace json = tvm::ffi::json;
-
 constexpr int64_t kMostExtent = 1 << 24;
 
-[[noreturn]] void refuse_graph(const std::string& what) {
-  TVM_FFI_THROW(ValueError) << "A CLML graph is damaged: " << what;
-  TVM_FFI_UNREACHABLE();
-}
-
-template <typename T>
-T as(const ffi::Any& value, const std::string& where) {
-  const auto found = value.try_cast<T>();
-  if (!found.has_value()) refuse_graph(where + " has another type than expected");
-  return *found;
-}
-
-ffi::Any member(const json::Object& object, const char* key, const std::string& where) {
-  const auto found = object.find(ffi::String(key));
-  if (found == object.end()) refuse_graph(where + " lacks `" + key + "`");
-  return (*found).second;
-}
-
-size_t index_at(const json::Array& entry, size_t count, const std::string& where) {
-  if (entry.size() < 1) refuse_graph(where + " is empty");
-  const auto index = as<int64_t>(entry[0], where);
+size_t index_of(const Json& entry, size_t count) {
+  const Json::List& parts = entry.list();
+  if (parts.empty()) refuse_bundle(entry.where() + " is empty");
+  const int64_t index = parts[0].integer();
   if (index < 0 || static_cast<size_t>(index) >= count) {
-    refuse_graph(where + " names node " + std::to_string(index) + " of " + std::to_string(count));
+    refuse_bundle(entry.where() + " names node " + std::to_string(index) + " of " +
+                  std::to_string(count));
   }
-  if (entry.size() > 1 && as<int64_t>(entry[1], where) != 0) {
-    refuse_graph(where + " names a further output of a node, and nodes have one");
+  if (parts.size() > 1 && parts[1].integer() != 0) {
+    refuse_bundle(entry.where() + " names a further output of a node, and nodes have one");
   }
   return static_cast<size_t>(index);
 }
 
-GraphNode::Kind kind_of(const std::string& op, const std::string& where) {
-  if (op == "input") return GraphNode::Kind::kInput;
-  if (op == "const") return GraphNode::Kind::kConst;
-  if (op == "kernel") return GraphNode::Kind::kKernel;
-  refuse_graph(where + " is a `" + op + "`");
+GraphNode::Kind kind_of(const Json& op) {
+  if (op.text() == "input") return GraphNode::Kind::kInput;
+  if (op.text() == "const") return GraphNode::Kind::kConst;
+  if (op.text() == "kernel") return GraphNode::Kind::kKernel;
+  refuse_bundle(op.where() + " is a `" + op.text() + "`");
 }
 
-DType dtype_named(const std::string& name, const std::string& where) {
-  if (name == "float32") return DType::kFloat32;
-  if (name == "float16") return DType::kFloat16;
-  if (name == "uint32") return DType::kPacked;
-  refuse_graph(where + " holds " + name + ", which CLML does not have");
+DType dtype_named(const Json& dtype) {
+  if (dtype.text() == "float32") return DType::kFloat32;
+  if (dtype.text() == "float16") return DType::kFloat16;
+  if (dtype.text() == "uint32") return DType::kPacked;
+  refuse_bundle(dtype.where() + " holds " + dtype.text() + ", which CLML does not have");
 }
 
-GraphNode read_node(const json::Object& object, size_t number) {
-  const std::string where = "node " + std::to_string(number);
+GraphNode read_node(const Json& json, size_t number) {
   GraphNode node;
-  node.kind = kind_of(as<ffi::String>(member(object, "op", where), where), where);
-  node.name = as<ffi::String>(member(object, "name", where), where);
-  node.attrs = as<json::Object>(member(object, "attrs", where), where);
-  const auto shapes = as<json::Array>(member(node.attrs, "shape", where), where);
-  const auto dtypes = as<json::Array>(member(node.attrs, "dtype", where), where);
-  if (shapes.size() != 1 || dtypes.size() != 1) refuse_graph(where + " has not one output");
-  for (const ffi::Any& extent : as<json::Array>(shapes[0], where)) {
-    node.shape.push_back(as<int64_t>(extent, where));
+  node.kind = kind_of(json.at("op"));
+  node.name = json.at("name").text();
+  node.attrs = json.at("attrs");
+  const Json::List& shapes = node.attrs.at("shape").list();
+  const Json::List& dtypes = node.attrs.at("dtype").list();
+  if (shapes.size() != 1 || dtypes.size() != 1) refuse_bundle(json.where() + " has not one output");
+  for (const Json& extent : shapes[0].list()) {
+    node.shape.push_back(extent.integer());
     const bool known = node.shape.back() != kUnknownExtent;
     if (known && (node.shape.back() < 1 || node.shape.back() > kMostExtent)) {
-      refuse_graph(where + " has the extent " + std::to_string(node.shape.back()));
+      refuse_bundle(extent.where() + " has the extent " + std::to_string(node.shape.back()));
     }
   }
-  if (node.shape.size() > 4) refuse_graph(where + " has a rank above four");
-  node.dtype = dtype_named(as<ffi::String>(dtypes[0], where), where);
-  const auto inputs = object.find(ffi::String("inputs"));
-  if (inputs != object.end()) {
-    for (const ffi::Any& entry : as<json::Array>((*inputs).second, where)) {
-      node.inputs.push_back(index_at(as<json::Array>(entry, where), number, where));
+  if (node.shape.size() > 4) refuse_bundle(json.where() + " has a rank above four");
+  node.dtype = dtype_named(dtypes[0]);
+  if (json.object().count("inputs") != 0) {
+    for (const Json& entry : json.at("inputs").list()) {
+      node.inputs.push_back(index_of(entry, number));
     }
   }
   if (node.kind == GraphNode::Kind::kKernel && node.inputs.empty()) {
-    refuse_graph(where + " reads nothing");
+    refuse_bundle(json.where() + " reads nothing");
   }
   return node;
 }
 
+const Json::List& values_of(const Json& attribute, size_t count) {
+  const Json::List& values = attribute.list();
+  if (values.size() == count) return values;
+  refuse_bundle(attribute.where() + " has not " + std::to_string(count) + " values");
+}
+
 }  // namespace
 
-bool GraphNode::has(const char* key) const { return attrs.find(ffi::String(key)) != attrs.end(); }
-
-int64_t GraphNode::integer(const char* key) const {
-  return as<int64_t>(member(attrs, key, name), name + "." + key);
-}
-
-double GraphNode::number(const char* key) const {
-  return as<double>(member(attrs, key, name), name + "." + key);
-}
-
-std::string GraphNode::text(const char* key) const {
-  return as<ffi::String>(member(attrs, key, name), name + "." + key);
-}
-
 std::vector<int64_t> GraphNode::integers(const char* key, size_t count) const {
-  const std::string where = name + "." + key;
   std::vector<int64_t> values;
-  for (const ffi::Any& value : as<json::Array>(member(attrs, key, name), where)) {
-    values.push_back(as<int64_t>(value, where));
-    if (values.back() < 0 || values.back() > kMostExtent) refuse_graph(where + " is out of range");
+  for (const Json& value : values_of(attrs.at(key), count)) {
+    values.push_back(value.integer());
+    if (values.back() < 0 || values.back() > kMostExtent) {
+      refuse_bundle(value.where() + " is out of range");
+    }
   }
-  if (values.size() != count) refuse_graph(where + " has not " + std::to_string(count) + " values");
   return values;
 }
 
 std::vector<std::string> GraphNode::texts(const char* key, size_t count) const {
-  const std::string where = name + "." + key;
   std::vector<std::string> values;
-  for (const ffi::Any& value : as<json::Array>(member(attrs, key, name), where)) {
-    values.push_back(as<ffi::String>(value, where));
-  }
-  if (values.size() != count) refuse_graph(where + " has not " + std::to_string(count) + " values");
+  for (const Json& value : values_of(attrs.at(key), count)) values.push_back(value.text());
   return values;
 }
 
@@ -147,26 +113,22 @@ bool GraphNode::ends_with(const char* ending) const {
 }
 
 Graph read_graph(const std::string& text) {
-  ffi::String error;
-  const json::Value whole = json::Parse(ffi::String(text), &error);
-  if (!error.empty()) refuse_graph(std::string(error));
-  const auto object = as<json::Object>(whole, "the graph");
+  const Json json = Json::parse(text, "the CLML graph");
   Graph graph;
-  for (const ffi::Any& entry : as<json::Array>(member(object, "nodes", "the graph"), "nodes")) {
+  for (const Json& entry : json.at("nodes").list()) {
     const size_t number = graph.nodes.size();
-    graph.nodes.push_back(read_node(as<json::Object>(entry, "nodes"), number));
+    graph.nodes.push_back(read_node(entry, number));
     const auto kind = graph.nodes.back().kind;
     if (kind == GraphNode::Kind::kInput) graph.inputs.push_back(number);
     if (kind == GraphNode::Kind::kConst) graph.constants.push_back(number);
   }
-  for (const ffi::Any& entry : as<json::Array>(member(object, "heads", "the graph"), "heads")) {
-    const size_t index = index_at(as<json::Array>(entry, "heads"), graph.nodes.size(), "heads");
-    if (graph.nodes[index].kind != GraphNode::Kind::kKernel) {
-      refuse_graph("an output is not the result of an operator");
+  for (const Json& entry : json.at("heads").list()) {
+    graph.outputs.push_back(index_of(entry, graph.nodes.size()));
+    if (graph.nodes[graph.outputs.back()].kind != GraphNode::Kind::kKernel) {
+      refuse_bundle("the CLML graph: an output is not the result of an operator");
     }
-    graph.outputs.push_back(index);
   }
-  if (graph.outputs.empty()) refuse_graph("it has no output");
+  if (graph.outputs.empty()) refuse_bundle("the CLML graph: it has no output");
   return graph;
 }
 

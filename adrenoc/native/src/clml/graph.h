@@ -1,12 +1,11 @@
 // The JSON graph of a region, as TVM's code generators for JSON runtimes write it.
 #pragma once
 
-#include <tvm/ffi/extra/json.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "clml/backend.h"
 
 namespace adrenoc_runtime::clml {
@@ -20,13 +19,10 @@ struct GraphNode {
   std::vector<size_t> inputs;  // indices of nodes; each has one output
   std::vector<int64_t> shape;
   DType dtype = DType::kFloat32;
-  tvm::ffi::json::Object attrs;
+  Json attrs;  // each question throws Failure where it is missing or of another type
 
-  // Attributes; each throws ValueError where it is missing or of another type.
-  [[nodiscard]] bool has(const char* key) const;
-  [[nodiscard]] int64_t integer(const char* key) const;
-  [[nodiscard]] double number(const char* key) const;
-  [[nodiscard]] std::string text(const char* key) const;
+  [[nodiscard]] const Json& attr(const char* key) const { return attrs.at(key); }
+  [[nodiscard]] bool has(const char* key) const { return attrs.object().count(key) != 0; }
   [[nodiscard]] std::vector<int64_t> integers(const char* key, size_t count) const;
   [[nodiscard]] std::vector<std::string> texts(const char* key, size_t count) const;
 
@@ -45,7 +41,7 @@ struct Graph {
   std::vector<size_t> outputs;
 };
 
-// Throws ValueError that names the place where the text is not such a graph.
+// Throws Failure that names the place where the text is not such a graph.
 [[nodiscard]] Graph read_graph(const std::string& text);
 
 }  // namespace adrenoc_runtime::clml

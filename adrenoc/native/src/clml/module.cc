@@ -55,23 +55,15 @@ ffi::Module load_clml_module(const ffi::Bytes& bytes) {
   return make_clml_module(ffi::String(symbol), ffi::String(graph), names);
 }
 
-void collect_facts(const ffi::Module& module, int device_id, ffi::json::Array* list) {
-  // By name, because module classes that come from a library carry no C++ type information.
-  if (std::string(module->kind()) == "clml") {
-    if (const auto prepare = module->GetFunction(kPrepareFunction)) {
-      list->push_back((*prepare)(device_id).cast<ffi::json::Object>());
-    }
-  }
-  for (const ffi::Any& import : module->imports()) {
-    collect_facts(import.cast<ffi::Module>(), device_id, list);
-  }
-}
-
 }  // namespace
 
 ffi::String prepare_regions(const ffi::Module& module, int device_id) {
   ffi::json::Array list;
-  collect_facts(module, device_id, &list);
+  for (const ffi::Module& region : modules_of(module, "clml")) {
+    if (const auto prepare = region->GetFunction(kPrepareFunction)) {
+      list.push_back((*prepare)(device_id).cast<ffi::json::Object>());
+    }
+  }
   return ffi::json::Stringify(list);
 }
 
@@ -175,7 +167,7 @@ ClmlModule::Prepared ClmlModule::prepare(opencl::Device& device) const {
   try {
     result.engine = std::make_unique<Engine>(device, *choice.backend, graph_, symbol_, constants,
                                              tuning);
-  } catch (const CallError& error) {
+  } catch (const std::runtime_error& error) {  // of the library, or of the graph
     give_up(&result, error.what());
   } catch (const ffi::Error& error) {  // of OpenCL itself: no memory, mostly
     give_up(&result, error.message());
@@ -197,7 +189,7 @@ bool ClmlModule::usable(int version, int device_id) {
     give_up(&state, "it needs CLML " + std::to_string(version) + ", the device has " +
                         std::to_string(state.backend->version()));
   }
-  if (opencl::Capture* capture = opencl::Capture::current()) {
+  if (opencl::Capture* capture = opencl::CaptureScope::current()) {
     capture->require([settings = settings_number()] { return settings_number() == settings; });
   }
   opencl::Device& device = opencl::device_at(device_id);
@@ -240,7 +232,7 @@ void ClmlModule::run(ffi::PackedArgs args) {
   if (state.engine == nullptr) {
     TVM_FFI_THROW(RuntimeError) << symbol_ << " cannot run by CLML: " << state.reason;
   }
-  if (opencl::Capture* capture = opencl::Capture::current()) {
+  if (opencl::Capture* capture = opencl::CaptureScope::current()) {
     capture->obstruct("CLML runs the region " + symbol_);
   }
   try {

@@ -34,7 +34,7 @@ class ClmlModule final : public tvm::ffi::ModuleObj {
  public:
   using Names = tvm::ffi::Array<tvm::ffi::String>;
 
-  // Throws ValueError for a damaged graph.
+  // Throws Failure for a damaged graph.
   ClmlModule(const tvm::ffi::String& symbol, const tvm::ffi::String& graph, Names constants);
 
   [[nodiscard]] const char* kind() const final { return "clml"; }

@@ -36,7 +36,7 @@ Pair pair_of(const std::vector<int64_t>& values, size_t at) {
 }
 
 Activation activation_named(const GraphNode& node) {
-  const std::string kind = node.text("activation_type");
+  const std::string kind = node.attr("activation_type").text();
   if (kind == "relu") return Activation::kRelu;
   if (kind == "relu6") return Activation::kRelu6;
   refuse_node(node, "has the unknown activation " + kind);
@@ -71,7 +71,7 @@ Lowered convolution(const Graph& graph, const GraphNode& node, Convolution::Mode
   conv.strides = pair_of(node.integers("strides", 2), 0);
   conv.dilation = pair_of(node.integers("dilation", 2), 0);
   conv.has_bias = count == 3 || count == 7;
-  if (mode == Convolution::Mode::kFull && node.integer("groups") != 1) {
+  if (mode == Convolution::Mode::kFull && node.attr("groups").integer() != 1) {
     refuse_node(node, "has groups, which CLML does not have");
   }
   if (node.has("activation_type")) conv.activation = activation_named(node);
@@ -110,7 +110,7 @@ Lowered pooling(const Graph& graph, const GraphNode& node, bool average, bool gl
 Lowered softmax(const GraphNode& node) {
   expect_inputs(node, 1, 1);
   const auto rank = static_cast<int64_t>(node.shape.size());
-  const int64_t axis = node.integer("axis");
+  const int64_t axis = node.attr("axis").integer();
   const int64_t along = axis < 0 ? axis + rank : axis;
   const Dims dims = node.dims();
   Form form;
@@ -148,7 +148,7 @@ Lowered batch_matmul(const Graph& graph, const GraphNode& node) {
   expect_inputs(node, 2, 2);
   const Dims a = input_of(graph, node, 0).dims();
   const Dims b = input_of(graph, node, 1).dims();
-  const bool transposed = node.integer("transpose_b") != 0;
+  const bool transposed = node.attr("transpose_b").integer() != 0;
   const uint32_t n = transposed ? b[1] : b[2];
   const uint32_t k = transposed ? b[2] : b[1];
   if (a[0] != 1 || b[0] != 1 || a[2] != k) refuse_node(node, "multiplies what does not fit");
@@ -161,7 +161,7 @@ Lowered batch_matmul(const Graph& graph, const GraphNode& node) {
 Lowered pad(const Graph& graph, const GraphNode& node) {
   expect_inputs(node, 1, 1);
   Pad pad;
-  const std::string mode = node.text("pad_mode");
+  const std::string mode = node.attr("pad_mode").text();
   if (mode != "constant" && mode != "reflect") refuse_node(node, "pads by " + mode);
   pad.reflect = mode == "reflect";
   const auto widths = node.integers("pad_width", 4);
@@ -180,8 +180,8 @@ const std::map<std::string, Binary::Kind>& binary_kinds() {
 
 Lowered batch_norm(const Graph& graph, const GraphNode& node) {
   expect_inputs(node, 5, 5);
-  if (node.integer("axis") != 1) refuse_node(node, "normalises along another axis than 1");
-  Lowered lowered = plain(graph, node, BatchNorm{static_cast<float>(node.number("epsilon"))});
+  if (node.attr("axis").integer() != 1) refuse_node(node, "normalises along another axis than 1");
+  Lowered lowered = plain(graph, node, BatchNorm{static_cast<float>(node.attr("epsilon").number())});
   as_channels(graph, node, 1, &lowered);
   return lowered;
 }
@@ -209,22 +209,22 @@ Lowered by_name(const Graph& graph, const GraphNode& node) {
   }
   if (node.name == "concatenate") {
     expect_inputs(node, 2, SIZE_MAX);
-    return plain(graph, node, Concat{static_cast<uint32_t>(node.integer("axis"))});
+    return plain(graph, node, Concat{static_cast<uint32_t>(node.attr("axis").integer())});
   }
   if (node.name == "nn.dense") return dense(graph, node);
   if (node.name == "nn.batch_matmul") return batch_matmul(graph, node);
   if (node.name == "nn.pad") return pad(graph, node);
   if (node.name == "clip") {
-    const Clip clip{static_cast<float>(node.number("a_min")),
-                    static_cast<float>(node.number("a_max"))};
+    const Clip clip{static_cast<float>(node.attr("a_min").number()),
+                    static_cast<float>(node.attr("a_max").number())};
     return one_input(graph, node, clip);
   }
   if (node.name == "nn.depth_to_space") {
-    const auto block = static_cast<uint32_t>(node.integer("block_size"));
+    const auto block = static_cast<uint32_t>(node.attr("block_size").integer());
     return one_input(graph, node, DepthToSpace{block});
   }
   if (node.name == "nn.upsampling") {
-    return one_input(graph, node, Upsample{node.integer("align_corners") != 0});
+    return one_input(graph, node, Upsample{node.attr("align_corners").integer() != 0});
   }
   for (const auto& [name, kind] : binary_kinds()) {
     if (node.name == name || node.ends_with(("relax." + name).c_str())) {
@@ -258,7 +258,7 @@ Lowered lower_node(const Graph& graph, const GraphNode& node) {
   if (node.dtype == DType::kFloat16) {
     // TVM's graphs say nothing: they mean half sums.  Ours ask for float ones where the model was
     // compiled for float arithmetic.
-    const bool in_float = node.has("sum_dtype") && node.text("sum_dtype") == "float32";
+    const bool in_float = node.has("sum_dtype") && node.attr("sum_dtype").text() == "float32";
     lowered.arithmetic = in_float && adds_up(lowered.operation) ? Arithmetic::kHalfSumInFloat
                                                                 : Arithmetic::kHalf;
   }

@@ -1,13 +1,13 @@
 #include "clml/tuning.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/failure.h"
+#include "base/sha256.h"
 #include "files/byte_stream.h"
 #include "files/mapped_file.h"
 #include "files/private_files.h"
@@ -64,14 +64,6 @@ std::string kept(const std::string& path, const std::string& wrong) {
   return wrong.empty() ? "tuned, kept in " + path : "tuned, but not kept: " + wrong;
 }
 
-uint64_t fnv_digest(const std::string& text) {
-  uint64_t digest = 0xcbf29ce484222325ULL;
-  for (const char c : text) {
-    digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return digest;
-}
-
 // TVM's runtime writes one N, the RFC that it came from two.
 bool asks_for_tuning() {
   for (const char* name : {"CLML_IS_TUNING_RUN", "CLML_IS_TUNNING_RUN"}) {
@@ -98,10 +90,7 @@ TuningStore::TuningStore(std::string folder, std::string key)
 }
 
 std::string TuningStore::own_file(const std::string& symbol) const {
-  char name[32];
-  std::snprintf(name, sizeof(name), "%016llx",
-                static_cast<unsigned long long>(fnv_digest(key_ + "\n" + symbol)));
-  return folder_ + "/clml-" + name + ".tuning";
+  return folder_ + "/clml-" + sha256_hex(key_ + "\n" + symbol).substr(0, 16) + ".tuning";
 }
 
 std::string TuningStore::find(const std::string& symbol, std::string* note) const {

@@ -11,7 +11,6 @@
 #include "base/failure.h"
 #include "base/sha256.h"
 #include "files/mapped_file.h"
-#include "files/old_files.h"
 #include "files/private_files.h"
 
 namespace adrenoc_runtime {

@@ -1,6 +1,7 @@
 // Folders and files of caches: what lies there is run, so nobody else may have put it there.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -22,5 +23,12 @@ std::string make_private_folder(const std::string& folder);
 // Writes a file that only this user may read, aside and then renamed: others see all or nothing.
 // Returns why it could not be written, or nothing.
 std::string write_private_file(const std::string& path, std::string_view content);
+
+// Removes the plain files of `folder` that were used longest ago, until the rest has `max_bytes`.
+// Files that other processes remove meanwhile are no failure.
+void remove_old_files(const std::string& folder, uint64_t max_bytes);
+
+// Notes that a file was used now.
+void touch_file(const std::string& path);
 
 }  // namespace adrenoc_runtime

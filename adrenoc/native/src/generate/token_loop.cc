@@ -35,11 +35,7 @@ const DLTensor& result_at(const ffi::Any& result, size_t index) {
 
 std::vector<char> read_bytes(const DLTensor& from) {
   std::vector<char> bytes(ffi::GetDataSize(from));
-  DLTensor host = from;
-  host.data = bytes.data();
-  host.device = DLDevice{kDLCPU, 0};
-  host.byte_offset = 0;
-  copy_tensor(from, host);
+  copy_tensor(from, on_host(from, bytes.data()));
   return bytes;
 }
 
@@ -63,7 +59,7 @@ void copy_to_device(void* data, DLDataType dtype, size_t count, const DLTensor& 
 
 std::vector<ffi::AnyView> TokenLoop::Entry::views() const {
   std::vector<ffi::AnyView> views;
-  for (const HeldTensor& argument : arguments) views.push_back(argument.view());
+  for (const HeldArgument& argument : arguments) views.push_back(argument.view());
   return views;
 }
 

@@ -15,10 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "generate/checkpoints.h"
-#include "generate/context_file.h"
+#include "generate/decoder_states.h"
 #include "generate/guesses.h"
-#include "generate/held_tensor.h"
 #include "generate/sampler.h"
 #include "launch/bound_run.h"
 
@@ -61,8 +59,6 @@ class TokenLoop {
  public:
   // The caches have `rows` rows.
   TokenLoop(int device_id, Recording recording, int64_t rows);
-  TokenLoop(const TokenLoop&) = delete;
-  TokenLoop& operator=(const TokenLoop&) = delete;
   ~TokenLoop();
 
   // All entries share the memory of their states.  The tensors have to stay where they are.
@@ -121,7 +117,7 @@ class TokenLoop {
 
   struct Entry {
     LoopEntry places;
-    std::vector<HeldTensor> arguments;
+    std::vector<HeldArgument> arguments;
     std::unique_ptr<BoundRun> run;      // of several tokens
     std::array<std::unique_ptr<BoundRun>, 3> steps;  // of one, by what ends it (Picking)
     tvm::ffi::Function main;

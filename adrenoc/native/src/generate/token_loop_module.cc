@@ -9,9 +9,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/json.h"
 #include "base/typed_function.h"
 #include "generate/token_loop.h"
-#include "launch/function_of.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {
@@ -22,66 +22,51 @@ namespace json = tvm::ffi::json;
 // A peer says how long one call may collect tokens; longer would look like a server that hangs.
 constexpr int64_t kLongestCall_ms = 10000;
 
-std::vector<int64_t> read_tokens(const ffi::Any& list) {
-  std::vector<int64_t> tokens;
-  for (const ffi::Any& token : list.cast<json::Array>()) tokens.push_back(token.cast<int64_t>());
-  return tokens;
-}
-
-ffi::Any value_at(const json::Object& object, const char* key) {
-  const auto found = object.find(ffi::String(key));
-  if (found == object.end()) TVM_FFI_THROW(ValueError) << "there is no key \"" << key << "\"";
-  return (*found).second;
-}
-
-size_t place_at(const json::Object& object, const char* key) {
-  const auto place = value_at(object, key).cast<int64_t>();
-  if (place < 0) TVM_FFI_THROW(ValueError) << key << " is " << place << ", expected 0 or more";
-  return static_cast<size_t>(place);
+template <typename Number>
+std::vector<Number> read_numbers(const Json& list) {
+  std::vector<Number> numbers;
+  for (const Json& one : list.list()) numbers.push_back(static_cast<Number>(one.integer()));
+  return numbers;
 }
 
 LoopEntry read_entry(const std::string& text) {
-  const auto object = json::Parse(ffi::String(text)).cast<json::Object>();
+  const Json json = Json::parse(text, "the entry");
+  const auto place = [&](const char* key) { return static_cast<size_t>(json.at(key).count()); };
   LoopEntry entry;
-  entry.tokens = value_at(object, "tokens").cast<int64_t>();
-  entry.ids = place_at(object, "ids");
-  entry.past = place_at(object, "past");
-  entry.picked = place_at(object, "picked");
-  entry.picks = value_at(object, "picks").cast<bool>();
-  entry.logits = place_at(object, "logits");
-  entry.vocabulary = value_at(object, "vocabulary").cast<int64_t>();
-  for (const int64_t place : read_tokens(value_at(object, "states"))) {
-    entry.states.push_back(static_cast<size_t>(place));
-  }
-  entry.slack = value_at(object, "slack").cast<int64_t>();
-  for (const int64_t place : read_tokens(value_at(object, "recurrent"))) {
-    entry.recurrent.push_back(static_cast<size_t>(place));
-  }
+  entry.tokens = json.at("tokens").integer();
+  entry.ids = place("ids");
+  entry.past = place("past");
+  entry.picked = place("picked");
+  entry.picks = json.at("picks").boolean();
+  entry.logits = place("logits");
+  entry.vocabulary = json.at("vocabulary").integer();
+  entry.states = read_numbers<size_t>(json.at("states"));
+  entry.slack = json.at("slack").integer();
+  entry.recurrent = read_numbers<size_t>(json.at("recurrent"));
   return entry;
 }
 
 GenerateWish read_wish(const std::string& text) {
-  const auto object = json::Parse(ffi::String(text)).cast<json::Object>();
+  const Json json = Json::parse(text, "how tokens are made");
   GenerateWish wish;
-  wish.most = value_at(object, "most").cast<int64_t>();
-  wish.ends = read_tokens(value_at(object, "ends"));
-  wish.suppressed = read_tokens(value_at(object, "suppressed"));
-  wish.suppressed_first = read_tokens(value_at(object, "suppressed_first"));
-  wish.with_logits = value_at(object, "with_logits").cast<bool>();
-  wish.is_constrained = value_at(object, "is_constrained").cast<bool>();
-  wish.guesses = value_at(object, "guesses").cast<bool>();
-  wish.sampling.temperature = value_at(object, "temperature").cast<double>();
-  wish.sampling.top_k = value_at(object, "top_k").cast<int64_t>();
-  wish.sampling.top_p = value_at(object, "top_p").cast<double>();
-  wish.sampling.min_p = value_at(object, "min_p").cast<double>();
-  wish.sampling.repetition_penalty = value_at(object, "repetition_penalty").cast<double>();
-  wish.sampling.presence_penalty = value_at(object, "presence_penalty").cast<double>();
-  wish.sampling.frequency_penalty = value_at(object, "frequency_penalty").cast<double>();
-  for (const ffi::Any& pair : value_at(object, "bias").cast<json::Array>()) {
-    const auto both = pair.cast<json::Array>();
-    wish.sampling.bias.emplace_back(both[0].cast<int64_t>(), both[1].cast<double>());
+  wish.most = json.at("most").integer();
+  wish.ends = read_numbers<int64_t>(json.at("ends"));
+  wish.suppressed = read_numbers<int64_t>(json.at("suppressed"));
+  wish.suppressed_first = read_numbers<int64_t>(json.at("suppressed_first"));
+  wish.with_logits = json.at("with_logits").boolean();
+  wish.is_constrained = json.at("is_constrained").boolean();
+  wish.guesses = json.at("guesses").boolean();
+  wish.sampling.temperature = json.at("temperature").number();
+  wish.sampling.top_k = json.at("top_k").integer();
+  wish.sampling.top_p = json.at("top_p").number();
+  wish.sampling.min_p = json.at("min_p").number();
+  wish.sampling.repetition_penalty = json.at("repetition_penalty").number();
+  wish.sampling.presence_penalty = json.at("presence_penalty").number();
+  wish.sampling.frequency_penalty = json.at("frequency_penalty").number();
+  for (const Json& pair : json.at("bias").list()) {
+    wish.sampling.bias.emplace_back(pair.list().at(0).integer(), pair.list().at(1).number());
   }
-  wish.sampling.seed = static_cast<uint64_t>(value_at(object, "seed").cast<int64_t>());
+  wish.sampling.seed = static_cast<uint64_t>(json.at("seed").integer());
   return wish;
 }
 
@@ -105,7 +90,7 @@ class TokenLoopModule final : public ffi::ModuleObj {
     }
     if (name == "take_in") {
       return typed("take_in", [self, &loop](const ffi::String& tokens) {
-        loop.take_in(read_tokens(json::Parse(tokens)));
+        loop.take_in(read_numbers<int64_t>(Json::parse(std::string(tokens), "the tokens")));
       });
     }
     if (name == "start") {

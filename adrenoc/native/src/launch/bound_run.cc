@@ -1,14 +1,17 @@
+// What runs of a bound model tell: which way they went, why, and what they took of the host.
+
 #include "launch/bound_run.h"
 
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "base/stopwatch.h"
 #include "launch/cancelling.h"
 
 namespace adrenoc_runtime::opencl {
+
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -18,10 +21,6 @@ constexpr const char* kMachineMode = "the virtual machine";
 
 // So many replays with the same arguments, and they seem to stay.
 constexpr size_t kRunsToStay = 2;
-
-double ms_between(std::chrono::steady_clock::time_point from) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
-}
 
 // A tensor on the same memory that nobody else refers to, so that it can be told who holds it.
 Tensor own_view(const Tensor& tensor) {
@@ -35,6 +34,8 @@ bool is_alike(const DLTensor& one, const DLTensor& other) {
 }
 
 bool is_empty(const Tensor& tensor) { return tensor->data == nullptr; }
+
+constexpr size_t kMostSamples = 1000;
 
 }  // namespace
 
@@ -53,38 +54,25 @@ BoundRun::~BoundRun() {
 }
 
 void BoundRun::bind(const std::vector<ffi::AnyView>& arguments) {
-  held_.reserve(arguments.size());
   for (const ffi::AnyView& argument : arguments) {
-    if (argument.type_index() != ffi::TypeIndex::kTVMFFIDLTensorPtr) {
-      held_.emplace_back(argument);
-      arguments_.emplace_back(held_.back());
-      continue;
+    if (argument.type_index() == ffi::TypeIndex::kTVMFFIDLTensorPtr &&
+        !ffi::IsContiguous(*argument.cast<DLTensor*>())) {
+      TVM_FFI_THROW(ValueError) << "Argument " << held_.size() << " of a run is not dense";
     }
-    // The struct that a remote caller's argument arrives in ends with the call.
-    const auto* given = argument.cast<DLTensor*>();
-    auto owned = std::make_unique<OwnedTensor>();
-    owned->tensor = *given;
-    owned->shape.assign(given->shape, given->shape + given->ndim);
-    owned->tensor.shape = owned->shape.data();
-    owned->tensor.strides = nullptr;
-    if (!ffi::IsContiguous(*given)) {
-      TVM_FFI_THROW(ValueError) << "Argument " << arguments_.size() << " of a run is not dense";
-    }
-    held_.emplace_back(nullptr);
-    arguments_.emplace_back(&owned->tensor);
-    owned_.push_back(std::move(owned));
+    held_.emplace_back(argument);
   }
+  for (const HeldArgument& held : held_) arguments_.push_back(held.view());
 }
 
 ffi::Any BoundRun::run() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const uint64_t calls = api_calls();
   const uint64_t launches = kernel_launches();
   is_steady_ = true;
   ffi::Any result = compute();
   history_->note({mode_, reason_, kernel_launches() - launches, api_calls() - calls,
-                  ms_between(start), pieces_},
+                  watch.ms(), pieces_},
                  is_steady_);
   return result;
 }
@@ -106,7 +94,8 @@ ffi::Any BoundRun::compute() {
   }
   if (obstacle_.empty()) return capture();
   reason_ = obstacle_;
-  const CallSitesScope scope(sites_);
+  sites_.begin();
+  const CallSitesScope scope(&sites_);
   return run_machine();
 }
 
@@ -318,8 +307,8 @@ void BoundRun::rebind(size_t index, const Tensor& tensor) {
     TVM_FFI_THROW(ValueError) << "Argument " << index << " of a run can only be bound to a tensor "
                               << "of the same shape, dtype and kind of memory";
   }
-  held_[index] = tensor;
-  arguments_[index] = ffi::AnyView(held_[index]);
+  held_[index] = HeldArgument(tensor);
+  arguments_[index] = held_[index].view();
   if (captured_.empty()) return;
   const uint64_t number = from->storage()->number;
   if (!steps_.empty() || is_shared(number, index)) {
@@ -359,6 +348,52 @@ void BoundRun::exchange(uint64_t old_number, const std::shared_ptr<Storage>& sto
       if (kept_ != nullptr) kept_->set_argument(launch, i, arguments[i].get());
     }
   }
+}
+
+Recording recording_of(const std::string& name) {
+  if (name == "best") return Recording::kBest;
+  if (name == "always") return Recording::kAlways;
+  if (name == "kept") return Recording::kKept;
+  if (name == "off") return Recording::kOff;
+  TVM_FFI_THROW(ValueError) << "recording is \"" << name
+                            << "\", expected best, always, kept or off";
+  TVM_FFI_UNREACHABLE();
+}
+
+ffi::json::Object LaunchReport::to_json() const {
+  ffi::json::Object json;
+  json.Set("mode", ffi::String(mode));
+  json.Set("reason", ffi::String(reason));
+  json.Set("launches", static_cast<int64_t>(launches));
+  json.Set("api_calls", static_cast<int64_t>(api_calls));
+  json.Set("host_ms", host_ms);
+  return json;
+}
+
+void LaunchHistory::note(const LaunchReport& run, bool is_steady) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // A run that is profiled, or makes what later runs use, says nothing about those.
+  if (run.mode != report_.mode) host_ms_.clear();
+  const bool says_nothing = !is_steady && !host_ms_.empty();
+  const double host_ms = is_steady || says_nothing ? report_.host_ms : run.host_ms;
+  const uint64_t calls = says_nothing ? report_.api_calls : run.api_calls;
+  report_ = run;
+  report_.host_ms = host_ms;
+  report_.api_calls = calls;
+  if (!is_steady) return;
+  if (host_ms_.size() == kMostSamples) host_ms_.clear();
+  host_ms_.push_back(run.host_ms);
+}
+
+LaunchReport LaunchHistory::report() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  LaunchReport report = report_;
+  if (!host_ms_.empty()) {
+    std::vector<double> sorted = host_ms_;
+    std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
+    report.host_ms = sorted[sorted.size() / 2];
+  }
+  return report;
 }
 
 }  // namespace adrenoc_runtime::opencl

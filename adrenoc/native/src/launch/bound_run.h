@@ -13,9 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/call_sites.h"
+#include "launch/kernel.h"
 #include "launch/replay.h"
-#include "launch/replay_trial.h"
 
 namespace adrenoc_runtime::opencl {
 
@@ -56,6 +55,37 @@ class LaunchHistory {
   mutable std::mutex mutex_;
 };
 
+// An argument that somebody gave, by reference or as a tensor's struct that ends with the call.  Of
+// one that is given by DLTensor*, as over RPC, whoever made the memory has to keep it.
+class HeldArgument {
+ public:
+  explicit HeldArgument(const tvm::ffi::AnyView& given) {
+    if (given.type_index() == tvm::ffi::TypeIndex::kTVMFFIDLTensorPtr) {
+      const auto* tensor = given.cast<DLTensor*>();
+      shape_ = std::make_unique<std::vector<int64_t>>(tensor->shape, tensor->shape + tensor->ndim);
+      own_ = std::make_unique<DLTensor>(*tensor);
+      own_->shape = shape_->data();
+      own_->strides = nullptr;
+    } else {
+      held_ = given;
+    }
+  }
+
+  // Of a tensor.
+  [[nodiscard]] const DLTensor& get() const {
+    return own_ != nullptr ? *own_ : *held_.as<tvm::runtime::Tensor>()->operator->();
+  }
+  // Good as long as this.
+  [[nodiscard]] tvm::ffi::AnyView view() const {
+    return own_ != nullptr ? tvm::ffi::AnyView(own_.get()) : tvm::ffi::AnyView(held_);
+  }
+
+ private:
+  tvm::ffi::Any held_;
+  std::unique_ptr<std::vector<int64_t>> shape_;
+  std::unique_ptr<DLTensor> own_;
+};
+
 // The arguments stay the same tensors from run to run, though not with the same content, until one
 // is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as
 // this.  The first run goes through the virtual machine and is noted; later ones launch the same
@@ -66,8 +96,6 @@ class BoundRun {
  public:
   BoundRun(tvm::ffi::Function main, const std::vector<tvm::ffi::AnyView>& arguments,
            int device_id, Recording wish);
-  BoundRun(const BoundRun&) = delete;
-  BoundRun& operator=(const BoundRun&) = delete;
   ~BoundRun();
 
   // Gives the commands of one run to the device, and its results: a tensor or an array of tensors.
@@ -87,11 +115,6 @@ class BoundRun {
 
  private:
   using Array = tvm::ffi::Array<tvm::runtime::Tensor>;
-
-  struct OwnedTensor {
-    DLTensor tensor;
-    std::vector<int64_t> shape;
-  };
 
   void bind(const std::vector<tvm::ffi::AnyView>& arguments);
   [[nodiscard]] tvm::ffi::Any compute();
@@ -113,8 +136,7 @@ class BoundRun {
   const tvm::ffi::Function main_;
   Device& device_;
   const Recording wish_;
-  std::vector<tvm::ffi::Any> held_;
-  std::vector<std::unique_ptr<OwnedTensor>> owned_;
+  std::vector<HeldArgument> held_;
   std::vector<tvm::ffi::AnyView> arguments_;
 
   // What the run that was noted launched, and what it gave: views that nobody has but the callers.

@@ -6,7 +6,6 @@
 
 #include "base/typed_function.h"
 #include "launch/bound_run.h"
-#include "launch/function_of.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {

@@ -1,33 +1,20 @@
 #include "launch/cancelling.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "launch/pacing.h"
 
 namespace adrenoc_runtime::opencl {
-namespace {
-
-thread_local const Cancelling* thread_cancelling = nullptr;
-
-}  // namespace
-
-const Cancelling* Cancelling::current() { return thread_cancelling; }
-
-CancellingScope::CancellingScope(const Cancelling* cancelling)
-    : before_(std::exchange(thread_cancelling, cancelling)) {}
-
-CancellingScope::~CancellingScope() { thread_cancelling = before_; }
 
 void end_if_cancelled() {
-  const Cancelling* const heeded = Cancelling::current();
+  const Cancelling* const heeded = CancellingScope::current();
   if (heeded != nullptr && heeded->is_asked()) {
     TVM_FFI_THROW(CancelledError) << "the call was cancelled";
   }
 }
 
 void end_within_if_cancelled() {
-  const Cancelling* const heeded = Cancelling::current();
+  const Cancelling* const heeded = CancellingScope::current();
   if (heeded != nullptr && heeded->how().ends_within) end_if_cancelled();
 }
 
@@ -40,7 +27,7 @@ double piece_limit_ms() {
 }
 
 double own_piece_limit_ms() {
-  const Cancelling* const heeded = Cancelling::current();
+  const Cancelling* const heeded = CancellingScope::current();
   return heeded == nullptr ? 0 : heeded->how().piece_ms;
 }
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/thread_scope.h"
+
 namespace adrenoc_runtime::opencl {
 
 // How a run may end before its end.
@@ -34,9 +36,6 @@ class Cancelling {
              const Ending& ending = {})
       : asked_(asked), before_(before), how_(how), ending_(ending) {}
 
-  // What this thread's run heeds, or null.
-  [[nodiscard]] static const Cancelling* current();
-
   [[nodiscard]] bool is_asked() const { return asked_ != before_ || ending_.is_asked(); }
   [[nodiscard]] const Pieceable& how() const { return how_; }
 
@@ -46,18 +45,8 @@ class Cancelling {
   const Pieceable how_;
   const Ending ending_;
 };
-
 // What runs in this thread heeds it.
-class CancellingScope {
- public:
-  explicit CancellingScope(const Cancelling* cancelling);
-  CancellingScope(const CancellingScope&) = delete;
-  CancellingScope& operator=(const CancellingScope&) = delete;
-  ~CancellingScope();
-
- private:
-  const Cancelling* const before_;
-};
+using CancellingScope = ThreadScope<const Cancelling>;
 
 // Between runs.  Throws CancelledError, of ffi, since it passes through TVM's virtual machine.
 void end_if_cancelled();

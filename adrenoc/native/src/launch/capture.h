@@ -41,9 +41,6 @@ class Capture {
  public:
   explicit Capture(const Device& device) : device_(device) {}
 
-  // What this thread has open, or null.
-  [[nodiscard]] static Capture* current();
-
   void add(const Device& device, Kernel& kernel, const WorkSize& work,
            const std::vector<KernelArgument>& arguments);
 
@@ -68,17 +65,6 @@ class Capture {
   std::vector<std::function<bool()>> conditions_;
   std::string obstacle_;
 };
-
-// Opens a capture for this thread, or none.
-class CaptureScope {
- public:
-  explicit CaptureScope(Capture* capture);
-  CaptureScope(const CaptureScope&) = delete;
-  CaptureScope& operator=(const CaptureScope&) = delete;
-  ~CaptureScope();
-
- private:
-  Capture* const before_;
-};
+using CaptureScope = ThreadScope<Capture>;
 
 }  // namespace adrenoc_runtime::opencl

@@ -6,7 +6,6 @@
 
 #include "files/trace.h"
 #include "launch/replay.h"
-#include "opencl/cl_extensions.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {
@@ -134,7 +133,7 @@ std::unique_ptr<Replay> record_command_buffer(Device& device, cl_command_queue q
     TVM_FFI_THROW(RuntimeError) << "the device wants queues with the properties " << wanted
                                 << " for command buffers";
   }
-  const CommandBufferApi functions = load_command_buffer_api(device.platform());
+  const CommandBufferApi functions{device.platform()};
   const bool shared =
       (buffer_property(device.id(), CL_DEVICE_COMMAND_BUFFER_CAPABILITIES) &
        CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE) != 0;

@@ -144,7 +144,7 @@ void copy_tensor(const DLTensor& from, const DLTensor& to) {
     TVM_FFI_THROW(ValueError) << "OpenCL copies dense tensors only; make it contiguous first";
   }
   if (bytes == 0) return;
-  if (Capture* capture = Capture::current()) {
+  if (Capture* capture = CaptureScope::current()) {
     capture->obstruct("tensors are copied between its launches, as before and after what the CPU "
                       "computes");
   }
@@ -164,6 +164,10 @@ void copy_tensor(const DLTensor& from, const DLTensor& to) {
     TVM_FFI_THROW(ValueError) << "OpenCL cannot copy from device type " << from.device.device_type
                               << " to device type " << to.device.device_type;
   }
+}
+
+DLTensor on_host(const DLTensor& like, void* data) {
+  return {data, DLDevice{kDLCPU, 0}, like.ndim, like.dtype, like.shape, nullptr, 0};
 }
 
 }  // namespace adrenoc_runtime::opencl

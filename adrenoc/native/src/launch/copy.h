@@ -10,5 +10,7 @@ namespace adrenoc_runtime::opencl {
 // part, else when the copy is in the queue.  Throws ValueError for strided tensors, for tensors
 // of different size, and for an image that does not fit its tensor.
 void copy_tensor(const DLTensor& from, const DLTensor& to);
+// A dense tensor at `data` of the host, like another one.
+[[nodiscard]] DLTensor on_host(const DLTensor& like, void* data);
 
 }  // namespace adrenoc_runtime::opencl

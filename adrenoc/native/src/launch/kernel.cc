@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "files/trace.h"
-#include "launch/call_sites.h"
 #include "launch/cancelling.h"
 #include "launch/capture.h"
 
 namespace adrenoc_runtime::opencl {
+
 namespace {
 
 std::string argument_text(const KernelArgument& argument) {
@@ -100,7 +100,7 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
   end_within_if_cancelled();
   const QueueLock queue = device_.lock_queue();
   trace("launching kernel", name_);
-  CallSites* sites = CallSites::current();
+  CallSites* sites = CallSitesScope::current();
   KernelInstance* const own = sites == nullptr ? nullptr : sites->next(*this);
   KernelInstance& instance = own == nullptr ? instance_ : *own;
   for (size_t i = 0; i < arguments.size(); ++i) set_argument(instance, i, arguments[i]);
@@ -120,7 +120,7 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
                                 << ", work-group " << work_size_text(work);
   }
   if (recording) device_.profiler().record(name_, EventHandle(event));
-  if (Capture* capture = Capture::current()) capture->add(device_, *this, work, arguments);
+  if (Capture* capture = CaptureScope::current()) capture->add(device_, *this, work, arguments);
   device_.launched(queue.get(), 1);
   // How long it takes is not known yet, so that each is a piece.
   if (own_piece_limit_ms() > 0) ADRENOC_CL_CALL(clFinish, queue.get());
@@ -162,6 +162,21 @@ KernelHandle Kernel::new_handle() const {
                         {constant.bytes, constant.value.data(), nullptr});
   }
   return made;
+}
+
+KernelInstance* CallSites::next(const Kernel& kernel) {
+  if (is_exhausted_) return nullptr;
+  if (next_ == sites_.size()) sites_.push_back({nullptr, {}});
+  Site& site = sites_[next_++];
+  if (site.kernel != &kernel) {  // the first run, or one that takes another way
+    try {
+      site = {&kernel, {kernel.new_handle(), {}}};
+    } catch (const tvm::ffi::Error&) {
+      is_exhausted_ = true;
+      return nullptr;
+    }
+  }
+  return &site.instance;
 }
 
 }  // namespace adrenoc_runtime::opencl

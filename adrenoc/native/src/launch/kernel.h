@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_scope.h"
 #include "opencl/cl_api.h"
 #include "opencl/device.h"
 #include "programs/built_program.h"
@@ -78,5 +79,27 @@ class Kernel {
   KernelInstance instance_;  // guarded by the device's lock_queue()
   size_t max_work_group_size_ = 0;  // by what the driver says, which may be too little
 };
+
+// Several launches of a run can share a kernel, each with arguments of its own.  With an object a
+// launch these stay as they were set in the run before, as far as they are the same.
+class CallSites {
+ public:
+  // A run begins.
+  void begin() { next_ = 0; }
+
+  // The object for the next launch of the run, which is one of `kernel`; null, now and later, once
+  // the driver has made none.
+  [[nodiscard]] KernelInstance* next(const Kernel& kernel);
+
+ private:
+  struct Site {
+    const Kernel* kernel;
+    KernelInstance instance;
+  };
+  std::vector<Site> sites_;
+  size_t next_ = 0;
+  bool is_exhausted_ = false;
+};
+using CallSitesScope = ThreadScope<CallSites>;
 
 }  // namespace adrenoc_runtime::opencl

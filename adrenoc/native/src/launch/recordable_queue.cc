@@ -6,7 +6,6 @@
 
 #include "files/trace.h"
 #include "launch/replay.h"
-#include "opencl/cl_extensions.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {
@@ -87,7 +86,7 @@ std::unique_ptr<Replay> record_recordable_queue(
   if (!device.info().has_extension(kRecordableQueues)) {
     TVM_FFI_THROW(RuntimeError) << "the device has no " << kRecordableQueues;
   }
-  const RecordingApi functions = load_recording_api(device.platform());
+  const RecordingApi functions{device.platform()};
   cl_uint most = 0;
   ADRENOC_CL_CALL(clGetDeviceInfo, device.id(), CL_DEVICE_RECORDABLE_QUEUE_MAX_SIZE, sizeof(most),
                   &most, nullptr);

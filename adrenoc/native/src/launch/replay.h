@@ -14,9 +14,6 @@ namespace adrenoc_runtime::opencl {
 
 class Replay {
  public:
-  Replay() = default;
-  Replay(const Replay&) = delete;
-  Replay& operator=(const Replay&) = delete;
   virtual ~Replay() = default;
 
   // "a command buffer".
@@ -94,5 +91,35 @@ using Record = std::unique_ptr<Replay>(Device& device, cl_command_queue queue,
 // All of `kept`: a recording of each range of launches, with its steps between them.
 [[nodiscard]] std::unique_ptr<Replay> record_ranges(Device& device, cl_command_queue queue,
                                                     const KeptLaunches& kept, Record* record);
+
+// Some drivers replay a recording more slowly than they take plain launches, so each way gets two
+// runs, which are waited for.  A recording wins unless it is clearly slower: what it saves of the
+// host's time is not in these times.
+class Trial {
+ public:
+  Trial() = default;  // of nothing: not under way
+  // `kept` must live as long as the trial.
+  Trial(Replay& kept, std::vector<std::unique_ptr<Replay>> recorded);
+
+  [[nodiscard]] bool is_under_way() const;
+
+  // Gives one run to the device and waits for it.  Returns the name of the way that it took, or
+  // null when that way failed, which then is out of the trial.
+  [[nodiscard]] const char* run(QueueLock& queue);
+
+  // The recording that won, or null; `reason` then says why none did.
+  [[nodiscard]] std::unique_ptr<Replay> take_best(std::string* reason);
+
+ private:
+  struct Way {
+    Replay* replay;
+    std::unique_ptr<Replay> owned;
+    double best_ms;
+    std::string failure;
+  };
+
+  std::vector<Way> ways_;  // the first is that of plain launches
+  size_t runs_ = 0;
+};
 
 }  // namespace adrenoc_runtime::opencl

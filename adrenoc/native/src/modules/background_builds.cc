@@ -12,7 +12,6 @@
 #include "base/typed_function.h"
 #include "files/mapped_file.h"
 #include "modules/program_build.h"
-#include "modules/program_module.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {
@@ -26,7 +25,7 @@ constexpr const char* kNoFolder = "none";
 // The names of the files that a cache has for `module`, as JSON.
 ffi::String program_names(const ffi::Module& module, int device_id) {
   json::Array names;
-  for (const ffi::Module& set : program_sets(module)) {
+  for (const ffi::Module& set : modules_of(module, "opencl")) {
     names.push_back(ffi::String(ProgramModule(set).key(device_id).file_name()));
   }
   return json::Stringify(names);
@@ -34,7 +33,7 @@ ffi::String program_names(const ffi::Module& module, int device_id) {
 
 // The content of one of them, of kernels that are built now if they were not.
 ffi::Bytes program_file(const ffi::Module& module, int device_id, const ffi::String& name) {
-  for (const ffi::Module& set : program_sets(module)) {
+  for (const ffi::Module& set : modules_of(module, "opencl")) {
     const ProgramModule programs(set);
     const ProgramKey key = programs.key(device_id);
     if (key.file_name() != std::string(name)) continue;

@@ -7,16 +7,16 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <set>
 
 #include "base/sha256.h"
 #include "base/side_by_side.h"
+#include "base/stopwatch.h"
 #include "base/typed_function.h"
 #include "files/byte_stream.h"
 #include "launch/cancelling.h"
 #include "modules/built_ins.h"
-#include "opencl/current_device.h"
+#include "opencl/device.h"
 #include "runtime/pack_args.h"
 #include "runtime/thread_storage_scope.h"
 
@@ -52,13 +52,7 @@ uint64_t source_digest(const std::string& source) {
 }
 
 // A binary is valid for one device, and as a rule with one driver only.
-
 std::string device_identity(const DeviceInfo& info) { return info.name + "\n" + info.version; }
-
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
-}
 
 // Calls a kernel with the arguments that TVM's host code passes: the kernel's own, then the
 // extents of the thread axes.
@@ -301,12 +295,12 @@ ffi::json::Object OpenClModule::build_all(int device_id) {
   const auto build = [&](const std::vector<size_t>& together) {
     std::vector<std::string> names;
     for (const size_t i : together) names.push_back(missing[i]);
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     build_together(names, device_id);
-    const double each_ms = milliseconds_since(start) / static_cast<double>(together.size());
+    const double each_ms = watch.ms() / static_cast<double>(together.size());
     for (const size_t i : together) taken_ms[i] = each_ms;
   };
-  const Cancelling* const cancelling = Cancelling::current();
+  const Cancelling* const cancelling = CancellingScope::current();
   side_by_side(programs.size(), threads, [&](size_t i) {
     const CancellingScope scope(cancelling);
     end_if_cancelled();
@@ -344,7 +338,7 @@ std::string OpenClModule::program_digest(int device_id) const {
 }
 
 ffi::Bytes OpenClModule::save_binaries(int device_id) {
-  build_all(device_id);
+  (void)build_all(device_id);
   std::vector<std::shared_ptr<const BuiltProgram>> programs;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -4,8 +4,8 @@
 
 #include <new>
 
+#include "base/typed_function.h"
 #include "modules/built_ins.h"
-#include "modules/program_module.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {
@@ -56,11 +56,6 @@ void build_one(const ffi::Module& module, int device_id, const ProgramSources& s
   if (!unsaved.empty()) report->unsaved = unsaved;
 }
 
-void collect(const ffi::Module& module, std::vector<ffi::Module>* found) {
-  if (std::string_view(module->kind()) == "opencl") found->push_back(module);
-  for (const ffi::Any& import : module->imports()) collect(import.cast<ffi::Module>(), found);
-}
-
 }  // namespace
 
 json::Object BuildReport::to_json() const {
@@ -74,16 +69,10 @@ json::Object BuildReport::to_json() const {
   return object;
 }
 
-std::vector<ffi::Module> program_sets(const ffi::Module& module) {
-  std::vector<ffi::Module> found;
-  collect(module, &found);
-  return found;
-}
-
 BuildReport build_programs(const ffi::Module& module, int device_id,
                            const ProgramSources& sources) {
   BuildReport report;
-  for (const ffi::Module& set : program_sets(module)) build_one(set, device_id, sources, &report);
+  for (const ffi::Module& set : modules_of(module, "opencl")) build_one(set, device_id, sources, &report);
   return report;
 }
 

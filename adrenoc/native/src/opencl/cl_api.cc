@@ -63,6 +63,7 @@ bool resolve(void* handle, const char* name, Function* function) {
 const char* resolve_all(void* handle, Api* api) {
 #define ADRENOC_CL_FUNCTION(name, result, parameters) \
   if (!resolve(handle, #name, &api->name)) return #name;
+#include "opencl/cl_functions.def"
 #undef ADRENOC_CL_FUNCTION
   return nullptr;
 }
@@ -120,6 +121,14 @@ void* library_symbol(const char* name) {
   Library& lib = library();
   std::lock_guard<std::mutex> lock(lib.mutex);
   return lib.handle == nullptr ? nullptr : dlsym(lib.handle, name);
+}
+
+// A loader asks the platform; a driver that is opened without one may just export the function.
+void* load_entry(cl_platform_id platform, const char* name) {
+  void* found = api().clGetExtensionFunctionAddressForPlatform(platform, name);
+  if (found == nullptr) found = library_symbol(name);
+  if (found == nullptr) TVM_FFI_THROW(RuntimeError) << "the driver has no " << name;
+  return found;
 }
 
 uint64_t api_calls() { return thread_api_calls; }

@@ -28,6 +28,30 @@ void set_library(const std::string& path);
 // A function of the open library by its name, or null.
 [[nodiscard]] void* library_symbol(const char* name);
 
+// An entry point of an extension.  Throws RuntimeError, naming it, where a platform lacks it.
+[[nodiscard]] void* load_entry(cl_platform_id platform, const char* name);
+
+// Those that record commands, or take memory of others; each is made of its platform.
+#define ADRENOC_CL_ENTRY(field, name, result, parameters) \
+  result(*field) parameters =                             \
+      reinterpret_cast<result(*) parameters>(load_entry(platform, name));
+struct CommandBufferApi {
+  cl_platform_id platform;
+#define ADRENOC_CL_COMMAND_BUFFER ADRENOC_CL_ENTRY
+#include "opencl/cl_extensions.def"
+};
+struct RecordingApi {
+  cl_platform_id platform;
+#define ADRENOC_CL_RECORDING ADRENOC_CL_ENTRY
+#include "opencl/cl_extensions.def"
+};
+struct ExternalMemoryApi {
+  cl_platform_id platform;
+#define ADRENOC_CL_EXTERNAL ADRENOC_CL_ENTRY
+#include "opencl/cl_extensions.def"
+};
+#undef ADRENOC_CL_ENTRY
+
 // How many OpenCL calls this thread has made, those of extensions included.
 [[nodiscard]] uint64_t api_calls();
 void count_api_call();

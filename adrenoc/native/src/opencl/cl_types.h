@@ -117,9 +117,6 @@ constexpr cl_bitfield CL_QUEUE_RECORDABLE = 1 << 30;
 
 constexpr cl_bitfield CL_MEM_READ_WRITE = 1 << 0;
 constexpr cl_bitfield CL_MEM_USE_HOST_PTR = 1 << 3;
-constexpr cl_bitfield CL_MEM_ALLOC_HOST_PTR = 1 << 4;
-constexpr cl_bitfield CL_MAP_READ = 1 << 0;
-constexpr cl_bitfield CL_MAP_WRITE = 1 << 1;
 struct cl_buffer_region {
   size_t origin;
   size_t size;
@@ -128,9 +125,7 @@ constexpr cl_uint CL_BUFFER_CREATE_TYPE_REGION = 0x1220;
 constexpr cl_uint CL_MEM_OBJECT_BUFFER = 0x10F0;
 constexpr cl_uint CL_MEM_OBJECT_IMAGE2D = 0x10F1;
 constexpr cl_uint CL_MEM_OBJECT_IMAGE2D_ARRAY = 0x10F3;
-constexpr cl_uint CL_MEM_OBJECT_IMAGE1D_BUFFER = 0x10F6;
 constexpr cl_uint CL_RGBA = 0x10B5;
-constexpr cl_uint CL_UNORM_INT8 = 0x10D2;
 constexpr cl_uint CL_HALF_FLOAT = 0x10DD;
 constexpr cl_uint CL_FLOAT = 0x10DE;
 

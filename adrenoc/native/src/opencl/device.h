@@ -1,10 +1,13 @@
 // One OpenCL device: its context, its queue, its memory; and the list of all of them.
 #pragma once
 
+#include <tvm/ffi/extra/json.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "opencl/cl_api.h"
@@ -111,5 +114,30 @@ void release_all_pools();
 
 // Throws ValueError for an id that no device has.
 [[nodiscard]] Device& device_at(int device_id);
+
+// The device that TVM has chosen for this thread; 0 unless it said otherwise.
+[[nodiscard]] int current_device_id();
+void set_current_device_id(int device_id);
+
+struct Diagnosis {
+  uint64_t used_bytes = 0;    // by this process
+  uint64_t device_bytes = 0;  // all that the device has
+  // Whether it computes again, after the pool was given back: "" for yes, else the call and what it
+  // answered.
+  std::string refusal;
+
+  // Whether so much is in use that memory may have run out.
+  [[nodiscard]] bool is_memory_short() const { return used_bytes * 2 >= device_bytes; }
+  // What decides, and what it was then.
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] tvm::ffi::json::Object to_json() const;
+};
+
+// Tries a small command; to be asked after a command failed.
+[[nodiscard]] Diagnosis diagnose(Device& device);
+
+// The message of a failure that may have several causes, with what decides between them; any other
+// message as it is.
+[[nodiscard]] std::string explained(const std::string& message, Device& device);
 
 }  // namespace adrenoc_runtime::opencl

@@ -89,7 +89,7 @@ MemHandle create_by_import(Device& device, void* buffer, size_t) {
   const cl_ulong properties[] = {CL_EXTERNAL_MEMORY_HANDLE_ANDROID_HARDWARE_BUFFER,
                                  static_cast<cl_ulong>(reinterpret_cast<uintptr_t>(buffer)), 0};
   cl_int code = CL_SUCCESS;
-  const ExternalMemoryApi functions = load_external_memory_api(device.platform());
+  const ExternalMemoryApi functions{device.platform()};
   count_api_call();
   // The buffer's own size holds: it has to be left out.
   MemHandle memory(functions.create_buffer(device.context(), properties, CL_MEM_READ_WRITE, 0,
@@ -178,9 +178,9 @@ HandedOver::HandedOver(DLDevice device, const std::vector<tvm::runtime::Tensor>&
   }
   if (wanted.empty()) return;
   Device& place = device_at(device.device_id);
-  functions_ = load_external_memory_api(place.platform());
+  functions_.emplace(ExternalMemoryApi{place.platform()});
   count_api_call();
-  check(functions_.acquire(place.lock_queue().get(), static_cast<cl_uint>(wanted.size()),
+  check(functions_->acquire(place.lock_queue().get(), static_cast<cl_uint>(wanted.size()),
                            wanted.data(), 0, nullptr, nullptr),
         "clEnqueueAcquireExternalMemObjectsKHR");
   memory_ = std::move(wanted);
@@ -199,7 +199,7 @@ void HandedOver::give_back() {
   const std::vector<cl_mem> memory = std::exchange(memory_, {});
   Device& place = device_at(device_.device_id);
   count_api_call();
-  check(functions_.release(place.lock_queue().get(), static_cast<cl_uint>(memory.size()),
+  check(functions_->release(place.lock_queue().get(), static_cast<cl_uint>(memory.size()),
                            memory.data(), 0, nullptr, nullptr),
         "clEnqueueReleaseExternalMemObjectsKHR");
   place.finish();

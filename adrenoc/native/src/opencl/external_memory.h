@@ -4,9 +4,9 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/runtime/tensor.h>
 
+#include <optional>
 #include <vector>
 
-#include "opencl/cl_extensions.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime::opencl {
@@ -41,7 +41,7 @@ class HandedOver {
  private:
   DLDevice device_;
   std::vector<cl_mem> memory_;
-  ExternalMemoryApi functions_;
+  std::optional<ExternalMemoryApi> functions_;
 };
 
 }  // namespace adrenoc_runtime::opencl

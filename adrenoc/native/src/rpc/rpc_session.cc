@@ -109,18 +109,13 @@ class StoredConstants {
 
   Tensor load(const std::string& sha256, const std::string& name, DLDevice device,
               const std::string& scope) {
-    try {
-      const StoredTensor& stored = find(sha256, name);
-      ffi::Optional<ffi::String> memory;
-      if (scope != "global") memory = ffi::String(scope);
-      Tensor tensor = Tensor::Empty(ffi::Shape(stored.shape), ffi::StringToDLDataType(stored.dtype),
-                                    device, memory);
-      if (!stored.data.empty()) tensor.CopyFromBytes(stored.data.data(), stored.data.size());
-      return tensor;
-    } catch (const Failure& failure) {
-      TVM_FFI_THROW(ValueError) << failure.what();
-      TVM_FFI_UNREACHABLE();
-    }
+    const StoredTensor& stored = find(sha256, name);
+    ffi::Optional<ffi::String> memory;
+    if (scope != "global") memory = ffi::String(scope);
+    Tensor tensor = Tensor::Empty(ffi::Shape(stored.shape), ffi::StringToDLDataType(stored.dtype),
+                                  device, memory);
+    if (!stored.data.empty()) tensor.CopyFromBytes(stored.data.data(), stored.data.size());
+    return tensor;
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <tvm/ffi/extra/json.h>
 
+#include "base/json.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime::opencl {
@@ -16,6 +17,6 @@ namespace adrenoc_runtime::opencl {
 // RefusedCandidate: "refused" with the reason why an operation cannot be done here, "wrong" where
 // it brings other numbers; RuntimeError where the device fails.
 [[nodiscard]] tvm::ffi::json::Object measure_host_operations(Device& device,
-                                                   const tvm::ffi::json::Array& operations);
+                                                             const Json::List& operations);
 
 }  // namespace adrenoc_runtime::opencl

@@ -1,20 +1,96 @@
 #include "trials/trial_measure.h"
 
+#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/timer.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 
+#include "base/half.h"
+#include "base/stopwatch.h"
 #include "launch/copy.h"
-#include "trials/host_operation.h"
-#include "trials/output_difference.h"
 
 namespace adrenoc_runtime::opencl {
+
 namespace {
+
+constexpr double kMostQuanta = 255;
+
+double number_of(float value) { return static_cast<double>(value); }
+double number_of(double value) { return value; }
+template <typename Integer>
+double number_of(Integer value) {
+  return static_cast<double>(value);
+}
+
+struct Difference {
+  double largest_wanted = 0;
+  double largest_off = 0;
+};
+
+template <typename Element>
+Difference difference_of(const void* got, const void* wanted, size_t elements) {
+  const auto* ours = static_cast<const Element*>(got);
+  const auto* theirs = static_cast<const Element*>(wanted);
+  Difference found;
+  for (size_t i = 0; i < elements; ++i) {
+    const double a = number_of(ours[i]);
+    const double b = number_of(theirs[i]);
+    if (std::isfinite(a) != std::isfinite(b)) {
+      found.largest_off = std::numeric_limits<double>::infinity();
+      return found;
+    }
+    if (!std::isfinite(b)) continue;
+    found.largest_wanted = std::max(found.largest_wanted, std::fabs(b));
+    found.largest_off = std::max(found.largest_off, std::fabs(a - b));
+  }
+  return found;
+}
+
+Difference difference_of_type(const void* got, const void* wanted, size_t elements,
+                              DLDataType type) {
+  if (type.code == kDLFloat && type.bits == 16) return difference_of<Half>(got, wanted, elements);
+  if (type.code == kDLFloat && type.bits == 32) return difference_of<float>(got, wanted, elements);
+  if (type.code == kDLFloat && type.bits == 64) return difference_of<double>(got, wanted, elements);
+  const bool is_signed = type.code == kDLInt;
+  if (is_signed || type.code == kDLUInt || type.code == kDLBool) {
+    if (type.bits <= 8) {
+      return is_signed ? difference_of<int8_t>(got, wanted, elements)
+                       : difference_of<uint8_t>(got, wanted, elements);
+    }
+    if (type.bits == 16) {
+      return is_signed ? difference_of<int16_t>(got, wanted, elements)
+                       : difference_of<uint16_t>(got, wanted, elements);
+    }
+    if (type.bits == 32) {
+      return is_signed ? difference_of<int32_t>(got, wanted, elements)
+                       : difference_of<uint32_t>(got, wanted, elements);
+    }
+    if (type.bits == 64) {
+      return is_signed ? difference_of<int64_t>(got, wanted, elements)
+                       : difference_of<uint64_t>(got, wanted, elements);
+    }
+  }
+  TVM_FFI_THROW(ValueError) << "Outputs of type " << tvm::ffi::DLDataTypeToString(type)
+                            << " cannot be compared";
+  TVM_FFI_UNREACHABLE();
+}
+
+// The largest difference of two dense tensors of `elements`, over the largest finite value that is
+// wanted; infinite where one has a NaN or an infinity and the other has none.  Of `kDLUInt` with 8
+// bits, which are quanta, it is over 255.  Throws ValueError for a type that no kernel writes.
+double output_difference(const void* got, const void* wanted, size_t elements, DLDataType type) {
+  if (std::memcmp(got, wanted, elements * ((type.bits + 7) / 8)) == 0) return 0;
+  const Difference found = difference_of_type(got, wanted, elements, type);
+  if (type.code == kDLUInt && type.bits == 8) return found.largest_off / kMostQuanta;
+  return found.largest_wanted == 0 ? found.largest_off : found.largest_off / found.largest_wanted;
+}
 
 namespace json = tvm::ffi::json;
 
@@ -46,15 +122,6 @@ struct Scratch {
   }
 };
 
-DLTensor on_host(const DLTensor& like, std::vector<char>* data) {
-  DLTensor host = like;
-  host.data = data->data();
-  host.device = DLDevice{kDLCPU, 0};
-  host.byte_offset = 0;
-  host.strides = nullptr;
-  return host;
-}
-
 // One candidate at work.
 class TrialRun {
  public:
@@ -75,9 +142,9 @@ class TrialRun {
       read(i == 0 ? &scratch_.value : &scratch_.again);
       if (i == 0) continue;  // the first run of a kernel takes some drivers longer
       if (scratch_.again != scratch_.value) {
-        throw RefusedCandidate("unstable", index_,
-                               "different outputs in " + std::to_string(i + 1) +
-                                   " runs on the same input");
+        throw RefusedCandidate(
+            "unstable", index_,
+            "different outputs in " + std::to_string(i + 1) + " runs on the same input");
       }
       shortest_us_ = i == 1 ? time_us : std::min(shortest_us_, time_us);
       if (stop_us > 0 && time_us > stop_us) return false;
@@ -130,24 +197,23 @@ class TrialRun {
 
   void fill(unsigned char byte) {
     std::memset(scratch_.old.data(), byte, scratch_.old.size());
-    copy_tensor(on_host(output(), &scratch_.old), output());
+    copy_tensor(on_host(output(), scratch_.old.data()), output());
   }
 
   void read(std::vector<char>* to) {
-    const DLTensor host = on_host(output(), to);
-    copy_tensor(output(), host);
+    copy_tensor(output(), on_host(output(), to->data()));
   }
 
   // By the device's own clock; by the host's where all events tell the same time (Mesa 22.3).
   double timed_us(size_t launches) {
     tvm::runtime::Timer timer = tvm::runtime::Timer::Start(output().device);
-    const HostClock clock;
+    const Stopwatch clock;
     for (size_t i = 0; i < launches; ++i) launch();
     timer->Stop();
     const int64_t elapsed_ns = timer->SyncAndGetElapsedNanos();
     if (elapsed_ns > 0) return static_cast<double>(elapsed_ns) * 1e-3;
     by_host_ = true;
-    return clock.us();
+    return clock.ms() * 1e3;
   }
 
   void launch() {
@@ -206,8 +272,7 @@ json::Object measure_candidates(const std::vector<Candidate>& candidates,
   for (size_t i = 0; i < kMeasurements; ++i) {
     for (TrialRun& run : runs) run.measure();
     if (stop_us > 0 && runs.front().last_us() > stop_us) break;
-    const double spent_us =
-        std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    const double spent_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
     if (i + 1 >= kFewestMeasurements && spent_us > kLongMeasuring_us) break;
   }
   return trial_result(runs);

@@ -4,6 +4,7 @@
 #include <dlpack/dlpack.h>
 #include <tvm/ffi/extra/json.h>
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <vector>

@@ -1,9 +1,10 @@
-#include "trials/trials.h"
-
+// Candidate kernels of a tuner: built side by side while others are measured, one at a time.
+#include <signal.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,14 +17,16 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/json.h"
 #include "base/side_by_side.h"
 #include "base/typed_function.h"
 #include "launch/copy.h"
 #include "modules/module.h"
 #include "opencl/device.h"
 #include "trials/host_operations.h"
-#include "trials/watchdog.h"
+#include "trials/trial_measure.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {
@@ -78,6 +81,37 @@ class Builders {
   std::deque<std::function<void()>> waiting_;
 };
 
+// Ends this process where something takes too long that nothing else can end: a kernel that hangs,
+// a compiler that does not come back.
+class Watchdog {
+ public:
+  // Kills the process after `limit_s` unless it is destroyed before; 0 is no limit.
+  explicit Watchdog(double limit_s) {
+    if (limit_s <= 0) return;
+    thread_ = std::thread([this, limit_s] {
+      std::unique_lock<std::mutex> lock(mutex_);
+      const auto limit = std::chrono::duration<double>(limit_s);
+      // SIGKILL: no handler and no destructor of a driver may wait for what hangs.
+      if (!ended_.wait_for(lock, limit, [this] { return is_over_; })) kill(getpid(), SIGKILL);
+    });
+  }
+  ~Watchdog() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      is_over_ = true;
+    }
+    ended_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
 struct TrialKernel {
   std::future<std::unique_ptr<Kernel>> built;
   WorkSize work;
@@ -107,27 +141,11 @@ std::shared_ptr<OpenTrial> trial_of(int64_t number) {
   return found->second;
 }
 
-json::Object trial_request(const std::string& text) {
-  ffi::String error;
-  const json::Value whole = json::Parse(ffi::String(text), &error);
-  const auto object = whole.as<json::Object>();
-  if (!object.has_value()) TVM_FFI_THROW(ValueError) << "A trial is no JSON object: " << error;
-  return *object;
-}
-
-double seconds_of(const json::Object& request, const char* name) {
-  const json::Value value = request.at(ffi::String(name));
-  if (const auto whole = value.as<int64_t>()) return static_cast<double>(*whole);
-  return value.cast<double>();
-}
-
-WorkSize work_size_of(const json::Object& kernel) {
-  const auto global = kernel.at(ffi::String("global")).cast<json::Array>();
-  const auto local = kernel.at(ffi::String("local")).cast<json::Array>();
+WorkSize work_size_of(const Json& kernel) {
   WorkSize work{3, {1, 1, 1}, {1, 1, 1}};
   for (size_t i = 0; i < 3; ++i) {
-    work.global[i] = static_cast<size_t>(global[static_cast<int64_t>(i)].cast<int64_t>());
-    work.local[i] = static_cast<size_t>(local[static_cast<int64_t>(i)].cast<int64_t>());
+    work.global[i] = kernel.at("global").list().at(i).count();
+    work.local[i] = kernel.at("local").list().at(i).count();
   }
   return work;
 }
@@ -145,52 +163,53 @@ std::vector<std::unique_ptr<Kernel>> built_kernels(OpenTrial* trial) {
   return kernels;
 }
 
-TrialSettings settings_of(const json::Object& request, const std::vector<const DLTensor*>& tensors) {
+TrialSettings settings_of(const Json& request, const std::vector<const DLTensor*>& tensors) {
   TrialSettings settings;
-  settings.tolerance = seconds_of(request, "tolerance");
-  settings.stop_us = seconds_of(request, "stop_us");
-  settings.is_bytes = request.at(ffi::String("bytes")).cast<bool>();
-  if (request.at(ffi::String("compare")).cast<bool>()) settings.reference = tensors.at(0);
+  settings.tolerance = request.at("tolerance").number();
+  settings.stop_us = request.at("stop_us").number();
+  settings.is_bytes = request.at("bytes").boolean();
+  if (request.at("compare").boolean()) settings.reference = tensors.at(0);
   return settings;
 }
 
-json::Object measured_trial(OpenTrial* trial, const json::Object& request,
+json::Object measured_trial(OpenTrial* trial, const Json& request,
                             const std::vector<const DLTensor*>& tensors) {
-  if (const auto operations = request.find(ffi::String("operations")); operations != request.end()) {
-    return measure_host_operations(*trial->device, (*operations).second.cast<json::Array>());
+  if (request.object().count("operations") != 0) {
+    return measure_host_operations(*trial->device, request.at("operations").list());
   }
   const std::vector<std::unique_ptr<Kernel>> kernels = built_kernels(trial);
   const TrialSettings settings = settings_of(request, tensors);
-  const auto counts = request.at(ffi::String("counts")).cast<json::Array>();
+  const Json::List& counts = request.at("counts").list();
   size_t next = settings.reference != nullptr ? 1 : 0;
   std::vector<Candidate> candidates;
   for (size_t i = 0; i < kernels.size(); ++i) {
-    const auto count = static_cast<size_t>(counts[static_cast<int64_t>(i)].cast<int64_t>());
+    const auto count = static_cast<size_t>(counts.at(i).count());
     if (next + count > tensors.size()) TVM_FFI_THROW(ValueError) << "A trial lacks tensors";
     Candidate candidate{kernels[i].get(), trial->kernels[i].work, {}};
-    for (size_t end = next + count; next < end; ++next) candidate.arguments.push_back(tensors[next]);
+    for (size_t end = next + count; next < end; ++next)
+      candidate.arguments.push_back(tensors[next]);
     candidates.push_back(std::move(candidate));
   }
   return measure_candidates(candidates, settings);
 }
 
-}  // namespace
-
+// Begins to build the kernels of a trial in the background; returns its number.  `text` is JSON:
+// {"kernels": [{"name", "source", "global": [x, y, z], "local": [x, y, z]}...],
+// "limit_s": 20}.  A build that takes longer than the limit ends this process.
 int64_t start_trial(int device_id, const std::string& text) {
-  const json::Object request = trial_request(text);
-  const double limit_s = seconds_of(request, "limit_s");
+  const Json request = Json::parse(text, "the trial");
+  const double limit_s = request.at("limit_s").number();
   auto trial = std::make_shared<OpenTrial>();
   Device& device = device_at(device_id);
   trial->device = &device;
-  for (const json::Value& value : request.at(ffi::String("kernels")).cast<json::Array>()) {
-    const auto kernel = value.cast<json::Object>();
-    const std::string name = kernel.at(ffi::String("name")).cast<std::string>();
-    const std::string source =
-        with_samplers(kernel.at(ffi::String("source")).cast<std::string>());
+  for (const Json& kernel : request.at("kernels").list()) {
+    const std::string name = kernel.at("name").text();
+    const std::string source = with_samplers(kernel.at("source").text());
     auto built = Builders::global().submit([&device, name, source, limit_s] {
       const Watchdog watchdog(limit_s);
       const std::vector<const std::string*> texts = {&source};
-      auto program = std::make_shared<const BuiltProgram>(device, std::vector<std::string>{name}, texts);
+      auto program =
+          std::make_shared<const BuiltProgram>(device, std::vector<std::string>{name}, texts);
       return std::make_unique<Kernel>(device, name, std::move(program), KernelText{name, {}},
                                       kConstantsFrom);
     });
@@ -202,15 +221,22 @@ int64_t start_trial(int device_id, const std::string& text) {
   return known.next++;
 }
 
+// Whether all its kernels are built, or refused, after waiting for at most `wait_ms`.
 bool trial_is_built(int64_t number, int64_t wait_ms) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
   const std::shared_ptr<OpenTrial> trial = trial_of(number);
-  return std::all_of(
-      trial->kernels.begin(), trial->kernels.end(), [end](const TrialKernel& kernel) {
-        return kernel.built.wait_until(end) == std::future_status::ready;
-      });
+  return std::all_of(trial->kernels.begin(), trial->kernels.end(),
+                     [end](const TrialKernel& kernel) {
+                       return kernel.built.wait_until(end) == std::future_status::ready;
+                     });
 }
 
+// Measures it as `measure_candidates` does, and forgets it.  `text` is JSON: {"counts": [arguments
+// of each kernel...], "limit_s", "tolerance", "stop_us", "bytes": false, "compare": false}; with
+// "operations": [...] it does those in place of kernels (`measure_host_operations`).  `tensors` are
+// those arguments, after the reference if there is one.  Returns JSON: what `measure_candidates`
+// does, or {"refused": KIND, "index": WHICH, "detail": TEXT}, KIND being build too.  What takes
+// longer than the limit ends this process.
 std::string measure_trial(int64_t number, const std::string& text,
                           const std::vector<const DLTensor*>& tensors) {
   const std::shared_ptr<OpenTrial> trial = trial_of(number);
@@ -219,8 +245,8 @@ std::string measure_trial(int64_t number, const std::string& text,
     const std::lock_guard<std::mutex> lock(known.mutex);
     known.all.erase(number);
   }
-  const json::Object request = trial_request(text);
-  const Watchdog watchdog(seconds_of(request, "limit_s"));
+  const Json request = Json::parse(text, "the trial");
+  const Watchdog watchdog(request.at("limit_s").number());
   json::Object result;
   try {
     result = measured_trial(trial.get(), request, tensors);
@@ -232,6 +258,8 @@ std::string measure_trial(int64_t number, const std::string& text,
   return std::string(json::Stringify(result));
 }
 
+// Fills a tensor of the device with the bytes of one on the host, again and again, for what is made
+// here need not be sent.  Throws ValueError where that one is empty or not on the host.
 void repeat_pattern(const DLTensor& pattern, const DLTensor& to) {
   const size_t period = tvm::ffi::GetDataSize(pattern);
   const size_t bytes = tvm::ffi::GetDataSize(to);
@@ -243,19 +271,15 @@ void repeat_pattern(const DLTensor& pattern, const DLTensor& to) {
   for (size_t done = 0; done < bytes; done += period) {
     std::memcpy(whole.data() + done, first, std::min(period, bytes - done));
   }
-  DLTensor host = to;
-  host.data = whole.data();
-  host.device = DLDevice{kDLCPU, 0};
-  host.byte_offset = 0;
-  host.strides = nullptr;
-  copy_tensor(host, to);
+  copy_tensor(on_host(to, whole.data()), to);
 }
 
+}  // namespace
+
 TVM_FFI_STATIC_INIT_BLOCK() {
-  publish("adrenoc.trials.start",
-          [](int device_id, const ffi::String& text) {
-            return start_trial(device_id, std::string(text));
-          });
+  publish("adrenoc.trials.start", [](int device_id, const ffi::String& text) {
+    return start_trial(device_id, std::string(text));
+  });
   publish("adrenoc.trials.is_built", trial_is_built);
   publish("adrenoc.trials.repeat",
           [](DLTensor* pattern, DLTensor* to) { repeat_pattern(*pattern, *to); });
@@ -263,8 +287,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish_packed("adrenoc.trials.measure", [](ffi::PackedArgs args, ffi::Any* result) {
     std::vector<const DLTensor*> tensors;
     for (int i = 2; i < args.size(); ++i) tensors.push_back(args[i].cast<DLTensor*>());
-    *result = ffi::String(
-        measure_trial(args[0].cast<int64_t>(), args[1].cast<std::string>(), tensors));
+    *result =
+        ffi::String(measure_trial(args[0].cast<int64_t>(), args[1].cast<std::string>(), tensors));
   });
 }
 

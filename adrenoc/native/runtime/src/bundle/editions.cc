@@ -6,7 +6,7 @@
 
 #include "base/failure.h"
 #include "base/json.h"
-#include "bundle/names.h"
+#include "bundle/manifest.h"
 
 namespace adrenoc_runtime {
 namespace {

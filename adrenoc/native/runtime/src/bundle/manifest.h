@@ -51,4 +51,15 @@ struct Manifest {
 // Throws Failure (bad bundle) where the text is no manifest of the version that this runtime reads.
 [[nodiscard]] Manifest read_manifest(std::string_view text);
 
+// Each throws Failure (bad bundle) that names the place `where` unless the text is such a name.
+
+// Of a bundle: letters, digits, `_`, `.` and `-`.
+void check_bundle_name(const std::string& text, const std::string& where);
+
+// A word such as "float32", "adreno:750" or "aarch64".
+void check_word(const std::string& text, const std::string& where);
+
+// The path of a file or folder inside of the bundle.
+void check_path(const std::string& text, const std::string& where);
+
 }  // namespace adrenoc_runtime

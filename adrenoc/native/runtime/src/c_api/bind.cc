@@ -1,45 +1,34 @@
 // The memory that a model reads and writes: of the host, of OpenCL, of Android.
+
 #include <tvm/ffi/extra/json.h>
 
 #include "c_api/call.h"
-#include "c_api/options.h"
 #include "model/choose_device.h"
 #include "opencl/device.h"
 #include "opencl/hints.h"
 
-using adrenoc_runtime::guarded;
-using adrenoc_runtime::require;
+using namespace adrenoc_runtime;
 
 namespace {
 
-using Given = adrenoc_runtime::Model::Given;
+using Given = Model::Given;
 
-adrenoc_status bind_input(adrenoc_model* model, size_t index, const Given& given) {
-  return guarded([&] {
-    require(model, "model");
+using Bind = void (Model::*)(size_t index, const Given& given);
+adrenoc_status bind(adrenoc_model* model, Bind bind_one, size_t index, const Given& given) {
+  return with_model(model, [&](auto& own) {
     if (given.kind != Given::Kind::kHost) require(given.memory, "memory");
-    model->model.bind_input(index, given);
-  });
-}
-
-adrenoc_status bind_output(adrenoc_model* model, size_t index, const Given& given) {
-  return guarded([&] {
-    require(model, "model");
-    if (given.kind != Given::Kind::kHost) require(given.memory, "memory");
-    model->model.bind_output(index, given);
+    (own.*bind_one)(index, given);
   });
 }
 
 // The device that a model would run on; nullptr for the CPU.
-adrenoc_runtime::opencl::Device* open_device(const adrenoc_options* options) {
-  const adrenoc_runtime::LoadOptions wanted =
-      adrenoc_runtime::read_options(adrenoc_runtime::read_plain(options, "options"));
+opencl::Device* open_device(const adrenoc_options* options) {
+  const LoadOptions wanted = read_options(read_plain(options, "options"));
   // Before the device is used, whose context is made by them.
-  adrenoc_runtime::opencl::set_hints(wanted.hints);
-  const adrenoc_runtime::ChosenDevice chosen =
-      adrenoc_runtime::choose_device(wanted.device, wanted.opencl_library);
+  opencl::set_hints(wanted.hints);
+  const ChosenDevice chosen = choose_device(wanted.device, wanted.opencl_library);
   if (chosen.device.device_type != kDLOpenCL) return nullptr;
-  return &adrenoc_runtime::opencl::device_at(chosen.device.device_id);
+  return &opencl::device_at(chosen.device.device_id);
 }
 
 }  // namespace
@@ -47,29 +36,30 @@ adrenoc_runtime::opencl::Device* open_device(const adrenoc_options* options) {
 adrenoc_status adrenoc_bind_input(adrenoc_model* model, size_t index, const void* data,
                                   size_t bytes) {
   // Nothing is written to an input of the host.
-  return bind_input(model, index, {Given::Kind::kHost, const_cast<void*>(data), bytes});
+  return bind(model, &Model::bind_input, index,
+              {Given::Kind::kHost, const_cast<void*>(data), bytes});
 }
 
 adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* data, size_t bytes) {
-  return bind_output(model, index, {Given::Kind::kHost, data, bytes});
+  return bind(model, &Model::bind_output, index, {Given::Kind::kHost, data, bytes});
 }
 
 adrenoc_status adrenoc_bind_input_opencl(adrenoc_model* model, size_t index, void* buffer) {
-  return bind_input(model, index, {Given::Kind::kOpenClBuffer, buffer});
+  return bind(model, &Model::bind_input, index, {Given::Kind::kOpenClBuffer, buffer});
 }
 
 adrenoc_status adrenoc_bind_output_opencl(adrenoc_model* model, size_t index, void* buffer) {
-  return bind_output(model, index, {Given::Kind::kOpenClBuffer, buffer});
+  return bind(model, &Model::bind_output, index, {Given::Kind::kOpenClBuffer, buffer});
 }
 
 adrenoc_status adrenoc_bind_input_hardware_buffer(adrenoc_model* model, size_t index,
                                                   struct AHardwareBuffer* buffer) {
-  return bind_input(model, index, {Given::Kind::kHardwareBuffer, buffer});
+  return bind(model, &Model::bind_input, index, {Given::Kind::kHardwareBuffer, buffer});
 }
 
 adrenoc_status adrenoc_bind_output_hardware_buffer(adrenoc_model* model, size_t index,
                                                    struct AHardwareBuffer* buffer) {
-  return bind_output(model, index, {Given::Kind::kHardwareBuffer, buffer});
+  return bind(model, &Model::bind_output, index, {Given::Kind::kHardwareBuffer, buffer});
 }
 
 adrenoc_status adrenoc_open_device(const adrenoc_options* options, void** context, void** device) {
@@ -90,10 +80,10 @@ adrenoc_status adrenoc_describe_device(const adrenoc_options* options, const cha
     *facts = nullptr;
     auto* const opened = open_device(options);
     if (opened == nullptr) {
-      throw adrenoc_runtime::Failure(ADRENOC_UNSUPPORTED, "the CPU is no OpenCL device");
+      throw Failure(ADRENOC_UNSUPPORTED, "the CPU is no OpenCL device");
     }
     tvm::ffi::json::Object told = opened->info().to_json();
-    told.Set("gpu", tvm::ffi::String(adrenoc_runtime::adreno_number(opened->info())));
+    told.Set("gpu", tvm::ffi::String(adreno_number(opened->info())));
     text = std::string(tvm::ffi::json::Stringify(told));
     *facts = text.c_str();
   });
@@ -101,16 +91,12 @@ adrenoc_status adrenoc_describe_device(const adrenoc_options* options, const cha
 
 void* adrenoc_opencl_context(const adrenoc_model* model) {
   void* context = nullptr;
-  (void)guarded([&] {
-    if (model != nullptr) context = model->model.opencl_context();
-  });
+  (void)with_model(model, [&](auto& own) { context = own.opencl_context(); });
   return context;
 }
 
 void* adrenoc_opencl_device(const adrenoc_model* model) {
   void* device = nullptr;
-  (void)guarded([&] {
-    if (model != nullptr) device = model->model.opencl_device();
-  });
+  (void)with_model(model, [&](auto& own) { device = own.opencl_device(); });
   return device;
 }

@@ -65,6 +65,8 @@ template <typename Struct>
 // How a run ends before its end; `options` may be null.
 [[nodiscard]] opencl::Ending read_ending(const adrenoc_run_options* options);
 
+// What a caller wants of a load.  Throws Failure (bad argument) for a value that no field takes.
+[[nodiscard]] LoadOptions read_options(const adrenoc_options& plain);
 // What an app says of how tokens are picked.
 [[nodiscard]] Generation read_generation(const adrenoc_generation* given);
 
@@ -86,6 +88,22 @@ adrenoc_status guarded(Work work) noexcept {
   } catch (...) {
     return failed(ADRENOC_INTERNAL, "an unknown exception");
   }
+}
+
+// The same on a model, which has to be there.
+template <typename Given, typename Work>
+adrenoc_status with_model(Given* given, Work work) noexcept {
+  return guarded([&] {
+    require(given, "model");
+    work(given->model);
+  });
+}
+
+// Gives `told` to a caller whose struct, which read_plain() took, may know fewer fields, or more.
+template <typename Struct>
+void tell_plain(Struct told, Struct* given) {
+  told.struct_bytes = given->struct_bytes;
+  std::memcpy(given, &told, std::min<size_t>(told.struct_bytes, sizeof(told)));
 }
 
 }  // namespace adrenoc_runtime

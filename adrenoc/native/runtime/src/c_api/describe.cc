@@ -1,7 +1,9 @@
-// What a model is: its names, inputs, outputs and shapes.
+// What the runtime and a model are: its names, inputs, outputs and shapes.
+
 #include <string_view>
 
 #include "base/sha256.h"
+#include "base/stamp.h"
 #include "bundle/bundle.h"
 #include "c_api/call.h"
 #include "files/mapped_file.h"
@@ -18,8 +20,8 @@ const TensorSpec& at(const std::vector<TensorSpec>& specs, size_t index) {
 const Manifest& bucket_at(const Model& model, size_t index) {
   const std::vector<const Bucket*> buckets = model.own_buckets();
   if (index < buckets.size()) return buckets[index]->manifest;
-  throw Failure(ADRENOC_BAD_ARGUMENT, "bucket " + std::to_string(index) + " is out of " +
-                                          std::to_string(buckets.size()));
+  throw Failure(ADRENOC_BAD_ARGUMENT,
+                "bucket " + std::to_string(index) + " is out of " + std::to_string(buckets.size()));
 }
 
 void fill_info(const TensorSpec& spec, adrenoc_tensor_info* info) {
@@ -43,9 +45,9 @@ std::vector<std::optional<Shape>> read_shapes(const adrenoc_shape* shapes, size_
 
 }  // namespace adrenoc_runtime
 
-using adrenoc_runtime::guarded;
-using adrenoc_runtime::Manifest;
-using adrenoc_runtime::require;
+using namespace adrenoc_runtime;
+
+const char* adrenoc_runtime_version(void) { return stamp(); }
 
 const char* adrenoc_notes(adrenoc_model* model) {
   const char* notes = "";
@@ -59,7 +61,7 @@ const char* adrenoc_describe(const char* path) {
   static thread_local std::string text;
   const adrenoc_status status = guarded([&] {
     require(path, "path");
-    text = adrenoc_runtime::Bundle::describe(path);
+    text = Bundle::describe(path);
   });
   return status == ADRENOC_OK ? text.c_str() : nullptr;
 }
@@ -68,8 +70,8 @@ adrenoc_status adrenoc_file_sha256(const char* path, char sha256[65]) {
   return guarded([&] {
     require(path, "path");
     require(sha256, "sha256");
-    const adrenoc_runtime::MappedFile file(path);
-    const std::string digest = adrenoc_runtime::sha256_hex(file.content());
+    const MappedFile file(path);
+    const std::string digest = sha256_hex(file.content());
     std::memcpy(sha256, digest.c_str(), digest.size() + 1);
   });
 }
@@ -92,18 +94,12 @@ size_t adrenoc_output_count(const adrenoc_model* model) {
 
 adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t index,
                                   adrenoc_tensor_info* info) {
-  return guarded([&] {
-    require(model, "model");
-    adrenoc_runtime::fill_info(model->model.input(index), info);
-  });
+  return with_model(model, [&](auto& own) { fill_info(own.input(index), info); });
 }
 
 adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
                                    adrenoc_tensor_info* info) {
-  return guarded([&] {
-    require(model, "model");
-    adrenoc_runtime::fill_info(model->model.output(index), info);
-  });
+  return with_model(model, [&](auto& own) { fill_info(own.output(index), info); });
 }
 
 adrenoc_dtype adrenoc_dtype_of(const char* name) {
@@ -112,10 +108,10 @@ adrenoc_dtype adrenoc_dtype_of(const char* name) {
     adrenoc_dtype dtype;
   };
   static constexpr Named all[] = {
-      {"float32", ADRENOC_FLOAT32}, {"uint8", ADRENOC_UINT8},     {"int8", ADRENOC_INT8},
-      {"uint16", ADRENOC_UINT16},   {"int16", ADRENOC_INT16},     {"int32", ADRENOC_INT32},
-      {"int64", ADRENOC_INT64},     {"bool", ADRENOC_BOOL},       {"float16", ADRENOC_FLOAT16},
-      {"float64", ADRENOC_FLOAT64}, {"uint32", ADRENOC_UINT32},   {"uint64", ADRENOC_UINT64},
+      {"float32", ADRENOC_FLOAT32}, {"uint8", ADRENOC_UINT8},   {"int8", ADRENOC_INT8},
+      {"uint16", ADRENOC_UINT16},   {"int16", ADRENOC_INT16},   {"int32", ADRENOC_INT32},
+      {"int64", ADRENOC_INT64},     {"bool", ADRENOC_BOOL},     {"float16", ADRENOC_FLOAT16},
+      {"float64", ADRENOC_FLOAT64}, {"uint32", ADRENOC_UINT32}, {"uint64", ADRENOC_UINT64},
   };
   for (const Named& one : all) {
     if (name != nullptr && one.name == name) return one.dtype;
@@ -138,35 +134,25 @@ const char* adrenoc_signature_name(const adrenoc_model* model, size_t index) {
 }
 
 adrenoc_status adrenoc_set_signature(adrenoc_model* model, const char* name) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto& own) {
     require(name, "name");
-    model->model.set_signature(name);
+    own.set_signature(name);
   });
 }
 
 adrenoc_status adrenoc_bucket_input_info(const adrenoc_model* model, size_t bucket, size_t index,
                                          adrenoc_tensor_info* info) {
-  return guarded([&] {
-    require(model, "model");
-    const Manifest& manifest = adrenoc_runtime::bucket_at(model->model, bucket);
-    adrenoc_runtime::fill_info(adrenoc_runtime::at(manifest.inputs, index), info);
-  });
+  return with_model(model,
+                    [&](auto& own) { fill_info(at(bucket_at(own, bucket).inputs, index), info); });
 }
 
 adrenoc_status adrenoc_bucket_output_info(const adrenoc_model* model, size_t bucket, size_t index,
                                           adrenoc_tensor_info* info) {
-  return guarded([&] {
-    require(model, "model");
-    const Manifest& manifest = adrenoc_runtime::bucket_at(model->model, bucket);
-    adrenoc_runtime::fill_info(adrenoc_runtime::at(manifest.outputs, index), info);
-  });
+  return with_model(model,
+                    [&](auto& own) { fill_info(at(bucket_at(own, bucket).outputs, index), info); });
 }
 
 adrenoc_status adrenoc_set_input_shapes(adrenoc_model* model, const adrenoc_shape* shapes,
                                         size_t count) {
-  return guarded([&] {
-    require(model, "model");
-    model->model.set_shapes(adrenoc_runtime::read_shapes(shapes, count));
-  });
+  return with_model(model, [&](auto& own) { own.set_shapes(read_shapes(shapes, count)); });
 }

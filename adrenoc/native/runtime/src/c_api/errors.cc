@@ -1,9 +1,10 @@
 // The last error of each thread, and the statuses in words.
 
+#include <iterator>
+
 #include "c_api/call.h"
 
 namespace adrenoc_runtime {
-
 std::string& last_error() {
   static thread_local std::string text;
   return text;
@@ -28,7 +29,9 @@ std::string text_or_empty(const char* text) { return text == nullptr ? "" : text
 
 }  // namespace adrenoc_runtime
 
-const char* adrenoc_last_error(void) { return adrenoc_runtime::last_error().c_str(); }
+using namespace adrenoc_runtime;
+
+const char* adrenoc_last_error(void) { return last_error().c_str(); }
 
 int adrenoc_status_is_permanent(adrenoc_status status) {
   switch (status) {
@@ -44,33 +47,11 @@ int adrenoc_status_is_permanent(adrenoc_status status) {
 }
 
 const char* adrenoc_status_text(adrenoc_status status) {
-  switch (status) {
-    case ADRENOC_OK:
-      return "all is well";
-    case ADRENOC_BAD_ARGUMENT:
-      return "bad argument";
-    case ADRENOC_NOT_FOUND:
-      return "not found";
-    case ADRENOC_BAD_BUNDLE:
-      return "bad bundle";
-    case ADRENOC_NO_DEVICE:
-      return "no device";
-    case ADRENOC_DEVICE_FAILED:
-      return "the device failed";
-    case ADRENOC_OUT_OF_MEMORY:
-      return "out of memory";
-    case ADRENOC_INTERNAL:
-      return "a defect of the runtime";
-    case ADRENOC_NOT_READY:
-      return "not ready";
-    case ADRENOC_UNSUPPORTED:
-      return "not supported";
-    case ADRENOC_WRONG_RESULTS:
-      return "wrong results";
-    case ADRENOC_CONTEXT_FULL:
-      return "the context is full";
-    case ADRENOC_CANCELLED:
-      return "cancelled";
-  }
-  return "unknown status";
+  static constexpr const char* texts[] = {
+      "all is well", "bad argument",      "not found",     "bad bundle",
+      "no device",   "the device failed", "out of memory", "a defect of the runtime",
+      "not ready",   "not supported",     "wrong results", "the context is full",
+      "cancelled"};
+  const auto place = static_cast<size_t>(status);
+  return place < std::size(texts) ? texts[place] : "unknown status";
 }

@@ -1,13 +1,11 @@
-// A decoder makes tokens; its context is cut, saved and brought back.
+// A decoder makes tokens and text; its context is cut, saved and brought back.
+
+#include <utility>
 
 #include "c_api/call.h"
-
-using adrenoc_runtime::Failure;
-using adrenoc_runtime::guarded;
-using adrenoc_runtime::require;
+#include "text/turns.h"
 
 namespace adrenoc_runtime {
-
 Generation read_generation(const adrenoc_generation* given) {
   const adrenoc_generation plain = read_plain(given, "generation");
   Generation how;
@@ -35,49 +33,75 @@ Generation read_generation(const adrenoc_generation* given) {
 
 }  // namespace adrenoc_runtime
 
+using namespace adrenoc_runtime;
+
+namespace {
+
+// Gives elements to an app that has `room` for so many, unless it only asks how many there are.
+template <typename Element>
+void give(const Element* elements, size_t held, const char* what, Element* memory, size_t room,
+          size_t* count) {
+  require(count, "the count");
+  *count = held;
+  if (memory == nullptr) return;
+  if (room < held) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, "there are " + std::to_string(held) + " " + what +
+                                            ", and there is room for " + std::to_string(room));
+  }
+  std::copy_n(elements, held, memory);
+}
+
+void answer(Model& model, std::vector<int64_t> prompt, const adrenoc_generation* how,
+            adrenoc_on_text on_text, void* user) {
+  if (on_text == nullptr) throw Failure(ADRENOC_BAD_ARGUMENT, "on_text is a null pointer");
+  if (prompt.empty()) throw Failure(ADRENOC_BAD_ARGUMENT, "the text makes no tokens");
+  std::vector<std::string> stops;
+  const auto plain = read_plain(how, "generation");
+  if (plain.stop_count != 0) require(plain.stop_texts, "stop_texts");
+  for (size_t i = 0; i < plain.stop_count; ++i) {
+    stops.push_back(text_or_empty(plain.stop_texts[i]));
+    if (stops.back().empty()) throw Failure(ADRENOC_BAD_ARGUMENT, "a text that stops is empty");
+  }
+  model.answer({std::move(prompt), read_generation(how), std::move(stops)},
+               [&](const std::string& piece) { return on_text(piece.c_str(), user) == 0; });
+}
+
+}  // namespace
+
 adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t* prompt, size_t count,
                                 const adrenoc_generation* how, adrenoc_on_token on_token,
                                 void* user) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto& own) {
     if (count != 0) require(prompt, "prompt");
     if (on_token == nullptr) throw Failure(ADRENOC_BAD_ARGUMENT, "on_token is a null pointer");
     const std::vector<int64_t> tokens(prompt, prompt + count);
-    model->model.generate(tokens, adrenoc_runtime::read_generation(how),
-                          [&](int64_t token) { return on_token(token, user) == 0; });
+    own.generate(tokens, read_generation(how),
+                 [&](int64_t token) { return on_token(token, user) == 0; });
   });
 }
 
 adrenoc_status adrenoc_logits(adrenoc_model* model, uint64_t past, const int64_t* tokens,
                               size_t count, void* logits, size_t bytes,
                               const adrenoc_run_options* options) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto& own) {
     if (count != 0) require(tokens, "tokens");
     require(logits, "logits");
-    model->model.give_logits(past, std::vector<int64_t>(tokens, tokens + count), logits, bytes,
-                             adrenoc_runtime::read_ending(options));
+    own.give_logits(past, std::vector<int64_t>(tokens, tokens + count), logits, bytes,
+                    read_ending(options));
   });
 }
 
 adrenoc_status adrenoc_stop(adrenoc_model* model) {
-  return guarded([&] {
-    require(model, "model");
-    model->model.stop_generating();
-  });
+  return with_model(model, [&](auto& own) { own.stop_generating(); });
 }
 
 adrenoc_status adrenoc_rewind(adrenoc_model* model, uint64_t tokens) {
-  return guarded([&] {
-    require(model, "model");
-    model->model.rewind(tokens);
-  });
+  return with_model(model, [&](auto& own) { own.rewind(tokens); });
 }
 
 adrenoc_status adrenoc_context(adrenoc_model* model, uint64_t* tokens, uint64_t* rows) {
-  return guarded([&] {
-    require(model, "model");
-    const auto context = model->model.context();
+  return with_model(model, [&](auto& own) {
+    const auto context = own.context();
     if (tokens != nullptr) *tokens = context.tokens;
     if (rows != nullptr) *rows = context.rows;
   });
@@ -85,14 +109,13 @@ adrenoc_status adrenoc_context(adrenoc_model* model, uint64_t* tokens, uint64_t*
 
 adrenoc_status adrenoc_save_context(adrenoc_model* model, void* data, size_t bytes,
                                     size_t* needed) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto& own) {
     require(needed, "needed");
     if (data == nullptr) {
-      *needed = model->model.saved_bytes();
+      *needed = own.saved_bytes();
       return;
     }
-    const std::string saved = model->model.save_context();
+    const std::string saved = own.save_context();
     *needed = saved.size();
     if (bytes < saved.size()) {
       throw Failure(ADRENOC_BAD_ARGUMENT, "the context takes " + std::to_string(saved.size()) +
@@ -103,9 +126,66 @@ adrenoc_status adrenoc_save_context(adrenoc_model* model, void* data, size_t byt
 }
 
 adrenoc_status adrenoc_restore_context(adrenoc_model* model, const void* data, size_t bytes) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto& own) {
     require(data, "data");
-    model->model.restore_context(std::string(static_cast<const char*>(data), bytes));
+    own.restore_context(std::string(static_cast<const char*>(data), bytes));
+  });
+}
+
+adrenoc_status adrenoc_usual_generation(adrenoc_model* model, adrenoc_generation* how) {
+  return with_model(model, [&](auto& own) {
+    require(how, "how");
+    const Json& said = own.tokenizer().sampling();
+    const auto number = [&](const char* name) {
+      return static_cast<float>(said.at(name).number());
+    };
+    how->temperature = number("temperature");
+    how->top_k = static_cast<uint32_t>(said.at("top_k").count());
+    how->top_p = number("top_p");
+    how->min_p = number("min_p");
+    how->repetition_penalty = number("repetition_penalty");
+    how->presence_penalty = number("presence_penalty");
+    how->frequency_penalty = number("frequency_penalty");
+  });
+}
+
+adrenoc_status adrenoc_encode(adrenoc_model* model, const char* text, size_t bytes,
+                              int with_special, int64_t* tokens, size_t room, size_t* count) {
+  return with_model(model, [&](auto& own) {
+    if (bytes != 0) require(text, "text");
+    const std::vector<int64_t> made = own.tokenizer().encode({text, bytes}, with_special != 0);
+    give(made.data(), made.size(), "tokens", tokens, room, count);
+  });
+}
+
+adrenoc_status adrenoc_decode(adrenoc_model* model, const int64_t* tokens, size_t count, char* text,
+                              size_t room, size_t* bytes) {
+  return with_model(model, [&](auto& own) {
+    if (count != 0) require(tokens, "tokens");
+    const std::string made = own.tokenizer().decode(tokens, tokens + count);
+    give(made.data(), made.size(), "bytes", text, room, bytes);
+  });
+}
+
+adrenoc_status adrenoc_answer(adrenoc_model* model, const adrenoc_message* messages, size_t count,
+                              const adrenoc_generation* how, adrenoc_on_text on_text, void* user) {
+  return with_model(model, [&](auto& own) {
+    if (count != 0) require(messages, "messages");
+    std::vector<Message> said;
+    for (size_t i = 0; i < count; ++i) {
+      said.push_back({text_or_empty(messages[i].role), text_or_empty(messages[i].content)});
+    }
+    const auto& tokenizer = own.tokenizer();
+    const std::string text = render_turns(tokenizer.turns(), said);
+    answer(own, tokenizer.encode(text, false), how, on_text, user);
+  });
+}
+
+adrenoc_status adrenoc_continue(adrenoc_model* model, const char* text,
+                                const adrenoc_generation* how, adrenoc_on_text on_text,
+                                void* user) {
+  return with_model(model, [&](auto& own) {
+    require(text, "text");
+    answer(own, own.tokenizer().encode(text, true), how, on_text, user);
   });
 }

@@ -1,10 +1,10 @@
 // Models are loaded, let go of, and asked to hold less.
+
 #include <memory>
 #include <string_view>
 
 #include "bundle/bundle.h"
 #include "c_api/call.h"
-#include "c_api/options.h"
 #include "launch/cancelling.h"
 #include "opencl/device.h"
 
@@ -40,27 +40,26 @@ void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
 }
 
 }  // namespace
+
 }  // namespace adrenoc_runtime
 
-using adrenoc_runtime::guarded;
-using adrenoc_runtime::require;
+using namespace adrenoc_runtime;
 
 adrenoc_status adrenoc_load(const char* path, const adrenoc_options* options,
                             adrenoc_model** model) {
   return guarded([&] {
     require(path, "path");
-    adrenoc_runtime::load(options, model, [&](bool verify) {
-      return std::make_unique<adrenoc_runtime::Bundle>(std::string(path), verify);
-    });
+    load(options, model,
+         [&](bool verify) { return std::make_unique<Bundle>(std::string(path), verify); });
   });
 }
 
 adrenoc_status adrenoc_load_fd(int descriptor, int64_t offset, int64_t bytes,
                                const adrenoc_options* options, adrenoc_model** model) {
   return guarded([&] {
-    adrenoc_runtime::load(options, model, [&](bool verify) {
-      return std::make_unique<adrenoc_runtime::Bundle>(
-          adrenoc_runtime::MappedFile(descriptor, offset, bytes, "the open file"), verify);
+    load(options, model, [&](bool verify) {
+      return std::make_unique<Bundle>(MappedFile(descriptor, offset, bytes, "the open file"),
+                                      verify);
     });
   });
 }
@@ -69,9 +68,9 @@ adrenoc_status adrenoc_load_memory(const void* data, size_t bytes, const adrenoc
                                    adrenoc_model** model) {
   return guarded([&] {
     require(data, "data");
-    adrenoc_runtime::load(options, model, [&](bool verify) {
+    load(options, model, [&](bool verify) {
       const std::string_view archive(static_cast<const char*>(data), bytes);
-      return std::make_unique<adrenoc_runtime::Bundle>(archive, verify);
+      return std::make_unique<Bundle>(archive, verify);
     });
   });
 }
@@ -96,13 +95,13 @@ void adrenoc_cancellation_free(adrenoc_cancellation* cancellation) { delete canc
 void adrenoc_free(adrenoc_model* model) {
   (void)guarded([&] {
     delete model;
-    adrenoc_runtime::opencl::release_all_pools();
+    opencl::release_all_pools();
   });
 }
 
 adrenoc_status adrenoc_trim(adrenoc_model* model) {
   return guarded([&] {
     if (model != nullptr) model->model.trim();
-    adrenoc_runtime::opencl::release_all_pools();
+    opencl::release_all_pools();
   });
 }

@@ -1,9 +1,9 @@
-#include "c_api/options.h"
+// What a caller wants of a load, in the C API's struct or as texts.
 
 #include <cmath>
 #include <cstdlib>
-#include <string>
 #include <string_view>
+#include <variant>
 
 #include "c_api/call.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 opencl::Level read_level(uint32_t given, const char* what) {
   if (given <= ADRENOC_LEVEL_HIGH) return static_cast<opencl::Level>(given);
-  throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is " + std::to_string(given) +
-                                          ", expected an adrenoc_level");
+  throw Failure(ADRENOC_BAD_ARGUMENT,
+                std::string(what) + " is " + std::to_string(given) + ", expected an adrenoc_level");
 }
 
 double read_ms(double given, const char* what) {
@@ -21,27 +21,6 @@ double read_ms(double given, const char* what) {
   throw Failure(ADRENOC_BAD_ARGUMENT,
                 std::string(what) + " is " + std::to_string(given) + ", expected 0 or more");
 }
-
-}  // namespace
-
-LoadOptions read_options(const adrenoc_options& plain) {
-  return {plain.trust_files != 0,
-          text_or_empty(plain.device),
-          text_or_empty(plain.opencl_library),
-          text_or_empty(plain.cache_folder),
-          plain.qualcomm_programs != 0,
-          plain.no_record != 0,
-          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")},
-          read_ms(plain.cancel_within_ms, "cancel_within_ms")};
-}
-
-namespace {
-
-// A field of adrenoc_options and how its text is read.
-struct Key {
-  std::string_view name;
-  void (*set)(adrenoc_options* options, const std::string& key, const char* value);
-};
 
 [[noreturn]] void refuse(const std::string& key, const char* value, const char* expected) {
   throw Failure(ADRENOC_BAD_ARGUMENT,
@@ -66,43 +45,52 @@ double ms_of(const std::string& key, const char* value) {
   char* end = nullptr;
   const double number = std::strtod(value, &end);
   const bool is_whole = end != value && *end == 0;
-  if (!is_whole || !std::isfinite(number) || number < 0) refuse(key, value, "0 or more milliseconds");
-  return number;
+  if (is_whole && std::isfinite(number) && number >= 0) return number;
+  refuse(key, value, "0 or more milliseconds");
 }
 
+// A field of adrenoc_options, and how its text is read where it is a whole number.
 using Options = adrenoc_options;
-constexpr Key kKeys[] = {
-    {"trust_files", [](Options* o, const std::string& key, const char* value) {
-       o->trust_files = flag_of(key, value);
-     }},
-    {"device", [](Options* o, const std::string&, const char* value) { o->device = value; }},
-    {"opencl_library",
-     [](Options* o, const std::string&, const char* value) { o->opencl_library = value; }},
-    {"cache_folder",
-     [](Options* o, const std::string&, const char* value) { o->cache_folder = value; }},
-    {"qualcomm_programs", [](Options* o, const std::string& key, const char* value) {
-       o->qualcomm_programs = flag_of(key, value);
-     }},
-    {"no_record", [](Options* o, const std::string& key, const char* value) {
-       o->no_record = flag_of(key, value);
-     }},
-    {"performance", [](Options* o, const std::string& key, const char* value) {
-       o->performance = level_of(key, value);
-     }},
-    {"priority", [](Options* o, const std::string& key, const char* value) {
-       o->priority = level_of(key, value);
-     }},
-    {"cancel_within_ms", [](Options* o, const std::string& key, const char* value) {
-       o->cancel_within_ms = ms_of(key, value);
-     }},
+struct Key {
+  std::string_view name;
+  std::variant<const char * Options::*, uint32_t Options::*, double Options::*> field;
+  uint32_t (*read)(const std::string& key, const char* value) = nullptr;
 };
 
+constexpr Key kKeys[] = {
+    {"trust_files", &Options::trust_files, flag_of},
+    {"device", &Options::device},
+    {"opencl_library", &Options::opencl_library},
+    {"cache_folder", &Options::cache_folder},
+    {"qualcomm_programs", &Options::qualcomm_programs, flag_of},
+    {"no_record", &Options::no_record, flag_of},
+    {"performance", &Options::performance, level_of},
+    {"priority", &Options::priority, level_of},
+    {"cancel_within_ms", &Options::cancel_within_ms},
+};
+
+void set(Options* options, const Key& one, const std::string& key, const char* value) {
+  if (const auto* text = std::get_if<0>(&one.field)) options->*(*text) = value;
+  if (const auto* number = std::get_if<1>(&one.field)) options->*(*number) = one.read(key, value);
+  if (const auto* ms = std::get_if<2>(&one.field)) options->*(*ms) = ms_of(key, value);
+}
+
 }  // namespace
+
+LoadOptions read_options(const adrenoc_options& plain) {
+  return {plain.trust_files != 0,
+          text_or_empty(plain.device),
+          text_or_empty(plain.opencl_library),
+          text_or_empty(plain.cache_folder),
+          plain.qualcomm_programs != 0,
+          plain.no_record != 0,
+          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")},
+          read_ms(plain.cancel_within_ms, "cancel_within_ms")};
+}
+
 }  // namespace adrenoc_runtime
 
-using adrenoc_runtime::Failure;
-using adrenoc_runtime::guarded;
-using adrenoc_runtime::require;
+using namespace adrenoc_runtime;
 
 adrenoc_status adrenoc_set_option(adrenoc_options* options, const char* text) {
   return guarded([&] {
@@ -117,10 +105,9 @@ adrenoc_status adrenoc_set_option(adrenoc_options* options, const char* text) {
     const size_t equals = whole.find('=');
     const std::string key(whole.substr(0, equals));
     std::string known;
-    for (const adrenoc_runtime::Key& one : adrenoc_runtime::kKeys) {
+    for (const Key& one : kKeys) {
       if (one.name == key && equals != whole.npos) {
-        one.set(options, key, text + equals + 1);
-        return;
+        return set(options, one, key, text + equals + 1);
       }
       known += (known.empty() ? "" : ", ") + std::string(one.name);
     }

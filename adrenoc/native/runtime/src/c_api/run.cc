@@ -1,90 +1,125 @@
 // A model runs, here or in a thread of its own, and tells how long it took.
+
 #include <chrono>
 
 #include "c_api/call.h"
 
-using adrenoc_runtime::Failure;
-using adrenoc_runtime::guarded;
-using adrenoc_runtime::require;
+namespace adrenoc_runtime {
+namespace {
+
+using Given = Model::Given;
+
+// A later deadline would overflow the clock.
+constexpr double kLongestMs = 1000.0 * 60 * 60 * 24 * 365;
+
+Given::Kind read_kind(uint32_t kind) {
+  switch (kind) {
+    case ADRENOC_HOST:
+      return Given::Kind::kHost;
+    case ADRENOC_OPENCL:
+      return Given::Kind::kOpenClBuffer;
+    case ADRENOC_HARDWARE_BUFFER:
+      return Given::Kind::kHardwareBuffer;
+    default:
+      throw Failure(ADRENOC_BAD_ARGUMENT, "the kind of a tensor's memory is " +
+                                              std::to_string(kind) +
+                                              ", expected an adrenoc_memory_kind");
+  }
+}
+
+std::vector<Given> read_tensors(const adrenoc_tensor* tensors, size_t count) {
+  if (count != 0) require(tensors, "tensors");
+  std::vector<Given> given;
+  for (size_t i = 0; i < count; ++i) {
+    const adrenoc_tensor& tensor = tensors[i];
+    const Given::Kind kind = read_kind(tensor.kind);
+    if (tensor.offset != 0 && kind != Given::Kind::kOpenClBuffer) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "an offset of " + std::to_string(tensor.offset) +
+                                              " bytes, expected 0 but in an OpenCL buffer");
+    }
+    given.push_back({kind, tensor.memory, tensor.bytes, tensor.offset});
+  }
+  return given;
+}
+
+}  // namespace
+
+opencl::Ending read_ending(const adrenoc_run_options* options) {
+  const adrenoc_run_options plain = read_plain(options, "run's options");
+  if (!(plain.deadline_ms >= 0)) {
+    throw Failure(ADRENOC_BAD_ARGUMENT,
+                  "deadline_ms is " + std::to_string(plain.deadline_ms) + ", expected 0 or more");
+  }
+  opencl::Ending ending;
+  if (plain.cancellation != nullptr) ending.asked = &plain.cancellation->asked;
+  if (plain.deadline_ms > 0) {
+    const std::chrono::duration<double, std::milli> limit(std::min(plain.deadline_ms, kLongestMs));
+    using Clock = opencl::Ending::Clock;
+    ending.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  }
+  return ending;
+}
+
+}  // namespace adrenoc_runtime
+
+using namespace adrenoc_runtime;
 
 adrenoc_status adrenoc_run(adrenoc_model* model) {
-  return guarded([&] {
-    require(model, "model");
-    model->model.run();
-  });
+  return with_model(model, [&](auto& own) { own.run(); });
 }
 
 adrenoc_status adrenoc_run_repeatedly(adrenoc_model* model, uint32_t runs, double* ms,
                                       double* host_ms) {
-  return guarded([&] {
-    require(model, "model");
-    const adrenoc_runtime::Model::Pace pace = model->model.run_repeatedly(runs);
+  return with_model(model, [&](auto& own) {
+    const Model::Pace pace = own.run_repeatedly(runs);
     if (ms != nullptr) *ms = pace.ms;
     if (host_ms != nullptr) *host_ms = pace.host_ms;
   });
 }
 
 adrenoc_status adrenoc_verify(adrenoc_model* model, adrenoc_verdict* verdict) {
-  return guarded([&] {
-    require(model, "model");
-    if (verdict != nullptr && verdict->struct_bytes == 0) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the verdict is 0");
-    }
-    const adrenoc_runtime::Model::Verdict found = model->model.verify();
-    if (verdict != nullptr) {
-      adrenoc_verdict told{};
-      told.struct_bytes = verdict->struct_bytes;
-      told.was_kept = found.was_kept ? 1 : 0;
-      told.runs = found.runs;
-      told.ms = found.ms;
-      std::memcpy(verdict, &told, std::min<size_t>(told.struct_bytes, sizeof(told)));
-    }
+  return with_model(model, [&](auto& own) {
+    (void)read_plain(verdict, "verdict");
+    const Model::Verdict found = own.verify();
+    const adrenoc_verdict told{0, found.was_kept ? 1U : 0U, found.runs, found.ms};
+    if (verdict != nullptr) tell_plain(told, verdict);
     if (!found.wrong.empty()) throw Failure(ADRENOC_WRONG_RESULTS, found.wrong);
   });
 }
 
 const char* adrenoc_profile(adrenoc_model* model) {
   const char* text = nullptr;
-  guarded([&] {
-    require(model, "model");
-    text = model->model.profile();
-  });
+  with_model(model, [&](auto& own) { text = own.profile(); });
   return text;
 }
 
 adrenoc_status adrenoc_run_async(adrenoc_model* model) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto&) {
     const std::lock_guard<std::mutex> lock(model->pending_mutex);
     if (model->pending.valid()) {
       throw Failure(ADRENOC_NOT_READY, "a run goes on that nobody has waited for");
     }
     // Who cancels from here on means this run, whenever its thread begins.
     model->pending = std::async(std::launch::async, [model, since = model->model.cancels()] {
-      const adrenoc_runtime::Fence::Signal at_end(model->fence);
+      const Fence::Signal at_end(model->fence);
       model->model.run(since);
     });
   });
 }
 
 adrenoc_status adrenoc_cancel(adrenoc_model* model) {
-  return guarded([&] {
-    require(model, "model");
-    model->model.cancel();
-  });
+  return with_model(model, [&](auto& own) { own.cancel(); });
 }
 
 adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto&) {
     require(descriptor, "descriptor");
     *descriptor = model->fence.descriptor();
   });
 }
 
 adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto&) {
     const std::lock_guard<std::mutex> lock(model->pending_mutex);
     std::future<void>& pending = model->pending;
     if (!pending.valid()) throw Failure(ADRENOC_BAD_ARGUMENT, "no run was started");
@@ -103,22 +138,51 @@ adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms) {
 }
 
 adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto& own) {
     require(times, "times");
-    *times = model->model.times();
+    *times = own.times();
   });
 }
 
 adrenoc_status adrenoc_get_launching(adrenoc_model* model, adrenoc_launching* launching) {
-  return guarded([&] {
-    require(model, "model");
+  return with_model(model, [&](auto& own) {
     require(launching, "launching");
-    if (launching->struct_bytes == 0) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the launching is 0");
+    (void)read_plain(launching, "launching");
+    tell_plain(own.launching(), launching);
+  });
+}
+
+adrenoc_status adrenoc_run_with(adrenoc_model* model, const adrenoc_tensor* inputs,
+                                size_t input_count, const adrenoc_tensor* outputs,
+                                size_t output_count, const adrenoc_run_options* options) {
+  return with_model(model, [&](auto& own) {
+    const opencl::Ending ending = read_ending(options);
+    const auto read = read_tensors(inputs, input_count);
+    const auto written = read_tensors(outputs, output_count);
+    std::vector<adrenoc_shape> shapes;
+    for (size_t i = 0; i < input_count; ++i) shapes.push_back(inputs[i].shape);
+    own.run_with(read_shapes(shapes.data(), input_count), read, written, ending);
+  });
+}
+
+adrenoc_status adrenoc_output_shape_for(const adrenoc_model* model, const adrenoc_shape* inputs,
+                                        size_t input_count, size_t index, int64_t* extents,
+                                        uint32_t* rank) {
+  return with_model(model, [&](auto& own) {
+    require(rank, "rank");
+    const auto outputs = own.outputs_for(read_shapes(inputs, input_count));
+    if (index >= outputs.size()) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "there is no output " + std::to_string(index) +
+                                              "; the model has " + std::to_string(outputs.size()));
     }
-    adrenoc_launching told = model->model.launching();
-    told.struct_bytes = launching->struct_bytes;
-    std::memcpy(launching, &told, std::min<size_t>(told.struct_bytes, sizeof(told)));
+    const Shape& shape = outputs[index].shape;
+    const uint32_t room = *rank;
+    *rank = static_cast<uint32_t>(shape.size());
+    if (extents == nullptr) return;
+    if (room < shape.size()) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "room for " + std::to_string(room) +
+                                              " extents, expected " + std::to_string(shape.size()));
+    }
+    std::copy(shape.begin(), shape.end(), extents);
   });
 }

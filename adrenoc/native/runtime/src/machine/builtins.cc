@@ -1,4 +1,4 @@
-#include "machine/builtins.h"
+#include "machine/machine.h"
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/typed_function.h"
-#include "machine/machine.h"
 
 namespace adrenoc_runtime {
 namespace {

@@ -5,7 +5,7 @@
 #include <tvm/ffi/error.h>
 
 #include "files/byte_stream.h"
-#include "machine/builtins.h"
+#include "machine/machine.h"
 
 namespace adrenoc_runtime {
 namespace {

@@ -9,12 +9,20 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "machine/builtins.h"
 #include "machine/executable.h"
 
 namespace adrenoc_runtime {
+
+class Machine;
+
+// What programs call that is neither a kernel nor code of the model: memory, shapes, tuples.
+using Builtin = tvm::ffi::Any(const Machine& machine, tvm::ffi::PackedArgs args);
+
+// Null for another name.
+[[nodiscard]] Builtin* find_builtin(std::string_view name);
 
 // Under the names that a program calls TVM's own machine by: "vm_initialization" takes devices, and
 // functions of the program have theirs.

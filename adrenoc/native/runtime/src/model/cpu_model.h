@@ -20,8 +20,6 @@ class CpuModel {
   // read later.  Throws Failure (bad bundle) where it is not what `manifest` says.
   CpuModel(const std::string& path, const Manifest& manifest,
            const std::map<std::string, StoredTensor>& params);
-  CpuModel(const CpuModel&) = delete;
-  CpuModel& operator=(const CpuModel&) = delete;
   ~CpuModel();
 
   // Computes on numbers as the model file has them; an output may be null.  One call at a time.  False

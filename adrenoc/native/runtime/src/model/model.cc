@@ -153,7 +153,7 @@ std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) 
   sources.folder = options.cache_folder;
   sources.embedded = [this](const std::string& name) { return bundle_->programs(name); };
   sources.rule = options.qualcomm_programs ? DriverRule::kQualcomm : DriverRule::kSame;
-  return std::async(std::launch::async, [this, sources, cancelling = opencl::Cancelling::current()] {
+  return std::async(std::launch::async, [this, sources, cancelling = opencl::CancellingScope::current()] {
     const opencl::CancellingScope scope(cancelling);
     opencl::BuildReport all;
     for (const Program& program : programs_) {

@@ -25,7 +25,6 @@
 #include "model/session.h"
 #include "modules/program_build.h"
 #include "opencl/device.h"
-#include "opencl/diagnosis.h"
 #include "opencl/hints.h"
 #include "proof/proof.h"
 #include "proof/verdict_store.h"
@@ -194,8 +193,6 @@ class Model final : public Resident {
   class Turn {
    public:
     explicit Turn(Model* model) : model_(model), lock_(model->mutex_) {}
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
     ~Turn() {
       model_->settle();
       model_->show_last_run();

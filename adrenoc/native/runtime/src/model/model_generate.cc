@@ -6,7 +6,7 @@
 #include "model/batch_copy.h"
 #include "model/model.h"
 #include "opencl/external_memory.h"
-#include "text/stops.h"
+#include "text/tokenizer.h"
 
 namespace adrenoc_runtime {
 namespace {

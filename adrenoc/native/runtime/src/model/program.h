@@ -6,15 +6,35 @@
 #include <tvm/ffi/optional.h>
 #include <tvm/runtime/tensor.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bundle/bundle.h"
 #include "bundle/manifest.h"
 #include "launch/bound_run.h"
-#include "model/constants.h"
 
 namespace adrenoc_runtime {
+
+// Memory of a device for a dense tensor, or for a texture if `scope` says so.
+[[nodiscard]] tvm::runtime::Tensor empty_tensor(const std::vector<int64_t>& shape,
+                                                const std::string& dtype, DLDevice device,
+                                                const std::string& scope);
+
+class Constants {
+ public:
+  Constants(const Bundle& bundle, DLDevice device) : bundle_(bundle), device_(device) {}
+
+  [[nodiscard]] tvm::runtime::Tensor get(const ParamSpec& spec);
+
+ private:
+  const Bundle& bundle_;
+  const DLDevice device_;
+  // By name and memory scope.
+  std::map<std::pair<std::string, std::string>, tvm::runtime::Tensor> moved_;
+};
 
 class Program {
  public:

@@ -15,9 +15,6 @@ class Resident {
     kConstants,  // and constants, inputs and a decoder's context; its next run moves them back
   };
 
-  Resident() = default;
-  Resident(const Resident&) = delete;
-  Resident& operator=(const Resident&) = delete;
   virtual ~Resident() = default;
 
   // Gives the part back, unless it is at work; whether it did.  With `owes` one that is at work

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/failure.h"
-#include "generate/context_file.h"
+#include "generate/decoder_states.h"
 
 namespace adrenoc_runtime {
 namespace {

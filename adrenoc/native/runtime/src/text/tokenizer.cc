@@ -5,12 +5,15 @@
 
 #include "base/failure.h"
 #include "base/utf8.h"
-#include "text/merger.h"
-#include "text/scores.h"
-#include "text/word_pieces.h"
 
 namespace adrenoc_runtime {
+
 namespace {
+
+// adrenoc/language/tables.py has the same.
+constexpr uint8_t kNormalized = 1;
+constexpr uint8_t kStripsLeft = 2;
+constexpr uint8_t kStripsRight = 4;
 
 // adrenoc/language/tables.py has the same.
 constexpr uint8_t kSpecial = 1;
@@ -56,12 +59,65 @@ char byte_of(std::string_view token) {
 
 }  // namespace
 
-std::unique_ptr<ModelOfTokens> read_model(const TextTables& tables, const Json& said, Texts texts) {
-  const std::string& kind = said.at("kind").text();
-  if (kind == "merges") return std::make_unique<Merger>(tables, said, texts);
-  if (kind == "scores") return std::make_unique<Scores>(tables, said, texts);
-  if (kind == "words") return std::make_unique<WordPieces>(tables, said, texts);
-  refuse_bundle("text_tables.bin has a model that is not known: " + said.at("kind").where());
+std::string Stops::feed(const std::string& piece) {
+  kept_ += piece;
+  size_t first = std::string::npos;
+  for (const std::string& text : texts_) first = std::min(first, kept_.find(text));
+  if (first != std::string::npos) {
+    has_stopped_ = true;
+    return give(first);
+  }
+  size_t begun = 0;  // letters at the end that a stop begins with
+  for (const std::string& text : texts_) {
+    for (size_t length = std::min(text.size(), kept_.size()); length > begun; --length) {
+      if (kept_.compare(kept_.size() - length, length, text, 0, length) == 0) begun = length;
+    }
+  }
+  return give(kept_.size() - begun);
+}
+
+std::string Stops::finish(const std::string& piece) {
+  std::string given = feed(piece);
+  return has_stopped_ ? given : given + give(kept_.size());
+}
+
+std::string Stops::give(size_t count) {
+  std::string given = kept_.substr(0, count);
+  kept_.erase(0, count);
+  return given;
+}
+
+AddedTokens::AddedTokens(const TextTables& tables, const Json& said, size_t tokens)
+    : contents_(tables.texts(said.at("contents"))),
+      sorted_(contents_),
+      ids_(tables.numbers<uint32_t>(said.at("ids"), 0, tokens)),
+      flags_(tables.numbers<uint8_t>(said.at("flags"))) {
+  bool is_whole = ids_.count == contents_.count() && flags_.count == contents_.count();
+  for (size_t i = 0; i < contents_.count(); ++i) is_whole = is_whole && !contents_[i].empty();
+  if (!is_whole) refuse_bundle("text_tables.bin has damaged tokens: " + said.where());
+}
+
+void AddedTokens::find(std::string_view text, bool is_normalized, const OnText& on_text,
+                       const OnToken& on_token) const {
+  size_t rest = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t found = kNoText;
+    for (const auto& one : sorted_.beginnings(text.substr(at))) {
+      if (((flags_[one.number] & kNormalized) != 0) == is_normalized) found = one.number;
+    }
+    if (found == kNoText) {
+      ++at;
+      continue;
+    }
+    size_t begin = at;
+    at += contents_[found].size();
+    if ((flags_[found] & kStripsLeft) != 0) begin = left_of_blanks(text, rest, begin);
+    if ((flags_[found] & kStripsRight) != 0) at = right_of_blanks(text, at);
+    if (rest < begin) on_text(rest, begin);
+    on_token(ids_[found]);
+    rest = at;
+  }
+  if (rest < text.size()) on_text(rest, text.size());
 }
 
 Tokenizer::Tokenizer(std::string_view file)

@@ -1,19 +1,58 @@
 // Text to tokens and back, as the library does it that a bundle's tokenizer.json was written for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "text/added_tokens.h"
 #include "text/model_of_tokens.h"
 #include "text/steps.h"
 #include "text/text_tables.h"
 
 namespace adrenoc_runtime {
+
+// Text that is given on as it comes, but for what may be the beginning of a stop.
+class Stops {
+ public:
+  explicit Stops(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+
+  // What can be given on now that `piece` is there.
+  [[nodiscard]] std::string feed(const std::string& piece);
+  // The rest, as no more comes.
+  [[nodiscard]] std::string finish(const std::string& piece);
+  [[nodiscard]] bool has_stopped() const { return has_stopped_; }
+
+ private:
+  [[nodiscard]] std::string give(size_t count);
+
+  const std::vector<std::string> texts_;
+  std::string kept_;
+  bool has_stopped_ = false;
+};
+
+class AddedTokens {
+ public:
+  // `tokens` is how many there are.  Throws Failure (bad bundle) where the tables are damaged.
+  AddedTokens(const TextTables& tables, const Json& said, size_t tokens);
+
+  // Tells what a text consists of, from left to right: text, and tokens of those that are looked for in
+  // text that was normalized, or of the others.  Of two that begin at a place the longer is found.
+  using OnText = std::function<void(size_t begin, size_t end)>;
+  using OnToken = std::function<void(uint32_t token)>;
+  void find(std::string_view text, bool is_normalized, const OnText& on_text,
+            const OnToken& on_token) const;
+
+ private:
+  Texts contents_;  // ascending
+  SortedTexts sorted_;
+  Numbers<uint32_t> ids_;
+  Numbers<uint8_t> flags_;
+};
 
 class Tokenizer {
  public:

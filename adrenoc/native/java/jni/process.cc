@@ -1,4 +1,4 @@
-// What Native.java tells and asks of the device's memory, over all models.
+// What Native.java tells and asks over all models: of the device's memory, and of pauses.
 #include "convert.h"
 
 using adrenoc_jni::check;
@@ -26,6 +26,20 @@ JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_memory(JNIEnv* env, jclass)
     env->SetLongArrayRegion(made, 0, count, reinterpret_cast<const jlong*>(told));
   }
   return made;
+}
+
+JNIEXPORT jboolean JNICALL Java_org_adrenoc_Native_pause(JNIEnv* env, jclass, jlong timeout_ms) {
+  const adrenoc_status status = adrenoc_pause(timeout_ms);
+  if (status == ADRENOC_NOT_READY) return JNI_FALSE;
+  return check(env, status) ? JNI_TRUE : JNI_FALSE;
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_resume(JNIEnv* env, jclass) {
+  check(env, adrenoc_resume());
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_setSubmissionLimit(JNIEnv* env, jclass, jdouble ms) {
+  check(env, adrenoc_set_submission_limit(ms));
 }
 
 }  // extern "C"

@@ -3,10 +3,14 @@
 
 #include <dlpack/dlpack.h>
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "opencl/device.h"
 
 namespace adrenoc_runtime::opencl {
 
@@ -40,5 +44,29 @@ void clear_states(const std::vector<const DLTensor*>& states);
 // length.  Throws ValueError for anything else, before it writes.
 [[nodiscard]] ContextFill restore_context(const std::string& saved,
                                           const std::vector<KeptState>& states, int64_t rows);
+
+// The last two: steps that run ahead may have made the younger one of tokens that are taken back.
+class Checkpoints {
+ public:
+  explicit Checkpoints(Device& device) : device_(device) {}
+
+  // Copies the states, of buffers, in the queue; they hold `length` tokens then.
+  void take(const std::vector<const DLTensor*>& states, int64_t length);
+  // Puts the states back to the youngest of at most `length` tokens, or to zeros; of how many it is.
+  [[nodiscard]] int64_t put_back(const std::vector<const DLTensor*>& states, int64_t length);
+  // Forgets those of more tokens.
+  void forget_beyond(int64_t length);
+  // Gives the memory back too.
+  void forget();
+
+ private:
+  struct Checkpoint {
+    int64_t length = 0;  // 0 of none
+    std::vector<std::shared_ptr<Storage>> copies;
+  };
+
+  Device& device_;
+  std::array<Checkpoint, 2> kept_;
+};
 
 }  // namespace adrenoc_runtime::opencl

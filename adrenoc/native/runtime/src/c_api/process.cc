@@ -1,14 +1,12 @@
-// What all models of the process hold of the device's memory, and how much they may.
+// What holds for all models of the process: memory of the device, pauses, a ceiling on submissions.
 
 #include "c_api/call.h"
+#include "launch/pacing.h"
+#include "model/pause.h"
 #include "model/residency.h"
 #include "opencl/device.h"
 
-using adrenoc_runtime::Failure;
-using adrenoc_runtime::guarded;
-using adrenoc_runtime::require;
-using adrenoc_runtime::Residency;
-using adrenoc_runtime::Resident;
+using namespace adrenoc_runtime;
 
 adrenoc_status adrenoc_set_memory_budget(uint64_t bytes) {
   return guarded([&] { Residency::global().set_budget(bytes); });
@@ -18,7 +16,7 @@ adrenoc_status adrenoc_trim_memory(uint32_t part) {
   return guarded([&] {
     switch (part) {
       case ADRENOC_TRIM_UNUSED:
-        adrenoc_runtime::opencl::release_all_pools();
+        opencl::release_all_pools();
         return;
       case ADRENOC_TRIM_BETWEEN:
         Residency::global().trim(Resident::Part::kBetween);
@@ -36,13 +34,10 @@ adrenoc_status adrenoc_trim_memory(uint32_t part) {
 adrenoc_status adrenoc_get_memory(adrenoc_memory* memory) {
   return guarded([&] {
     require(memory, "memory");
-    if (memory->struct_bytes == 0) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the memory is 0");
-    }
+    (void)read_plain(memory, "memory");
     const Residency::Facts facts = Residency::global().facts();
-    const adrenoc_runtime::opencl::HeldBytes held = adrenoc_runtime::opencl::held_bytes();
+    const opencl::HeldBytes held = opencl::held_bytes();
     adrenoc_memory told{};
-    told.struct_bytes = memory->struct_bytes;
     told.models = facts.models;
     told.evicted = facts.evicted;
     told.budget_bytes = facts.budget_bytes;
@@ -51,6 +46,27 @@ adrenoc_status adrenoc_get_memory(adrenoc_memory* memory) {
     told.evictions = facts.evictions;
     told.returns = facts.returns;
     told.return_ms = facts.return_ms;
-    std::memcpy(memory, &told, std::min<size_t>(told.struct_bytes, sizeof(told)));
+    tell_plain(told, memory);
+  });
+}
+
+adrenoc_status adrenoc_pause(int64_t timeout_ms) {
+  return guarded([&] {
+    if (Pause::global().begin(timeout_ms)) return;
+    throw Failure(ADRENOC_NOT_READY, "a model still computes; no other run begins");
+  });
+}
+
+adrenoc_status adrenoc_resume(void) {
+  return guarded([&] { Pause::global().end(); });
+}
+
+adrenoc_status adrenoc_set_submission_limit(double ms) {
+  return guarded([&] {
+    if (!(ms >= 0)) {
+      throw Failure(ADRENOC_BAD_ARGUMENT,
+                    "a submission of " + std::to_string(ms) + " ms, expected 0 or more");
+    }
+    opencl::set_submission_limit(ms);
   });
 }
