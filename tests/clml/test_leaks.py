@@ -31,13 +31,13 @@ _HERE = Path(__file__).parent
 _OPENCL = (
     *("launch/capture", "opencl/cl_api", "launch/copy", "opencl/device", "api/device_api"),
     *(
-        "opencl/current_device",
         "opencl/device_info",
         "opencl/hints",
         "files/mapped_file",
         "opencl/memory",
     ),
-    *("base/typed_function", "files/private_files", "opencl/profiler", "opencl/texture_shape"),
+    *("base/typed_function", "files/private_files", "opencl/profiler"),
+    *(f"base/{name}" for name in ("half", "json", "sha256", "sha256_instructions", "utf8")),
 )
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 _QUICK = "clang++-14"

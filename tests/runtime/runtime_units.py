@@ -37,7 +37,7 @@ def check_syntax(files: Sequence[Path], warning: str, flags: Sequence[str]) -> N
         pytest.skip(f"no {COMPILER} with its libc++: apt-get install clang-14 libc++-14-dev")
     tvm, ffi = find_package("tvm"), find_package("tvm_ffi")
     own = (NATIVE / "include", NATIVE / "src", RUNTIME / "src")
-    compat = (NATIVE / "compat", *(RUNTIME / "compat" / at for at in ("", "tvm", "tvm/support")))
+    compat = [NATIVE / "compat" / at for at in ("", "tvm", "tvm/support")]
     others = (tvm / "include", tvm / "src", ffi / "include", *compat)
     command = [COMPILER, "-std=c++17", "-fsyntax-only", warning, *flags]
     command += ["-DADRENOC_BUILDS_RUNTIME", '-DADRENOC_STAMP="x"']

@@ -24,7 +24,6 @@ CACHE_READERS = tuple(
     f"src/{name}"
     for name in (
         "files/mapped_file",
-        "files/old_files",
         "files/private_files",
         "programs/program_cache",
         "base/sha256",
@@ -41,11 +40,9 @@ READERS = (
             "bundle",
             "editions",
             "elf_extents",
-            "filter_transform",
             "inflate",
             "manifest",
             "moves",
-            "names",
             "tar",
         )
     ),

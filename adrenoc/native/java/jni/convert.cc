@@ -7,8 +7,7 @@ namespace adrenoc_jni {
 void throw_status(JNIEnv* env, adrenoc_status status, const std::string& said) {
   jclass kind = env->FindClass("org/adrenoc/AdrenocException");
   if (kind == nullptr) return;  // Java has thrown
-  const jmethodID make =
-      env->GetStaticMethodID(kind, "of", "(I[B)Lorg/adrenoc/AdrenocException;");
+  const jmethodID make = env->GetStaticMethodID(kind, "of", "(I[B)Lorg/adrenoc/AdrenocException;");
   jbyteArray text = make == nullptr ? nullptr : to_bytes(env, said);
   if (text == nullptr) return;
   jobject made = env->CallStaticObjectMethod(kind, make, static_cast<jint>(status), text);
@@ -56,7 +55,8 @@ void* address_of(JNIEnv* env, jobject buffer, jint from) {
   if (!require(env, buffer, "the buffer")) return nullptr;
   void* data = env->GetDirectBufferAddress(buffer);
   if (data == nullptr) {
-    throw_status(env, ADRENOC_BAD_ARGUMENT, "the buffer is not direct: Tensor.allocate() makes one");
+    throw_status(env, ADRENOC_BAD_ARGUMENT,
+                 "the buffer is not direct: Tensor.allocate() makes one");
     return nullptr;
   }
   return static_cast<char*>(data) + from;

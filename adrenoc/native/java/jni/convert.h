@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+// The function NAME of Native.java, which gives a TYPE.
+#define ADRENOC_NATIVE(type, name) extern "C" JNIEXPORT type JNICALL Java_org_adrenoc_Native_##name
+
 namespace adrenoc_jni {
 
 inline adrenoc_model* model_of(jlong handle) { return reinterpret_cast<adrenoc_model*>(handle); }

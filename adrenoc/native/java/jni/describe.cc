@@ -23,8 +23,7 @@ adrenoc_status find_info(adrenoc_model* model, jint bucket, bool is_input, size_
 
 jobject make_tensor(JNIEnv* env, const adrenoc_tensor_info& info) {
   jclass kind = env->FindClass("org/adrenoc/Tensor");
-  const jmethodID make =
-      kind == nullptr ? nullptr : env->GetMethodID(kind, "<init>", "([B[B[JJ)V");
+  const jmethodID make = kind == nullptr ? nullptr : env->GetMethodID(kind, "<init>", "([B[B[JJ)V");
   if (make == nullptr) return nullptr;
   const auto rank = static_cast<jsize>(info.rank);
   jlongArray shape = env->NewLongArray(rank);
@@ -37,10 +36,7 @@ jobject make_tensor(JNIEnv* env, const adrenoc_tensor_info& info) {
 
 }  // namespace
 
-extern "C" {
-
-JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_text(JNIEnv* env, jclass, jlong model,
-                                                          jint what) {
+ADRENOC_NATIVE(jbyteArray, text)(JNIEnv* env, jclass, jlong model, jint what) {
   switch (what) {
     case kName:
       return to_bytes(env, adrenoc_model_name(model_of(model)));
@@ -53,51 +49,49 @@ JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_text(JNIEnv* env, jclass, j
   }
 }
 
-JNIEXPORT jint JNICALL Java_org_adrenoc_Native_buckets(JNIEnv*, jclass, jlong model) {
+ADRENOC_NATIVE(jint, buckets)(JNIEnv*, jclass, jlong model) {
   return static_cast<jint>(adrenoc_bucket_count(model_of(model)));
 }
 
-JNIEXPORT jint JNICALL Java_org_adrenoc_Native_signatures(JNIEnv*, jclass, jlong model) {
+ADRENOC_NATIVE(jint, signatures)(JNIEnv*, jclass, jlong model) {
   return static_cast<jint>(adrenoc_signature_count(model_of(model)));
 }
 
-JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_signature(JNIEnv* env, jclass, jlong model,
-                                                               jint index) {
+ADRENOC_NATIVE(jbyteArray, signature)(JNIEnv* env, jclass, jlong model, jint index) {
   return to_bytes(env, adrenoc_signature_name(model_of(model), static_cast<size_t>(index)));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_setSignature(JNIEnv* env, jclass, jlong model,
-                                                            jbyteArray name) {
+ADRENOC_NATIVE(void, setSignature)(JNIEnv* env, jclass, jlong model, jbyteArray name) {
   const adrenoc_jni::Chars text(env, name);
   (void)check(env, adrenoc_set_signature(model_of(model), text.get()));
 }
 
-JNIEXPORT jint JNICALL Java_org_adrenoc_Native_count(JNIEnv*, jclass, jlong model,
-                                                     jboolean is_input) {
+ADRENOC_NATIVE(jint, count)(JNIEnv*, jclass, jlong model, jboolean is_input) {
   return static_cast<jint>(is_input ? adrenoc_input_count(model_of(model))
                                     : adrenoc_output_count(model_of(model)));
 }
 
-JNIEXPORT jobject JNICALL Java_org_adrenoc_Native_tensor(JNIEnv* env, jclass, jlong model,
-                                                         jint bucket, jboolean is_input,
-                                                         jint index) {
+ADRENOC_NATIVE(jobject, tensor)
+(JNIEnv* env, jclass, jlong model, jint bucket, jboolean is_input, jint index) {
   adrenoc_tensor_info info{};
   const auto place = static_cast<size_t>(index);
   if (!check(env, find_info(model_of(model), bucket, is_input, place, &info))) return nullptr;
   return make_tensor(env, info);
 }
 
-JNIEXPORT jdoubleArray JNICALL Java_org_adrenoc_Native_times(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(jdoubleArray, times)(JNIEnv* env, jclass, jlong model) {
   adrenoc_times times{};
   if (!check(env, adrenoc_get_times(model_of(model), &times))) return nullptr;
   // As the constructor of Times.java reads them.
-  const jdouble all[] = {times.open_ms,    times.constants_ms, times.build_ms,
-                         times.upload_ms,  times.compute_ms,   times.download_ms,
+  const jdouble all[] = {times.open_ms,
+                         times.constants_ms,
+                         times.build_ms,
+                         times.upload_ms,
+                         times.compute_ms,
+                         times.download_ms,
                          static_cast<jdouble>(times.runs)};
   constexpr jsize count = sizeof(all) / sizeof(all[0]);
   jdoubleArray made = env->NewDoubleArray(count);
   if (made != nullptr) env->SetDoubleArrayRegion(made, 0, count, all);
   return made;
 }
-
-}  // extern "C"

@@ -105,16 +105,11 @@ class How {
   std::vector<const char*> stop_texts_{};
 };
 
-
 }  // namespace
 
-extern "C" {
-
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_generate(JNIEnv* env, jclass, jlong model,
-                                                        jlongArray prompt, jint most,
-                                                        jfloatArray drawing, jint top_k, jlong seed,
-                                                        jlongArray ends, jlongArray biased,
-                                                        jfloatArray bias, jobject listener) {
+ADRENOC_NATIVE(void, generate)
+(JNIEnv* env, jclass, jlong model, jlongArray prompt, jint most, jfloatArray drawing, jint top_k,
+ jlong seed, jlongArray ends, jlongArray biased, jfloatArray bias, jobject listener) {
   if (!require(env, prompt, "the prompt") || !How::is_there(env, drawing, biased, bias) ||
       !require(env, listener, "the listener")) {
     return;
@@ -123,18 +118,16 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_generate(JNIEnv* env, jclass, jlo
   if (told.hear == nullptr) return;  // Java has thrown
   const std::vector<int64_t> tokens = adrenoc_jni::to_numbers(env, prompt);
   const How how(env, most, drawing, top_k, seed, ends, biased, bias, nullptr);
-  const adrenoc_status status =
-      adrenoc_generate(model_of(model), tokens.data(), tokens.size(), &how.plain, hear_token, &told);
+  const adrenoc_status status = adrenoc_generate(model_of(model), tokens.data(), tokens.size(),
+                                                 &how.plain, hear_token, &told);
   // What the listener has thrown goes on.
   if (!env->ExceptionCheck()) check(env, status);
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_answer(JNIEnv* env, jclass, jlong model,
-                                                      jobjectArray roles, jobjectArray contents,
-                                                      jint most, jfloatArray drawing, jint top_k,
-                                                      jlong seed, jlongArray ends,
-                                                      jlongArray biased, jfloatArray bias,
-                                                      jobjectArray stops, jobject listener) {
+ADRENOC_NATIVE(void, answer)
+(JNIEnv* env, jclass, jlong model, jobjectArray roles, jobjectArray contents, jint most,
+ jfloatArray drawing, jint top_k, jlong seed, jlongArray ends, jlongArray biased, jfloatArray bias,
+ jobjectArray stops, jobject listener) {
   if (!require(env, contents, "the messages") || !How::is_there(env, drawing, biased, bias) ||
       !require(env, stops, "the texts that stop") || !require(env, listener, "the listener")) {
     return;
@@ -159,7 +152,7 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_answer(JNIEnv* env, jclass, jlong
   if (!env->ExceptionCheck()) check(env, status);
 }
 
-JNIEXPORT jfloatArray JNICALL Java_org_adrenoc_Native_usual(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(jfloatArray, usual)(JNIEnv* env, jclass, jlong model) {
   adrenoc_generation how{};
   how.struct_bytes = sizeof(how);
   if (!check(env, adrenoc_usual_generation(model_of(model), &how))) return nullptr;
@@ -175,9 +168,8 @@ JNIEXPORT jfloatArray JNICALL Java_org_adrenoc_Native_usual(JNIEnv* env, jclass,
   return made;
 }
 
-JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_encode(JNIEnv* env, jclass, jlong model,
-                                                            jbyteArray text,
-                                                            jboolean with_special) {
+ADRENOC_NATIVE(jlongArray, encode)
+(JNIEnv* env, jclass, jlong model, jbyteArray text, jboolean with_special) {
   if (!require(env, text, "the text")) return nullptr;
   const std::string said = adrenoc_jni::Chars(env, text).get();
   const int special = with_special ? 1 : 0;
@@ -187,8 +179,8 @@ JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_encode(JNIEnv* env, jclass,
     return nullptr;
   }
   std::vector<int64_t> tokens(count + 1);
-  if (!check(env, adrenoc_encode(model_of(model), said.c_str(), said.size(), special,
-                                 tokens.data(), count, &count))) {
+  if (!check(env, adrenoc_encode(model_of(model), said.c_str(), said.size(), special, tokens.data(),
+                                 count, &count))) {
     return nullptr;
   }
   jlongArray made = env->NewLongArray(static_cast<jsize>(count));
@@ -198,12 +190,12 @@ JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_encode(JNIEnv* env, jclass,
   return made;
 }
 
-JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_decode(JNIEnv* env, jclass, jlong model,
-                                                            jlongArray tokens) {
+ADRENOC_NATIVE(jbyteArray, decode)(JNIEnv* env, jclass, jlong model, jlongArray tokens) {
   if (!require(env, tokens, "the tokens")) return nullptr;
   const std::vector<int64_t> given = adrenoc_jni::to_numbers(env, tokens);
   size_t bytes = 0;
-  if (!check(env, adrenoc_decode(model_of(model), given.data(), given.size(), nullptr, 0, &bytes))) {
+  if (!check(env,
+             adrenoc_decode(model_of(model), given.data(), given.size(), nullptr, 0, &bytes))) {
     return nullptr;
   }
   std::string text(bytes + 1, '\0');
@@ -215,25 +207,22 @@ JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_decode(JNIEnv* env, jclass,
   return adrenoc_jni::to_bytes(env, text);
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_stop(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(void, stop)(JNIEnv* env, jclass, jlong model) {
   check(env, adrenoc_stop(model_of(model)));
 }
 
-JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_context(JNIEnv* env, jclass, jlong model,
-                                                        jboolean of_rows) {
+ADRENOC_NATIVE(jlong, context)(JNIEnv* env, jclass, jlong model, jboolean of_rows) {
   uint64_t tokens = 0;
   uint64_t rows = 0;
   check(env, adrenoc_context(model_of(model), &tokens, &rows));
   return static_cast<jlong>(of_rows ? rows : tokens);
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_rewind(JNIEnv* env, jclass, jlong model,
-                                                      jlong tokens) {
+ADRENOC_NATIVE(void, rewind)(JNIEnv* env, jclass, jlong model, jlong tokens) {
   check(env, adrenoc_rewind(model_of(model), static_cast<uint64_t>(tokens)));
 }
 
-JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_saveContext(JNIEnv* env, jclass,
-                                                                 jlong model) {
+ADRENOC_NATIVE(jbyteArray, saveContext)(JNIEnv* env, jclass, jlong model) {
   size_t bytes = 0;
   if (!check(env, adrenoc_save_context(model_of(model), nullptr, 0, &bytes))) return nullptr;
   if (bytes > INT32_MAX) {
@@ -248,8 +237,7 @@ JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_saveContext(JNIEnv* env, jc
   return check(env, status) ? made : nullptr;
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_restoreContext(JNIEnv* env, jclass, jlong model,
-                                                              jbyteArray saved) {
+ADRENOC_NATIVE(void, restoreContext)(JNIEnv* env, jclass, jlong model, jbyteArray saved) {
   if (!require(env, saved, "the saved context")) return;
   const auto bytes = static_cast<size_t>(env->GetArrayLength(saved));
   jbyte* data = env->GetByteArrayElements(saved, nullptr);
@@ -258,5 +246,3 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_restoreContext(JNIEnv* env, jclas
   env->ReleaseByteArrayElements(saved, data, JNI_ABORT);
   check(env, status);
 }
-
-}  // extern "C"

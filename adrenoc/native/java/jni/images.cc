@@ -41,17 +41,17 @@ Wanted read_wanted(const jint* how, const jfloat* scaling) {
 
 }  // namespace
 
-extern "C" JNIEXPORT void JNICALL Java_org_adrenoc_Native_writePixels(
-    JNIEnv* env, jclass, jobjectArray planes, jintArray froms, jintArray bytes, jintArray facts,
-    jintArray how, jfloatArray scaling, jobject output, jint to) {
+ADRENOC_NATIVE(void, writePixels)
+(JNIEnv* env, jclass, jobjectArray planes, jintArray froms, jintArray bytes, jintArray facts,
+ jintArray how, jfloatArray scaling, jobject output, jint to) {
   for (jobject one : std::initializer_list<jobject>{planes, froms, bytes, facts, how, scaling}) {
     if (!adrenoc_jni::require(env, one, "an array of the picture's facts")) return;
   }
   const jsize count = env->GetArrayLength(planes);
   if (count != 1 && count != 3) {
-    adrenoc_jni::throw_status(env, ADRENOC_BAD_ARGUMENT,
-                              "the picture has " + std::to_string(count) +
-                                  " planes, expected 1 of RGBA or 3 of YUV");
+    adrenoc_jni::throw_status(
+        env, ADRENOC_BAD_ARGUMENT,
+        "the picture has " + std::to_string(count) + " planes, expected 1 of RGBA or 3 of YUV");
     return;
   }
   jint starts[3] = {}, sizes[3] = {}, seen[8] = {}, asked[7] = {};

@@ -55,11 +55,8 @@ jlong finish(JNIEnv* env, adrenoc_status status, adrenoc_model* model) {
 
 }  // namespace
 
-extern "C" {
-
-JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadFile(JNIEnv* env, jclass, jbyteArray path,
-                                                         jobjectArray texts, jintArray numbers,
-                                                         jlong cancellation) {
+ADRENOC_NATIVE(jlong, loadFile)
+(JNIEnv* env, jclass, jbyteArray path, jobjectArray texts, jintArray numbers, jlong cancellation) {
   if (!has_options(env, texts, numbers)) return 0;
   const Options options(env, texts, numbers, cancellation);
   const Chars place(env, path);
@@ -68,23 +65,19 @@ JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadFile(JNIEnv* env, jclass, jb
   return finish(env, status, model);
 }
 
-JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadDescriptor(JNIEnv* env, jclass, jint descriptor,
-                                                               jlong offset, jlong bytes,
-                                                               jobjectArray texts,
-                                                               jintArray numbers,
-                                                               jlong cancellation) {
+ADRENOC_NATIVE(jlong, loadDescriptor)
+(JNIEnv* env, jclass, jint descriptor, jlong offset, jlong bytes, jobjectArray texts,
+ jintArray numbers, jlong cancellation) {
   if (!has_options(env, texts, numbers)) return 0;
   const Options options(env, texts, numbers, cancellation);
   adrenoc_model* model = nullptr;
-  const adrenoc_status status =
-      adrenoc_load_fd(descriptor, offset, bytes, options.get(), &model);
+  const adrenoc_status status = adrenoc_load_fd(descriptor, offset, bytes, options.get(), &model);
   return finish(env, status, model);
 }
 
-JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadBuffer(JNIEnv* env, jclass, jobject data,
-                                                           jint from, jint bytes,
-                                                           jobjectArray texts, jintArray numbers,
-                                                         jlong cancellation) {
+ADRENOC_NATIVE(jlong, loadBuffer)
+(JNIEnv* env, jclass, jobject data, jint from, jint bytes, jobjectArray texts, jintArray numbers,
+ jlong cancellation) {
   if (!has_options(env, texts, numbers)) return 0;
   const Options options(env, texts, numbers, cancellation);
   const void* place = adrenoc_jni::address_of(env, data, from);
@@ -95,9 +88,8 @@ JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadBuffer(JNIEnv* env, jclass, 
   return finish(env, status, model);
 }
 
-JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_describeDevice(JNIEnv* env, jclass,
-                                                                    jobjectArray texts,
-                                                                    jintArray numbers) {
+ADRENOC_NATIVE(jbyteArray, describeDevice)
+(JNIEnv* env, jclass, jobjectArray texts, jintArray numbers) {
   if (!has_options(env, texts, numbers)) return nullptr;
   const Options options(env, texts, numbers, 0);
   const char* facts = nullptr;
@@ -105,22 +97,20 @@ JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_describeDevice(JNIEnv* env,
   return adrenoc_jni::to_bytes(env, facts);
 }
 
-JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_makeCancellation(JNIEnv* env, jclass) {
+ADRENOC_NATIVE(jlong, makeCancellation)(JNIEnv* env, jclass) {
   adrenoc_cancellation* made = nullptr;
   if (!adrenoc_jni::check(env, adrenoc_cancellation_create(&made))) return 0;
   return static_cast<jlong>(reinterpret_cast<intptr_t>(made));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_cancelLoad(JNIEnv* env, jclass, jlong handle) {
+ADRENOC_NATIVE(void, cancelLoad)(JNIEnv* env, jclass, jlong handle) {
   (void)adrenoc_jni::check(env, adrenoc_cancellation_cancel(cancellation_of(handle)));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_freeCancellation(JNIEnv*, jclass, jlong handle) {
+ADRENOC_NATIVE(void, freeCancellation)(JNIEnv*, jclass, jlong handle) {
   adrenoc_cancellation_free(cancellation_of(handle));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_free(JNIEnv*, jclass, jlong model) {
+ADRENOC_NATIVE(void, free)(JNIEnv*, jclass, jlong model) {
   adrenoc_free(adrenoc_jni::model_of(model));
 }
-
-}  // extern "C"

@@ -51,8 +51,8 @@ void read_row(const Picture& picture, int y, std::vector<float>* row) {
     }
     const auto chroma = [&](int plane) {
       const Picture::Plane& p = planes[plane];
-      const size_t at = static_cast<size_t>(y / 2) * p.row_stride +
-                        static_cast<size_t>(x / 2) * p.pixel_stride;
+      const size_t at =
+          static_cast<size_t>(y / 2) * p.row_stride + static_cast<size_t>(x / 2) * p.pixel_stride;
       return static_cast<float>(p.data[at]) - 128.0f;
     };
     // BT.601 over the full range, as cameras of Android give it.
@@ -139,11 +139,11 @@ void write_pixels(const Picture& picture, const Wanted& wanted, void* output) {
       const int columns[] = {x, y, width - 1 - x, width - 1 - y};
       const int rows[] = {y, height - 1 - x, height - 1 - y, x};
       const int from_x = columns[turns], from_y = rows[turns];
-      const float* rgb =
-          pixels.data() + (static_cast<size_t>(from_y) * static_cast<size_t>(width) +
-                           static_cast<size_t>(from_x)) * kChannels;
-      const size_t to = static_cast<size_t>(y) * static_cast<size_t>(wanted.width) +
-                        static_cast<size_t>(x);
+      const float* rgb = pixels.data() + (static_cast<size_t>(from_y) * static_cast<size_t>(width) +
+                                          static_cast<size_t>(from_x)) *
+                                             kChannels;
+      const size_t to =
+          static_cast<size_t>(y) * static_cast<size_t>(wanted.width) + static_cast<size_t>(x);
       for (int c = 0; c < kChannels; ++c) {
         const auto slot = static_cast<size_t>(wanted.is_bgr ? kChannels - 1 - c : c);
         store(wanted, rgb[c], c, wanted.is_planar ? slot * plane + to : to * kChannels + slot,

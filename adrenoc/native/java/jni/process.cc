@@ -3,22 +3,20 @@
 
 using adrenoc_jni::check;
 
-extern "C" {
-
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_setBudget(JNIEnv* env, jclass, jlong bytes) {
+ADRENOC_NATIVE(void, setBudget)(JNIEnv* env, jclass, jlong bytes) {
   check(env, adrenoc_set_memory_budget(static_cast<uint64_t>(bytes)));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_trimPart(JNIEnv* env, jclass, jint part) {
+ADRENOC_NATIVE(void, trimPart)(JNIEnv* env, jclass, jint part) {
   check(env, adrenoc_trim_memory(static_cast<uint32_t>(part)));
 }
 
-JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_memory(JNIEnv* env, jclass) {
+ADRENOC_NATIVE(jlongArray, memory)(JNIEnv* env, jclass) {
   adrenoc_memory memory{};
   memory.struct_bytes = sizeof(memory);
   if (!check(env, adrenoc_get_memory(&memory))) return nullptr;
-  const uint64_t told[] = {memory.models,       memory.evicted,   memory.budget_bytes,
-                           memory.used_bytes,   memory.pooled_bytes, memory.evictions,
+  const uint64_t told[] = {memory.models,     memory.evicted,      memory.budget_bytes,
+                           memory.used_bytes, memory.pooled_bytes, memory.evictions,
                            memory.returns};
   constexpr jsize count = sizeof(told) / sizeof(told[0]);
   jlongArray made = env->NewLongArray(count);
@@ -28,18 +26,14 @@ JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_memory(JNIEnv* env, jclass)
   return made;
 }
 
-JNIEXPORT jboolean JNICALL Java_org_adrenoc_Native_pause(JNIEnv* env, jclass, jlong timeout_ms) {
+ADRENOC_NATIVE(jboolean, pause)(JNIEnv* env, jclass, jlong timeout_ms) {
   const adrenoc_status status = adrenoc_pause(timeout_ms);
   if (status == ADRENOC_NOT_READY) return JNI_FALSE;
   return check(env, status) ? JNI_TRUE : JNI_FALSE;
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_resume(JNIEnv* env, jclass) {
-  check(env, adrenoc_resume());
-}
+ADRENOC_NATIVE(void, resume)(JNIEnv* env, jclass) { check(env, adrenoc_resume()); }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_setSubmissionLimit(JNIEnv* env, jclass, jdouble ms) {
+ADRENOC_NATIVE(void, setSubmissionLimit)(JNIEnv* env, jclass, jdouble ms) {
   check(env, adrenoc_set_submission_limit(ms));
 }
-
-}  // extern "C"

@@ -15,8 +15,8 @@ AHardwareBuffer* hardware_buffer_of(JNIEnv* env, jobject buffer) {
   using FromJava = AHardwareBuffer* (*)(JNIEnv*, jobject);
   static const auto from_java = [] {
     void* library = dlopen("libandroid.so", RTLD_NOW | RTLD_LOCAL);
-    void* found = library == nullptr ? nullptr
-                                     : dlsym(library, "AHardwareBuffer_fromHardwareBuffer");
+    void* found =
+        library == nullptr ? nullptr : dlsym(library, "AHardwareBuffer_fromHardwareBuffer");
     return reinterpret_cast<FromJava>(found);
   }();
   return from_java == nullptr ? nullptr : from_java(env, buffer);
@@ -24,10 +24,7 @@ AHardwareBuffer* hardware_buffer_of(JNIEnv* env, jobject buffer) {
 
 }  // namespace
 
-extern "C" {
-
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_chooseShapes(JNIEnv* env, jclass, jlong model,
-                                                            jobjectArray shapes) {
+ADRENOC_NATIVE(void, chooseShapes)(JNIEnv* env, jclass, jlong model, jobjectArray shapes) {
   if (!require(env, shapes, "the array of shapes")) return;
   const jsize count = env->GetArrayLength(shapes);
   std::vector<std::vector<int64_t>> extents(static_cast<size_t>(count));
@@ -46,9 +43,9 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_chooseShapes(JNIEnv* env, jclass,
   check(env, adrenoc_set_input_shapes(model_of(model), all.data(), all.size()));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_bind(JNIEnv* env, jclass, jlong model,
-                                                    jboolean is_input, jint index, jobject buffer,
-                                                    jint from, jint bytes) {
+ADRENOC_NATIVE(void, bind)
+(JNIEnv* env, jclass, jlong model, jboolean is_input, jint index, jobject buffer, jint from,
+ jint bytes) {
   void* data = buffer == nullptr ? nullptr : adrenoc_jni::address_of(env, buffer, from);
   if (buffer != nullptr && data == nullptr) return;
   const auto place = static_cast<size_t>(index);
@@ -57,9 +54,8 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_bind(JNIEnv* env, jclass, jlong m
                       : adrenoc_bind_output(model_of(model), place, data, size));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_bindHardware(JNIEnv* env, jclass, jlong model,
-                                                            jboolean is_input, jint index,
-                                                            jobject buffer) {
+ADRENOC_NATIVE(void, bindHardware)
+(JNIEnv* env, jclass, jlong model, jboolean is_input, jint index, jobject buffer) {
   if (!require(env, buffer, "the hardware buffer")) return;
   AHardwareBuffer* found = hardware_buffer_of(env, buffer);
   if (found == nullptr) {
@@ -72,36 +68,33 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_bindHardware(JNIEnv* env, jclass,
                       : adrenoc_bind_output_hardware_buffer(model_of(model), place, found));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_run(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(void, run)(JNIEnv* env, jclass, jlong model) {
   check(env, adrenoc_run(model_of(model)));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_start(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(void, start)(JNIEnv* env, jclass, jlong model) {
   check(env, adrenoc_run_async(model_of(model)));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_finish(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(void, finish)(JNIEnv* env, jclass, jlong model) {
   check(env, adrenoc_wait(model_of(model), -1));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_cancel(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(void, cancel)(JNIEnv* env, jclass, jlong model) {
   check(env, adrenoc_cancel(model_of(model)));
 }
 
-JNIEXPORT jdouble JNICALL Java_org_adrenoc_Native_runRepeatedly(JNIEnv* env, jclass, jlong model,
-                                                                jint runs) {
+ADRENOC_NATIVE(jdouble, runRepeatedly)(JNIEnv* env, jclass, jlong model, jint runs) {
   double run_ms = 0;
   const auto count = static_cast<uint32_t>(runs < 0 ? 0 : runs);
   check(env, adrenoc_run_repeatedly(model_of(model), count, &run_ms, nullptr));
   return run_ms;
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_verify(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(void, verify)(JNIEnv* env, jclass, jlong model) {
   check(env, adrenoc_verify(model_of(model), nullptr));
 }
 
-JNIEXPORT void JNICALL Java_org_adrenoc_Native_trim(JNIEnv* env, jclass, jlong model) {
+ADRENOC_NATIVE(void, trim)(JNIEnv* env, jclass, jlong model) {
   check(env, adrenoc_trim(model_of(model)));
 }
-
-}  // extern "C"

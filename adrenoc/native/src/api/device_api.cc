@@ -33,6 +33,41 @@ std::string work_item_sizes_text(const DeviceInfo& info) {
          std::to_string(sizes[2]) + "]";
 }
 
+// Nothing of what OpenCL cannot tell: registers, free memory.
+ffi::Any attribute_of(const DeviceInfo& info, tvm::runtime::DeviceAttrKind kind) {
+  const auto number = [](auto value) { return static_cast<int64_t>(value); };
+  switch (kind) {
+    case tvm::runtime::kMaxThreadsPerBlock:
+      return number(info.max_work_group_size);
+    case tvm::runtime::kWarpSize:
+      return 1;  // OpenCL promises no lockstep between work-items
+    case tvm::runtime::kMaxSharedMemoryPerBlock:
+      return number(info.local_memory_bytes);
+    case tvm::runtime::kComputeVersion:
+      return ffi::String(info.version_number());
+    case tvm::runtime::kDeviceName:
+      return ffi::String(info.name);
+    case tvm::runtime::kMaxClockRate:
+      return number(info.clock_mhz) * 1000;  // in kHz
+    case tvm::runtime::kMultiProcessorCount:
+      return number(info.compute_units);
+    case tvm::runtime::kMaxThreadDimensions:
+      return ffi::String(work_item_sizes_text(info));
+    case tvm::runtime::kApiVersion:
+      return number(info.c_version);
+    case tvm::runtime::kDriverVersion:
+      return ffi::String(info.driver);
+    case tvm::runtime::kL2CacheSizeBytes:
+      return number(info.global_cache_bytes);
+    case tvm::runtime::kTotalGlobalMemory:
+      return number(info.global_memory_bytes);
+    case tvm::runtime::kImagePitchAlignment:
+      return number(info.image_pitch_alignment);
+    default:
+      return nullptr;
+  }
+}
+
 // A texture inside one host function: alloc_nd(device type, device id, type code, type bits,
 // scope, 3, [width, height, layers], bits of a texel).
 void* allocate_texture(ffi::PackedArgs args) {
@@ -60,50 +95,7 @@ void OpenClDeviceApi::GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind k
     *result = static_cast<int>(device_exists(device.device_id));
     return;
   }
-  const DeviceInfo& info = device_at(device.device_id).info();
-  switch (kind) {
-    case tvm::runtime::kMaxThreadsPerBlock:
-      *result = static_cast<int64_t>(info.max_work_group_size);
-      break;
-    case tvm::runtime::kWarpSize:
-      *result = 1;  // OpenCL promises no lockstep between work-items
-      break;
-    case tvm::runtime::kMaxSharedMemoryPerBlock:
-      *result = static_cast<int64_t>(info.local_memory_bytes);
-      break;
-    case tvm::runtime::kComputeVersion:
-      *result = ffi::String(info.version_number());
-      break;
-    case tvm::runtime::kDeviceName:
-      *result = ffi::String(info.name);
-      break;
-    case tvm::runtime::kMaxClockRate:
-      *result = static_cast<int64_t>(info.clock_mhz) * 1000;  // in kHz
-      break;
-    case tvm::runtime::kMultiProcessorCount:
-      *result = static_cast<int64_t>(info.compute_units);
-      break;
-    case tvm::runtime::kMaxThreadDimensions:
-      *result = ffi::String(work_item_sizes_text(info));
-      break;
-    case tvm::runtime::kApiVersion:
-      *result = static_cast<int64_t>(info.c_version);
-      break;
-    case tvm::runtime::kDriverVersion:
-      *result = ffi::String(info.driver);
-      break;
-    case tvm::runtime::kL2CacheSizeBytes:
-      *result = static_cast<int64_t>(info.global_cache_bytes);
-      break;
-    case tvm::runtime::kTotalGlobalMemory:
-      *result = static_cast<int64_t>(info.global_memory_bytes);
-      break;
-    case tvm::runtime::kImagePitchAlignment:
-      *result = static_cast<int64_t>(info.image_pitch_alignment);
-      break;
-    default:
-      break;  // OpenCL cannot tell: registers, free memory
-  }
+  *result = attribute_of(device_at(device.device_id).info(), kind);
 }
 
 size_t OpenClDeviceApi::GetDataSize(const DLTensor& tensor, ffi::Optional<ffi::String> scope) {
@@ -150,9 +142,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
     tvm::runtime::DeviceAPI* device_api = &OpenClDeviceApi::global();
     *result = static_cast<void*>(device_api);
   });
-  publish_packed("device_api.opencl.alloc_nd", [](ffi::PackedArgs args, ffi::Any* result) {
-    *result = allocate_texture(args);
-  });
+  publish_packed("device_api.opencl.alloc_nd",
+                 [](ffi::PackedArgs args, ffi::Any* result) { *result = allocate_texture(args); });
   publish_packed("device_api.opencl.free_nd", [](ffi::PackedArgs args, ffi::Any* result) {
     delete static_cast<Descriptor*>(args[3].cast<void*>());
     *result = 0;

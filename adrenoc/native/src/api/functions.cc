@@ -48,16 +48,13 @@ struct Fact {
 // Linux's driver for Adreno GPUs is named kgsl.
 constexpr const char* kGpuFolder = "/class/kgsl/kgsl-3d0/";
 constexpr Fact kFacts[] = {
-    {"model", "gpu_model", false},
-    {"clock_hz", "gpuclk", true},
-    {"max_clock_hz", "max_gpuclk", true},
-    {"governor", "devfreq/governor", false},
-    {"temperature_mc", "temp", true},
-    {"busy", "gpu_busy_percentage", false},
+    {"model", "gpu_model", false},        {"clock_hz", "gpuclk", true},
+    {"max_clock_hz", "max_gpuclk", true}, {"governor", "devfreq/governor", false},
+    {"temperature_mc", "temp", true},     {"busy", "gpu_busy_percentage", false},
 };
 
-// Clock, temperature and governor of an Adreno, each only where the file of that fact can be read, so
-// nothing without one; `root` is "/sys".
+// Clock, temperature and governor of an Adreno, each only where the file of that fact can be read,
+// so nothing without one; `root` is "/sys".
 json::Object gpu_state(const std::string& root) {
   json::Object state;
   for (const Fact& fact : kFacts) {
@@ -138,10 +135,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish("adrenoc.opencl.build_all", build_all);
   publish("adrenoc.opencl.diagnose",
           [](int device_id) { return json::Stringify(diagnose(device_at(device_id)).to_json()); });
-  publish("adrenoc.opencl.set_hints", [](const ffi::String& performance,
-                                         const ffi::String& priority) {
-    set_hints({level_of(performance), level_of(priority)});
-  });
+  publish("adrenoc.opencl.set_hints",
+          [](const ffi::String& performance, const ffi::String& priority) {
+            set_hints({level_of(performance), level_of(priority)});
+          });
   publish("adrenoc.runtime.version", [] { return ffi::String(stamp()); });
   publish("adrenoc.runtime.machine", [] { return ffi::String(kMachine); });
   publish("adrenoc.runtime.gpu_state",
@@ -149,9 +146,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   // How TVM's time_evaluator measures: TVM 0.27 asks for the first name, older ones for the second.
   publish("runtime.timer.opencl", make_timer);
   publish("profiling.timer.opencl", make_timer);
-  publish("adrenoc.opencl.hints", [](int device_id) {
-    return json::Stringify(to_json(device_at(device_id).hint_uses()));
-  });
+  publish("adrenoc.opencl.hints",
+          [](int device_id) { return json::Stringify(to_json(device_at(device_id).hint_uses())); });
 }
 
 }  // namespace adrenoc_runtime::opencl

@@ -26,8 +26,8 @@ constexpr size_t kSha256BlockBytes = 64;
 
 using Sha256State = std::array<uint32_t, 8>;
 
-// Whether this processor has instructions for it, by which rounds are several times as fast, and the
-// next function may be called.
+// Whether this processor has instructions for it, by which rounds are several times as fast, and
+// the next function may be called.
 [[nodiscard]] bool has_sha256_instructions();
 // Mixes so many blocks into the state.
 void mix_by_instructions(Sha256State* state, const unsigned char* bytes, size_t blocks);

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace adrenoc_runtime {
+
+// Longer waits would overflow the clock.
+constexpr int64_t kLongestWaitMs = int64_t{1000} * 60 * 60 * 24 * 365;
 
 class Stopwatch {
  public:

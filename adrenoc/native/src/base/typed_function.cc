@@ -9,14 +9,14 @@ namespace adrenoc_runtime {
 namespace ffi = tvm::ffi;
 
 ffi::Function packed(PackedCall call) {
-  return ffi::Function::FromPacked([call = std::move(call)](ffi::PackedArgs args,
-                                                            ffi::Any* result) {
-    try {
-      call(args, result);
-    } catch (const Failure& failure) {
-      TVM_FFI_THROW(ValueError) << failure.what();
-    }
-  });
+  return ffi::Function::FromPacked(
+      [call = std::move(call)](ffi::PackedArgs args, ffi::Any* result) {
+        try {
+          call(args, result);
+        } catch (const Failure& failure) {
+          TVM_FFI_THROW(ValueError) << failure.what();
+        }
+      });
 }
 
 void publish_function(const char* name, const ffi::Function& function, bool override) {

@@ -40,49 +40,54 @@ Choice choose_backend(opencl::Device& device, const Settings& wanted) {
   }
 }
 
+// Does something with the settings, alone.
+template <typename Work>
+auto with_settings(Work work) {
+  Settings& all = settings();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  return work(all);
+}
+
+void note_change(Settings* all) {
+  all->chosen.clear();
+  ++all->number;
+}
+
 }  // namespace
 
 Choice backend_of(opencl::Device& device) {
-  Settings& all = settings();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  const auto known = all.chosen.find(&device);
-  if (known != all.chosen.end()) return known->second;
-  return all.chosen.emplace(&device, choose_backend(device, all)).first->second;
+  return with_settings([&](Settings& all) {
+    const auto known = all.chosen.find(&device);
+    if (known != all.chosen.end()) return known->second;
+    return all.chosen.emplace(&device, choose_backend(device, all)).first->second;
+  });
 }
 
 void emulate(const std::string& text) {
   if (!text.empty()) (void)read_emulator_settings(text);
-  Settings& all = settings();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.emulator = text;
-  all.chosen.clear();
-  ++all.number;
+  with_settings([&](Settings& all) {
+    all.emulator = text;
+    note_change(&all);
+  });
 }
 
 void switch_off(bool off) {
-  Settings& all = settings();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.off = off;
-  all.chosen.clear();
-  ++all.number;
+  with_settings([&](Settings& all) {
+    all.off = off;
+    note_change(&all);
+  });
 }
 
 void set_cache_folder(const std::string& folder) {
-  Settings& all = settings();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.cache_folder = folder;
+  with_settings([&](Settings& all) { all.cache_folder = folder; });
 }
 
 std::string cache_folder() {
-  Settings& all = settings();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  return all.cache_folder;
+  return with_settings([](Settings& all) { return all.cache_folder; });
 }
 
 int settings_number() {
-  Settings& all = settings();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  return all.number;
+  return with_settings([](Settings& all) { return all.number; });
 }
 
 #ifndef ADRENOC_CLML_SDK

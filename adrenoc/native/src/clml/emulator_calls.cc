@@ -10,7 +10,6 @@
 #include "clml/emulator.h"
 
 namespace adrenoc_runtime::clml {
-
 namespace {
 
 using Codes = std::vector<std::string>;
@@ -119,8 +118,8 @@ EmulatorSettings read_emulator_settings(const std::string& text) {
     const auto known = emulated_calls().find(settings.failing_call);
     if (known == emulated_calls().end() ||
         std::count(known->second.begin(), known->second.end(), settings.failing_code) == 0) {
-      refuse_bundle("the CLML emulator has no call " + settings.failing_call +
-                    " that fails with " + settings.failing_code);
+      refuse_bundle("the CLML emulator has no call " + settings.failing_call + " that fails with " +
+                    settings.failing_code);
     }
   }
   return settings;

@@ -27,5 +27,4 @@ void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain
                                  const std::vector<std::array<uint32_t, 4>>& inputs,
                                  const std::array<uint32_t, 4>& output);
 
-
 }  // namespace adrenoc_runtime::clml

@@ -181,7 +181,8 @@ const std::map<std::string, Binary::Kind>& binary_kinds() {
 Lowered batch_norm(const Graph& graph, const GraphNode& node) {
   expect_inputs(node, 5, 5);
   if (node.attr("axis").integer() != 1) refuse_node(node, "normalises along another axis than 1");
-  Lowered lowered = plain(graph, node, BatchNorm{static_cast<float>(node.attr("epsilon").number())});
+  Lowered lowered =
+      plain(graph, node, BatchNorm{static_cast<float>(node.attr("epsilon").number())});
   as_channels(graph, node, 1, &lowered);
   return lowered;
 }

@@ -8,26 +8,18 @@
 
 namespace adrenoc_runtime::clml {
 
+// In the order of our own values.
 inline cl_arithmetic_mode_qcom arithmetic_mode(Arithmetic arithmetic) {
-  switch (arithmetic) {
-    case Arithmetic::kFloat:
-      return CL_ARITHMETIC_MODE_FP32_QCOM;
-    case Arithmetic::kHalf:
-      return CL_ARITHMETIC_MODE_FP16_QCOM;
-    default:
-      return CL_ARITHMETIC_MODE_FP16_ACC32_QCOM;
-  }
+  constexpr cl_arithmetic_mode_qcom all[] = {CL_ARITHMETIC_MODE_FP32_QCOM,
+                                             CL_ARITHMETIC_MODE_FP16_QCOM,
+                                             CL_ARITHMETIC_MODE_FP16_ACC32_QCOM};
+  return all[static_cast<size_t>(arithmetic)];
 }
 
 inline cl_ml_tensor_layout_qcom layout_of(Layout layout) {
-  switch (layout) {
-    case Layout::kNchw:
-      return CL_TENSOR_LAYOUT_NCHW_QCOM;
-    case Layout::kNhwc:
-      return CL_TENSOR_LAYOUT_NHWC_QCOM;
-    default:
-      return CL_TENSOR_LAYOUT_OPTIMAL_QCOM;
-  }
+  constexpr cl_ml_tensor_layout_qcom all[] = {
+      CL_TENSOR_LAYOUT_OPTIMAL_QCOM, CL_TENSOR_LAYOUT_NCHW_QCOM, CL_TENSOR_LAYOUT_NHWC_QCOM};
+  return all[static_cast<size_t>(layout)];
 }
 
 inline cl_activation_function_qcom activation_of(Activation kind) {
@@ -35,31 +27,17 @@ inline cl_activation_function_qcom activation_of(Activation kind) {
 }
 
 inline cl_binary_op_qcom binary_op(Binary::Kind kind) {
-  switch (kind) {
-    case Binary::Kind::kAdd:
-      return CL_TENSOR_OP_ADD_QCOM;
-    case Binary::Kind::kSubtract:
-      return CL_TENSOR_OP_SUB_QCOM;
-    case Binary::Kind::kMultiply:
-      return CL_TENSOR_OP_MUL_QCOM;
-    case Binary::Kind::kDivide:
-      return CL_TENSOR_OP_DIV_QCOM;
-    case Binary::Kind::kMinimum:
-      return CL_TENSOR_OP_MIN_QCOM;
-    default:
-      return CL_TENSOR_OP_MAX_QCOM;
-  }
+  constexpr cl_binary_op_qcom all[] = {CL_TENSOR_OP_ADD_QCOM, CL_TENSOR_OP_SUB_QCOM,
+                                       CL_TENSOR_OP_MUL_QCOM, CL_TENSOR_OP_DIV_QCOM,
+                                       CL_TENSOR_OP_MIN_QCOM, CL_TENSOR_OP_MAX_QCOM};
+  return all[static_cast<size_t>(kind)];
 }
 
 inline cl_convolution_mode_qcom convolution_mode(Convolution::Mode mode) {
-  switch (mode) {
-    case Convolution::Mode::kFull:
-      return CL_CONVOLUTION_MODE_CONVOLUTION_QCOM;
-    case Convolution::Mode::kDepthwise:
-      return CL_CONVOLUTION_MODE_DEPTHWISE_QCOM;
-    default:
-      return CL_CONVOLUTION_MODE_TRANSPOSE_QCOM;
-  }
+  constexpr cl_convolution_mode_qcom all[] = {CL_CONVOLUTION_MODE_CONVOLUTION_QCOM,
+                                              CL_CONVOLUTION_MODE_DEPTHWISE_QCOM,
+                                              CL_CONVOLUTION_MODE_TRANSPOSE_QCOM};
+  return all[static_cast<size_t>(mode)];
 }
 
 // The list that hands an epsilon over: its bits in a property's low half.

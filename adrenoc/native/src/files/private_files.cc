@@ -15,7 +15,6 @@
 #include "base/failure.h"
 
 namespace adrenoc_runtime {
-
 namespace {
 
 // Root may put anything anywhere as it is.
@@ -107,8 +106,8 @@ void remove_old_files(const std::string& folder, uint64_t max_bytes) {
     const std::string path = folder + "/" + entry->d_name;
     struct stat facts {};
     if (lstat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
-    files.push_back({facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec, path,
-                     static_cast<uint64_t>(facts.st_size)});
+    files.push_back(
+        {facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec, path, static_cast<uint64_t>(facts.st_size)});
     bytes += files.back().bytes;
   }
   closedir(listing);

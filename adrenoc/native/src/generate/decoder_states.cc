@@ -6,10 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "opencl/device.h"
-
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 constexpr char kMagic[] = "adrenoc context 2\n";

@@ -1,4 +1,5 @@
-// What the caches of a decoder hold, as bytes: rows in use alone.
+// What the states of a decoder hold, as bytes and as copies on the device: of caches rows in use
+// alone.
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -35,8 +36,8 @@ void clear_states(const std::vector<const DLTensor*>& states);
 
 // What save_context gives.
 [[nodiscard]] size_t saved_bytes(const std::vector<KeptState>& states, const ContextFill& fill);
-// Of caches, with an axis of `rows`, what the first rows hold; other states whole; and the tokens that
-// made them.
+// Of caches, with an axis of `rows`, what the first rows hold; other states whole; and the tokens
+// that made them.
 [[nodiscard]] std::string save_context(const std::vector<KeptState>& states,
                                        const ContextFill& fill);
 
@@ -45,14 +46,18 @@ void clear_states(const std::vector<const DLTensor*>& states);
 [[nodiscard]] ContextFill restore_context(const std::string& saved,
                                           const std::vector<KeptState>& states, int64_t rows);
 
-// The last two: steps that run ahead may have made the younger one of tokens that are taken back.
+// What some states held after so many tokens, on the device, to go back to: one that every token
+// changes as a whole cannot forget one, so it is put back to what it was some tokens before, and
+// those are taken in again.  The last two: steps that run ahead may have made the younger one of
+// tokens that are taken back.
 class Checkpoints {
  public:
   explicit Checkpoints(Device& device) : device_(device) {}
 
   // Copies the states, of buffers, in the queue; they hold `length` tokens then.
   void take(const std::vector<const DLTensor*>& states, int64_t length);
-  // Puts the states back to the youngest of at most `length` tokens, or to zeros; of how many it is.
+  // Puts the states back to the youngest of at most `length` tokens, or to zeros; of how many it
+  // is.
   [[nodiscard]] int64_t put_back(const std::vector<const DLTensor*>& states, int64_t length);
   // Forgets those of more tokens.
   void forget_beyond(int64_t length);

@@ -1,5 +1,4 @@
 // What runs of a bound model tell: which way they went, why, and what they took of the host.
-
 #include "launch/bound_run.h"
 
 #include <tvm/ffi/error.h>
@@ -11,7 +10,6 @@
 #include "launch/cancelling.h"
 
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -71,9 +69,9 @@ ffi::Any BoundRun::run() {
   const uint64_t launches = kernel_launches();
   is_steady_ = true;
   ffi::Any result = compute();
-  history_->note({mode_, reason_, kernel_launches() - launches, api_calls() - calls,
-                  watch.ms(), pieces_},
-                 is_steady_);
+  history_->note(
+      {mode_, reason_, kernel_launches() - launches, api_calls() - calls, watch.ms(), pieces_},
+      is_steady_);
   return result;
 }
 

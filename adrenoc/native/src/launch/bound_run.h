@@ -94,8 +94,8 @@ class HeldArgument {
 // of the run before, the virtual machine makes others.
 class BoundRun {
  public:
-  BoundRun(tvm::ffi::Function main, const std::vector<tvm::ffi::AnyView>& arguments,
-           int device_id, Recording wish);
+  BoundRun(tvm::ffi::Function main, const std::vector<tvm::ffi::AnyView>& arguments, int device_id,
+           Recording wish);
   ~BoundRun();
 
   // Gives the commands of one run to the device, and its results: a tensor or an array of tensors.

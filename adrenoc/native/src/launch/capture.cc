@@ -5,12 +5,10 @@
 
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "base/typed_function.h"
 
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -76,8 +74,6 @@ void Capture::obstruct(const std::string& reason) {
   steps_.clear();
 }
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  publish_packed("adrenoc.opencl.step", step);
-}
+TVM_FFI_STATIC_INIT_BLOCK() { publish_packed("adrenoc.opencl.step", step); }
 
 }  // namespace adrenoc_runtime::opencl

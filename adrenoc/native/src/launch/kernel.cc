@@ -10,7 +10,6 @@
 #include "launch/capture.h"
 
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 std::string argument_text(const KernelArgument& argument) {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "opencl/device.h"
+#include "opencl/cl_api.h"
 
 namespace adrenoc_runtime::opencl {
 

@@ -12,7 +12,6 @@
 #include "launch/cancelling.h"
 
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 // A step may need the queue itself.

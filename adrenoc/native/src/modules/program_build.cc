@@ -1,7 +1,5 @@
 #include "modules/program_build.h"
 
-#include <tvm/ffi/error.h>
-
 #include <new>
 
 #include "base/typed_function.h"
@@ -72,7 +70,8 @@ json::Object BuildReport::to_json() const {
 BuildReport build_programs(const ffi::Module& module, int device_id,
                            const ProgramSources& sources) {
   BuildReport report;
-  for (const ffi::Module& set : modules_of(module, "opencl")) build_one(set, device_id, sources, &report);
+  for (const ffi::Module& set : modules_of(module, "opencl"))
+    build_one(set, device_id, sources, &report);
   return report;
 }
 

@@ -33,8 +33,7 @@ void set_library(const std::string& path);
 
 // Those that record commands, or take memory of others; each is made of its platform.
 #define ADRENOC_CL_ENTRY(field, name, result, parameters) \
-  result(*field) parameters =                             \
-      reinterpret_cast<result(*) parameters>(load_entry(platform, name));
+  result(*field) parameters = reinterpret_cast<result(*) parameters>(load_entry(platform, name));
 struct CommandBufferApi {
   cl_platform_id platform;
 #define ADRENOC_CL_COMMAND_BUFFER ADRENOC_CL_ENTRY
@@ -101,6 +100,6 @@ using EventHandle = Handle<cl_event, &Api::clReleaseEvent>;
 }  // namespace adrenoc_runtime::opencl
 
 // Calls an OpenCL function that returns its error code, and checks it.
-#define ADRENOC_CL_CALL(function, ...)                            \
-  ::adrenoc_runtime::opencl::check(                               \
-      ::adrenoc_runtime::opencl::api().function(__VA_ARGS__), #function)
+#define ADRENOC_CL_CALL(function, ...)                                                     \
+  ::adrenoc_runtime::opencl::check(::adrenoc_runtime::opencl::api().function(__VA_ARGS__), \
+                                   #function)

@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 // As often as TFLite's GPU delegate does it (lite/delegates/gpu/cl/inference_context.cc).

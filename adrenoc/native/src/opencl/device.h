@@ -119,6 +119,8 @@ void release_all_pools();
 [[nodiscard]] int current_device_id();
 void set_current_device_id(int device_id);
 
+// Why a device refused a command: drivers have one code, CL_OUT_OF_RESOURCES, for memory that ran
+// out, kernels that faulted and kernels that ran for too long.
 struct Diagnosis {
   uint64_t used_bytes = 0;    // by this process
   uint64_t device_bytes = 0;  // all that the device has

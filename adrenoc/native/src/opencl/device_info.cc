@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <initializer_list>
 #include <sstream>
+#include <utility>
 
 #include "opencl/cl_api.h"
 
@@ -76,20 +78,15 @@ void query_image_limits(cl_device_id device, DeviceInfo* info) {
   info->image_max_layers = query<size_t>(device, CL_DEVICE_IMAGE_MAX_ARRAY_SIZE);
   info->max_read_image_arguments = query<cl_uint>(device, CL_DEVICE_MAX_READ_IMAGE_ARGS);
   info->max_write_image_arguments = query<cl_uint>(device, CL_DEVICE_MAX_WRITE_IMAGE_ARGS);
-  // Only known to devices that can make an image of a buffer.
-  cl_uint alignment = 0;
-  if (api().clGetDeviceInfo(device, CL_DEVICE_IMAGE_PITCH_ALIGNMENT, sizeof(alignment), &alignment,
-                            nullptr) == CL_SUCCESS) {
-    info->image_pitch_alignment = alignment;
-  }
-  if (api().clGetDeviceInfo(device, CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT, sizeof(alignment),
-                            &alignment, nullptr) == CL_SUCCESS) {
-    info->image_base_alignment = alignment;
-  }
-  if (api().clGetDeviceInfo(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(alignment), &alignment,
-                            nullptr) == CL_SUCCESS) {
-    info->part_alignment_bytes = alignment / 8;  // told in bits
-  }
+  // Only known to devices that can make an image of a buffer; 0 of others.
+  const auto alignment = [device](cl_uint parameter) {
+    cl_uint value = 0;
+    const cl_int code = api().clGetDeviceInfo(device, parameter, sizeof(value), &value, nullptr);
+    return code == CL_SUCCESS ? value : 0;
+  };
+  info->image_pitch_alignment = alignment(CL_DEVICE_IMAGE_PITCH_ALIGNMENT);
+  info->image_base_alignment = alignment(CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT);
+  info->part_alignment_bytes = alignment(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;  // told in bits
 }
 
 void query_work_limits(cl_device_id device, DeviceInfo* info) {
@@ -99,12 +96,6 @@ void query_work_limits(cl_device_id device, DeviceInfo* info) {
   ADRENOC_CL_CALL(clGetDeviceInfo, device, CL_DEVICE_MAX_WORK_ITEM_SIZES,
                   dimensions * sizeof(size_t), sizes.data(), nullptr);
   std::copy_n(sizes.begin(), std::min<size_t>(dimensions, 3), info->max_work_item_sizes.begin());
-}
-
-json::Array string_array(const std::vector<std::string>& texts) {
-  json::Array array;
-  for (const std::string& text : texts) array.push_back(tvm::ffi::String(text));
-  return array;
 }
 
 }  // namespace
@@ -129,42 +120,47 @@ std::string DeviceInfo::version_number() const {
 }
 
 json::Object DeviceInfo::to_json() const {
-  const auto integer = [](auto value) { return static_cast<int64_t>(value); };
-  json::Object images;
+  using Numbers = std::initializer_list<std::pair<const char*, uint64_t>>;
+  const auto object_of = [](Numbers numbers) {
+    json::Object object;
+    for (const auto& [key, value] : numbers) object.Set(key, static_cast<int64_t>(value));
+    return object;
+  };
+  json::Object images = object_of({{"max_width", image_max_width},
+                                   {"max_height", image_max_height},
+                                   {"max_layers", image_max_layers},
+                                   {"max_read_arguments", max_read_image_arguments},
+                                   {"max_write_arguments", max_write_image_arguments},
+                                   {"pitch_alignment_texels", image_pitch_alignment}});
   images.Set("supported", has_images);
-  images.Set("max_width", integer(image_max_width));
-  images.Set("max_height", integer(image_max_height));
-  images.Set("max_layers", integer(image_max_layers));
-  images.Set("max_read_arguments", integer(max_read_image_arguments));
-  images.Set("max_write_arguments", integer(max_write_image_arguments));
-  images.Set("pitch_alignment_texels", integer(image_pitch_alignment));
-
+  json::Object limits = object_of({{"max_work_group_size", max_work_group_size},
+                                   {"compute_units", compute_units},
+                                   {"clock_mhz", clock_mhz},
+                                   {"max_parameter_bytes", max_parameter_bytes},
+                                   {"local_memory_bytes", local_memory_bytes},
+                                   {"global_memory_bytes", global_memory_bytes},
+                                   {"global_cache_bytes", global_cache_bytes},
+                                   {"max_allocation_bytes", max_allocation_bytes},
+                                   {"max_constant_bytes", max_constant_bytes}});
   json::Array work_items;
-  for (const size_t size : max_work_item_sizes) work_items.push_back(integer(size));
-  json::Object limits;
-  limits.Set("max_work_group_size", integer(max_work_group_size));
+  for (const size_t size : max_work_item_sizes) work_items.push_back(static_cast<int64_t>(size));
   limits.Set("max_work_item_sizes", work_items);
-  limits.Set("compute_units", integer(compute_units));
-  limits.Set("clock_mhz", integer(clock_mhz));
-  limits.Set("max_parameter_bytes", integer(max_parameter_bytes));
-  limits.Set("local_memory_bytes", integer(local_memory_bytes));
-  limits.Set("global_memory_bytes", integer(global_memory_bytes));
-  limits.Set("global_cache_bytes", integer(global_cache_bytes));
-  limits.Set("max_allocation_bytes", integer(max_allocation_bytes));
-  limits.Set("max_constant_bytes", integer(max_constant_bytes));
-
   json::Object object;
-  object.Set("name", tvm::ffi::String(name));
-  object.Set("vendor", tvm::ffi::String(vendor));
-  object.Set("platform", tvm::ffi::String(platform));
-  object.Set("version", tvm::ffi::String(version));
-  object.Set("c_version", integer(c_version));
-  object.Set("driver", tvm::ffi::String(driver));
-  object.Set("type", tvm::ffi::String(type));
+  for (const auto& [key, text] : {std::pair("name", &name),
+                                  {"vendor", &vendor},
+                                  {"platform", &platform},
+                                  {"version", &version},
+                                  {"driver", &driver},
+                                  {"type", &type}}) {
+    object.Set(key, tvm::ffi::String(*text));
+  }
+  object.Set("c_version", static_cast<int64_t>(c_version));
   object.Set("fp16", has_extension("cl_khr_fp16"));
   object.Set("images", images);
   object.Set("limits", limits);
-  object.Set("extensions", string_array(extensions));
+  json::Array names;
+  for (const std::string& extension : extensions) names.push_back(tvm::ffi::String(extension));
+  object.Set("extensions", names);
   return object;
 }
 

@@ -181,7 +181,7 @@ HandedOver::HandedOver(DLDevice device, const std::vector<tvm::runtime::Tensor>&
   functions_.emplace(ExternalMemoryApi{place.platform()});
   count_api_call();
   check(functions_->acquire(place.lock_queue().get(), static_cast<cl_uint>(wanted.size()),
-                           wanted.data(), 0, nullptr, nullptr),
+                            wanted.data(), 0, nullptr, nullptr),
         "clEnqueueAcquireExternalMemObjectsKHR");
   memory_ = std::move(wanted);
 }
@@ -200,7 +200,7 @@ void HandedOver::give_back() {
   Device& place = device_at(device_.device_id);
   count_api_call();
   check(functions_->release(place.lock_queue().get(), static_cast<cl_uint>(memory.size()),
-                           memory.data(), 0, nullptr, nullptr),
+                            memory.data(), 0, nullptr, nullptr),
         "clEnqueueReleaseExternalMemObjectsKHR");
   place.finish();
 }

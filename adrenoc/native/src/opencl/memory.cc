@@ -7,7 +7,6 @@
 #include <utility>
 
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 // A pool that waits for reuse may hold this part of the device's memory at most.

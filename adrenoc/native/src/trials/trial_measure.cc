@@ -17,7 +17,6 @@
 #include "launch/copy.h"
 
 namespace adrenoc_runtime::opencl {
-
 namespace {
 
 constexpr double kMostQuanta = 255;
@@ -200,9 +199,7 @@ class TrialRun {
     copy_tensor(on_host(output(), scratch_.old.data()), output());
   }
 
-  void read(std::vector<char>* to) {
-    copy_tensor(output(), on_host(output(), to->data()));
-  }
+  void read(std::vector<char>* to) { copy_tensor(output(), on_host(output(), to->data())); }
 
   // By the device's own clock; by the host's where all events tell the same time (Mesa 22.3).
   double timed_us(size_t launches) {

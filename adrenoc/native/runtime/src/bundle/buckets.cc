@@ -6,7 +6,6 @@
 
 #include "base/failure.h"
 #include "base/json.h"
-#include "bundle/manifest.h"
 #include "files/safetensors.h"
 
 namespace adrenoc_runtime {

@@ -1,7 +1,6 @@
 #include "bundle/manifest.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "base/failure.h"
@@ -9,7 +8,6 @@
 #include "files/safetensors.h"
 
 namespace adrenoc_runtime {
-
 namespace {
 
 constexpr int64_t kSchemaVersion = 3;
@@ -100,9 +98,8 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 bool is_name(std::string_view text, size_t most, std::string_view marks) {
   const auto is_plain = [](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_'; };
   return !text.empty() && text.size() <= most && is_plain(text.front()) &&
-         std::all_of(text.begin(), text.end(), [&](char c) {
-           return is_plain(c) || marks.find(c) != marks.npos;
-         });
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return is_plain(c) || marks.find(c) != marks.npos; });
 }
 
 // As it may be printed: what moves a cursor does not get through, nor do pages of text.
@@ -156,8 +153,8 @@ void check_word(const std::string& text, const std::string& where) {
 }
 
 void check_path(const std::string& text, const std::string& where) {
-  bool fits = text.size() <= kMostInPath &&
-              std::count(text.begin(), text.end(), '/') <= kMostFolders;
+  bool fits =
+      text.size() <= kMostInPath && std::count(text.begin(), text.end(), '/') <= kMostFolders;
   for (size_t start = 0; fits && start <= text.size();) {
     const size_t end = std::min(text.find('/', start), text.size());
     fits = is_name(std::string_view(text).substr(start, end - start), kMostInPart, ".+-");

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 
 #include "base/failure.h"
 #include "base/half.h"
-#include "base/json.h"
 #include "bundle/manifest.h"
 
 namespace adrenoc_runtime {
-
 namespace {
 
 constexpr int64_t kMostFactor = 1 << 16;

@@ -1,5 +1,4 @@
 // The memory that a model reads and writes: of the host, of OpenCL, of Android.
-
 #include <tvm/ffi/extra/json.h>
 
 #include "c_api/call.h"

@@ -1,5 +1,4 @@
 // What the runtime and a model are: its names, inputs, outputs and shapes.
-
 #include <string_view>
 
 #include "base/sha256.h"

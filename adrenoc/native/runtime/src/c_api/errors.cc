@@ -1,5 +1,4 @@
 // The last error of each thread, and the statuses in words.
-
 #include <iterator>
 
 #include "c_api/call.h"

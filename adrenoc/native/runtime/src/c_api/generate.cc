@@ -1,5 +1,4 @@
 // A decoder makes tokens and text; its context is cut, saved and brought back.
-
 #include <utility>
 
 #include "c_api/call.h"

@@ -1,5 +1,4 @@
 // Models are loaded, let go of, and asked to hold less.
-
 #include <memory>
 #include <string_view>
 

@@ -1,5 +1,4 @@
 // What a caller wants of a load, in the C API's struct or as texts.
-
 #include <cmath>
 #include <cstdlib>
 #include <string_view>

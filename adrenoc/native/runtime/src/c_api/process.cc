@@ -1,5 +1,4 @@
 // What holds for all models of the process: memory of the device, pauses, a ceiling on submissions.
-
 #include "c_api/call.h"
 #include "launch/pacing.h"
 #include "model/pause.h"

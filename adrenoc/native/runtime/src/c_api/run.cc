@@ -1,5 +1,4 @@
 // A model runs, here or in a thread of its own, and tells how long it took.
-
 #include <chrono>
 
 #include "c_api/call.h"
@@ -8,9 +7,6 @@ namespace adrenoc_runtime {
 namespace {
 
 using Given = Model::Given;
-
-// A later deadline would overflow the clock.
-constexpr double kLongestMs = 1000.0 * 60 * 60 * 24 * 365;
 
 Given::Kind read_kind(uint32_t kind) {
   switch (kind) {
@@ -53,7 +49,8 @@ opencl::Ending read_ending(const adrenoc_run_options* options) {
   opencl::Ending ending;
   if (plain.cancellation != nullptr) ending.asked = &plain.cancellation->asked;
   if (plain.deadline_ms > 0) {
-    const std::chrono::duration<double, std::milli> limit(std::min(plain.deadline_ms, kLongestMs));
+    const std::chrono::duration<double, std::milli> limit(
+        std::min(plain.deadline_ms, double(kLongestWaitMs)));
     using Clock = opencl::Ending::Clock;
     ending.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
   }
@@ -123,9 +120,7 @@ adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms) {
     const std::lock_guard<std::mutex> lock(model->pending_mutex);
     std::future<void>& pending = model->pending;
     if (!pending.valid()) throw Failure(ADRENOC_BAD_ARGUMENT, "no run was started");
-    // Longer waits would overflow the clock.
-    constexpr int64_t longest_ms = int64_t{1000} * 60 * 60 * 24 * 365;
-    const std::chrono::milliseconds limit(std::min(timeout_ms, longest_ms));
+    const std::chrono::milliseconds limit(std::min(timeout_ms, kLongestWaitMs));
     const bool ended = timeout_ms < 0 || pending.wait_for(limit) == std::future_status::ready;
     // The thread signals just before its last deed.
     if (!ended && !model->fence.is_signalled()) {

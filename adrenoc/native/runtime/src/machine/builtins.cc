@@ -1,5 +1,3 @@
-#include "machine/machine.h"
-
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/dtype.h>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "base/typed_function.h"
+#include "machine/machine.h"
 
 namespace adrenoc_runtime {
 namespace {

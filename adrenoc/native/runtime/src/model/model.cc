@@ -9,8 +9,6 @@
 #include <utility>
 
 #include "base/stopwatch.h"
-#include "clml/backends.h"
-#include "clml/module.h"
 #include "model/batch_copy.h"
 #include "model/choose_device.h"
 #include "opencl/external_memory.h"
@@ -26,9 +24,7 @@ using tvm::runtime::Tensor;
 // Records when each kernel runs, until it is asked for what it saw or goes away.
 class Profiling {
  public:
-  explicit Profiling(int device_id) : device_id_(device_id) {
-    opencl::start_profiling(device_id_);
-  }
+  explicit Profiling(int device_id) : device_id_(device_id) { opencl::start_profiling(device_id_); }
   Profiling(const Profiling&) = delete;
   Profiling& operator=(const Profiling&) = delete;
   ~Profiling() {
@@ -49,14 +45,6 @@ class Profiling {
   int device_id_;
   bool running_ = true;
 };
-
-void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
-  all->hits += one.hits;
-  all->misses += one.misses;
-  all->damaged += one.damaged;
-  if (!one.unsaved.empty()) all->unsaved = one.unsaved;
-  if (!one.built_ins.empty()) all->built_ins = one.built_ins;
-}
 
 // Whether what failed is the device's, and the model may compute elsewhere.
 bool is_of_device(const Failure& failure) {
@@ -99,78 +87,8 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
 
 Model::~Model() { Residency::global().remove(this); }
 
-void Model::load_on_device(const LoadOptions& options) {
-  // Before the device is used, whose context is made by them.
-  opencl::set_hints(options.hints);
-  const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
-  library_note_ = chosen.note;
-  if (chosen.device.device_type == kDLCPU && manifest().has_kernels) {
-    throw Failure(ADRENOC_UNSUPPORTED,
-                  "the bundle has OpenCL kernels and no code for the CPU: name an OpenCL device, or "
-                  "compile an int8 model with --fallback cpu");
-  }
-  device_ = chosen.device;
-  device_name_ = chosen.name;
-  DeviceAPI::Get(device_)->SetDevice(device_);
-  if (bundle_->editions().empty() || device_.device_type != kDLOpenCL) {
-    load_edition(options);
-  } else {
-    load_best_edition(options);
-  }
-}
-
-void Model::load_edition(const LoadOptions& options) {
-  load_programs();
-  const Stopwatch building;
-  std::future<opencl::BuildReport> build;
-  if (device_.device_type == kDLOpenCL) build = start_build(options);
-  upload_constants();
-  if (build.valid()) {
-    finish_build(std::move(build));
-    // Regions of CLML, while nobody waits for a run; each that cannot run has its own kernels.
-    clml::set_cache_folder(options.cache_folder);
-    for (const Program& program : programs_) {
-      (void)clml::prepare_regions(program.module(), device_.device_id);
-    }
-  }
-  times_.build_ms = building.ms();
-}
-
 opencl::Recording Model::recording() const {
   return no_record_ ? opencl::Recording::kOff : opencl::Recording::kBest;
-}
-
-void Model::load_programs() {
-  const Stopwatch watch;
-  for (const Bucket& bucket : buckets()) {
-    programs_.emplace_back(bucket.library_path, device_, recording());
-  }
-  times_.open_ms = bundle_->opened_ms() + watch.ms();
-}
-
-std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) const {
-  opencl::ProgramSources sources;
-  sources.folder = options.cache_folder;
-  sources.embedded = [this](const std::string& name) { return bundle_->programs(name); };
-  sources.rule = options.qualcomm_programs ? DriverRule::kQualcomm : DriverRule::kSame;
-  return std::async(std::launch::async, [this, sources, cancelling = opencl::CancellingScope::current()] {
-    const opencl::CancellingScope scope(cancelling);
-    opencl::BuildReport all;
-    for (const Program& program : programs_) {
-      add_report(opencl::build_programs(program.module(), device_.device_id, sources), &all);
-    }
-    return all;
-  });
-}
-
-void Model::finish_build(std::future<opencl::BuildReport> build) {
-  const opencl::BuildReport report = build.get();
-  opencl::end_if_cancelled();
-  times_.cache_hits = report.hits;
-  times_.cache_misses = report.misses;
-  times_.cache_damaged = report.damaged;
-  unsaved_programs_ = report.unsaved;
-  built_ins_ = report.built_ins;
 }
 
 void Model::choose(Chosen chosen) {

@@ -6,7 +6,6 @@
 #include "model/batch_copy.h"
 #include "model/model.h"
 #include "opencl/external_memory.h"
-#include "text/tokenizer.h"
 
 namespace adrenoc_runtime {
 namespace {

@@ -1,5 +1,4 @@
 // What a model holds on the device: moved there, given up for others, and brought back.
-
 #include <algorithm>
 #include <cstdio>
 #include <set>
@@ -9,7 +8,6 @@
 #include "model/model.h"
 
 namespace adrenoc_runtime {
-
 namespace {
 
 using tvm::runtime::Tensor;

@@ -1,5 +1,4 @@
 // Does the device compute what the bundle's proof says?  Verdicts are kept by device and driver.
-
 #include "base/stopwatch.h"
 #include "model/model.h"
 

@@ -5,11 +5,9 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/optional.h>
 #include <tvm/runtime/memory/memory_manager.h>
 
 #include <string_view>
-#include <vector>
 
 #include "base/failure.h"
 #include "launch/cancelling.h"

@@ -10,7 +10,6 @@
 #include "base/json.h"
 
 namespace adrenoc_runtime {
-
 namespace {
 
 template <typename Element>

@@ -6,7 +6,6 @@
 #include "base/failure.h"
 #include "base/utf8.h"
 #include "text/normal_form.h"
-#include "text/text_tables.h"
 
 namespace adrenoc_runtime {
 namespace {

@@ -5,7 +5,6 @@
 #include "base/failure.h"
 
 namespace adrenoc_runtime {
-
 namespace {
 
 constexpr std::string_view kTablesName = "text_tables.bin";

@@ -7,7 +7,6 @@
 #include "base/utf8.h"
 
 namespace adrenoc_runtime {
-
 namespace {
 
 // adrenoc/language/tables.py has the same.

@@ -39,7 +39,8 @@ class Base64OutStream : public Stream {
   void put_group() {
     const uint32_t bits = group_ << 8 * (3 - held_);
     char text[4];
-    for (int i = 0; i < 4; ++i) text[i] = i <= held_ ? kBase64Digits[bits >> 6 * (3 - i) & 63] : '=';
+    for (int i = 0; i < 4; ++i)
+      text[i] = i <= held_ ? kBase64Digits[bits >> 6 * (3 - i) & 63] : '=';
     target_->Write(text, sizeof(text));
     group_ = 0;
     held_ = 0;

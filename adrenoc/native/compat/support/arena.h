@@ -41,8 +41,8 @@ class Arena {
     if (blocks_.empty() || blocks_.back().bytes - used_ < bytes) {
       const size_t block_bytes = bytes > kBlockBytes ? bytes : kBlockBytes;
       // operator new[] for bytes aligns for every plain type.
-      blocks_.push_back({std::unique_ptr<unsigned char[]>(new unsigned char[block_bytes]),
-                         block_bytes});
+      blocks_.push_back(
+          {std::unique_ptr<unsigned char[]>(new unsigned char[block_bytes]), block_bytes});
       used_ = 0;
     }
     void* taken = blocks_.back().memory.get() + used_;
