@@ -26,7 +26,6 @@
 
 #include "clml/backends.h"
 #include "clml/emulator.h"
-#include "clml/emulator_calls.h"
 #include "clml/module.h"
 
 namespace ffi = tvm::ffi;

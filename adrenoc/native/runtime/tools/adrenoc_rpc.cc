@@ -29,12 +29,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "c_api/serve.h"
+#include "adrenoc.h"
 #include "rpc_ending.h"
 #include "rpc_folder.h"
 #include "rpc_greeting.h"
 #include "rpc_socket.h"
 #include "rpc_tracker.h"
+#include "rpc/rpc_session.h"
 #include "words.h"
 
 namespace {
@@ -145,21 +146,17 @@ Arguments parse(int count, char** values) {
 int serve(const Peer& peer, const Arguments& arguments, const std::string& folder,
           const std::string& refusal) {
   peer.connection.prepare_session();
-  adrenoc_rpc_options options;
   if (!refusal.empty()) {
-    options.refusal = refusal.c_str();
-    (void)adrenoc_serve_rpc(peer.connection.get(), options);
+    adrenoc_runtime::refuse_rpc(peer.connection.get(), refusal);
     return kRefusedCode;
   }
   // Its signal ends this process, whatever a driver is doing in it.
   alarm(peer.asked_s);
-  options.folder = folder.c_str();
-  options.store = arguments.store.empty() ? nullptr : arguments.store.c_str();
-  options.max_message_bytes = static_cast<uint64_t>(arguments.max_message_mib) * kMebibyte;
-  options.opencl_library =
-      arguments.opencl_library.empty() ? nullptr : arguments.opencl_library.c_str();
-  if (adrenoc_serve_rpc(peer.connection.get(), options) == ADRENOC_OK) return 0;
-  std::fprintf(stderr, "adrenoc_rpc: %s\n", adrenoc_last_error());
+  const std::string wrong = adrenoc_runtime::why_not_served(
+      peer.connection.get(), {folder, arguments.store, arguments.opencl_library,
+                              static_cast<uint64_t>(arguments.max_message_mib) * kMebibyte});
+  if (wrong.empty()) return 0;
+  std::fprintf(stderr, "adrenoc_rpc: %s\n", wrong.c_str());
   return kRefusedCode;
 }
 

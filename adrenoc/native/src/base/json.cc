@@ -251,35 +251,21 @@ const Json& Json::at(const std::string& key) const {
   return found->second;
 }
 
-const Json::List& Json::list() const {
-  if (const auto* list = std::get_if<List>(&value_)) return *list;
-  refuse("a list");
+template <typename T>
+const T& Json::as(const char* expected) const {
+  if (const auto* value = std::get_if<T>(&value_)) return *value;
+  refuse(expected);
 }
 
-const Json::Object& Json::object() const {
-  if (const auto* object = std::get_if<Object>(&value_)) return *object;
-  refuse("an object");
-}
-
-const std::string& Json::text() const {
-  if (const auto* text = std::get_if<std::string>(&value_)) return *text;
-  refuse("text");
-}
-
-int64_t Json::integer() const {
-  if (const auto* integer = std::get_if<int64_t>(&value_)) return *integer;
-  refuse("an integer");
-}
-
-bool Json::boolean() const {
-  if (const auto* boolean = std::get_if<bool>(&value_)) return *boolean;
-  refuse("true or false");
-}
+const Json::List& Json::list() const { return as<List>("a list"); }
+const Json::Object& Json::object() const { return as<Object>("an object"); }
+const std::string& Json::text() const { return as<std::string>("text"); }
+int64_t Json::integer() const { return as<int64_t>("an integer"); }
+bool Json::boolean() const { return as<bool>("true or false"); }
 
 double Json::number() const {
   if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
-  if (const auto* number = std::get_if<double>(&value_)) return *number;
-  refuse("a number");
+  return as<double>("a number");
 }
 
 bool Json::is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }

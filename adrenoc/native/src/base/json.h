@@ -50,6 +50,8 @@ class Json {
   };
   using Place = std::shared_ptr<const Step>;
 
+  template <typename T>
+  [[nodiscard]] const T& as(const char* expected) const;
   [[noreturn]] void refuse(const char* expected) const;
 
   Place place_;

@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "base/half.h"
-#include "clml/emulator_calls.h"
-#include "clml/emulator_math.h"
 
 namespace adrenoc_runtime::clml {
 namespace {
@@ -221,8 +219,7 @@ class Emulator final : public Backend {
     store(queue, to, load(queue, from));
   }
 
-  void run(cl_command_queue queue, const Object& op, const Object& bindings,
-           cl_event*) override {
+  void run(cl_command_queue queue, const Object& op, const Object& bindings, cl_event*) override {
     call("clEnqueueMLOpQCOM");
     execute(queue, dynamic_cast<const EmulatedOperator&>(op),
             dynamic_cast<const EmulatedBindings&>(bindings));
@@ -314,9 +311,8 @@ class Emulator final : public Backend {
   std::vector<float> load(cl_command_queue queue, const Bound& from) {
     const TensorSpec& spec = tensor_of(from.tensor).spec;
     std::string bytes(stored_elements(spec) * spec.element_bytes(), '\0');
-    const cl_int code =
-        opencl::api().clEnqueueReadBuffer(queue, from.memory, opencl::CL_TRUE, 0, bytes.size(),
-                                          bytes.data(), 0, nullptr, nullptr);
+    const cl_int code = opencl::api().clEnqueueReadBuffer(
+        queue, from.memory, opencl::CL_TRUE, 0, bytes.size(), bytes.data(), 0, nullptr, nullptr);
     if (code != opencl::CL_SUCCESS) {
       throw CallError("clEnqueueReadBuffer", opencl::error_name(code));
     }
@@ -325,9 +321,8 @@ class Emulator final : public Backend {
 
   void store(cl_command_queue queue, const Bound& to, const std::vector<float>& data) {
     const std::string bytes = encode_tensor(tensor_of(to.tensor).spec, data);
-    const cl_int code =
-        opencl::api().clEnqueueWriteBuffer(queue, to.memory, opencl::CL_TRUE, 0, bytes.size(),
-                                           bytes.data(), 0, nullptr, nullptr);
+    const cl_int code = opencl::api().clEnqueueWriteBuffer(
+        queue, to.memory, opencl::CL_TRUE, 0, bytes.size(), bytes.data(), 0, nullptr, nullptr);
     if (code != opencl::CL_SUCCESS) {
       throw CallError("clEnqueueWriteBuffer", opencl::error_name(code));
     }

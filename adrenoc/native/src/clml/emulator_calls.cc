@@ -1,4 +1,3 @@
-#include "clml/emulator_calls.h"
 
 #include <tvm/ffi/extra/json.h>
 
@@ -17,12 +16,12 @@ using Codes = std::vector<std::string>;
 const Codes kQuery = {"CL_INVALID_VALUE", "CL_OUT_OF_HOST_MEMORY"};
 const Codes kCreate = {"CL_INVALID_CONTEXT", "CL_INVALID_VALUE", "CL_OUT_OF_RESOURCES",
                        "CL_OUT_OF_HOST_MEMORY"};
-const Codes kCreateOperator = {"CL_INVALID_CONTEXT", "CL_INVALID_VALUE", "CL_INVALID_OPERATION",
-                               "CL_ML_OP_NOT_ACCELERATED_QCOM", "CL_OUT_OF_RESOURCES",
-                               "CL_OUT_OF_HOST_MEMORY"};
-const Codes kEnqueue = {"CL_INVALID_COMMAND_QUEUE", "CL_INVALID_MEM_OBJECT", "CL_INVALID_OPERATION",
-                        "CL_MEM_OBJECT_ALLOCATION_FAILURE", "CL_OUT_OF_RESOURCES",
-                        "CL_OUT_OF_HOST_MEMORY"};
+const Codes kCreateOperator = {"CL_INVALID_CONTEXT",   "CL_INVALID_VALUE",
+                               "CL_INVALID_OPERATION", "CL_ML_OP_NOT_ACCELERATED_QCOM",
+                               "CL_OUT_OF_RESOURCES",  "CL_OUT_OF_HOST_MEMORY"};
+const Codes kEnqueue = {"CL_INVALID_COMMAND_QUEUE", "CL_INVALID_MEM_OBJECT",
+                        "CL_INVALID_OPERATION",     "CL_MEM_OBJECT_ALLOCATION_FAILURE",
+                        "CL_OUT_OF_RESOURCES",      "CL_OUT_OF_HOST_MEMORY"};
 
 struct CreatingCall {
   std::string operator()(const Convolution& conv) const {
@@ -71,11 +70,12 @@ const std::map<std::string, Codes>& emulated_calls() {
     Convolution active, normed, both;
     active.activation = both.activation = Activation::kRelu;
     normed.epsilon = both.epsilon = 0.0f;
-    const Operation each[] = {Convolution{}, active,    normed,   both,       Activate{},
-                              Clip{},        BatchNorm{}, Pooling{}, Softmax{}, Binary{},
-                              Concat{},      Reshape{}, FullyConnected{},    Gemm{},
-                              Pad{},         DepthToSpace{}, Upsample{}};
-    for (const Operation& operation : each) made->emplace(creating_call(operation), kCreateOperator);
+    const Operation each[] = {Convolution{},  active,      normed,           both,      Activate{},
+                              Clip{},         BatchNorm{}, Pooling{},        Softmax{}, Binary{},
+                              Concat{},       Reshape{},   FullyConnected{}, Gemm{},    Pad{},
+                              DepthToSpace{}, Upsample{}};
+    for (const Operation& operation : each)
+      made->emplace(creating_call(operation), kCreateOperator);
     return made;
   }();
   return *calls;

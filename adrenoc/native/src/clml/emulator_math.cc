@@ -1,8 +1,8 @@
-#include "clml/emulator_math.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "clml/emulator.h"
 
 namespace adrenoc_runtime::clml {
 namespace {
@@ -86,12 +86,12 @@ void transposed_conv(const Convolution& conv, const std::vector<Plain>& in, Plai
           for (uint32_t kx = 0; kx < in[1].dims[3]; ++kx) {
             const float factor = weights.at(o, i, ky, kx);
             for (uint32_t y = 0; y < data.dims[2]; ++y) {
-              const int64_t oy = int64_t{y} * conv.strides[0] + int64_t{ky} * conv.dilation[0] -
-                                 conv.before[0];
+              const int64_t oy =
+                  int64_t{y} * conv.strides[0] + int64_t{ky} * conv.dilation[0] - conv.before[0];
               if (oy < 0 || oy >= rows) continue;
               for (uint32_t x = 0; x < data.dims[3]; ++x) {
-                const int64_t ox = int64_t{x} * conv.strides[1] + int64_t{kx} * conv.dilation[1] -
-                                   conv.before[1];
+                const int64_t ox =
+                    int64_t{x} * conv.strides[1] + int64_t{kx} * conv.dilation[1] - conv.before[1];
                 if (ox < 0 || ox >= columns) continue;
                 target[oy * columns + ox] += factor * source[size_t{y} * data.dims[3] + x];
               }
@@ -148,6 +148,19 @@ void run_op(const BatchNorm& op, const std::vector<Plain>& in, Plain* out) {
   normalise(op.epsilon, in, 1, out);
 }
 
+// Fills the output, in its order.
+template <typename Element>
+void fill(Plain* out, Element element) {
+  size_t at = 0;
+  for (uint32_t n = 0; n < out->dims[0]; ++n) {
+    for (uint32_t c = 0; c < out->dims[1]; ++c) {
+      for (uint32_t y = 0; y < out->dims[2]; ++y) {
+        for (uint32_t x = 0; x < out->dims[3]; ++x) out->data[at++] = element(n, c, y, x);
+      }
+    }
+  }
+}
+
 float pool_window(const Pooling& op, const Plain& in, const float* plane, uint32_t y, uint32_t x) {
   float sum = 0, most = -std::numeric_limits<float>::infinity();
   int64_t count = 0;
@@ -167,17 +180,9 @@ float pool_window(const Pooling& op, const Plain& in, const float* plane, uint32
 }
 
 void run_op(const Pooling& op, const std::vector<Plain>& in, Plain* out) {
-  size_t at = 0;
-  for (uint32_t n = 0; n < out->dims[0]; ++n) {
-    for (uint32_t c = 0; c < out->dims[1]; ++c) {
-      const float* plane = in[0].data.data() + in[0].offset(n, c);
-      for (uint32_t y = 0; y < out->dims[2]; ++y) {
-        for (uint32_t x = 0; x < out->dims[3]; ++x) {
-          out->data[at++] = pool_window(op, in[0], plane, y, x);
-        }
-      }
-    }
-  }
+  fill(out, [&](uint32_t n, uint32_t c, uint32_t y, uint32_t x) {
+    return pool_window(op, in[0], in[0].data.data() + in[0].offset(n, c), y, x);
+  });
 }
 
 void run_op(const Softmax&, const std::vector<Plain>& in, Plain* out) {
@@ -269,39 +274,20 @@ void run_op(const Pad& op, const std::vector<Plain>& in, Plain* out) {
   const auto mirrored = [](int64_t i, int64_t size) {
     return i < 0 ? -i : i >= size ? 2 * size - 2 - i : i;
   };
-  size_t at = 0;
-  for (uint32_t n = 0; n < out->dims[0]; ++n) {
-    for (uint32_t c = 0; c < out->dims[1]; ++c) {
-      const float* plane = in[0].data.data() + in[0].offset(n, c);
-      for (int64_t y = 0; y < out->dims[2]; ++y) {
-        for (int64_t x = 0; x < out->dims[3]; ++x) {
-          const int64_t iy = y - op.widths[0], ix = x - op.widths[2];
-          const bool inside = iy >= 0 && iy < height && ix >= 0 && ix < width;
-          out->data[at++] =
-              inside ? plane[iy * width + ix]
-              : op.reflect
-                  ? plane[mirrored(iy, height) * width + mirrored(ix, width)]
-                  : 0.0f;
-        }
-      }
-    }
-  }
+  fill(out, [&](uint32_t n, uint32_t c, int64_t y, int64_t x) {
+    const float* plane = in[0].data.data() + in[0].offset(n, c);
+    const int64_t iy = y - op.widths[0], ix = x - op.widths[2];
+    if (iy >= 0 && iy < height && ix >= 0 && ix < width) return plane[iy * width + ix];
+    return op.reflect ? plane[mirrored(iy, height) * width + mirrored(ix, width)] : 0.0f;
+  });
 }
 
 void run_op(const DepthToSpace& op, const std::vector<Plain>& in, Plain* out) {
-  const size_t width = in[0].dims[3];
-  size_t at = 0;
-  for (uint32_t n = 0; n < out->dims[0]; ++n) {
-    for (uint32_t c = 0; c < out->dims[1]; ++c) {
-      for (uint32_t y = 0; y < out->dims[2]; ++y) {
-        for (uint32_t x = 0; x < out->dims[3]; ++x) {
-          const uint32_t corner = y % op.block * op.block + x % op.block;
-          const size_t plane = in[0].offset(n, corner * out->dims[1] + c);
-          out->data[at++] = in[0].data[plane + y / op.block * width + x / op.block];
-        }
-      }
-    }
-  }
+  fill(out, [&](uint32_t n, uint32_t c, uint32_t y, uint32_t x) {
+    const uint32_t corner = y % op.block * op.block + x % op.block;
+    const size_t plane = in[0].offset(n, corner * out->dims[1] + c);
+    return in[0].data[plane + y / op.block * size_t{in[0].dims[3]} + x / op.block];
+  });
 }
 
 void run_op(const Upsample& op, const std::vector<Plain>& in, Plain* out) {
@@ -311,27 +297,17 @@ void run_op(const Upsample& op, const std::vector<Plain>& in, Plain* out) {
   };
   const uint32_t height = in[0].dims[2], width = in[0].dims[3];
   const float sy = scale(height, out->dims[2]), sx = scale(width, out->dims[3]);
-  size_t at = 0;
-  for (uint32_t n = 0; n < out->dims[0]; ++n) {
-    for (uint32_t c = 0; c < out->dims[1]; ++c) {
-      const float* plane = in[0].data.data() + in[0].offset(n, c);
-      for (uint32_t y = 0; y < out->dims[2]; ++y) {
-        const float fy = static_cast<float>(y) * sy;
-        const auto y0 = std::min(static_cast<uint32_t>(fy), height - 1);
-        const uint32_t y1 = std::min(y0 + 1, height - 1);
-        const float wy = fy - static_cast<float>(y0);
-        for (uint32_t x = 0; x < out->dims[3]; ++x) {
-          const float fx = static_cast<float>(x) * sx;
-          const auto x0 = std::min(static_cast<uint32_t>(fx), width - 1);
-          const uint32_t x1 = std::min(x0 + 1, width - 1);
-          const float wx = fx - static_cast<float>(x0);
-          const float top = plane[y0 * width + x0] * (1 - wx) + plane[y0 * width + x1] * wx;
-          const float low = plane[y1 * width + x0] * (1 - wx) + plane[y1 * width + x1] * wx;
-          out->data[at++] = top * (1 - wy) + low * wy;
-        }
-      }
-    }
-  }
+  fill(out, [&](uint32_t n, uint32_t c, uint32_t y, uint32_t x) {
+    const float* plane = in[0].data.data() + in[0].offset(n, c);
+    const float fy = static_cast<float>(y) * sy, fx = static_cast<float>(x) * sx;
+    const auto y0 = std::min(static_cast<uint32_t>(fy), height - 1);
+    const auto x0 = std::min(static_cast<uint32_t>(fx), width - 1);
+    const uint32_t y1 = std::min(y0 + 1, height - 1), x1 = std::min(x0 + 1, width - 1);
+    const float wy = fy - static_cast<float>(y0), wx = fx - static_cast<float>(x0);
+    const float top = plane[y0 * width + x0] * (1 - wx) + plane[y0 * width + x1] * wx;
+    const float low = plane[y1 * width + x0] * (1 - wx) + plane[y1 * width + x1] * wx;
+    return top * (1 - wy) + low * wy;
+  });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The dims that go with each operator.
 #include <algorithm>
 
-#include "clml/emulator_math.h"
+#include "clml/emulator.h"
 
 namespace adrenoc_runtime::clml {
 namespace {

@@ -36,9 +36,8 @@ class RealBackend final : public Backend {
 
   [[nodiscard]] size_t memory_bytes(const Object& tensor) override {
     uint32_t bytes = 0;
-    expect_success(interface_->clGetMLTensorMemorySizeQCOM(
-                       context_, value_of<cl_ml_tensor_qcom>(tensor), &bytes),
-                   "clGetMLTensorMemorySizeQCOM");
+    ADRENOC_CLML_CALL(interface_, clGetMLTensorMemorySizeQCOM, context_,
+                      value_of<cl_ml_tensor_qcom>(tensor), &bytes);
     return bytes;
   }
 
@@ -62,8 +61,7 @@ class RealBackend final : public Backend {
 
   [[nodiscard]] ObjectPtr create_bindings() override {
     cl_ml_tensor_mem_desc_set_qcom set = nullptr;
-    expect_success(interface_->clCreateMLTensorMemoryDescriptorSetQCOM(&set),
-                   "clCreateMLTensorMemoryDescriptorSetQCOM");
+    ADRENOC_CLML_CALL(interface_, clCreateMLTensorMemoryDescriptorSetQCOM, &set);
     return std::make_unique<BindingsHandle>(
         set, [i = interface_](cl_ml_tensor_mem_desc_set_qcom value) {
           (void)i->clReleaseMLTensorMemoryDescriptorSetQCOM(value);
@@ -75,19 +73,17 @@ class RealBackend final : public Backend {
     for (const Bound& one : bound) {
       all.push_back({value_of<cl_ml_tensor_qcom>(*one.tensor), native_memory(one.memory)});
     }
-    expect_success(interface_->clUpdateMLTensorMemoryDescriptorSetQCOM(
-                       value_of<cl_ml_tensor_mem_desc_set_qcom>(bindings),
-                       static_cast<uint32_t>(all.size()), all.data()),
-                   "clUpdateMLTensorMemoryDescriptorSetQCOM");
+    ADRENOC_CLML_CALL(interface_, clUpdateMLTensorMemoryDescriptorSetQCOM,
+                      value_of<cl_ml_tensor_mem_desc_set_qcom>(bindings),
+                      static_cast<uint32_t>(all.size()), all.data());
   }
 
   void write(opencl::cl_command_queue queue, const void* data, const Bound& to) override {
     ::cl_event written = nullptr;
-    expect_success(interface_->clEnqueueWriteMLTensorDataQCOM(
-                       native_queue(queue), const_cast<void*>(data), CL_TENSOR_LAYOUT_NCHW_QCOM,
-                       value_of<cl_ml_tensor_qcom>(*to.tensor), native_memory(to.memory), 0,
-                       nullptr, &written),
-                   "clEnqueueWriteMLTensorDataQCOM");
+    ADRENOC_CLML_CALL(interface_, clEnqueueWriteMLTensorDataQCOM, native_queue(queue),
+                      const_cast<void*>(data), CL_TENSOR_LAYOUT_NCHW_QCOM,
+                      value_of<cl_ml_tensor_qcom>(*to.tensor), native_memory(to.memory), 0, nullptr,
+                      &written);
     // The caller's data is read until the event has happened.
     const opencl::EventHandle event(reinterpret_cast<opencl::cl_event>(written));
     const opencl::cl_event waited = event.get();
@@ -98,19 +94,17 @@ class RealBackend final : public Backend {
 
   void copy(opencl::cl_command_queue queue, const Bound& from, const Bound& to,
             opencl::cl_event* event) override {
-    expect_success(interface_->clEnqueueCopyMLTensorDataQCOM(
-                       native_queue(queue), value_of<cl_ml_tensor_qcom>(*from.tensor),
-                       native_memory(from.memory), value_of<cl_ml_tensor_qcom>(*to.tensor),
-                       native_memory(to.memory), 0, nullptr, native_event(event)),
-                   "clEnqueueCopyMLTensorDataQCOM");
+    ADRENOC_CLML_CALL(interface_, clEnqueueCopyMLTensorDataQCOM, native_queue(queue),
+                      value_of<cl_ml_tensor_qcom>(*from.tensor), native_memory(from.memory),
+                      value_of<cl_ml_tensor_qcom>(*to.tensor), native_memory(to.memory), 0, nullptr,
+                      native_event(event));
   }
 
   void run(opencl::cl_command_queue queue, const Object& op, const Object& bindings,
            opencl::cl_event* event) override {
-    expect_success(interface_->clEnqueueMLOpQCOM(native_queue(queue), value_of<cl_ml_op_qcom>(op),
-                                                 value_of<cl_ml_tensor_mem_desc_set_qcom>(bindings),
-                                                 0, nullptr, native_event(event)),
-                   "clEnqueueMLOpQCOM");
+    ADRENOC_CLML_CALL(
+        interface_, clEnqueueMLOpQCOM, native_queue(queue), value_of<cl_ml_op_qcom>(op),
+        value_of<cl_ml_tensor_mem_desc_set_qcom>(bindings), 0, nullptr, native_event(event));
   }
 
   [[nodiscard]] bool can_record() const override {
@@ -139,16 +133,14 @@ class RealBackend final : public Backend {
   void replay(opencl::cl_command_queue queue, const Object& recording,
               opencl::cl_event* event) override {
     const auto& recorded = dynamic_cast<const Recording&>(recording);
-    expect_success(interface_->clEnqueueRecordingMLOpQCOM(native_queue(queue), recorded.value, 0,
-                                                          nullptr, 0, nullptr, 0, nullptr, 0,
-                                                          nullptr, 0, nullptr, 0, nullptr, 0,
-                                                          nullptr, 0, nullptr, native_event(event)),
-                   "clEnqueueRecordingMLOpQCOM");
+    ADRENOC_CLML_CALL(interface_, clEnqueueRecordingMLOpQCOM, native_queue(queue), recorded.value,
+                      0, nullptr, 0, nullptr, 0, nullptr, 0, nullptr, 0, nullptr, 0, nullptr, 0,
+                      nullptr, 0, nullptr, native_event(event));
   }
 
   [[nodiscard]] ObjectPtr create_tuning() override {
     cl_ml_tuningcache_qcom tuning = nullptr;
-    expect_success(interface_->clCreateMLTuningCacheQCOM(&tuning), "clCreateMLTuningCacheQCOM");
+    ADRENOC_CLML_CALL(interface_, clCreateMLTuningCacheQCOM, &tuning);
     return std::make_unique<TuningHandle>(tuning, [i = interface_](cl_ml_tuningcache_qcom value) {
       (void)i->clReleaseMLTuningCacheQCOM(value);
     });
@@ -156,28 +148,25 @@ class RealBackend final : public Backend {
 
   void load_tuning(Object& tuning, const std::string& bytes) override {
     std::vector<unsigned char> data(bytes.begin(), bytes.end());
-    expect_success(interface_->clLoadMLTuningCacheQCOM(value_of<cl_ml_tuningcache_qcom>(tuning),
-                                                       data.size(), data.data()),
-                   "clLoadMLTuningCacheQCOM");
+    ADRENOC_CLML_CALL(interface_, clLoadMLTuningCacheQCOM, value_of<cl_ml_tuningcache_qcom>(tuning),
+                      data.size(), data.data());
   }
 
   [[nodiscard]] std::string save_tuning(const Object& tuning) override {
     const auto cache = value_of<cl_ml_tuningcache_qcom>(tuning);
     size_t bytes = 0, written = 0;
-    expect_success(interface_->clSaveMLTuningCacheQCOM(cache, 0, nullptr, &bytes),
-                   "clSaveMLTuningCacheQCOM");
+    ADRENOC_CLML_CALL(interface_, clSaveMLTuningCacheQCOM, cache, 0, nullptr, &bytes);
     std::vector<unsigned char> data(bytes, 0);
-    expect_success(interface_->clSaveMLTuningCacheQCOM(cache, data.size(), data.data(), &written),
-                   "clSaveMLTuningCacheQCOM");
+    ADRENOC_CLML_CALL(interface_, clSaveMLTuningCacheQCOM, cache, data.size(), data.data(),
+                      &written);
     return std::string(data.begin(), data.end());
   }
 
   void tune(opencl::cl_command_queue queue, const Object& op, const Object& bindings,
             Object& tuning) override {
-    expect_success(interface_->clTuneMLOpQCOM(native_queue(queue), value_of<cl_ml_op_qcom>(op),
-                                              value_of<cl_ml_tensor_mem_desc_set_qcom>(bindings),
-                                              value_of<cl_ml_tuningcache_qcom>(tuning), nullptr),
-                   "clTuneMLOpQCOM");
+    ADRENOC_CLML_CALL(interface_, clTuneMLOpQCOM, native_queue(queue), value_of<cl_ml_op_qcom>(op),
+                      value_of<cl_ml_tensor_mem_desc_set_qcom>(bindings),
+                      value_of<cl_ml_tuningcache_qcom>(tuning), nullptr);
   }
 
  private:
@@ -189,13 +178,11 @@ class RealBackend final : public Backend {
       const auto usage = unused      ? CL_TENSOR_USAGE_UNUSED_QCOM
                          : parameter ? CL_TENSOR_USAGE_PARAMETER_QCOM
                                      : CL_TENSOR_USAGE_CNN_QCOM;
-      expect_success(
-          interface_->clCreateMLTensorWithUsageQCOM(context_, nullptr, &desc, usage, &tensor),
-          "clCreateMLTensorWithUsageQCOM");
+      ADRENOC_CLML_CALL(interface_, clCreateMLTensorWithUsageQCOM, context_, nullptr, &desc, usage,
+                        &tensor);
 #endif
     } else {
-      expect_success(interface_->clCreateMLTensorQCOM(context_, nullptr, &desc, &tensor),
-                     "clCreateMLTensorQCOM");
+      ADRENOC_CLML_CALL(interface_, clCreateMLTensorQCOM, context_, nullptr, &desc, &tensor);
     }
     if (tensor == nullptr) throw CallError("clCreateMLTensorQCOM", "no tensor");
     return std::make_unique<TensorHandle>(tensor, [i = interface_](cl_ml_tensor_qcom value) {

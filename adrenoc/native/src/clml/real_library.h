@@ -25,6 +25,10 @@ inline void expect_success(::cl_int code, const char* call) {
   if (code != 0) throw CallError(call, opencl::error_name(code));
 }
 
+// Calls a function of an interface, and checks it.
+#define ADRENOC_CLML_CALL(interface, function, ...) \
+  expect_success((interface)->function(__VA_ARGS__), #function)
+
 inline ::cl_mem native_memory(opencl::cl_mem memory) { return reinterpret_cast<::cl_mem>(memory); }
 inline ::cl_command_queue native_queue(opencl::cl_command_queue queue) {
   return reinterpret_cast<::cl_command_queue>(queue);

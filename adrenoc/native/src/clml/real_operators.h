@@ -82,14 +82,12 @@ struct OperatorMaker {
   void make_without_norm(const cl_ml_op_convolution_desc_qcom& desc,
                          const cl_ml_op_activation_desc_qcom* act, cl_ml_tensor_qcom bias) {
     if (act == nullptr) {
-      expect_success(interface->clCreateMLOpConvolutionForwardQCOM(context, nullptr, &desc, in[0],
-                                                                   in[1], bias, out, &op, nullptr),
-                     "clCreateMLOpConvolutionForwardQCOM");
+      ADRENOC_CLML_CALL(interface, clCreateMLOpConvolutionForwardQCOM, context, nullptr, &desc,
+                        in[0], in[1], bias, out, &op, nullptr);
       return;
     }
-    expect_success(interface->clCreateMLOpFusedConvolutionActivationForwardQCOM(
-                       context, nullptr, &desc, act, in[0], in[1], bias, nullptr, out, &op, tuning),
-                   "clCreateMLOpFusedConvolutionActivationForwardQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpFusedConvolutionActivationForwardQCOM, context,
+                      nullptr, &desc, act, in[0], in[1], bias, nullptr, out, &op, tuning);
   }
 
   void make_with_norm(const Convolution& conv, const cl_ml_op_convolution_desc_qcom& desc,
@@ -100,24 +98,21 @@ struct OperatorMaker {
     const cl_ml_tensor_qcom scale = in[first], offset = in[first + 1];
     const cl_ml_tensor_qcom mean = in[first + 2], variance = in[first + 3];
     if (conv.activation.has_value()) {
-      expect_success(interface->clCreateMLOpFusedConvolutionBatchNormActivationForwardQCOM(
-                         context, properties.data(), &desc, &norm, &act, in[0], in[1], bias, out,
-                         nullptr, mean, variance, scale, offset, &op, tuning),
-                     "clCreateMLOpFusedConvolutionBatchNormActivationForwardQCOM");
+      ADRENOC_CLML_CALL(interface, clCreateMLOpFusedConvolutionBatchNormActivationForwardQCOM,
+                        context, properties.data(), &desc, &norm, &act, in[0], in[1], bias, out,
+                        nullptr, mean, variance, scale, offset, &op, tuning);
       return;
     }
-    expect_success(interface->clCreateMLOpFusedConvolutionBatchNormForwardQCOM(
-                       context, properties.data(), &desc, &norm, in[0], in[1], bias, out, mean,
-                       variance, scale, offset, &op, tuning),
-                   "clCreateMLOpFusedConvolutionBatchNormForwardQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpFusedConvolutionBatchNormForwardQCOM, context,
+                      properties.data(), &desc, &norm, in[0], in[1], bias, out, mean, variance,
+                      scale, offset, &op, tuning);
   }
 
   void make(const Activate& activate) {
     const cl_ml_op_activation_desc_qcom desc = {activation_of(activate.kind), CL_PROPAGATE_NAN_QCOM,
                                                 mode};
-    expect_success(interface->clCreateMLOpActivationForwardQCOM(context, nullptr, &desc, in[0],
-                                                                unused, out, &op, tuning),
-                   "clCreateMLOpActivationForwardQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpActivationForwardQCOM, context, nullptr, &desc, in[0],
+                      unused, out, &op, tuning);
   }
 
   void make([[maybe_unused]] const Clip& clip) {
@@ -125,9 +120,8 @@ struct OperatorMaker {
 #if CL_QCOM_ML_OPS_H_MAJOR_VERSION >= 2
       const cl_ml_op_clip_desc_qcom desc = {
           CL_CLIP_BY_VALUE_QCOM, {{clip.high}, CL_FLOAT}, {{clip.low}, CL_FLOAT}, mode};
-      expect_success(
-          interface->clCreateMLOpClipQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
-          "clCreateMLOpClipQCOM");
+      ADRENOC_CLML_CALL(interface, clCreateMLOpClipQCOM, context, nullptr, &desc, in[0], out, &op,
+                        tuning);
 #endif
     } else {
       throw CallError("clCreateMLOpClipQCOM", "no such operator in interface 1");
@@ -137,10 +131,8 @@ struct OperatorMaker {
   void make(const BatchNorm& norm) {
     const auto properties = epsilon_properties(norm.epsilon);
     const cl_ml_op_batchnorm_desc_qcom desc = {CL_BATCHNORM_MODE_SPATIAL_QCOM, mode};
-    expect_success(
-        interface->clCreateMLOpBatchNormForwardQCOM(context, properties.data(), &desc, in[0], in[3],
-                                                    in[4], in[1], in[2], out, &op, tuning),
-        "clCreateMLOpBatchNormForwardQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpBatchNormForwardQCOM, context, properties.data(),
+                      &desc, in[0], in[3], in[4], in[1], in[2], out, &op, tuning);
   }
 
   void make(const Pooling& pool) {
@@ -153,45 +145,40 @@ struct OperatorMaker {
         {pool.window[0], pool.window[1]},
         CL_PROPAGATE_NAN_QCOM,
         mode};
-    expect_success(interface->clCreateMLOpPoolingForwardQCOM(context, nullptr, &desc, in[0], unused,
-                                                             out, &op, tuning),
-                   "clCreateMLOpPoolingForwardQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpPoolingForwardQCOM, context, nullptr, &desc, in[0],
+                      unused, out, &op, tuning);
   }
 
   void make(const Softmax&) {
     const cl_ml_op_softmax_desc_qcom desc = {CL_SOFTMAX_ALGORITHM_ACCURATE_QCOM,
                                              CL_SOFTMAX_MODE_SPATIAL_QCOM, mode};
-    expect_success(
-        interface->clCreateMLOpSoftmaxQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
-        "clCreateMLOpSoftmaxQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpSoftmaxQCOM, context, nullptr, &desc, in[0], out, &op,
+                      tuning);
   }
 
   void make(const Binary& binary) {
     const cl_ml_op_binary_desc_qcom desc = {
         binary_op(binary.kind), {{1.0f}, CL_FLOAT}, {{1.0f}, CL_FLOAT}, {{0.0f}, CL_FLOAT}, mode};
-    expect_success(
-        interface->clCreateMLOpBinaryQCOM(context, nullptr, &desc, in[0], in[1], out, &op, tuning),
-        "clCreateMLOpBinaryQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpBinaryQCOM, context, nullptr, &desc, in[0], in[1], out,
+                      &op, tuning);
   }
 
   void make(const Concat& concat) {
     const cl_ml_op_concat_desc_qcom desc = {concat.axis, static_cast<::cl_uint>(in.size()), mode};
-    expect_success(
-        interface->clCreateMLOpConcatQCOM(context, nullptr, &desc, in.data(), out, &op, tuning),
-        "clCreateMLOpConcatQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpConcatQCOM, context, nullptr, &desc, in.data(), out,
+                      &op, tuning);
   }
 
   void make(const Reshape&) {
-    expect_success(interface->clCreateMLOpReshapeQCOM(context, nullptr, in[0], out, &op, tuning),
-                   "clCreateMLOpReshapeQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpReshapeQCOM, context, nullptr, in[0], out, &op,
+                      tuning);
   }
 
   void make(const FullyConnected&) {
     const cl_ml_op_fully_connected_desc_qcom desc = {1, CL_FC_WEIGHT_TRANSFORM_TRANSPOSE_QCOM,
                                                      mode};
-    expect_success(interface->clCreateMLOpFullyConnectedQCOM(context, nullptr, &desc, in[0], in[1],
-                                                             in[2], out, &op, tuning),
-                   "clCreateMLOpFullyConnectedQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpFullyConnectedQCOM, context, nullptr, &desc, in[0],
+                      in[1], in[2], out, &op, tuning);
   }
 
   void make(const Gemm& gemm) {
@@ -204,9 +191,8 @@ struct OperatorMaker {
         {{1.0f}, CL_FLOAT},
         {{0.0f}, CL_FLOAT},
         mode};
-    expect_success(
-        interface->clCreateMLOpGemmQCOM(context, nullptr, &desc, in[0], in[1], out, &op, tuning),
-        "clCreateMLOpGemmQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpGemmQCOM, context, nullptr, &desc, in[0], in[1], out,
+                      &op, tuning);
   }
 
   void make(const Pad& pad) {
@@ -215,22 +201,20 @@ struct OperatorMaker {
         {0, 0},
         {pad.widths[0], pad.widths[1], pad.widths[2], pad.widths[3], 0, 0, 0, 0},
         mode};
-    expect_success(interface->clCreateMLOpPadQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
-                   "clCreateMLOpPadQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpPadQCOM, context, nullptr, &desc, in[0], out, &op,
+                      tuning);
   }
 
   void make(const DepthToSpace& blocks) {
     const cl_ml_op_depthtospace_desc_qcom desc = {blocks.block, mode};
-    expect_success(
-        interface->clCreateMLOpDepthToSpaceQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
-        "clCreateMLOpDepthToSpaceQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpDepthToSpaceQCOM, context, nullptr, &desc, in[0], out,
+                      &op, tuning);
   }
 
   void make(const Upsample& upsample) {
     const cl_ml_op_resize_bilinear_desc_qcom desc = {upsample.align_corners, false, mode};
-    expect_success(
-        interface->clCreateMLOpResizeBilinearQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
-        "clCreateMLOpResizeBilinearQCOM");
+    ADRENOC_CLML_CALL(interface, clCreateMLOpResizeBilinearQCOM, context, nullptr, &desc, in[0],
+                      out, &op, tuning);
   }
 };
 

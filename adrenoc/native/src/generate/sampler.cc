@@ -64,36 +64,33 @@ uint32_t count_numbers(const DLTensor& tensor) {
   return count;
 }
 
-void check_finite(double value, const char* what) {
-  if (std::isfinite(static_cast<float>(value))) return;
-  TVM_FFI_THROW(ValueError) << what << " is " << value << ", expected a number";
+// Throws where a number means nothing.
+void expect(bool fits, const char* what, double value, const char* expected) {
+  if (fits) return;
+  TVM_FFI_THROW(ValueError) << what << " is " << value << ", expected " << expected;
 }
+
+bool is_number(double value) { return std::isfinite(static_cast<float>(value)); }
 
 }  // namespace
 
-void check_sampling(const Sampling& sampling, int64_t vocabulary) {
-  if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature)) {
-    TVM_FFI_THROW(ValueError) << "the temperature is " << sampling.temperature
-                              << ", expected 0 or more";
+void check_sampling(const Sampling& how, int64_t vocabulary) {
+  expect(how.temperature >= 0 && std::isfinite(how.temperature), "the temperature",
+         how.temperature, "0 or more");
+  if (how.top_k < 0 || how.top_k > INT32_MAX) {
+    TVM_FFI_THROW(ValueError) << "top-k is " << how.top_k << ", expected 0 or more";
   }
-  if (sampling.top_k < 0 || sampling.top_k > INT32_MAX) {
-    TVM_FFI_THROW(ValueError) << "top-k is " << sampling.top_k << ", expected 0 or more";
-  }
-  if (!(sampling.top_p >= 0 && sampling.top_p <= 1)) {
-    TVM_FFI_THROW(ValueError) << "top-p is " << sampling.top_p << ", expected 0 to 1";
-  }
-  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
-    TVM_FFI_THROW(ValueError) << "min-p is " << sampling.min_p << ", expected 0 to 1";
-  }
-  const auto factor = static_cast<float>(sampling.repetition_penalty);
-  if (!(factor > 0) || !std::isfinite(factor) || !std::isfinite(1 / factor)) {
-    TVM_FFI_THROW(ValueError) << "the repetition penalty is " << sampling.repetition_penalty
-                              << ", expected more than 0";
-  }
-  check_finite(sampling.presence_penalty, "the presence penalty");
-  check_finite(sampling.frequency_penalty, "the frequency penalty");
-  for (const auto& [token, added] : sampling.bias) {
-    check_finite(added, "the bias of a token");
+  expect(how.top_p >= 0 && how.top_p <= 1, "top-p", how.top_p, "0 to 1");
+  expect(how.min_p >= 0 && how.min_p <= 1, "min-p", how.min_p, "0 to 1");
+  const auto factor = static_cast<float>(how.repetition_penalty);
+  expect(factor > 0 && std::isfinite(factor) && std::isfinite(1 / factor),
+         "the repetition penalty", how.repetition_penalty, "more than 0");
+  expect(is_number(how.presence_penalty), "the presence penalty", how.presence_penalty,
+         "a number");
+  expect(is_number(how.frequency_penalty), "the frequency penalty", how.frequency_penalty,
+         "a number");
+  for (const auto& [token, added] : how.bias) {
+    expect(is_number(added), "the bias of a token", added, "a number");
     if (token < 0 || token >= vocabulary) {
       TVM_FFI_THROW(ValueError) << "a bias is given for the token " << token << ", expected 0 to "
                                 << vocabulary - 1;

@@ -1,4 +1,5 @@
-// Builds that Python and RPC clients start, ask for and end by number, and the files that they make.
+// Builds that Python and RPC clients start, ask for and end by number, and the files that they
+// make.
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
@@ -88,13 +89,19 @@ int64_t build_start(const ffi::Module& module, int device_id, const ffi::String&
   return number;
 }
 
+// Of `all`, which is locked.
+std::map<int64_t, std::future<BuildReport>>::iterator find_build(Builds* all, int64_t number) {
+  const auto found = all->running.find(number);
+  if (found == all->running.end()) TVM_FFI_THROW(ValueError) << "There is no build " << number;
+  return found;
+}
+
 // Whether a build has ended, after waiting for at most `wait_ms`.
 bool build_is_done(int64_t number, int64_t wait_ms) {
   Builds& all = builds();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = all.running.find(number);
-  if (found == all.running.end()) TVM_FFI_THROW(ValueError) << "There is no build " << number;
-  return found->second.wait_for(std::chrono::milliseconds(wait_ms)) == std::future_status::ready;
+  return find_build(&all, number)->second.wait_for(std::chrono::milliseconds(wait_ms)) ==
+         std::future_status::ready;
 }
 
 ffi::String build_finish(int64_t number) {
@@ -102,10 +109,7 @@ ffi::String build_finish(int64_t number) {
   std::future<BuildReport> build;
   {
     const std::lock_guard<std::mutex> lock(all.mutex);
-    const auto found = all.running.find(number);
-    if (found == all.running.end()) {
-      TVM_FFI_THROW(ValueError) << "There is no build " << number;
-    }
+    const auto found = find_build(&all, number);
     build = std::move(found->second);
     all.running.erase(found);
   }

@@ -2,7 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
-#include <mutex>
+#include <atomic>
 
 namespace adrenoc_runtime::opencl {
 namespace {
@@ -14,15 +14,8 @@ constexpr const char* kPriorityExtension = "cl_qcom_priority_hint";
 constexpr const char* kQueueExtension = "cl_khr_priority_hints";
 constexpr const char* kNames[] = {"", "low", "normal", "high"};
 
-struct Wanted {
-  std::mutex mutex;
-  Hints hints;
-};
-
-Wanted& wanted() {
-  static auto* instance = new Wanted();
-  return *instance;
-}
+// By the last call.
+std::atomic<Hints> wanted{};
 
 // High, normal and low follow each other in Qualcomm's numbers, and in the standard's bits.
 intptr_t qualcomm_number(cl_uint high, Level level) {
@@ -45,17 +38,9 @@ Level level_of(const std::string& word) {
 
 const char* level_name(Level level) { return kNames[static_cast<int>(level)]; }
 
-void set_hints(const Hints& hints) {
-  Wanted& all = wanted();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.hints = hints;
-}
+void set_hints(const Hints& hints) { wanted = hints; }
 
-Hints wanted_hints() {
-  Wanted& all = wanted();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  return all.hints;
-}
+Hints wanted_hints() { return wanted; }
 
 json::Array to_json(const std::vector<HintUse>& uses) {
   json::Array list;

@@ -23,6 +23,7 @@
 #include "files/trace.h"
 #include "modules/library.h"
 #include "modules/program_build.h"
+#include "opencl/cl_api.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -185,9 +186,13 @@ constexpr int kDrainSeconds = 5;
 
 }  // namespace
 
-void refuse_rpc(int descriptor, const std::string& reason) {
-  const auto answer = ffi::Function::GetGlobalRequired("rpc.ReturnException");
-  answer(descriptor, ffi::String(kRefused + reason));
+void refuse_rpc(int descriptor, const std::string& reason) noexcept {
+  try {
+    const auto answer = ffi::Function::GetGlobalRequired("rpc.ReturnException");
+    answer(descriptor, ffi::String(kRefused + reason));
+  } catch (const std::exception&) {
+    return;  // the peer has left
+  }
   shutdown(descriptor, SHUT_WR);
   // Closed while the peer still sends, its answer would be lost on the way.
   using Clock = std::chrono::steady_clock;
@@ -200,6 +205,7 @@ void refuse_rpc(int descriptor, const std::string& reason) {
 }
 
 void serve_rpc(int descriptor, const RpcSession& session) {
+  if (!session.opencl_library.empty()) opencl::set_library(session.opencl_library);
   open_trace(session.folder + "/" + kTraceFile);
   define_uploads(session.folder);
   if (!session.store.empty()) {
@@ -215,10 +221,21 @@ void serve_rpc(int descriptor, const RpcSession& session) {
   ffi::Function::GetGlobalRequired("rpc.ServerLoop")(send, receive);
 }
 
+std::string why_not_served(int descriptor, const RpcSession& session) noexcept {
+  try {
+    serve_rpc(descriptor, session);
+    return "";
+  } catch (const ffi::Error& error) {
+    return error.message();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   publish("adrenoc.rpc.serve", [](int descriptor, const ffi::String& folder,
                                   const ffi::String& store, int64_t max_message_bytes) {
-    serve_rpc(descriptor, {folder, store, static_cast<uint64_t>(max_message_bytes)});
+    serve_rpc(descriptor, {folder, store, {}, static_cast<uint64_t>(max_message_bytes)});
   });
 }
 

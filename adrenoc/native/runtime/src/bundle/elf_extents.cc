@@ -16,23 +16,6 @@ using Segment = ElfW(Phdr);
 
 constexpr unsigned char kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
 
-class Extents {
- public:
-  Extents(uint64_t size, const std::string& name) : size_(size), name_(name) {}
-
-  // Sizes and offsets are whatever a file says: their sum may exceed 64 bits.
-  void hold(uint64_t offset, uint64_t bytes) const {
-    if (offset <= size_ && bytes <= size_ - offset) return;
-    refuse_bundle(name_ + " is cut off: it has " + std::to_string(size_) +
-                  " bytes, and its headers name " + std::to_string(bytes) + " at " +
-                  std::to_string(offset));
-  }
-
- private:
-  uint64_t size_;
-  const std::string& name_;
-};
-
 }  // namespace
 
 void check_extents(std::string_view content, const std::string& name) {
@@ -48,13 +31,19 @@ void check_extents(std::string_view content, const std::string& name) {
                   std::to_string(header.e_phentsize) + " bytes, expected " +
                   std::to_string(sizeof(Segment)));
   }
-  const Extents extents(content.size(), name);
-  extents.hold(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize);
-  extents.hold(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize);
+  const auto hold = [size = uint64_t{content.size()}, &name](uint64_t offset, uint64_t bytes) {
+    // Sizes and offsets are whatever a file says: their sum may exceed 64 bits.
+    if (offset <= size && bytes <= size - offset) return;
+    refuse_bundle(name + " is cut off: it has " + std::to_string(size) +
+                  " bytes, and its headers name " + std::to_string(bytes) + " at " +
+                  std::to_string(offset));
+  };
+  hold(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize);
+  hold(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize);
   for (size_t i = 0; i < header.e_phnum; ++i) {
     Segment segment;
     std::memcpy(&segment, content.data() + header.e_phoff + i * sizeof segment, sizeof segment);
-    extents.hold(segment.p_offset, segment.p_filesz);
+    hold(segment.p_offset, segment.p_filesz);
   }
 }
 

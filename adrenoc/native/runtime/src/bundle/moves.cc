@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "base/failure.h"
 #include "base/half.h"
@@ -140,8 +141,14 @@ Lines find_lines(const Places& places, const std::vector<int64_t>& counts, uint6
   return lines;
 }
 
+double number_of(float element) { return element; }
+double number_of(uint16_t bits) { return adrenoc_runtime::number_of(Half{bits}); }
+void round_to(float* element, double number) { *element = static_cast<float>(number); }
+void round_to(uint16_t* bits, double number) { *bits = nearest_half(number).bits; }
+
 template <typename Element>
 struct Mover {
+  const FilterTransform* transform;  // of filters on the last two axes, on their way, or null
   const Lines& to_lines;
   const Lines& from_lines;
   Element* to;
@@ -150,6 +157,11 @@ struct Mover {
   void move(size_t axis, int64_t to_place, int64_t from_place) const {
     const std::vector<int64_t>& own = to_lines[axis];
     const std::vector<int64_t>& other = from_lines[axis];
+    if constexpr (std::is_same_v<Element, float> || std::is_same_v<Element, uint16_t>) {
+      if (transform != nullptr && axis + 2 == to_lines.size()) {
+        return move_filter(axis, to_place, from_place);
+      }
+    }
     if (axis + 1 == to_lines.size()) {
       for (size_t i = 0; i < own.size(); ++i) to[to_place + own[i]] = from[from_place + other[i]];
       return;
@@ -158,66 +170,30 @@ struct Mover {
       move(axis + 1, to_place + own[i], from_place + other[i]);
     }
   }
-};
 
-double number_of(float element) { return element; }
-double number_of(uint16_t bits) { return adrenoc_runtime::number_of(Half{bits}); }
-void round_to(float* element, double number) { *element = static_cast<float>(number); }
-void round_to(uint16_t* bits, double number) { *bits = nearest_half(number).bits; }
-
-// Filters on the last two axes, each transformed on its way.
-template <typename Element>
-struct FilterMover {
-  const FilterTransform& transform;
-  const Lines& to_lines;
-  const Lines& from_lines;
-  Element* to;
-  const Element* from;
-
-  void move(size_t axis, int64_t to_place, int64_t from_place) const {
-    if (axis + 2 == to_lines.size()) {
-      move_filter(to_lines[axis], to_lines[axis + 1], to_place, from_lines[axis],
-                  from_lines[axis + 1], from_place);
-      return;
-    }
-    const std::vector<int64_t>& own = to_lines[axis];
-    for (size_t i = 0; i < own.size(); ++i) {
-      move(axis + 1, to_place + own[i], from_place + from_lines[axis][i]);
-    }
-  }
-
-  void move_filter(const std::vector<int64_t>& to_rows, const std::vector<int64_t>& to_columns,
-                   int64_t to_place, const std::vector<int64_t>& from_rows,
-                   const std::vector<int64_t>& from_columns, int64_t from_place) const {
+  void move_filter(size_t axis, int64_t to_place, int64_t from_place) const {
     Square filter;
     Square made;
-    for (size_t i = 0; i < from_rows.size(); ++i) {
-      for (size_t j = 0; j < from_columns.size(); ++j) {
-        filter[i][j] = number_of(from[from_place + from_rows[i] + from_columns[j]]);
+    for (size_t i = 0; i < from_lines[axis].size(); ++i) {
+      for (size_t j = 0; j < from_lines[axis + 1].size(); ++j) {
+        filter[i][j] =
+            number_of(from[from_place + from_lines[axis][i] + from_lines[axis + 1][j]]);
       }
     }
-    transform.apply(filter, &made);
-    for (size_t i = 0; i < to_rows.size(); ++i) {
-      for (size_t j = 0; j < to_columns.size(); ++j) {
-        round_to(&to[to_place + to_rows[i] + to_columns[j]], made[i][j]);
+    transform->apply(filter, &made);
+    for (size_t i = 0; i < to_lines[axis].size(); ++i) {
+      for (size_t j = 0; j < to_lines[axis + 1].size(); ++j) {
+        round_to(&to[to_place + to_lines[axis][i] + to_lines[axis + 1][j]], made[i][j]);
       }
     }
   }
 };
-
-template <typename Element>
-void move_filters(const Move& move, const Lines& to_lines, const Lines& from_lines,
-                  std::string_view from, std::vector<char>* to) {
-  const FilterMover<Element> mover{*move.transform, to_lines, from_lines,
-                                   reinterpret_cast<Element*>(to->data()),
-                                   reinterpret_cast<const Element*>(from.data())};
-  mover.move(0, move.places.first, move.source_places.first);
-}
 
 template <typename Element>
 void move_elements(const Move& move, const Lines& to_lines, const Lines& from_lines,
                    std::string_view from, std::vector<char>* to) {
-  const Mover<Element> mover{to_lines, from_lines, reinterpret_cast<Element*>(to->data()),
+  const Mover<Element> mover{move.transform.has_value() ? &*move.transform : nullptr, to_lines,
+                             from_lines, reinterpret_cast<Element*>(to->data()),
                              reinterpret_cast<const Element*>(from.data())};
   mover.move(0, move.places.first, move.source_places.first);
 }
@@ -295,14 +271,12 @@ std::vector<char> bring(const Move& move, const StoredTensor& source, const std:
   const bool is_aligned = reinterpret_cast<uintptr_t>(source.data.data()) % width == 0;
   const std::string copy(is_aligned ? std::string_view() : source.data);
   const std::string_view data = is_aligned ? source.data : std::string_view(copy);
-  if (move.transform.has_value()) {
-    if (width == 2) move_filters<uint16_t>(move, to, from, data, &made);
-    if (width == 4) move_filters<float>(move, to, from, data, &made);
-    return made;
-  }
+  // read_filters() has seen to it that a transform is of elements of two or four bytes.
   if (width == 1) move_elements<uint8_t>(move, to, from, data, &made);
   if (width == 2) move_elements<uint16_t>(move, to, from, data, &made);
-  if (width == 4) move_elements<uint32_t>(move, to, from, data, &made);
+  const bool is_float = move.transform.has_value();  // else the bits of whatever it is
+  if (width == 4 && is_float) move_elements<float>(move, to, from, data, &made);
+  if (width == 4 && !is_float) move_elements<uint32_t>(move, to, from, data, &made);
   return made;
 }
 

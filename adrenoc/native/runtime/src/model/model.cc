@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/stopwatch.h"
-#include "model/batch_copy.h"
+#include "model/program.h"
 #include "model/choose_device.h"
 #include "opencl/external_memory.h"
 #include "opencl/profiler.h"

@@ -27,7 +27,6 @@
 #include "opencl/device.h"
 #include "opencl/hints.h"
 #include "proof/proof.h"
-#include "proof/verdict_store.h"
 #include "text/tokenizer.h"
 
 namespace adrenoc_runtime {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "model/batch_copy.h"
+#include "model/program.h"
 #include "model/model.h"
 #include "opencl/external_memory.h"
 

@@ -1,9 +1,12 @@
 // Which models hold memory of devices, over the whole process, and who gives some back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <vector>
+
+#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 
@@ -25,26 +28,66 @@ class Resident {
 
 class Residency {
  public:
-  [[nodiscard]] static Residency& global();
+  [[nodiscard]] static Residency& global() {
+    // Never destroyed: models may outlive what ends with the process.
+    static auto* instance = new Residency();
+    return *instance;
+  }
 
-  void add(Resident* one);
+  void add(Resident* one) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    by_use_.push_back(one);
+  }
   // Returns when nobody asks it for memory any more.
-  void remove(const Resident* one);
+  void remove(const Resident* one) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    by_use_.erase(std::remove(by_use_.begin(), by_use_.end(), one), by_use_.end());
+  }
 
   // The most bytes that all together hold between runs; 0 for no limit.
-  void set_budget(uint64_t bytes);
-  [[nodiscard]] uint64_t budget();
+  void set_budget(uint64_t bytes) {
+    {
+      const std::lock_guard<std::mutex> lock(facts_mutex_);
+      facts_.budget_bytes = bytes;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes != 0) shrink_locked(nullptr, bytes);
+  }
+  [[nodiscard]] uint64_t budget() {
+    const std::lock_guard<std::mutex> lock(facts_mutex_);
+    return facts_.budget_bytes;
+  }
 
   // `user` is used now, and will take so many bytes more: those that were used longest ago give up
   // what is beyond the budget.  Others may run meanwhile; they keep what they have.
-  void make_room(const Resident* user, uint64_t bytes);
+  void make_room(const Resident* user, uint64_t bytes) {
+    const uint64_t most = budget();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = std::find(by_use_.begin(), by_use_.end(), user);
+    if (found != by_use_.end()) std::rotate(found, found + 1, by_use_.end());
+    if (most != 0) shrink_locked(user, most - std::min(most, bytes));
+  }
   // All but `user` give up what they can, since the device is full.
-  void empty_for(const Resident* user);
+  void empty_for(const Resident* user) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    shrink_locked(user, 0);
+  }
   // All give up this part, now or when what they do has ended.
-  void trim(Resident::Part part);
+  void trim(Resident::Part part) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (Resident* one : by_use_) (void)one->give_up(part, true);
+    opencl::release_all_pools();
+  }
 
-  void note_eviction();
-  void note_return(double ms);
+  void note_eviction() {
+    const std::lock_guard<std::mutex> lock(facts_mutex_);
+    ++facts_.evictions;
+  }
+  void note_return(double ms) {
+    const std::lock_guard<std::mutex> lock(facts_mutex_);
+    ++facts_.returns;
+    facts_.return_ms += ms;
+  }
 
   struct Facts {
     uint32_t models = 0;
@@ -54,10 +97,29 @@ class Residency {
     uint64_t returns = 0;
     double return_ms = 0;  // of all returns
   };
-  [[nodiscard]] Facts facts();
+  [[nodiscard]] Facts facts() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> facts_lock(facts_mutex_);
+    Facts told = facts_;
+    told.models = static_cast<uint32_t>(by_use_.size());
+    told.evicted = static_cast<uint32_t>(std::count_if(
+        by_use_.begin(), by_use_.end(), [](const Resident* one) { return !one->has_constants(); }));
+    return told;
+  }
 
  private:
-  void shrink_locked(const Resident* user, uint64_t most_bytes);
+  void shrink_locked(const Resident* user, uint64_t most_bytes) {
+    const auto fits = [most_bytes] { return opencl::held_bytes().total() <= most_bytes; };
+    if (fits()) return;
+    opencl::release_all_pools();
+    // What comes back by a run of launches first, of all; what has to be moved again last.
+    for (const Resident::Part part : {Resident::Part::kBetween, Resident::Part::kConstants}) {
+      for (Resident* one : by_use_) {
+        if (fits()) return;
+        if (one != user && one->give_up(part, false)) opencl::release_all_pools();
+      }
+    }
+  }
 
   std::mutex mutex_;
   std::vector<Resident*> by_use_;  // the one that was used longest ago comes first

@@ -1,16 +1,37 @@
 #include "proof/proof.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/half.h"
 #include "base/json.h"
+#include "base/sha256.h"
+#include "base/stamp.h"
+#include "files/mapped_file.h"
+#include "files/private_files.h"
 
 namespace adrenoc_runtime {
+
 namespace {
+
+// Single numbers of dense tensors, by the name of their dtype.
+struct NumberType {
+  const char* name;
+  uint64_t bytes;
+  double (*read)(const char* at);
+  void (*write)(double number, char* at);
+
+  [[nodiscard]] double number_at(uint64_t index, const char* data) const {
+    return read(data + index * bytes);
+  }
+};
 
 template <typename Element>
 double read_as(const char* at) {
@@ -39,16 +60,31 @@ void write_as<Half>(double number, char* at) {
 }
 
 template <typename Element>
-constexpr Dtype make_dtype(const char* name) {
+constexpr NumberType make_dtype(const char* name) {
   return {name, sizeof(Element), read_as<Element>, write_as<Element>};
 }
 
-constexpr Dtype kDtypes[] = {
+constexpr NumberType kDtypes[] = {
     make_dtype<float>("float32"),   make_dtype<Half>("float16"),    make_dtype<double>("float64"),
     make_dtype<int8_t>("int8"),     make_dtype<int16_t>("int16"),   make_dtype<int32_t>("int32"),
     make_dtype<int64_t>("int64"),   make_dtype<uint8_t>("uint8"),   make_dtype<uint16_t>("uint16"),
     make_dtype<uint32_t>("uint32"), make_dtype<uint64_t>("uint64"), make_dtype<uint8_t>("bool"),
 };
+
+// Throws Failure (bad bundle), with the place, for a dtype whose numbers are not known here.
+const NumberType& dtype_of(const std::string& name, const std::string& where) {
+  for (const NumberType& dtype : kDtypes) {
+    if (name == dtype.name) return dtype;
+  }
+  refuse_bundle(where + " is of the dtype " + name + ", whose numbers are not known");
+}
+
+// In short, for messages.
+std::string to_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", number);
+  return text;
+}
 
 constexpr int64_t kProofVersion = 1;
 constexpr const char* kProofFile = "proof.json";
@@ -62,17 +98,19 @@ DrawnInput read_input(const Json& json, const TensorSpec& spec) {
 }
 
 size_t find_output(const std::vector<TensorSpec>& specs, const Json& name) {
-  const auto found = std::find_if(specs.begin(), specs.end(), [&](const TensorSpec& spec) {
-    return spec.name == name.text();
-  });
+  const auto found = std::find_if(specs.begin(), specs.end(),
+                                  [&](const TensorSpec& spec) { return spec.name == name.text(); });
   if (found == specs.end()) refuse_bundle(name.where() + " is no output of the model");
   return static_cast<size_t>(found - specs.begin());
 }
 
 ProvenOutput read_output(const Json& json, const std::vector<TensorSpec>& specs) {
-  ProvenOutput output{find_output(specs, json.at("name")), json.at("part").text(),
-                      json.at("first").count(),            json.at("stride").count(),
-                      {},                                  json.at("allowed").number(),
+  ProvenOutput output{find_output(specs, json.at("name")),
+                      json.at("part").text(),
+                      json.at("first").count(),
+                      json.at("stride").count(),
+                      {},
+                      json.at("allowed").number(),
                       json.at("may_differ").number()};
   for (const Json& value : json.at("values").list()) {
     output.values.push_back(value.is_null() ? std::nullopt : std::make_optional(value.number()));
@@ -81,11 +119,12 @@ ProvenOutput read_output(const Json& json, const std::vector<TensorSpec>& specs)
   const uint64_t elements = spec.bytes / dtype_of(spec.dtype, json.where()).bytes;
   const uint64_t steps = output.values.empty() ? 0 : output.values.size() - 1;
   // Divided, where a product might not fit.
-  const bool fits = output.values.empty() || (output.first < elements && output.stride != 0 &&
-                                              steps <= (elements - 1 - output.first) /
-                                                           output.stride);
-  if (!fits) refuse_bundle(json.where() + " has values beyond the output's " +
-                           std::to_string(elements) + " elements");
+  const bool fits =
+      output.values.empty() || (output.first < elements && output.stride != 0 &&
+                                steps <= (elements - 1 - output.first) / output.stride);
+  if (!fits)
+    refuse_bundle(json.where() + " has values beyond the output's " + std::to_string(elements) +
+                  " elements");
   return output;
 }
 
@@ -129,20 +168,11 @@ std::string place_of(const TensorSpec& spec, uint64_t element) {
   return "element [" + text + "]";
 }
 
+constexpr const char* kVerdictMagic = "adrenoc-verdict-1";
+constexpr char kBegun = 'b';
+constexpr char kEnded = 'e';
+
 }  // namespace
-
-const Dtype& dtype_of(const std::string& name, const std::string& where) {
-  for (const Dtype& dtype : kDtypes) {
-    if (name == dtype.name) return dtype;
-  }
-  refuse_bundle(where + " is of the dtype " + name + ", whose numbers are not known");
-}
-
-std::string to_text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.6g", number);
-  return text;
-}
 
 std::vector<Trial> read_proof(std::string_view text, const std::vector<Bucket>& buckets) {
   const Json json = Json::parse(text, kProofFile);
@@ -162,7 +192,7 @@ std::vector<Trial> read_proof(std::string_view text, const std::vector<Bucket>& 
 std::vector<char> draw(const DrawnInput& input, const TensorSpec& spec, uint64_t turn) {
   std::vector<char> bytes(spec.bytes);
   bytes.reserve(1);  // an empty one has an address, too
-  const Dtype& dtype = dtype_of(spec.dtype, spec.name);
+  const NumberType& dtype = dtype_of(spec.dtype, spec.name);
   for (uint64_t i = 0; i < spec.bytes / dtype.bytes; ++i) {
     const uint64_t word = random_word(input.seed + turn, i) % input.count;
     const double whole = static_cast<double>(input.low) + static_cast<double>(word);
@@ -173,7 +203,7 @@ std::vector<char> draw(const DrawnInput& input, const TensorSpec& spec, uint64_t
 
 std::string find_wrong(const ProvenOutput& expected, const TensorSpec& spec,
                        const std::vector<char>& seen) {
-  const Dtype& dtype = dtype_of(spec.dtype, spec.name);
+  const NumberType& dtype = dtype_of(spec.dtype, spec.name);
   size_t compared = 0;
   size_t off = 0;
   std::string first;
@@ -197,11 +227,64 @@ std::string find_unsteady(const TensorSpec& spec, const std::vector<char>& befor
                           const std::vector<char>& after) {
   const auto differing = std::mismatch(before.begin(), before.end(), after.begin(), after.end());
   if (differing.first == before.end()) return "";
-  const Dtype& dtype = dtype_of(spec.dtype, spec.name);
+  const NumberType& dtype = dtype_of(spec.dtype, spec.name);
   const uint64_t element = static_cast<uint64_t>(differing.first - before.begin()) / dtype.bytes;
   return place_of(spec, element) + " is " + to_text(dtype.number_at(element, after.data())) +
          " in a later run, and was " + to_text(dtype.number_at(element, before.data())) +
          " in the first";
+}
+
+std::string VerdictKey::file_name() const {
+  return sha256_hex(std::string(kVerdictMagic) + "\n" + device + "\n" + bundle) + ".verdict";
+}
+
+VerdictStore::VerdictStore(std::string folder, VerdictKey key)
+    : folder_(std::move(folder)), key_(std::move(key)) {}
+
+std::optional<std::string> VerdictStore::find() const { return read(kEnded); }
+
+int VerdictStore::begin() const {
+  const int before = std::atoi(read(kBegun).value_or("0").c_str());
+  write(kBegun, std::to_string(before + 1));
+  return before;
+}
+
+void VerdictStore::keep(const std::string& wrong) const { write(kEnded, wrong); }
+
+void VerdictStore::forget() const {
+  if (!folder_.empty()) unlink(path().c_str());
+}
+
+std::string VerdictStore::path() const { return folder_ + "/" + key_.file_name(); }
+
+// Of what a verdict depends on and of what it says.
+std::string VerdictStore::digest(const std::string& said) const {
+  return sha256_hex(key_.file_name() + "\n" + key_.driver + "\n" + stamp() + "\n" + said);
+}
+
+// A file holds that digest, and behind it a letter for the kind and the text.
+std::optional<std::string> VerdictStore::read(char kind) const {
+  if (folder_.empty() || !why_not_private(folder_).empty()) return std::nullopt;
+  try {
+    const Descriptor file = open_private_file(path());
+    const MappedFile mapped(file.get(), path());
+    const std::string content(mapped.content());
+    const size_t digest_end = content.find('\n');
+    if (digest_end == content.npos || digest_end + 1 == content.size()) return std::nullopt;
+    const std::string said = content.substr(digest_end + 1);
+    if (content.substr(0, digest_end) != digest(said)) return std::nullopt;
+    if (said[0] != kind) return std::nullopt;
+    return said.substr(1);
+  } catch (const Failure&) {
+    return std::nullopt;  // not there, not readable, or not to be trusted: all mean to try
+  }
+}
+
+void VerdictStore::write(char kind, const std::string& text) const {
+  // Where nothing can be kept, each start proves anew, which is right and takes longer.
+  if (folder_.empty() || !make_private_folder(folder_).empty()) return;
+  const std::string said = kind + text;
+  (void)write_private_file(path(), digest(said) + "\n" + said);
 }
 
 }  // namespace adrenoc_runtime
