@@ -18,7 +18,7 @@
 #include "base/sha256.h"
 #include "bundle/bundle.h"
 #include "bundle/manifest.h"
-#include "bundle/tar.h"
+#include "bundle/formats.h"
 #include "files/safetensors.h"
 #include "programs/program_cache.h"
 

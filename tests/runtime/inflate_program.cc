@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/failure.h"
-#include "bundle/inflate.h"
+#include "bundle/formats.h"
 
 int main(int count, char** words) {
   const std::string whole{std::istreambuf_iterator<char>(std::cin), {}};

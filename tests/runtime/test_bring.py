@@ -31,9 +31,7 @@ _READERS = ("half", "json", "utf8", "safetensors")
 @pytest.fixture(scope="module")
 def program(work: Path) -> Path:
     readers = tuple(r for r in READERS if r.rpartition("/")[2] in _READERS)
-    own = tuple(
-        r for r in READERS if r.rpartition("/")[2] in ("filter_transform", "moves", "names")
-    )
+    own = tuple(r for r in READERS if r.rpartition("/")[2] in ("manifest", "moves"))
     return build_with_readers("bring.cc", work, (*readers, *own))
 
 

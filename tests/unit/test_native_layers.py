@@ -82,7 +82,7 @@ def test_sources_of_the_plug_in_can_share_a_unit() -> None:
     places: dict[tuple[str, str], set[str]] = {}
     for path in sorted((NATIVE / "src").rglob("*.cc")):
         text = path.read_text()
-        spaces = " ".join(re.findall(r"^namespace (\w+) {", text, re.MULTILINE))
+        spaces = " ".join(re.findall(r"^namespace ([\w:]+) {", text, re.MULTILINE))
         for name in re.findall(r"^(?:static )?constexpr [^=;({]*?\b(k[A-Z]\w*)\b", text, re.M):
             places.setdefault((spaces, name), set()).add(path.name)
     assert len(places) > 50

@@ -30,12 +30,12 @@
 #include <string>
 
 #include "adrenoc.h"
+#include "rpc/rpc_session.h"
 #include "rpc_ending.h"
 #include "rpc_folder.h"
 #include "rpc_greeting.h"
 #include "rpc_socket.h"
 #include "rpc_tracker.h"
-#include "rpc/rpc_session.h"
 #include "words.h"
 
 namespace {
@@ -299,7 +299,7 @@ int main(int count, char** values) {
     }
     // A server that was killed could not do it.
     adrenoc_rpc::remove_left_folders(arguments.folder);
-    std::printf("{\"port\": %d, \"folder\": %s}\n", port, quoted(arguments.folder).c_str());
+    std::printf("{\"port\": %d, \"folder\": %s}\n", port, json_quoted(arguments.folder).c_str());
     std::fflush(stdout);
     serve_all(arguments, Greetings(std::move(listening), arguments.key), tracker.get(), ending);
   } catch (const UsageError& error) {

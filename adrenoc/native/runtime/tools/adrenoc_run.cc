@@ -205,20 +205,20 @@ void print_result(const adrenoc_launching& launching, const adrenoc::Model& mode
       "\"cache_hits\": %u, \"cache_misses\": %u, \"cache_damaged\": %u, \"launches\": %u, "
       "\"api_calls\": %u, \"launch_ms\": %.4f, \"mode\": %s, \"mode_reason\": %s, "
       "\"notes\": %s}\n",
-      quoted(adrenoc_runtime_version()).c_str(), quoted(model.name()).c_str(),
-      quoted(model.device()).c_str(), load_ms, times.build_ms, times.first_compute_ms,
+      json_quoted(adrenoc_runtime_version()).c_str(), json_quoted(model.name()).c_str(),
+      json_quoted(model.device()).c_str(), load_ms, times.build_ms, times.first_compute_ms,
       load_ms + times.build_ms + times.first_compute_ms, percentile(warm_ms, 50),
       percentile(warm_ms, 90), percentile(warm_ms, 99), pace.ms, pace.host_ms,
       static_cast<unsigned long long>(times.runs), times.cache_hits, times.cache_misses,
       times.cache_damaged, launching.launches, launching.api_calls, launching.host_ms,
-      quoted(launching.mode).c_str(), quoted(launching.reason).c_str(),
-      quoted_lines(notes).c_str());
+      json_quoted(launching.mode).c_str(), json_quoted(launching.reason).c_str(),
+      json_lines(notes).c_str());
 }
 
 void verify(adrenoc::Model* model) {
   const adrenoc::Model::Verdict verdict = model->verify();
   std::printf("{\"right\": %s, \"wrong\": %s, \"kept\": %s, \"runs\": %u, \"ms\": %.3f}\n",
-              verdict.wrong.empty() ? "true" : "false", quoted(verdict.wrong).c_str(),
+              verdict.wrong.empty() ? "true" : "false", json_quoted(verdict.wrong).c_str(),
               verdict.was_kept ? "true" : "false", verdict.runs, verdict.ms);
   if (!verdict.wrong.empty()) throw adrenoc::Error(ADRENOC_WRONG_RESULTS);
 }
@@ -251,7 +251,7 @@ void generate(const Arguments& arguments, adrenoc::Model* model, Watch* watch) {
   std::printf(
       "\n{\"model\": %s, \"device\": %s, \"tokens\": %llu, \"first_ms\": %.3f, "
       "\"token_ms\": %.3f, \"context\": %llu, \"rows\": %llu, \"full\": %s}\n",
-      quoted(model->name()).c_str(), quoted(model->device()).c_str(),
+      json_quoted(model->name()).c_str(), json_quoted(model->device()).c_str(),
       static_cast<unsigned long long>(made), first_ms, rest_ms,
       static_cast<unsigned long long>(context.tokens),
       static_cast<unsigned long long>(context.rows), is_full ? "true" : "false");

@@ -53,14 +53,14 @@ class TrackerEntry {
     ticks_taken_ = 0;
     // Who had a session before came back by the key, and the offer stands.
     if (is_offered_ && is_pending()) return;
-    const std::string address = address_.empty() ? "null" : quoted(address_);
+    const std::string address = address_.empty() ? "null" : json_quoted(address_);
     std::string answer;
-    is_offered_ =
-        (tracker_.is_open() || connect()) &&
-        ask(std::string("[") + kPut + ", " + quoted(key_) + ", [" + std::to_string(server_port_) +
-                ", " + quoted(session_key_) + "], " + address + "]",
-            &answer) &&
-        answer == kSuccess;
+    is_offered_ = (tracker_.is_open() || connect()) &&
+                  ask(std::string("[") + kPut + ", " + json_quoted(key_) + ", [" +
+                          std::to_string(server_port_) + ", " + json_quoted(session_key_) + "], " +
+                          address + "]",
+                      &answer) &&
+                  answer == kSuccess;
     if (!is_offered_) tracker_ = Socket();
   }
 
@@ -87,9 +87,9 @@ class TrackerEntry {
       return false;
     }
     tracker_ = std::move(tracker);
-    const std::string address = address_.empty() ? "null" : quoted(address_);
+    const std::string address = address_.empty() ? "null" : json_quoted(address_);
     std::string answer;
-    return ask(std::string("[") + kUpdateInfo + ", {\"key\": " + quoted("server:" + key_) +
+    return ask(std::string("[") + kUpdateInfo + ", {\"key\": " + json_quoted("server:" + key_) +
                    ", \"addr\": [" + address + ", " + std::to_string(server_port_) + "]}]",
                &answer) &&
            answer == kSuccess;
@@ -98,7 +98,7 @@ class TrackerEntry {
   [[nodiscard]] bool is_pending() {
     std::string pending;
     return ask(std::string("[") + kPendingKeys + "]", &pending) &&
-           pending.find(quoted(session_key_)) != pending.npos;
+           pending.find(json_quoted(session_key_)) != pending.npos;
   }
   // Sends one request; returns false, and leaves the tracker, when no answer comes.
   bool ask(const std::string& request, std::string* answer) {

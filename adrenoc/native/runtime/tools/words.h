@@ -71,7 +71,7 @@ inline float parse_number(const std::string& option, const std::string& text) {
   return value;
 }
 
-inline std::string quoted(const std::string& text) {
+inline std::string json_quoted(const std::string& text) {
   std::string out = "\"";
   for (const char letter : text) {
     if (letter == '"' || letter == '\\') out += '\\';
@@ -81,11 +81,11 @@ inline std::string quoted(const std::string& text) {
 }
 
 // A JSON list of lines.
-inline std::string quoted_lines(const std::string& text) {
+inline std::string json_lines(const std::string& text) {
   std::string list = "[";
   for (size_t start = 0; start < text.size();) {
     const size_t end = std::min(text.find('\n', start), text.size());
-    list += (list.size() > 1 ? ", " : "") + quoted(text.substr(start, end - start));
+    list += (list.size() > 1 ? ", " : "") + json_quoted(text.substr(start, end - start));
     start = end + 1;
   }
   return list + "]";

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "base/machine.h"
-#include "base/stamp.h"
 #include "base/typed_function.h"
 #include "modules/program_build.h"
 #include "opencl/cl_api.h"

@@ -1,4 +1,4 @@
-// The machine that this was compiled for.
+// What this was compiled for, and of which sources.
 #pragma once
 
 namespace adrenoc_runtime {
@@ -15,5 +15,8 @@ constexpr const char* kMachine = "i386";
 #else
 #error "adrenoc does not know this machine"
 #endif
+
+// Versions of adrenoc and of TVM, and what the sources were.
+[[nodiscard]] const char* stamp();
 
 }  // namespace adrenoc_runtime

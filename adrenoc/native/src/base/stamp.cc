@@ -1,5 +1,5 @@
 // The one file that is told the version: it changes with every source, and recompiles this alone.
-#include "base/stamp.h"
+#include "base/machine.h"
 
 namespace adrenoc_runtime {
 

@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <cstdio>
+
 namespace adrenoc_runtime {
 namespace {
 
@@ -108,6 +110,12 @@ std::string with_marks(std::string_view bytes) {
     }
     at += point.bytes;
   }
+  return text;
+}
+
+std::string number_text(const char* form, double number) {
+  char text[64];
+  (void)std::snprintf(text, sizeof(text), form, number);
   return text;
 }
 

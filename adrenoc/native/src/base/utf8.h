@@ -30,4 +30,7 @@ void append_utf8(uint32_t number, std::string* text);
 // The text with a mark (U+FFFD) for all that is none.
 [[nodiscard]] std::string with_marks(std::string_view bytes);
 
+// A number by a form of printf's.
+[[nodiscard]] std::string number_text(const char* form, double number);
+
 }  // namespace adrenoc_runtime

@@ -1,8 +1,5 @@
 #include "clml/graph.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "base/failure.h"
 
 namespace adrenoc_runtime::clml {
@@ -91,25 +88,10 @@ std::vector<std::string> GraphNode::texts(const char* key, size_t count) const {
   return values;
 }
 
-bool GraphNode::is_static() const {
-  return std::find(shape.begin(), shape.end(), kUnknownExtent) == shape.end();
-}
-
-size_t GraphNode::elements() const {
-  size_t count = 1;
-  for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
-  return count;
-}
-
 std::array<uint32_t, 4> GraphNode::dims() const {
   std::array<uint32_t, 4> result = {1, 1, 1, 1};
   for (size_t i = 0; i < shape.size(); ++i) result[i] = static_cast<uint32_t>(shape[i]);
   return result;
-}
-
-bool GraphNode::ends_with(const char* ending) const {
-  const size_t length = std::strlen(ending);
-  return name.size() >= length && name.compare(name.size() - length, length, ending) == 0;
 }
 
 Graph read_graph(const std::string& text) {

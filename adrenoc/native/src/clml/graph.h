@@ -1,7 +1,10 @@
 // The JSON graph of a region, as TVM's code generators for JSON runtimes write it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -26,12 +29,18 @@ struct GraphNode {
   [[nodiscard]] std::vector<int64_t> integers(const char* key, size_t count) const;
   [[nodiscard]] std::vector<std::string> texts(const char* key, size_t count) const;
 
-  [[nodiscard]] bool is_static() const;
+  [[nodiscard]] bool is_static() const {
+    return std::find(shape.begin(), shape.end(), kUnknownExtent) == shape.end();
+  }
   // These are of static shapes.
-  [[nodiscard]] size_t elements() const;
+  [[nodiscard]] size_t elements() const {
+    return std::accumulate(shape.begin(), shape.end(), size_t{1}, std::multiplies<size_t>());
+  }
   // The shape as n, c, h, w: ranks below four are filled up with ones at the end.
   [[nodiscard]] std::array<uint32_t, 4> dims() const;
-  [[nodiscard]] bool ends_with(const char* ending) const;
+  [[nodiscard]] bool ends_with(const std::string& ending) const {
+    return name.size() >= ending.size() && name.rfind(ending) == name.size() - ending.size();
+  }
 };
 
 struct Graph {

@@ -3,11 +3,11 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
 #include "base/stopwatch.h"
+#include "base/utf8.h"
 #include "files/trace.h"
 #include "launch/cancelling.h"
 
@@ -64,11 +64,7 @@ constexpr size_t kRunsOfEach = 2;
 constexpr double kSlowerFactor = 1.1;
 constexpr double kSlowerMs = 0.05;
 
-std::string ms_text(double ms) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3f ms", ms);
-  return text;
-}
+std::string ms_text(double ms) { return number_text("%.3f ms", ms); }
 
 }  // namespace
 
@@ -123,10 +119,8 @@ void KeptLaunches::enqueue_paced(QueueLock& queue, double limit_ms) {
 std::string KeptLaunches::beyond(double limit_ms) const {
   const size_t longest = pacing_.longest_launch();
   if (launches_.empty() || pacing_.ms_of(longest) <= limit_ms) return "";
-  char text[64];
-  (void)std::snprintf(text, sizeof(text), " takes %.3f ms by itself, more than the ceiling of %.3f ms",
-                      pacing_.ms_of(longest), limit_ms);
-  return "kernel " + *launches_[longest].name + text;
+  return "kernel " + *launches_[longest].name + " takes " + ms_text(pacing_.ms_of(longest)) +
+         " by itself, more than the ceiling of " + ms_text(limit_ms);
 }
 
 void KeptLaunches::launch(cl_command_queue queue, const Launch& launch) {

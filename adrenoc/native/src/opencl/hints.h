@@ -17,7 +17,7 @@ enum class Level { kUnset, kLow, kNormal, kHigh };
 [[nodiscard]] Level level_of(const std::string& word);
 [[nodiscard]] const char* level_name(Level level);
 
-struct Hints {
+struct alignas(2 * sizeof(Level)) Hints {  // so that they are read and written as one number
   Level performance = Level::kUnset;
   Level priority = Level::kUnset;
 

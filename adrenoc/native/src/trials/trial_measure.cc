@@ -8,12 +8,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 
 #include "base/half.h"
 #include "base/stopwatch.h"
+#include "base/utf8.h"
 #include "launch/copy.h"
 
 namespace adrenoc_runtime::opencl {
@@ -166,10 +166,10 @@ class TrialRun {
     const auto* wanted = static_cast<const char*>(reference.data) + reference.byte_offset;
     error_ = output_difference(value.data(), wanted, value.size() / element_bytes, type);
     if (!(error_ <= settings.tolerance)) {
-      char text[96];
-      std::snprintf(text, sizeof(text), "off by %.1e of the largest value, at most %.1e", error_,
-                    settings.tolerance);
-      throw RefusedCandidate("wrong", index_, text);
+      throw RefusedCandidate("wrong", index_,
+                             "off by " + number_text("%.1e", error_) +
+                                 " of the largest value, at most " +
+                                 number_text("%.1e", settings.tolerance));
     }
   }
 

@@ -11,9 +11,7 @@
 #include "base/failure.h"
 #include "base/machine.h"
 #include "base/sha256.h"
-#include "bundle/elf_extents.h"
-#include "bundle/inflate.h"
-#include "bundle/tar.h"
+#include "bundle/formats.h"
 
 namespace adrenoc_runtime {
 namespace {

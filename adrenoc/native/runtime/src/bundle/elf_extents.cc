@@ -1,4 +1,4 @@
-#include "bundle/elf_extents.h"
+#include "bundle/formats.h"
 
 #include <elf.h>
 #include <link.h>

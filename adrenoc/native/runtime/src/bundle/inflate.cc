@@ -1,4 +1,4 @@
-#include "bundle/inflate.h"
+#include "bundle/formats.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "bundle/tar.h"
+#include "bundle/formats.h"
 
 #include <cstdint>
 

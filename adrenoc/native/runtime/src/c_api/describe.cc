@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "base/sha256.h"
-#include "base/stamp.h"
+#include "base/machine.h"
 #include "bundle/bundle.h"
 #include "c_api/call.h"
 #include "files/mapped_file.h"

@@ -1,10 +1,10 @@
 // What a model holds on the device: moved there, given up for others, and brought back.
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <utility>
 
 #include "base/stopwatch.h"
+#include "base/utf8.h"
 #include "model/model.h"
 
 namespace adrenoc_runtime {
@@ -13,9 +13,7 @@ namespace {
 using tvm::runtime::Tensor;
 
 std::string shown_mib(uint64_t bytes) {
-  char text[32];
-  (void)std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
+  return number_text("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 }  // namespace
@@ -32,7 +30,8 @@ void Model::upload_constants() {
 
 void Model::move_to_device() {
   Constants constants(*bundle_, device_);
-  // States are one memory, and so is what programs read alike, but for what a decoder's loop writes.
+  // States are one memory, and so is what programs read alike, but for what a decoder's loop
+  // writes.
   std::map<std::pair<std::string, std::vector<int64_t>>, Tensor> shared;
   for (size_t i = 0; i < programs_.size(); ++i) {
     const Manifest& manifest = buckets()[i].manifest;
@@ -163,15 +162,14 @@ std::string Model::memory_note() const {
     note = "its constants (" + shown_mib(resident_bytes_) + ") were taken from the device " +
            std::to_string(evictions_) + " times to make room";
     if (return_ms_ != 0) {
-      char text[32];
-      (void)std::snprintf(text, sizeof(text), "%.2f ms", return_ms_);
-      note += "; to bring them back took " + std::string(text) + " the last time";
+      note += "; to bring them back took " + number_text("%.2f ms", return_ms_) + " the last time";
     }
   }
   if (budget != 0 && !bundle_->keeps_constants()) {
-    note += std::string(note.empty() ? "" : "\n") +
-            "its constants stay on the device whatever the memory budget: it was loaded from memory "
-            "that the app may have released";
+    note +=
+        std::string(note.empty() ? "" : "\n") +
+        "its constants stay on the device whatever the memory budget: it was loaded from memory "
+        "that the app may have released";
   }
   if (budget != 0 && resident_bytes_ > budget) {
     note += std::string(note.empty() ? "" : "\n") + "the memory budget of " + shown_mib(budget) +

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -12,8 +11,9 @@
 #include "base/failure.h"
 #include "base/half.h"
 #include "base/json.h"
+#include "base/machine.h"
 #include "base/sha256.h"
-#include "base/stamp.h"
+#include "base/utf8.h"
 #include "files/mapped_file.h"
 #include "files/private_files.h"
 
@@ -80,11 +80,7 @@ const NumberType& dtype_of(const std::string& name, const std::string& where) {
 }
 
 // In short, for messages.
-std::string to_text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.6g", number);
-  return text;
-}
+std::string to_text(double number) { return number_text("%.6g", number); }
 
 constexpr int64_t kProofVersion = 1;
 constexpr const char* kProofFile = "proof.json";
