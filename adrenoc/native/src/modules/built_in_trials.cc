@@ -9,8 +9,7 @@
 
 #include "modules/built_ins.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 constexpr size_t kTrialGroups = 64;  // enough for several waves on every processor
@@ -41,8 +40,8 @@ std::string words_of(const std::string& source, const std::string& begin) {
   if (start == source.npos || end == source.npos) {
     TVM_FFI_THROW(ValueError) << "A kernel asks for built-ins and has no words for them";
   }
-  return "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" +
-         source.substr(start, end - start) + "#endif\n";
+  return "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + source.substr(start, end - start) +
+         "#endif\n";
 }
 
 std::string kernel_head(const std::string& weights, const std::string& place) {
@@ -88,14 +87,14 @@ BuiltInTrial constant_file_trial(const std::string& source) {
   std::string& text = trial.text = words_of(source, "#ifdef CONSTANT_FILE\n");
   text += "#define FILE_BYTES " + std::to_string(trial.place.size() * sizeof(uint16_t)) + "\n";
   if (share.slots < share.waves) text += "MOST_WAVES(" + std::to_string(share.slots) + ")\n";
-  text += kernel_head("COPIED_WEIGHTS weights ALIKE_IN_A_WAVE",
-                      "CONSTANT_PLACE place IN_THE_FILE") +
-          "  START_CONSTANTS(place, weights, " + vectors + ", " + std::to_string(share.slots) +
-          ", " + std::to_string(share.waves) + ");\n" +
-          "  half4 sum = (half4)((half)0.0f);\n  for (int i = 0; i < " + copies +
-          "; ++i) {\n    const int first = ((int)get_group_id(0) * " + copies + " + i) * " +
-          vectors + ";\n    COPY_CONSTANTS(place, weights, first, " + vectors +
-          ");\n    AWAIT_CONSTANTS(place, weights);\n";
+  text +=
+      kernel_head("COPIED_WEIGHTS weights ALIKE_IN_A_WAVE", "CONSTANT_PLACE place IN_THE_FILE") +
+      "  START_CONSTANTS(place, weights, " + vectors + ", " + std::to_string(share.slots) + ", " +
+      std::to_string(share.waves) + ");\n" +
+      "  half4 sum = (half4)((half)0.0f);\n  for (int i = 0; i < " + copies +
+      "; ++i) {\n    const int first = ((int)get_group_id(0) * " + copies + " + i) * " + vectors +
+      ";\n    COPY_CONSTANTS(place, weights, first, " + vectors +
+      ");\n    AWAIT_CONSTANTS(place, weights);\n";
   for (size_t at = 0; at < step / kTrialLanes; ++at) {
     text += "    sum += CONSTANT(0, " + std::to_string(at) + ") * (half)" +
             std::to_string(factor_of(at)) + ".0f;\n";
@@ -138,16 +137,18 @@ BuiltInTrial matrix_units_trial(const std::string& source) {
                "    LOAD_RIGHT(0, weights, ((int)get_group_id(0) * " + steps + " + i) * " + tile +
                ", " + side + ");\n    LOAD_LEFT(0, left, 0, " + side +
                ");\n    ADD_PRODUCT(0, 0, 0);\n  }\n  STORE_SUM(0, made, 0, " + side + ");\n  " +
-               barrier + "  if (thread < " + vectors + ") vstore4(made[thread], get_group_id(0) * " +
-               vectors + " + thread, sums);\n}\n";
+               barrier + "  if (thread < " + vectors +
+               ") vstore4(made[thread], get_group_id(0) * " + vectors + " + thread, sums);\n}\n";
   for (size_t group = 0; group < kTrialGroups; ++group) {
     for (size_t element = 0; element < kTile; ++element) {
       int sum = 0;
       for (size_t term = 0; term < kTileSteps * kTileSide; ++term) {
         const size_t step = term / kTileSide;
         const size_t of_step = term % kTileSide;
-        const size_t right = (group * kTileSteps + step) * kTile + of_step * kTileSide + element % kTileSide;
-        sum += trial_number(step * kTile + element / kTileSide * kTileSide + of_step) * trial_number(right);
+        const size_t right =
+            (group * kTileSteps + step) * kTile + of_step * kTileSide + element % kTileSide;
+        sum += trial_number(step * kTile + element / kTileSide * kTileSide + of_step) *
+               trial_number(right);
       }
       trial.expected.push_back(static_cast<float>(sum));
     }
@@ -155,5 +156,4 @@ BuiltInTrial matrix_units_trial(const std::string& source) {
   return trial;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

@@ -12,8 +12,7 @@
 #include "programs/built_program.h"
 #include "programs/program_cache.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 namespace {
 
 struct BuiltIn {
@@ -45,8 +44,7 @@ std::unique_ptr<BuiltProgram> built_trial(Device& device, const std::string& tex
   const ProgramKey key{info.platform + "\n" + info.name + "\n" + info.version, info.driver,
                        sha256_hex(build_options(info) + "\n" + text)};
   const ProgramCache cache(folder);
-  const FoundPrograms found =
-      folder.empty() ? FoundPrograms{} : cache.find(key, DriverRule::kSame);
+  const FoundPrograms found = folder.empty() ? FoundPrograms{} : cache.find(key, DriverRule::kSame);
   if (found.binaries.has_value()) {
     try {
       return std::make_unique<BuiltProgram>(device, std::vector<std::string>{kTrialName},
@@ -63,14 +61,14 @@ std::unique_ptr<BuiltProgram> built_trial(Device& device, const std::string& tex
 
 MemHandle new_buffer(Device& device, size_t bytes) {
   cl_int code = CL_SUCCESS;
-  MemHandle made(
-      api().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, bytes, nullptr, &code));
+  MemHandle made(api().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, bytes, nullptr, &code));
   check(code, "clCreateBuffer");
   return made;
 }
 
 // A queue of its own: what the device's own queue gets may be recorded.
-std::vector<float> run_trial(Device& device, const BuiltProgram& program, const BuiltInTrial& trial) {
+std::vector<float> run_trial(Device& device, const BuiltProgram& program,
+                             const BuiltInTrial& trial) {
   std::vector<float> sums(trial.expected.size());
   const size_t bytes[] = {trial.weights.size() * sizeof(uint16_t),
                           trial.place.size() * sizeof(uint16_t), sums.size() * sizeof(float)};
@@ -156,5 +154,4 @@ void keep_trials_in(const std::string& folder) {
   known.folder = folder;
 }
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
+}  // namespace adrenoc_runtime::opencl

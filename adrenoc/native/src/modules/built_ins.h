@@ -1,7 +1,6 @@
-// What GPUs can do by words that no extension list names, or that drivers get wrong: whether kernels
-// may use it, a trial on the device tells.
-#ifndef ADRENOC_NATIVE_MODULES_BUILT_INS_H_
-#define ADRENOC_NATIVE_MODULES_BUILT_INS_H_
+// What GPUs can do by words that no extension list names, or that drivers get wrong: whether
+// kernels may use it, a trial on the device tells.
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -10,8 +9,7 @@
 
 #include "opencl/device.h"
 
-namespace adrenoc_runtime {
-namespace opencl {
+namespace adrenoc_runtime::opencl {
 
 // What became of one that kernels are written for.
 struct BuiltInUse {
@@ -31,8 +29,8 @@ struct BuiltInUse {
 // Keeps what trials build in a folder, so that a later process compiles nothing for them.
 void keep_trials_in(const std::string& folder);
 
-// The kernel of a trial: its weights and `place` are halves, what it sums are floats, which are whole
-// numbers that halves hold.
+// The kernel of a trial: its weights and `place` are halves, what it sums are floats, which are
+// whole numbers that halves hold.
 struct BuiltInTrial {
   std::string text;
   std::vector<uint16_t> weights;
@@ -50,7 +48,4 @@ constexpr const char* kStartMatrices = "START_MATRICES(";
 [[nodiscard]] BuiltInTrial constant_file_trial(const std::string& source);
 [[nodiscard]] BuiltInTrial matrix_units_trial(const std::string& source);
 
-}  // namespace opencl
-}  // namespace adrenoc_runtime
-
-#endif  // ADRENOC_NATIVE_MODULES_BUILT_INS_H_
+}  // namespace adrenoc_runtime::opencl
