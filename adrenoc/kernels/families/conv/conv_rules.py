@@ -254,12 +254,19 @@ def _constants_conv(
     file = kernel.context.machine.constant_file
     if file is None:
         raise ValueError(f"{kernel.node.name}: the target has no constant file")
+    _tell(kernel, "weights in the constant file", "a copy in local memory")
     kind = f"{family}_steps{tile.out_blocks}x{tile.unroll}"
     weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_steps(oihw(w), tile))
     place = kernel.zeros("constant_place", file.bytes // WORD_BYTES)
     out, epilogue = kernel.output()
     conv2d_constants(kernel.builder, geometry, tile, x, weight, place, file, out, epilogue)
     return kernel.call()
+
+
+def _tell(kernel: NodeKernel, taken: str, instead: str) -> None:
+    """Log what the runtime decides on the device."""
+    reason = f"estimated the fastest; where the runtime's trial on the device fails: {instead}"
+    kernel.context.log.add(kernel.node.name, taken, reason)
 
 
 def _matrices_conv(
@@ -269,6 +276,7 @@ def _matrices_conv(
     side = kernel.context.machine.matrix_side
     if side is None:
         raise ValueError(f"{kernel.node.name}: the target has no matrix units")
+    _tell(kernel, "tiles by matrix units", "tiles that threads make")
     kind = f"{family}_tiles{tile.out_blocks}x{side}"
     weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_tiles(oihw(w), tile, side))
     out, epilogue = kernel.output()
