@@ -36,7 +36,9 @@ def build_layer(folder: Path) -> Path:
 def misbehaving(library: Path, *orders: str, gpu: str = "640") -> Iterator[None]:
     """Processes that are started in the block have this driver, of an Adreno of that number."""
     with pytest.MonkeyPatch.context() as patch:
-        others = os.environ.get("OPENCL_LAYERS")  # such as plain_builds.c
-        patch.setenv("OPENCL_LAYERS", os.pathsep.join(filter(None, (str(library), others))))
+        # The last is asked first: others, such as plain_builds.c, make programs of binaries that
+        # they kept, whose texts this one would not see.
+        others = os.environ.get("OPENCL_LAYERS")
+        patch.setenv("OPENCL_LAYERS", os.pathsep.join(filter(None, (others, str(library)))))
         patch.setenv("FAULTY_OPENCL", "\n".join((*claim(gpu), *orders)))
         yield
