@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from adrenoc import native
 from adrenoc.base.errors import OptionError, RemoteError
 from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress
+from adrenoc.device.tracker import HostPort, Tracker
 from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm
@@ -34,6 +36,7 @@ from adrenoc.lab.tune.session import DevicePlace, MeasureJob
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
+from tests.patience import WAIT_S
 from tests.runtime.servers import python_server, tvm_process
 
 
@@ -170,6 +173,11 @@ def test_from_a_tracker_to_a_tuned_bundle(
         tracker = f"127.0.0.1:{port}"
         options = ("--tracker", tracker, "--key", "soft")
         with python_server(*options), python_server(*options):
+            known = Tracker(HostPort(host="127.0.0.1", port=port), timeout_s=WAIT_S)
+            limit = time.monotonic() + WAIT_S
+            while len(known.servers()) < 2 and time.monotonic() < limit:
+                time.sleep(0.1)
+            known.close()
             there = ("--on", f"tracker:soft@{tracker}")
             command = ["tune", "run", "small.onnx", "--device", "host", *there, "--json"]
             assert main([*command, "--trials", "4"]) == 0
