@@ -24,8 +24,7 @@ from adrenoc.kernels.families.conv.matrix_conv import matrix_candidates, pack_ti
 from adrenoc.kernels.families.shared.conv_geometry import ConvTile
 from adrenoc.kernels.families.shared.machine import TileTables
 from adrenoc.target.target import load_target
-from tests.opencl.implementation import LAYERS, plain_environment
-from tests.opencl.layers import compile_layer
+from tests.opencl.implementation import plain_environment
 
 pytestmark = pytest.mark.operator
 
@@ -119,15 +118,13 @@ def test_products(
 
 
 def _run_with(words: str, expected: str, folder: Path, *chosen: str) -> None:
-    layer = compile_layer("driver_words.c", folder)
-    if layer is None:
+    plain = plain_environment(folder)
+    if not plain:
         pytest.skip("no C compiler on this machine")
     (folder / "words.cl").write_text(words)
-    plain = plain_environment(folder)
     environment = {
         **os.environ,
         **plain,
-        LAYERS: ":".join([*filter(None, [plain.get(LAYERS)]), str(layer)]),
         "DRIVER_WORDS": str(folder / "words.cl"),
         "BUILT_INS_EXPECTED": expected,
         # The file of all waves is one buffer: work-groups come one after the other.

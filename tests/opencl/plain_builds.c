@@ -2,6 +2,9 @@
  * `plain_builds(folder)` holds, or in a process that has PLAIN_BUILDS.  To optimise a kernel takes
  * longer than to run it once.
  *
+ * Every program begins with the text of $DRIVER_WORDS, a file that gives words which the driver
+ * lacks a meaning, where a process has it.
+ *
  * What a driver built so lies in that folder: a program with the same text, for the same driver, is
  * made of it, also by a later run of the tests.  A file holds all that it was made from, and counts
  * only where that is the same.
@@ -21,7 +24,7 @@ enum { kBuildProgram = 30, kProgramInfo = 32, kMostFunctions = 256 };
 enum { kDeviceName = 0x102B, kDriverVersion = 0x102D };
 enum { kProgramDevices = 0x1163, kProgramSource, kBinarySizes, kBinaries };
 enum { kLayerVersion = 0x4240, kLayerName = 0x4241, kNoMemory = -6, kBadValue = -30 };
-enum { kMostWords = 256, kMostPath = 4096 };
+enum { kMostWords = 256, kMostPath = 4096, kMostParts = 256, kMostText = 1 << 16 };
 
 typedef int32_t Build(void* program, uint32_t devices, const void* ids, const char* options,
                       void* notify, void* user);
@@ -36,6 +39,7 @@ static const char kOption[] = " -cl-opt-disable";
 static void* next[kMostFunctions];
 static void* table[kMostFunctions];
 static char folder[kMostPath / 2];
+static char driver_words[kMostText];
 
 /* Kernels are not optimised from here on, and what is built lies in a folder; NULL ends it. */
 __attribute__((visibility("default"))) void plain_builds(const char* wanted) {
@@ -113,9 +117,31 @@ static void keep_binary(void* program) {
   free(key);
 }
 
+static void read_words(const char* path) {
+  FILE* file = path == NULL ? NULL : fopen(path, "r");
+  if (file == NULL) return;
+  driver_words[fread(driver_words, 1, sizeof(driver_words) - 1, file)] = '\0';
+  fclose(file);
+}
+
+static void* create(void* context, uint32_t count, const char** texts, const size_t* lengths,
+                    int32_t* code) {
+  FromSource* const create_next = (FromSource*)next[kFromSource];
+  if (driver_words[0] == '\0' || count >= kMostParts) {
+    return create_next(context, count, texts, lengths, code);
+  }
+  const char* parts[kMostParts] = {driver_words};
+  size_t sizes[kMostParts] = {strlen(driver_words)};
+  for (uint32_t i = 0; i < count; ++i) {
+    parts[i + 1] = texts[i];
+    sizes[i + 1] = lengths == NULL || lengths[i] == 0 ? strlen(texts[i]) : lengths[i];
+  }
+  return create_next(context, count + 1, parts, sizes, code);
+}
+
 static void* from_source(void* context, uint32_t count, const char** texts, const size_t* lengths,
                          int32_t* code) {
-  void* program = ((FromSource*)next[kFromSource])(context, count, texts, lengths, code);
+  void* program = create(context, count, texts, lengths, code);
   if (program == NULL || folder[0] == '\0') return program;
   void *device = NULL, *kept = NULL;
   size_t size = 0, length = 0;
@@ -163,6 +189,7 @@ __attribute__((visibility("default"))) int32_t clInitLayer(uint32_t count, void*
                                                            uint32_t* told, void*** made) {
   if (count <= kProgramInfo || count > kMostFunctions) return kBadValue;
   plain_builds(getenv("PLAIN_BUILDS"));
+  read_words(getenv("DRIVER_WORDS"));
   memcpy(next, target, count * sizeof(*table));
   memcpy(table, target, count * sizeof(*table));
   table[kFromSource] = (void*)from_source;
