@@ -224,6 +224,9 @@ class ConvMatricesCost:
     """How often a step waits as long as for a texel."""
     registers: float
     """Registers of a thread."""
+    doubt: float
+    """Times as long as the other numbers say that it is taken for: where a driver has no such
+    words its threads make the tiles, and more is lost than was to be won."""
 
 
 @dataclass(frozen=True, kw_only=True)

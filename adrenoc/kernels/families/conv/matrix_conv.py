@@ -209,4 +209,4 @@ def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     resident = machine.resident_waves(cost.registers)
     clocks = machine.clocks(waves, busiest, serial, resident)
     memory = machine.memory_clocks(bytes_of(work, tile))
-    return machine.overlap_with_memory(clocks, memory, resident)
+    return cost.doubt * machine.overlap_with_memory(clocks, memory, resident)
