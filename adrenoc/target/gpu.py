@@ -14,6 +14,9 @@ DERIVED = {"derived": True}
 FILE_VECTOR_BYTES = 16
 """What a wave copies to the constant file at a time."""
 
+MATRIX_SIDE = 16
+"""Rows, columns and terms of the tiles that matrix units multiply, as `prelude.cl` has them."""
+
 WorkGroup = tuple[int, int, int]
 """Threads in x, y, z."""
 
@@ -131,8 +134,8 @@ class Performance:
     """Of the constant file that waves may fill, with the built-ins that Qualcomm's drivers have."""
     constant_file_waves: int | None = None
     """The most waves that share those bytes."""
-    matrix_side: int | None = None
-    """Rows, columns and terms of the products of halves that matrix units make."""
+    matrix_units: bool | None = None
+    """Whether units multiply tiles of halves, of `MATRIX_SIDE` rows, columns and terms."""
 
     @property
     def constant_file(self) -> ConstantFile | None:

@@ -30,7 +30,6 @@ int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int 
 #define DOT_PRODUCT(weights, word, total) ((total) + __spirv_SUDotKHR(weights, word, 0))
 """
 """The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
-_COPIED = re.compile(r"START_CONSTANTS\(\w+, \w+, (\d+), (\d+), (\d+)\)")
 CONSTANTS_OF_PROGRAM = """\
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 __constant half constants[] = {NUMBERS};
@@ -176,11 +175,13 @@ def kernel_rows(
 def with_known_words(text: str) -> str:
     """A kernel's source with dot products that the analyser has, and with constants of the program
     in place of those that waves copy to the constant file."""
+    from adrenoc.kernels.codegen.opencl_source import CONSTANTS_STARTED
+
     text = re.sub(r"#if defined\(__opencl_c_integer_dot.*?#endif\n", DOT_IN_SPIRV, text, flags=re.S)
-    copied = _COPIED.search(text)
+    copied = CONSTANTS_STARTED.search(text)
     if copied is None:
         return text
-    numbers = (f"{number * 37 % 251 / 97 + 0.01:.4f}h" for number in range(8 * int(copied[1])))
+    numbers = (f"{number * 37 % 251 / 97 + 0.01:.4f}h" for number in range(8 * int(copied[3])))
     known = CONSTANTS_OF_PROGRAM.replace("NUMBERS", ",".join(numbers))
     return re.sub(r"#ifdef CONSTANT_FILE\n.*?#endif\n", lambda _: known, text, flags=re.S)
 
@@ -188,11 +189,13 @@ def with_known_words(text: str) -> str:
 def slots_of(text: str, estimator: Any, gpu: str) -> int | None:
     """How many waves of a micro shader processor find a slot of the constant file; None where the
     kernel needs none."""
-    copied = _COPIED.search(text)
+    from adrenoc.kernels.codegen.opencl_source import CONSTANTS_STARTED
+
+    copied = CONSTANTS_STARTED.search(text)
     if copied is None:
         return None
     waves = estimator.GPUS[gpu]["waves"]
-    return max(1, int(copied[2]) // max(1, int(copied[3]) // waves))
+    return max(1, int(copied[4]) // max(1, int(copied[5]) // waves))
 
 
 def bytes_of_kernel(state: Any, kernel: Any, stored: int = 0) -> int:

@@ -191,7 +191,7 @@ def test_packing_of_steps() -> None:
 
 def test_packing_of_tiles() -> None:
     weight = np.arange(1, 1 + 22 * 36, dtype=np.float16).reshape(22, 36, 1, 1)
-    run = pack_tiles(weight, ConvTile(pixels=16, out_blocks=4), 16).view(np.float16)
+    run = pack_tiles(weight, ConvTile(pixels=16, out_blocks=4)).view(np.float16)
     run = run.reshape(2, 3, 16, 16)
     for band, step, term, column in np.ndindex(run.shape):
         o, i = band * 16 + column, step * 16 + term

@@ -41,8 +41,9 @@ START_CONSTANTS = "START_CONSTANTS("
 """What a kernel has in its text that may use the constant file."""
 START_MATRICES = "START_MATRICES("
 """What a kernel has in its text that may use matrix units."""
-_CONSTANTS = re.compile(r"START_CONSTANTS\((\w+), (\w+), (\d+), (\d+), (\d+)\)")
-"""Place, weights, vectors of a wave, slots and waves (`families/conv/constant_conv.py`)."""
+CONSTANTS_STARTED = re.compile(r"START_CONSTANTS\((\w+), (\w+), (\d+), (\d+), (\d+)\)")
+"""How it starts: place, weights, vectors of a wave, slots, waves
+(`families/conv/constant_conv.py`)."""
 IN_FILE, ALIKE = "IN_THE_FILE", "ALIKE_IN_A_WAVE"
 """Attributes of such pointers, behind their names."""
 _VECTOR = re.compile(r"\bv(load|store)4\(")
@@ -67,7 +68,7 @@ def tidy(source: str) -> str:
     if "()" in source:
         source = _SPELLED.sub(r"\1", source)
     source = _ROLLED_LOOP.sub(r"\1 + ROLLED;", source)
-    if "SHARE_UINT4(" in source or _CONSTANTS.search(source):
+    if "SHARE_UINT4(" in source or START_CONSTANTS in source:
         source = _SHARED_HALVES.sub(r"\1 __attribute__((aligned(16)));", source)
     return add_sections(align_vectors(_declare_constants(source)))
 
@@ -84,7 +85,7 @@ def _declare_constants(source: str) -> str:
         MOST_WAVES(12)
         __kernel void conv2d_kernel(COPIED_WEIGHTS in1_ptr ALIKE_IN_A_WAVE, ...
     """
-    found = _CONSTANTS.search(source)
+    found = CONSTANTS_STARTED.search(source)
     if found is None:
         return source
     vectors, slots, waves = map(int, found.group(3, 4, 5))

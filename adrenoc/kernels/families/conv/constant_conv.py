@@ -35,7 +35,6 @@ from adrenoc.kernels.families.shared.machine import (
     TileTable,
     larger,
     look_up,
-    round_down,
     round_up,
     smaller,
 )
@@ -256,6 +255,5 @@ def slots_a_processor(vectors: Column, machine: Machine) -> Column:
     file = machine.constant_file
     if file is None:
         return machine.most_waves
-    slots = smaller(file.waves, round_down(file.bytes / (vectors * FILE_VECTOR_BYTES)))
     sharing = max(1, file.waves // machine.most_waves)
-    return larger(1, round_down(slots / sharing))
+    return larger(1, look_up(vectors, file.slots) // sharing)

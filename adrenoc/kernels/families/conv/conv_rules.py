@@ -273,14 +273,11 @@ def _matrices_conv(
     kernel: NodeKernel, family: str, tile: ConvTile, x: Access, oihw: Oihw
 ) -> KernelCall:
     """Make the kernel of a 1x1 convolution by matrix units."""
-    side = kernel.context.machine.matrix_side
-    if side is None:
-        raise ValueError(f"{kernel.node.name}: the target has no matrix units")
     _tell(kernel, "tiles by matrix units", "tiles that threads make")
-    kind = f"{family}_tiles{tile.out_blocks}x{side}"
-    weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_tiles(oihw(w), tile, side))
+    kind = f"{family}_tiles{tile.out_blocks}"
+    weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_tiles(oihw(w), tile))
     out, epilogue = kernel.output()
-    conv2d_matrices(kernel.builder, tile, side, x, weight, out, epilogue)
+    conv2d_matrices(kernel.builder, tile, x, weight, out, epilogue)
     return kernel.call()
 
 

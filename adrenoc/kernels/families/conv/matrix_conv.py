@@ -28,7 +28,7 @@ from adrenoc.kernels.families.shared.machine import Column, Machine, TileTable, 
 from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.weights import pack_conv
-from adrenoc.target.gpu import Limits
+from adrenoc.target.gpu import MATRIX_SIDE, Limits
 
 HALF_BYTES = FLOAT_BYTES // 2
 
@@ -36,7 +36,6 @@ HALF_BYTES = FLOAT_BYTES // 2
 def conv2d_matrices(
     builder: KernelBuilder,
     tile: ConvTile,
-    side: int,
     x: Access,
     weight: Access,
     out: Access,
@@ -44,14 +43,14 @@ def conv2d_matrices(
 ) -> None:
     """Emit the 1x1 convolution of x with packed weights, in halves; the sums are floats.
 
-    `tile.pixels` and four times `tile.out_blocks` are multiples of the side of a tile.
+    `tile.pixels` and four times `tile.out_blocks` are multiples of `MATRIX_SIDE`.
 
     Shapes:
         x: roles N, C, H, W
         weight: `pack_tiles`, flat
         out: roles N, O, H, W
     """
-    e, blocks = out.extents, side // LANES
+    e, side, blocks = out.extents, MATRIX_SIDE, MATRIX_SIDE // LANES
     threads, _, _ = tile.work_group or (1, 1, 1)
     columns = tile.out_blocks * LANES
     bands, runs = -(-e.blocks // tile.out_blocks), -(-(e.h * e.w) // tile.pixels)
@@ -153,10 +152,10 @@ def _finish(
             epilogue.write(n, block, row, column, value)
 
 
-def pack_tiles(weight: np.ndarray, tile: ConvTile, side: int) -> np.ndarray:
+def pack_tiles(weight: np.ndarray, tile: ConvTile) -> np.ndarray:
     """Pack `[O, I, 1, 1]` as `[band, step, term, column]`, flat; what fills up is zero."""
     texels = pack_conv(weight, 1)[0]  # [block, column of weights, 4]
-    blocks, terms, _ = texels.shape
+    (blocks, terms, _), side = texels.shape, MATRIX_SIDE
     bands, steps = -(-blocks // tile.out_blocks), -(-terms // side)
     whole = np.zeros((bands * tile.out_blocks, steps * side, LANES), weight.dtype)
     whole[:blocks, :terms] = texels
@@ -171,11 +170,11 @@ _NUMBERS = ("pixels", "out_blocks")
 
 def matrix_candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileTable[ConvTile]:
     """Return the tiles that suit the extents; none where there are no matrix units for them."""
-    side, cost, threads = machine.matrix_side, machine.cost.conv_matrices, machine.wave
+    side, cost, threads = MATRIX_SIDE, machine.cost.conv_matrices, machine.wave
     suits = work.half and work.image is None and not work.centred and work.weight_sets == 1
     suits = suits and work.geometry == ConvGeometry(kernel=(1, 1))
     rows: list[tuple[int, ...]] = []
-    if side is not None and suits and limits.refuse_group((threads, 1, 1)) is None:
+    if machine.matrix_units and suits and limits.refuse_group((threads, 1, 1)) is None:
         for high, wide in product(cost.tiles_high, cost.tiles_wide):
             pixels, out_blocks = high * side, wide * side // LANES
             shared = pixels * side * HALF_BYTES + pixels * out_blocks * LANES * FLOAT_BYTES
@@ -194,7 +193,7 @@ def matrix_candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileT
 
 def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     """Return clocks of the whole product on the target."""
-    e, side, cost = work.out, machine.matrix_side or 1, machine.cost.conv_matrices
+    e, side, cost = work.out, MATRIX_SIDE, machine.cost.conv_matrices
     steps = round_up(work.in_blocks * LANES / side)
     products = tile.pixels * tile.out_blocks * LANES * side
     texels = tile.pixels * side / LANES

@@ -219,8 +219,8 @@ class Machine:
     """Waves that start and end together: one on each of the processors that share local memory."""
     constant_file: ConstantFile | None
     """What waves may fill of the constant file."""
-    matrix_side: int | None
-    """Rows, columns and terms of what matrix units multiply; None where there are none."""
+    matrix_units: bool
+    """Whether units multiply tiles of halves."""
     cost: Cost
     """Fitted constants, a table for each family."""
 
@@ -266,7 +266,7 @@ class Machine:
             most_waves=p.max_waves_per_compute_unit or u.max_waves_per_compute_unit,
             waves_together=p.wave_granularity or u.wave_granularity,
             constant_file=p.constant_file,
-            matrix_side=p.matrix_side,
+            matrix_units=p.matrix_units is True,
             cost=cost,
         )
 
@@ -274,7 +274,7 @@ class Machine:
         """Return the same with what a compilation may use of it."""
         if options.untold_built_ins:
             return self
-        return replace(self, constant_file=None, matrix_side=None)
+        return replace(self, constant_file=None, matrix_units=False)
 
     def end_doubt(self) -> tuple[Machine, Machine]:
         """Return the same where wide reads of local memory take longer, and where they do not;
