@@ -160,10 +160,9 @@ ClmlModule::Prepared ClmlModule::prepare(opencl::Device& device) const {
     constants.push_back(static_cast<const char*>(tensor->data) + tensor->byte_offset);
   }
   const opencl::DeviceInfo& info = device.info();
-  const TuningStore tuning(cache_folder(), info.platform + "\n" + info.name + "\n" + info.version +
-                                               "\n" + info.driver + "\n" + choice.backend->name() +
-                                               " " + choice.backend->versions() + "\n" +
-                                               graph_text_);
+  const TuningStore tuning(cache_folder(), info.key() + "\n" + info.driver + "\n" +
+                                               choice.backend->name() + " " +
+                                               choice.backend->versions() + "\n" + graph_text_);
   try {
     result.engine = std::make_unique<Engine>(device, *choice.backend, graph_, symbol_, constants,
                                              tuning);

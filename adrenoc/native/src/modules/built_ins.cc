@@ -41,8 +41,7 @@ KnownTrials& known_trials() {
 std::unique_ptr<BuiltProgram> built_trial(Device& device, const std::string& text,
                                           const std::string& folder) {
   const DeviceInfo& info = device.info();
-  const ProgramKey key{info.platform + "\n" + info.name + "\n" + info.version, info.driver,
-                       sha256_hex(build_options(info) + "\n" + text)};
+  const ProgramKey key{info.key(), info.driver, sha256_hex(build_options(info) + "\n" + text)};
   const ProgramCache cache(folder);
   const FoundPrograms found = folder.empty() ? FoundPrograms{} : cache.find(key, DriverRule::kSame);
   if (found.binaries.has_value()) {

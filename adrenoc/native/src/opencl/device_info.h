@@ -47,6 +47,8 @@ struct DeviceInfo {
   [[nodiscard]] bool has_extension(const std::string& extension) const;
   // "3.0" of "OpenCL 3.0 vendor text".
   [[nodiscard]] std::string version_number() const;
+  // Platform, name and OpenCL version: what is kept for a device is kept under these.
+  [[nodiscard]] std::string key() const { return platform + "\n" + name + "\n" + version; }
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };
 

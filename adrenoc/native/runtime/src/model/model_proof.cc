@@ -24,9 +24,7 @@ VerdictStore Model::verdicts() const {
   const opencl::DeviceInfo& info = opencl::device_at(device_.device_id).info();
   const std::string launching =
       (no_record_ ? "\nno record" : "") + (edition_.empty() ? "" : "\n" + edition_);
-  return {cache_folder_,
-          {info.platform + "\n" + info.name + "\n" + info.version + launching, info.driver,
-           bundle_->digest()}};
+  return {cache_folder_, {info.key() + launching, info.driver, bundle_->digest()}};
 }
 
 std::string Model::shown_device() const {
