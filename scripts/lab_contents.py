@@ -10,8 +10,6 @@
     beside   NAME GPU WHOSE FIGURE                   of a network (ms) or a probe
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

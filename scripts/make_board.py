@@ -7,8 +7,6 @@ with seeded weights as ONNX, at the extents of torchvision's own transforms (`sc
 onnxruntime (which quantises); the speech and text models of the leaderboard have no maker here.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from functools import partial

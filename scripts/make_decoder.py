@@ -4,8 +4,6 @@
 FOLDER gets model.onnx and genai_config.json, as onnxruntime-genai's builder writes them.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import fields

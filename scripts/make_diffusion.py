@@ -4,8 +4,6 @@
 FOLDER gets text_encoder, unet, vae_decoder and the scheduler's settings, as optimum exports them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -5,8 +5,6 @@ ONNX networks: lstm, mobilenet_v2, resnet18, squeezenet, unet, vit.
 TFLite networks: mobilenet_v1_small, mixed_small; and in int8 wake_words.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import sys

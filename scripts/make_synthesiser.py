@@ -5,8 +5,6 @@ It is of VITS's structure (Kim et al. 2021) as optimum exports it: tokens to dur
 these, noise, a coupling layer, and transposed convolutions that make 16 samples of each frame.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@
 FILE ends in .tflite, or in .task or .litertlm for a container around it.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import fields

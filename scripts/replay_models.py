@@ -5,8 +5,6 @@ the rest are graphs that `tests/host/random_graphs` draws.  A model that is chan
 takes its rows of the table with it, so new ones are added at the end of their group.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial

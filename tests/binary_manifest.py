@@ -1,7 +1,5 @@
 """Writes AndroidManifest.xml in the binary form that it has in an APK."""
 
-from __future__ import annotations
-
 import struct
 
 Attributes = dict[str, "str | bool | int"]

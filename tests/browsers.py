@@ -1,7 +1,5 @@
 """The browser that pages and traces are looked at with."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands of adrenoc, run in this process, and programs, run in their own."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """C and C++ compilers that tests ask once: what they made is kept for as long as tests use it."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

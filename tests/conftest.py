@@ -1,7 +1,5 @@
 """Options of the whole suite, and the device that kernels run on."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Iterator

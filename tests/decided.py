@@ -1,7 +1,5 @@
 """What the cost model decides, decided by a test: joined kernels, and schedules."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ The same few on every run, so that a run fails for what changed and for nothing 
 `ADRENOC_PROPERTY_EXAMPLES=200 pytest tests/host/test_property_graphs.py` draws new ones.
 """
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import HealthCheck, settings

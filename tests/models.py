@@ -1,7 +1,5 @@
 """Networks and small graphs for tests; made once a run, in memory or as files."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Folders that look like Android NDKs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

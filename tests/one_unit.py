@@ -1,7 +1,5 @@
 """Several C++ files as one: headers, which take most of a compiler's time, are read once."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How long tests wait for what has to come: a limit for what hangs, and not for what is slow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 WAIT_S = 600.0

@@ -1,7 +1,5 @@
 """A fleet without devices: commands end as a test says."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Quantised ONNX networks under construction, in integers: QLinearConv and its kin."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A script without a suffix as a module, for tests of its functions."""
 
-from __future__ import annotations
-
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader

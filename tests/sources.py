@@ -1,7 +1,5 @@
 """The package's texts, for tests about its structure."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

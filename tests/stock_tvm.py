@@ -1,7 +1,5 @@
 """What a Relax module computes by TVM's own pipeline on the CPU: a reference for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

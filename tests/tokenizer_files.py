@@ -1,7 +1,5 @@
 """Tokenizers of the kinds that language models come with, made small, and texts to try them."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence

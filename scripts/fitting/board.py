@@ -5,8 +5,6 @@ seeded weights come from `scripts/make_board.py`, their estimates from `scripts/
 --json`. A sum is kernels and launches one after the other: no time of anybody's phone.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

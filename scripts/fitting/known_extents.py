@@ -4,8 +4,6 @@ A kernel over a cache goes over the rows that are there, which a number in memor
 number given, and each thread the middle one of its kind, every extent is a number.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any

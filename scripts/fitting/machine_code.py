@@ -3,8 +3,6 @@
 What `scripts/estimate_networks` says of models is made of.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import math

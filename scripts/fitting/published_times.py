@@ -12,8 +12,6 @@ Prints the best figures with the range within which the fit is hardly worse, the
 docs/measurements/adreno-830.md, then what the same figures say of an Adreno 750.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re

@@ -3,8 +3,6 @@
 Half of the edits mend the digest of what they changed, so that the readers behind it see it too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Damage to bytes of any kind, by a generator of random numbers."""
 
-from __future__ import annotations
-
 import random
 import struct
 from typing import Any

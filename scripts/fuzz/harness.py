@@ -5,8 +5,6 @@ given back, so that a worker that ends waits for them.  Its memory is watched fr
 its address space would make allocations fail in libraries that cannot stand it.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Damage to a model file, by a generator of random numbers."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import struct

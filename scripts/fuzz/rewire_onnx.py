@@ -1,7 +1,5 @@
 """Damage to an ONNX model that knows what a graph is: it parses, and says odd things."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Any

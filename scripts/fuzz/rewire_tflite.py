@@ -1,7 +1,5 @@
 """Damage to a TFLite model that knows what a graph is: it parses, and says odd things."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

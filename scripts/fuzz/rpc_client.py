@@ -1,7 +1,5 @@
 """Runs a bundle on a server that lies: the worker's half of `scripts/fuzz_rpc`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import sys

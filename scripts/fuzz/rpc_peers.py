@@ -1,7 +1,5 @@
 """Peers of a server that say what they should not: the other half of `scripts/fuzz_rpc`."""
 
-from __future__ import annotations
-
 import random
 import socket
 import struct

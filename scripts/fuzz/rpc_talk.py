@@ -3,8 +3,6 @@
 A message is its length (8 bytes), a code (4 bytes), and what belongs to the code.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import socket

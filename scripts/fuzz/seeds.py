@@ -1,7 +1,5 @@
 """Small sound models to damage: tests of operators, and networks, of both formats."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Containers of LiteRT-LM around a decoder in TFLite: a zip archive (.task), or .litertlm."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

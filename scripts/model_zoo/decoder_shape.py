@@ -1,7 +1,5 @@
 """Extents and variants of decoders, and what their files say of them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

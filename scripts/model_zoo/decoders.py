@@ -6,8 +6,6 @@ outputs, no position_ids; on request that of its `cuda` (float16) and `dml` (rot
 Weights have a decaying spectrum, so that logits are not flat.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The three parts of a small text-to-image pipeline, under the names that optimum gives them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

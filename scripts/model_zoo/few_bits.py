@@ -1,7 +1,5 @@
 """Weights of few bits as files of decoders have them, in NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

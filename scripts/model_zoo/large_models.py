@@ -6,8 +6,6 @@ Kirillov et al. 2023 (the image encoder of SAM-B), Radford et al. 2022 (the enco
 base).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 

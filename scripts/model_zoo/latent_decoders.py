@@ -4,8 +4,6 @@ The caches are of one head: `latent` numbers a row, of which products make each 
 values, and the part of keys that is rotated, which all heads share.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_zoo.plain_decoders import PlainDecoder

@@ -1,7 +1,5 @@
 """Decoders by the names of real ones, in either form of file."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -4,8 +4,6 @@ Sources of the architectures: Sandler et al. 2018 (MobileNetV2), He et al. 2015 
 Iandola et al. 2016 (SqueezeNet), Ronneberger et al. 2015 (U-Net), Dosovitskiy et al. 2020 (ViT).
 """
 
-from __future__ import annotations
-
 import onnx
 
 from model_zoo.onnx_net import OnnxNet

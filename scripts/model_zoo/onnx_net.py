@@ -1,7 +1,5 @@
 """Builds an ONNX graph layer by layer, keeping track of shapes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

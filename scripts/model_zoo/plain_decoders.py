@@ -4,8 +4,6 @@
 standard's own Attention (with the past inside), RMSNormalization and RotaryEmbedding.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper

@@ -4,8 +4,6 @@ In the forms that litert-torch writes: caches as [1, rows, heads, numbers] or tr
 masks that are given or looked up, weights in floats, or in 8 or 4 bits by row or by block.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

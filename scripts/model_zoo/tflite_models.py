@@ -1,7 +1,5 @@
 """Networks as TFLite files: a small MobileNetV1 (Howard et al. 2017), one of mixed paddings."""
 
-from __future__ import annotations
-
 from model_zoo.tflite_net import TFLiteNet
 
 

@@ -1,7 +1,5 @@
 """Builds a TFLite graph layer by layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

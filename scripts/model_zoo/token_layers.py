@@ -1,7 +1,5 @@
 """Layers of transformers, written as exporters write them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ range, and a comparison tests nothing.  Here half of each spatial filter is a lo
 alike), residual branches are scaled by 0.3, and norms spread a little around the identity.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

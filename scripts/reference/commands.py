@@ -1,7 +1,5 @@
 """Commands and their options, as click knows them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

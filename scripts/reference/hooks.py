@@ -1,7 +1,5 @@
 """Write the reference pages into the site as MkDocs builds it: nothing of them is committed."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """The C API from its header, the Java classes from their sources."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Print tables and texts as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

@@ -1,7 +1,5 @@
 """Operators of ONNX and TFLite that are translated, and the kernels that compute them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

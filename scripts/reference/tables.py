@@ -1,7 +1,5 @@
 """Exit codes, presets, and the facts about devices with the source of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

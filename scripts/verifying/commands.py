@@ -1,7 +1,5 @@
 """Commands that a user types, run by scripts: what they print as JSON, or how they ended."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -10,8 +10,6 @@ the reference is from itself when it runs its other kernels: `adrenoc run --chec
 where float32 is right.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import resource

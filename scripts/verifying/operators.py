@@ -5,8 +5,6 @@ scripts/verify onnx-ops --match softmax -v    some cases
 scripts/verify onnx-ops --jobs 2 --update     write the table anew
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import time

@@ -12,8 +12,6 @@ has no arithmetic in halves.  Ends with 1 where anything was found.  Needs
 `apt-get install oclgrind`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ it is: a finding becomes a test with its graph written out.  `tests/host/test_pr
 draws such graphs by hypothesis, which makes a finding smaller.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -6,8 +6,6 @@ Servers: `adrenoc runtime serve`, the same offered at TVM's tracker, and TVM's o
 OpenCL runtime.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

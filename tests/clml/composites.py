@@ -5,8 +5,6 @@ them to that function, which the wheel lacks.  Here it writes the same graph as 
 generator would, from the composite functions and the names that TVM gave their constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the tests of OpenCL ML share: the emulator on a software device."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Callable, Iterator

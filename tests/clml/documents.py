@@ -3,8 +3,6 @@
 The attributes are those that TVM's code generator writes (0.27), or that its v0.18 wrote.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A function of one region that needs every operator of the emulated library."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One region, loaded without the rest of a compilation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Relax functions of a few operators, the regions that they become, and what they compute."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

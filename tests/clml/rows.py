@@ -4,8 +4,6 @@ The documents are written by hand from TVM's code generator (names, order of inp
 and, for what TVM 0.27 does not emit any more, from what its runtime and its v0.18 read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

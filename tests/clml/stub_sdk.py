@@ -4,8 +4,6 @@ They let a compiler find slips in those files.  They say nothing about the real 
 orders of arguments are those of the calls in TVM's CLML runtime, all else is made up.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _CL = """

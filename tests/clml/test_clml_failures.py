@@ -1,7 +1,5 @@
 """Devices without CLML, with each version of it, and each call failing with each of its errors."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """From a model file to both variants of its regions: compile, inspect, run --profile, check."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Callable

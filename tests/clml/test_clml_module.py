@@ -1,7 +1,5 @@
 """The runtime module of a region: its bytes, its graph, what it says of itself, its memory."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

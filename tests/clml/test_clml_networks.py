@@ -6,8 +6,6 @@ mobilenet has to build.  The row `clml` of tests/acceptance
 does so with the networks themselves.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

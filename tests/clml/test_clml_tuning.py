@@ -1,7 +1,5 @@
 """Tuning results are kept in TVM's file, or in the cache folder under a strict key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

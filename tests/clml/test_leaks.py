@@ -1,7 +1,5 @@
 """Every call fails once at every place, under the address and undefined-behaviour sanitizers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What becomes a region, what does not and why, and how regions stand in the rest of a model."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any

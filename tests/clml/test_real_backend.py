@@ -1,7 +1,5 @@
 """What is for the real library compiles against headers with the names that it uses."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

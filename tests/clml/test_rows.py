@@ -1,7 +1,5 @@
 """Every row of the pattern table: its graph, and its numbers on the emulator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

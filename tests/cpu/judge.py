@@ -1,7 +1,5 @@
 """Holds folders for application processors against LiteRT's reference kernels, byte by byte."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from pathlib import Path

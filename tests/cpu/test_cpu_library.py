@@ -1,7 +1,5 @@
 """The library that a bundle carries: it needs no other, and computes on arm64 under QEMU."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

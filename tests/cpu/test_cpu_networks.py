@@ -1,7 +1,5 @@
 """Int8 networks on an application processor: every byte is the reference's, by each way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

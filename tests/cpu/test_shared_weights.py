@@ -1,7 +1,5 @@
 """Weights that a bundle's code for the CPU takes of the constants of its GPU's kernels."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

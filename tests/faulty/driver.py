@@ -1,7 +1,5 @@
 """A driver that misbehaves on order: builds the layer, and sets what sessions are started with."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

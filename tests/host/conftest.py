@@ -1,7 +1,5 @@
 """Which operators' tests store all that they can in half, and which as users' compilations do."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small decoders on disk, their bundles, and tokens of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

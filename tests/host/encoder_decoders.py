@@ -4,8 +4,6 @@ The encoder gives keys and values for each layer, as onnxruntime-genai's builder
 hidden states, of which optimum's first call of the decoder makes them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

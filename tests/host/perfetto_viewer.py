@@ -4,8 +4,6 @@ A page of ours holds the viewer in a frame, waits until it has loaded the trace,
 SQL, and sends the answers back.
 """
 
-from __future__ import annotations
-
 import http.server
 import importlib.util
 import json

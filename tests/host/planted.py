@@ -1,7 +1,5 @@
 """Networks with one planted weakness each, for the accuracy doctor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -8,8 +8,6 @@ ops.check(device, "fp32")
 ```
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The floor: what rounding alone costs, told from what kernels lose beyond it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

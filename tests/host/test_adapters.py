@@ -1,7 +1,5 @@
 """LoRA adapters: files of onnxruntime are inputs of a decoder, and swapped without compiling."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

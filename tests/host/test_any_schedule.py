@@ -1,7 +1,5 @@
 """Any schedule that a family offers computes the same: the suite by schedules of chance."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """States that lie in one memory from run to run, beside onnxruntime given them by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

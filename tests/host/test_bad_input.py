@@ -1,7 +1,5 @@
 """What users get wrong, end to end: one sentence, a hint, a code; nothing half-written."""
 
-from __future__ import annotations
-
 import resource
 import sys
 from collections.abc import Callable

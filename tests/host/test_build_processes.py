@@ -1,7 +1,5 @@
 """`adrenoc build` by processes of its own: two devices side by side, and the same again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ them their meaning, in a process whose driver runs one work-group at a time; wit
 are what their texts are in the other reading.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ sums of the same products share.  Each such value is off by one count at most, a
 the same, and onnxruntime makes our logits of our cache: their error is that of these counts.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

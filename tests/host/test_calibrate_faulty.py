@@ -3,8 +3,6 @@
 What it finds is in its target file, and what is compiled for that file is right on such a driver.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

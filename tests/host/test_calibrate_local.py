@@ -3,8 +3,6 @@
 Mesa's rusticl says twice as much (22.3), and the runtime refuses what is more than the device has.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shuffled and unevenly split channels, which nothing moves, against onnxruntime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conversations: what caches hold is kept from turn to turn, and answers are those of none kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Planted weaknesses: the cause is named, and the policy found is minimal and mends it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Kernels that store halves call the GPU's own functions: as good as halves can tell."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Maps that turn a product's channels to where convolutions have them, computed in its kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`compile --accuracy`: the bundle meets the tolerance, and says what that took."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Answers by a JSON schema or a grammar: what the library allows is what is picked."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

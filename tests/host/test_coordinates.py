@@ -1,7 +1,5 @@
 """What says where to read is no half: at a thousand pixels it would be off by half a pixel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

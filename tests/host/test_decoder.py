@@ -1,7 +1,5 @@
 """A decoder from its file to tokens: caches in place, prompts in any split, a full context."""
 
-from __future__ import annotations
-
 import gc
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Decoders in half, token by token: which layer's error enters, and what it does to a text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

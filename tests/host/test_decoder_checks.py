@@ -1,7 +1,5 @@
 """`run --check` of decoders whose files give few logits, and of prompts that nobody gave."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

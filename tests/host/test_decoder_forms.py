@@ -1,7 +1,5 @@
 """Decoders as exporters write them: positions, halves, the rotation apart, standard operators."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

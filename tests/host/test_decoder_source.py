@@ -1,7 +1,5 @@
 """A decoder beside the same one with more bits: which weights are off, and what mends them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Decoders that keep recurrent states, or caches of a window: what cannot forget is put back, and
 each row of a window takes the place of one that nobody sees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 The cases are those of `adrenoc device verify`; other tests of this folder ask for more, of fewer.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

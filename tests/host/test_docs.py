@@ -3,8 +3,6 @@
 Pages of tasks find small models under the names that they use; tutorials make their own.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Dynamic quantisations choose their quanta by the data: halves before them would move each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

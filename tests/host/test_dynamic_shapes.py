@@ -1,7 +1,5 @@
 """One bundle for several shapes: each input runs in the smallest bucket that takes it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One bundle for several Adrenos: each driver gets the kernels of its GPU, or the common ones."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A decoder that looks at what an encoder has made: both from the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The error function is ours: compilers' own is long."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Inputs that are settings (`--fix`): constants of the bundle, which comparisons feed as well."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Products of a flattened image, and convolutions that are such, against onnxruntime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The whole flow as a user goes it: compile, look, run, check; twice the same; from the cache."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

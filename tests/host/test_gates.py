@@ -1,7 +1,5 @@
 """Without inputs given, each gate sees a bundle that is wrong, and is quiet about the right one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a caller hands to `main` is looked at, though most launchers do not look again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokens that are guessed and checked in one run are those that are made one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

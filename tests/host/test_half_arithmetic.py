@@ -3,8 +3,6 @@
 What is compared has been rounded to halves before, so that errors are those of the operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

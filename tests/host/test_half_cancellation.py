@@ -1,7 +1,5 @@
 """Numbers that are nearly alike, under weights that cancel, as kernel machines have them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

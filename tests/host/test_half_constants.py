@@ -1,7 +1,5 @@
 """Constants that halves cannot hold: above 65504, or with too few digits left below 2^-14."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Differences of which halves leave nothing: variances and covariances by means of products."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weights, biases and folded norms that bring tensors beyond half, a small factor a layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

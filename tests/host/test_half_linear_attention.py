@@ -1,7 +1,5 @@
 """Linear attention: products of matrices beyond half, of which ratios alone are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Masks far below the range of half: rows that are masked altogether come out even, as in float."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

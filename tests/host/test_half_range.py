@@ -1,7 +1,5 @@
 """What leaves the range of half by its own formula, and what half would make equal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Factors that bring a tensor beyond what halves hold, at once or in several steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Convolutions of bytes by dot products: the integers of onnxruntime, bit by bit."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The last step of the ladder: operators that run on the CPU inside of the bundle."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

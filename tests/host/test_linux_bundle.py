@@ -1,7 +1,5 @@
 """`compile --os linux`: the CPU part of a bundle for boards and laptops with a Snapdragon."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The reference is what the numbers add up to: onnxruntime is off by up to 1e-3 here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """MediaPipe's custom operators, beside LiteRT where it has them, else beside their definition in
 NumPy."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

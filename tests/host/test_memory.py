@@ -1,7 +1,5 @@
 """The memory that is planned is the memory that the runtime allocates; less of it, same numbers."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -1,8 +1,6 @@
 """Activations of a thousand and of a thousandth in half textures: the squares of the former are
 beyond half, those of the latter have four bits left, so no half may hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whole small networks: compiled to a bundle, run on the OpenCL device, compared, and counted."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from functools import cache

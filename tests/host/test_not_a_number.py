@@ -1,8 +1,6 @@
 """What is NaN stays NaN: as onnxruntime has it, and where its answer hangs on the order in which a
 CPU walks (pools, extremes of axes) as numpy has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

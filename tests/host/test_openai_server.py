@@ -1,7 +1,5 @@
 """A language model behind OpenAI's API, asked by OpenAI's own client and by others."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ What is read has been rounded to halves before, so that errors are those of the 
 weights' rounding, of its sums, of what it stores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Places of the largest and smallest: exact, also where halves could not tell numbers apart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention in one kernel: joint and separate projections, masks, sizes that divide nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

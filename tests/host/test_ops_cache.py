@@ -1,7 +1,5 @@
 """Attention over a cache of keys and values, beside onnxruntime's GroupQueryAttention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Layer norms that the products after them compute, against onnxruntime."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Convolutions: extents, strides, dilation, groups, depthwise, padding; epilogues behind them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Transposed convolutions: every phase of every stride, groups, dilation, one dimension."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

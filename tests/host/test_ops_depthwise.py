@@ -1,7 +1,5 @@
 """Depthwise convolutions agree with onnxruntime."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

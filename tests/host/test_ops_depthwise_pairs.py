@@ -1,7 +1,5 @@
 """Depthwise convolutions in one kernel with a 1x1 convolution before or after, by onnxruntime."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Squeeze-and-excite blocks, two products of one vector in a kernel, against onnxruntime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

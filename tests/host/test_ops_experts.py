@@ -1,7 +1,5 @@
 """Mixtures of experts in few bits and as floats, beside onnxruntime's QMoE and MoE."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Convolutions that read the model's own image, row-major, of up to four channels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

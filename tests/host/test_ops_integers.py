@@ -1,7 +1,5 @@
 """Reductions of integers, and triangles whose diagonal is known at run time, as onnxruntime's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

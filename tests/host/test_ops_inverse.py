@@ -1,7 +1,5 @@
 """Inverses of matrices: in registers up to eight rows, as plain loops beyond."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products: by constants and of activations, of every rank, batches broadcast."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

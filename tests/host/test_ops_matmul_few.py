@@ -1,7 +1,5 @@
 """Products of few vectors: sums split over threads, and what splitting must not change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Products by weights in 2, 4 and 8 bits, beside onnxruntime's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

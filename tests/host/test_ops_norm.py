@@ -1,7 +1,5 @@
 """Norms: which axes share their statistics, and factors and offsets along each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reshapes, transposes and slices that other kernels write in place, against onnxruntime."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """Pools: windows at borders, dilated, rounded up, in both layouts of the data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

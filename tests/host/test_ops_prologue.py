@@ -1,7 +1,5 @@
 """Maps that convolutions compute where they read, against onnxruntime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

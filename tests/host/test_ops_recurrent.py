@@ -1,7 +1,5 @@
 """RNN, GRU and LSTM over a whole sequence in one kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

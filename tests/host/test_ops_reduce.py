@@ -1,7 +1,5 @@
 """Reductions and softmax over every combination of axes that changes the kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

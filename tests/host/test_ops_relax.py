@@ -1,7 +1,5 @@
 """What ONNX cannot say but TFLite or TVM can: NHWC data, further norms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """RotaryEmbedding apart from attention, beside onnxruntime's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

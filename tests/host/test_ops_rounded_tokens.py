@@ -1,7 +1,5 @@
 """Products of many tokens that are rounded to bytes, by weights of few bits."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Cumulative sums and products along every axis."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

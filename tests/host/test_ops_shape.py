@@ -1,7 +1,5 @@
 """Element-wise chains and operators that move data: concat, slice, pad, resize, gather, ..."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

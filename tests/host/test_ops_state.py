@@ -1,7 +1,5 @@
 """Layers that carry a state from token to token, of onnxruntime's own domain."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

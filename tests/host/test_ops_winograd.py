@@ -1,7 +1,5 @@
 """3x3 convolutions by Winograd's algorithm agree with onnxruntime, whatever the tile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

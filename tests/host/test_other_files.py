@@ -1,8 +1,6 @@
 """Files and folders as people have them: onnxruntime's own format, folders of exports, and formats
 that hold no graph."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Custom operators that an installed package brings the meaning of."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

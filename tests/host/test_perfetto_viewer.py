@@ -1,7 +1,5 @@
 """Traces of runs and of compilations open in Perfetto's own viewer, without a complaint."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

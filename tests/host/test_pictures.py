@@ -1,7 +1,5 @@
 """Pictures in prompts: rows of an encoder in place of tokens, held against onnxruntime."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

@@ -1,7 +1,5 @@
 """Tensors pinned to float32: where half overflows they do not, and nothing else changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ a finding smaller, `scripts/verify random-graphs` runs thousands.  What they fou
 name: the graphs at the end, and in the tests of the operator's family.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

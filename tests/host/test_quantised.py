@@ -1,7 +1,5 @@
 """Whole quantised networks: integers within one quantum of what the reference computes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kernels in a simulator that sees races and strays (`scripts/verify races`), and its own tests."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Resizes of whole numbers equal onnxruntime's: what is cut off shows each last bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`run` on an OpenCL device of this machine: linked, bundled, executed, compared."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,8 +1,6 @@
 """TFLite files with several signatures, and with open axes: what is compiled is told of, and LiteRT
 is called in the same way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers near zero keep their digits: no activation takes one away from what is nearly one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

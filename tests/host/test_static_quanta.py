@@ -1,7 +1,5 @@
 """Parts in floats of networks that are quantised throughout: halves would move what is rounded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bundles of models that take a text's tokens hold what a phone makes these of."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A decoder in a TFLite file: its calls share caches in place, as LiteRT computes it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Variables that a TFLite file keeps from run to run are states, beside LiteRT over many runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Where it does not matter how a driver goes wrong, a bench that knows what is right stands for it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Concatenations in place and slices without a kernel, against onnxruntime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

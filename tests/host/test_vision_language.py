@@ -1,7 +1,5 @@
 """Vision-language models in parts: text alone goes through the embedding and the decoder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """int64 data keeps all of its bits, beside indices that are int32."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

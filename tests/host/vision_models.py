@@ -4,8 +4,6 @@ rows.
 FOLDER/config.json, FOLDER/onnx/embed_tokens.onnx, FOLDER/onnx/decoder_model_merged.onnx
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hostile inputs and archives: NumPy's files, images, APKs that unpack to more than they are."""
 
-from __future__ import annotations
-
 import struct
 import warnings
 import zipfile

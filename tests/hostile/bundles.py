@@ -1,7 +1,5 @@
 """Hostile bundles: manifests that lie, files that are not what they are called, tar files."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

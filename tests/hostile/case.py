@@ -1,7 +1,5 @@
 """One hostile case: what lies in a folder, what is typed there, and how it may end."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

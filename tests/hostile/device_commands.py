@@ -1,7 +1,5 @@
 """Hostile files, words and places for what measures, verifies and reports devices."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile target files of the user's own, `--device FILE.toml`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Facts of model files that contradict each other, or say what nothing can be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any

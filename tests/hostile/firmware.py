@@ -1,7 +1,5 @@
 """Hostile firmware folders: code that was changed, reports that lie; and TFLite files for them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -8,8 +8,6 @@ a command in a process that has run others less still: cases that set nothing up
 variables share one, until one of them ends or hangs it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib

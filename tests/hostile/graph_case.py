@@ -1,7 +1,5 @@
 """Cases that are one ONNX graph, to be checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

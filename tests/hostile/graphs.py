@@ -1,7 +1,5 @@
 """Hostile graphs: a few bytes that stand for much, and attributes that are none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs a case in a folder of its own, and says what is wrong with how it ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

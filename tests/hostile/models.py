@@ -1,7 +1,5 @@
 """Hostile model files: special files, damage, nests, names, weights that are not there."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,7 +1,5 @@
 """Hostile places to write to, for every command that writes, and hostile texts to read."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Hostile folders that options name: NDKs, runtimes, inputs; places for what packages and logs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

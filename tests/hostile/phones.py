@@ -1,7 +1,5 @@
 """Hostile adb servers: what they answer, and the variables that lead to them."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path

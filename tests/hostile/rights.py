@@ -1,7 +1,5 @@
 """Folders and files that may not be read or written, and firmware in hostile places."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hostile servers and trackers: greetings, messages, and answers that lie."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

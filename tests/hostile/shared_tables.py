@@ -1,7 +1,5 @@
 """TFLite files whose vectors name one table many times: small files, vast models."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Hostile surroundings: streams, limits, folders that are not there, signals; and odd options."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """All hostile cases, in the order of the table."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.hostile import (

@@ -1,7 +1,5 @@
 """Models that change while they are compiled, and compiles that meet each other."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

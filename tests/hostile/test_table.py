@@ -3,8 +3,6 @@
 `scripts/hostile` prints the table, and tries single cases.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

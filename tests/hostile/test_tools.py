@@ -1,7 +1,5 @@
 """Outside tools: what they have started ends with them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Weights that lie in other files, or say so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

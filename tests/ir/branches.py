@@ -1,7 +1,5 @@
 """Networks of branches that are split and joined, for tests of passes."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import helper

@@ -4,8 +4,6 @@ A chain applies it to its own result, a doubling takes that result twice, a ladd
 result and the one before, and the mixed ones alternate between what fuses and what moves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

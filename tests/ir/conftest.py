@@ -1,7 +1,5 @@
 """Goldens: `golden(text)` compares with the file of the test that calls it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

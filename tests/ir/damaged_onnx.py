@@ -1,7 +1,5 @@
 """ONNX models that random damage made, or nearly, and what the importer says of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a fuzzed case may do to its process; in a module that a new process loads at once."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Import, simplify and run a model on the CPU with stock TVM, against its reference runtime."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run the pipeline on small graphs up to a stage, as the product does."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

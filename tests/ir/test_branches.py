@@ -4,8 +4,6 @@
 compared in `tests/host/test_property_graphs.py` and by `scripts/verify random-graphs --branches`.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Buckets hold each constant once, and nothing of the model beside."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from dataclasses import dataclass, field

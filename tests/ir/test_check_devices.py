@@ -1,7 +1,5 @@
 """`check` for several devices: a row and a verdict each, limits held on all of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures of `check` that people act on: tables, transformed weights, rates that nobody knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`check` on small models: places, copies, work, memory, near misses, policies; planning again."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Constants in another order are told, not kept: exactly, or not at all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

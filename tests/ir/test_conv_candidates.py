@@ -1,7 +1,5 @@
 """A convolution of any extents has schedules, also where each row has weights of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

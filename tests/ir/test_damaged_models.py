@@ -1,7 +1,5 @@
 """Files that random damage (scripts/fuzz_models) broke the importer with: each ends in an error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

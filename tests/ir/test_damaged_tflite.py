@@ -1,7 +1,5 @@
 """TFLite files that random damage broke the importer with: each ends in an error."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How many kernels a layer of a decoder takes for one token, by the form that its file has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a decoder is told by, what is compiled of it, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `adrenoc check` says of a decoder with caches."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bundles for several phones' GPUs: what they hold once, how they are split, shown and compared."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree

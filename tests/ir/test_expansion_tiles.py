@@ -1,7 +1,5 @@
 """Rectangles and tiles of an expansion with its depthwise convolution: what has to hold for all."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Kernels that only move elements: each says why it is left."""
 
-from __future__ import annotations
-
 import numpy as np
 from planning import plan
 

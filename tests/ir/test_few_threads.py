@@ -1,7 +1,5 @@
 """Targets whose work-groups have few threads: each family has a schedule that fits, or says so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

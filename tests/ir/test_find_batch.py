@@ -1,7 +1,5 @@
 """A batch may be filled up where no element of it takes part in another, and only there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

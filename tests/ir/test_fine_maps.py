@@ -1,7 +1,5 @@
 """A map as fine as the picture, of far fewer places, lies in float32 with all before it."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Finding attention in a graph, and what moving an operand through maps says about its index."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

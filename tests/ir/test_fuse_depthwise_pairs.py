@@ -1,7 +1,5 @@
 """Depthwise convolutions and a 1x1 one before or after: where they join, and where not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Squeeze-and-excite blocks: what one kernel computes on a phone, and what not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layer norms before products: where products compute them, and where not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

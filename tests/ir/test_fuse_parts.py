@@ -1,7 +1,5 @@
 """When the product of a token joins the parts in which attention over a cache leaves it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

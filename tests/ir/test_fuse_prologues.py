@@ -1,7 +1,5 @@
 """Maps before convolutions: where they are computed where they are read, and where not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """How kernels of each listed GPU begin: what a target file does to them, and a change of one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

@@ -3,8 +3,6 @@
 What is counted are calls of Python functions, not seconds, so that a busy machine changes nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

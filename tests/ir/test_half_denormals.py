@@ -1,7 +1,5 @@
 """A device whose halves end at 6.1e-5: what a small constant keeps from zero stays in float32."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loads of an image's rows: each reads within its row, and together they give every pixel."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

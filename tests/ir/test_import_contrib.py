@@ -1,7 +1,5 @@
 """Operators of onnxruntime's domain compute what onnxruntime computes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Control flow and tensors that hold nothing: what remains is what onnxruntime computes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

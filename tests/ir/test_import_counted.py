@@ -1,7 +1,5 @@
 """Results whose extent depends on data: the entries found first are what onnxruntime computes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Constants that are computed while a model is imported, and who is to blame where that fails."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Loops: written out up to a stated count, and refused above it with what is so and what to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Quantised models in forms that exporters seldom write compute what onnxruntime computes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The reference runtimes: intermediate tensors, and what they refuse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models that cannot be imported: the error names the place, what was seen, and what to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

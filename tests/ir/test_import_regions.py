@@ -1,7 +1,5 @@
 """Regions of a feature map, as two-stage detectors pool them, against onnxruntime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

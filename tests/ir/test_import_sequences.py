@@ -1,7 +1,5 @@
 """Lists of tensors, whose length is known: what is taken from them is known too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random whole numbers fit what they index; a reference that fails says whose numbers it had."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention over a growing past that is spelt out: what is found, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

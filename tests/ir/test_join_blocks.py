@@ -1,7 +1,5 @@
 """Concatenations in place and slices without a kernel: what becomes a view, and what does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import onnx

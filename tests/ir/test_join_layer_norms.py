@@ -1,7 +1,5 @@
 """Layer norms that were written out are one operator, however they were written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The OpenCL C of kernels: claims on what they hold, goldens for the small ones."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Loops over as many rows as a number in memory says: `scripts/estimate_networks` counts them."""
 
-from __future__ import annotations
-
 import pytest
 from fitting.known_extents import KnownExtents
 

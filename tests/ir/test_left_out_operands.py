@@ -1,7 +1,5 @@
 """Inputs that a node leaves out, by the schema of its operator: '' where it may, else refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

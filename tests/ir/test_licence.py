@@ -1,7 +1,5 @@
 """What may lie in half: what a network learned, between its products; formulas stay in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Linking: what comes out is what Android's loader wants, and the same each time."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys

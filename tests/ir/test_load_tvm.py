@@ -1,7 +1,5 @@
 """What of TVM a compilation loads, and that the rest is there for who asks."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.commands import run_program

@@ -1,7 +1,5 @@
 """Pads by reflection: the lesser of two distances an axis, and no conditions."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import helper
 from tvm import tirx

@@ -1,7 +1,5 @@
 """Which tiles the products by weights of few bits take."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.kernels.families.n_bits.n_bits import NBitsTile

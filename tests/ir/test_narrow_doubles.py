@@ -1,7 +1,5 @@
 """Doubles that scale and round to whole numbers are computed in single precision."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

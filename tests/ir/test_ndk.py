@@ -1,7 +1,5 @@
 """NDKs: which one is taken, what it is, and why one does not serve."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

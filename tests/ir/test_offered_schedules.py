@@ -4,8 +4,6 @@ A family offers a schedule where the device has as much local memory as the fami
 it is offered to a device that has what its kernel declares, and not to one that has a byte less.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Iterable, Iterator

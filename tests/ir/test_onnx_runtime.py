@@ -1,7 +1,5 @@
 """onnxruntime tells nobody of what users compile: its wheels would by themselves."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

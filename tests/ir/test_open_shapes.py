@@ -1,7 +1,5 @@
 """Inputs whose extents the file leaves open: batches are 1, and hints are such as can be typed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

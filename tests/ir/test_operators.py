@@ -1,7 +1,5 @@
 """One record an operator: none is left out, none is made up, and what counts is stated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A model that this machine has no memory for ends in one sentence."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

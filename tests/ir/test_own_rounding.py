@@ -1,7 +1,5 @@
 """How exactly a reference knows its own outputs: what its numbers' last digits decide."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The texture pipeline's passes: what they leave, and what they say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

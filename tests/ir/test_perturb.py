@@ -1,7 +1,5 @@
 """A model with its constants one float step away is the same model, which references take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Maps that move texels: written by what makes what they read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from planning import plan

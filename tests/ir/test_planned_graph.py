@@ -1,7 +1,5 @@
 """The planned graph for Model Explorer: every launch once, joined as the plan joins them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

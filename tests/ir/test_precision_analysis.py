@@ -1,7 +1,5 @@
 """What is known of numbers by the formula that computes them, in numbers."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

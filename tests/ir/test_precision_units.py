@@ -1,7 +1,5 @@
 """The order in which tensors are tried in float32, on contributions that are known."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

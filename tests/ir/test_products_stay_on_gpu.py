@@ -6,8 +6,6 @@ without, is a slower kernel of the GPU.  So generated code on the CPU never mult
 needs no kernels for that (whole models on the CPU: `adrenoc/firmware/cpu/`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

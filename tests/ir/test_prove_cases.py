@@ -1,7 +1,5 @@
 """The suite has a case of every kernel family, and each makes the kernel that it is there for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

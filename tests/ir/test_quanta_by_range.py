@@ -4,8 +4,6 @@ Others have a factor that is computed, too: gates, norms, and the quantum of an 
 What is done for them is told as what it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

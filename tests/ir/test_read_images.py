@@ -1,7 +1,5 @@
 """Convolutions that read the model's own image: where they do, and where a copy stays."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

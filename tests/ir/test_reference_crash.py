@@ -1,7 +1,5 @@
 """A runtime that crashes on a model takes its own process along, and no more."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

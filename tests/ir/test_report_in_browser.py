@@ -1,7 +1,5 @@
 """The HTML report is alive in a browser, also with 1,500 nodes."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace

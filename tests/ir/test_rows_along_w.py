@@ -1,7 +1,5 @@
 """Tokens that come first, as torch's attention has them, lie as those that come second."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from planning import plan

@@ -1,7 +1,5 @@
 """Tiles of a depthwise convolution with the 1x1 convolution after it: the cost model."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Division by a multiplication and a shift."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.kernels.families.expansion.expansion_plan import reciprocal

@@ -1,7 +1,5 @@
 """What is small stays in float32: halves of it would save nothing, and its roundings do most."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

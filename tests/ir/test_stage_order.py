@@ -4,8 +4,6 @@ Each stage is moved past its neighbour and to both ends of the table.  Either th
 new order, with a reason, or all kernels of a dozen networks come out the same.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """How many threads share a part of a cache: no more than a cache that fills gives work."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.kernels.families.cache.operator import (

@@ -1,7 +1,5 @@
 """Outputs that are copies: written by what makes the tensors that they copy."""
 
-from __future__ import annotations
-
 import onnx
 from branches import Net
 from planning import plan

@@ -1,7 +1,5 @@
 """What work-groups bring to local memory lies as texels, where an image of its size exists."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

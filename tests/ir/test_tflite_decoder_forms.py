@@ -1,7 +1,5 @@
 """Decoders in TFLite that are not covered, and plans of those that are: said before any work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small files that ask for much: each ends soon, in little memory, in a result or an error."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable
 from pathlib import Path

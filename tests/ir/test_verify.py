@@ -1,7 +1,5 @@
 """Whatever is compiled, for whatever target and preset: what breaks a rule is not written."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Mapping

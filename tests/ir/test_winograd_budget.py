@@ -1,7 +1,5 @@
 """Convolutions by Winograd's algorithm in halves: as many as the rounding of a network allows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models of operators whose every parameter is drawn: shapes, windows, steps, borders, quanta."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.mcu.maker import Maker, Value

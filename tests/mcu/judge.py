@@ -1,7 +1,5 @@
 """Holds networks against LiteRT's reference kernels, byte by byte."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """LSTMs of TFLite for the maker of int8 networks: every scale, weight and zero point is drawn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TFLite networks of int8 or int16, with seeded weights; their numbers use the range they have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shapes of the MLPerf Tiny networks, with seeded weights, and small ones like them."""
 
-from __future__ import annotations
-
 from tests.mcu.lstm_maker import add_lstm
 from tests.mcu.maker import Maker, Value
 

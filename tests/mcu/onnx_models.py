@@ -1,7 +1,5 @@
 """Small ONNX models, quantised by onnxruntime's own tool."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

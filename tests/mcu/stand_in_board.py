@@ -6,8 +6,6 @@ Without a word it does as `adrenoc/firmware/mcu/boards.py` says; `fail N` refuse
 than N schedules, as a board without room would.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models whose inputs and outputs are not int8: firmware has them so."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

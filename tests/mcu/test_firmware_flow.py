@@ -1,7 +1,5 @@
 """From a file to a folder and back, by the command line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """LSTMs of microcontrollers: gates and cells of int16, kept between runs; against LiteRT."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whole networks for microcontrollers, small: under QEMU every byte is LiteRT's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Quantised ONNX models for microcontrollers: under QEMU every byte is onnxruntime's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

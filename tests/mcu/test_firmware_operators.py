@@ -1,7 +1,5 @@
 """Operators of microcontrollers, with drawn shapes and quantisation, against LiteRT."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Firmware that remembers earlier runs: kept in the arena, forgotten by a call."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Schedules of firmware: each computes the same, a log is kept and honoured, boards may fail."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

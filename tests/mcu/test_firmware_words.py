@@ -1,7 +1,5 @@
 """Operators of microcontrollers on activations of int16, against LiteRT."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tests of the OpenCL runtime share: the memory statistics of a device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

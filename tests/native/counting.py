@@ -1,7 +1,5 @@
 """The functions that the counting OpenCL library (`stub_*.c`) has beside OpenCL's."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager

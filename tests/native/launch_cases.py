@@ -3,8 +3,6 @@
 A process of its own, because one process opens one OpenCL library.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

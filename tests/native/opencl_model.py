@@ -6,8 +6,6 @@ loaded our runtime, so that TVM's code generator saves the kernels in its own fo
 
 # ruff: noqa: N805, N812 (TVMScript is not Python: no self, and its own short names)
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Modules of kind "opencl" made of plain OpenCL C, for tests."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 from collections.abc import Sequence

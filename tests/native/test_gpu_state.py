@@ -1,7 +1,5 @@
 """The state of an Adreno GPU as its driver in Linux shows it: files below a root."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import tvm_ffi

@@ -1,7 +1,5 @@
 """Hints to drivers: passed on where there is an extension for it, and always told."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What repeated runs compute, on a device."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

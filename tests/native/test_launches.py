@@ -1,7 +1,5 @@
 """How runs are repeated, on a counting OpenCL library: in each way and with each failure."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The device list and TVM's questions to a device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Modules of kind "opencl": building, launching, saving."""
 
-from __future__ import annotations
-
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """Building and loading the runtime, and OpenCL libraries that are missing or refuse."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

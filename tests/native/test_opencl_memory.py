@@ -1,7 +1,5 @@
 """Allocation, reuse and copies of buffers and images."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Compiled Relax modules on the OpenCL runtime."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which entries of a decoder a prompt goes through, from its length and theirs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

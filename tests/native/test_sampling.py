@@ -3,8 +3,6 @@
 A step of a model that always gives the same logits draws anew at each position.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Kernels that run one program with constants of their own, and programs of several kernels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

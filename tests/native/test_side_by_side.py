@@ -1,7 +1,5 @@
 """Kernels are built side by side: each once, and the first that fails is told."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

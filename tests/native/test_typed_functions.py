@@ -1,7 +1,5 @@
 """Functions of the runtime that Python calls by name: wrong arguments are told in one sentence."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

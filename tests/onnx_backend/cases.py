@@ -5,8 +5,6 @@ write these as constants, and so does this adapter.  Which cases are left out, a
 here too.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

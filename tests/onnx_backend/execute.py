@@ -1,7 +1,5 @@
 """Compile one case, run it on the software OpenCL device and judge its numbers."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Mapping

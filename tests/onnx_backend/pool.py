@@ -1,7 +1,5 @@
 """Run cases in processes of their own: a crash or an endless loop costs one case."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The checked-in table: what is known to become of each case."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

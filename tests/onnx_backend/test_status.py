@@ -1,7 +1,5 @@
 """The checked-in table of ONNX's node tests holds, on a sample that is the same each time."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 

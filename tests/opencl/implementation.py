@@ -1,7 +1,5 @@
 """Which implementation of OpenCL the tests of this process run on, and how it builds kernels."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

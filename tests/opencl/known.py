@@ -1,7 +1,5 @@
 """Which tests fail on a driver for a reason of its own: the rows of `known.toml`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from adrenoc.base.files.read import read_toml

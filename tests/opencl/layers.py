@@ -1,7 +1,5 @@
 """Layers of OpenCL's loader (OPENCL_LAYERS), compiled from the sources beside this file."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -8,8 +8,6 @@ where a simulator complains.  In a process of its own, without TVM: two LLVMs in
 get on with each other.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import re

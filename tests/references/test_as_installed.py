@@ -1,7 +1,5 @@
 """What users have of onnxruntime on a computer is told apart from the exact arithmetic."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

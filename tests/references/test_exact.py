@@ -1,8 +1,6 @@
 """Whose error it is where we and the reference disagree: float64 says so, and a user's own runtime
 is told apart from exact arithmetic."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

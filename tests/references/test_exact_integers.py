@@ -3,8 +3,6 @@
 `test_without_vnni.py` runs this module again on a CPU whose own products of them saturate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

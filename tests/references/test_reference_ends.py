@@ -1,7 +1,5 @@
 """A reference that ends half-way is told in a sentence that names the runtime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LiteRT's tensors are told apart by their numbers, as files may give several one name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

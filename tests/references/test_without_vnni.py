@@ -1,7 +1,5 @@
 """References are exact on a CPU with AVX2 and no VNNI, which saturates: a Haswell, under QEMU."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

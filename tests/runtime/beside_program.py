@@ -6,8 +6,6 @@ A file of raw bytes for each input in order, and behind them one for each output
 Prints what TVM's own tensors still hold afterwards.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from pathlib import Path

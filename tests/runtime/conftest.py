@@ -3,8 +3,6 @@
 The build takes some minutes once; the cache folder keeps it for as long as no source changes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ Commands for a phone's shell run in a shell here, files that are pushed are writ
 phone's `/data/local/tmp` in a folder of its own; what it says of itself is PROPERTIES.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

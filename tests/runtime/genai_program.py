@@ -5,8 +5,6 @@
 The folder has the model with its configuration, and the one of adrenoc's node by the name CONTEXT.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

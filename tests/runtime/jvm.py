@@ -1,7 +1,5 @@
 """The Java classes as an app has them, in a JVM of this computer, over the runtime for it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

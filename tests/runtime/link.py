@@ -6,8 +6,6 @@ TVM's calls hold the lock of this interpreter while they wait: a proxy in a thre
 never pass anything on.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

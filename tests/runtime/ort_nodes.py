@@ -6,8 +6,6 @@ Each folder holds `case_ctx.onnx` and `in.npz`, whose arrays are the inputs in o
 is written there as `out.npz`, or what an exception said as `error.txt`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

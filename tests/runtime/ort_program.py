@@ -5,8 +5,6 @@
 A file of each input in order (`.npy`), and behind them one for each output.  Prints JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

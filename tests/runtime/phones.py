@@ -1,7 +1,5 @@
 """What a runtime for phones looks like, without what it does: there is no NDK here."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from dataclasses import replace

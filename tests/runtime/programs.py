@@ -1,7 +1,5 @@
 """Programs of the tests that use the runtime: built, given inputs, and how they ended."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """All sources of the runtime, in a few units, as an old clang with its libc++ understands them."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from collections.abc import Callable, Sequence

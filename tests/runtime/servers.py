@@ -1,7 +1,5 @@
 """Servers of TVM's RPC protocol as processes, for the tests."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """An OpenCL library that opens, and no device to use behind it: which of the reasons it is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

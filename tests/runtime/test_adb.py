@@ -1,7 +1,5 @@
 """Phones by adb: a server that speaks adb's protocol, whose phone is this machine."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

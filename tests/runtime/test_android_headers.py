@@ -5,8 +5,6 @@ With headers of Android's own C library where BIONIC names a clone of it
 the ABI's sizes and the compiler's rules are checked then, what the C library offers is not.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An app as Android's own tools make it of the sample and of what an archive brings."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import zipfile

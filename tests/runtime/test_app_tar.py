@@ -1,7 +1,5 @@
 """Bundles as apps carry them: no sources of kernels, and all else as it was."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ There is no OpenCL in this small world, so the bundle holds CPU code alone; a bu
 must be refused by a sentence, or computes by the code for the CPU that a phone's bundle carries.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The runtime in a process that has a TVM of its own: neither sees the other."""
 
-from __future__ import annotations
-
 import sys
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Constants that the runtime makes of others as it loads: in the very bits that Python makes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

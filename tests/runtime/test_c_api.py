@@ -1,7 +1,5 @@
 """The C API from a C program and from C++: numbers, memory, threads, wrong calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls that another thread cancels: by the C API, its wrapper, and on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Conversations by a phone's runtime, in C++, in Java and by its runner: those of Python."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

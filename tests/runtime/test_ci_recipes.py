@@ -1,7 +1,5 @@
 """What a build server runs: the script, and that the recipes run it."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Regions of OpenCL ML in the runtime without Python: by the emulator, or by their own kernels."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Damaged bundles and cache files: refused, under the eyes of the sanitizers, and never a crash."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

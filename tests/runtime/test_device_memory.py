@@ -1,7 +1,5 @@
 """Memory of the device that an app made: OpenCL buffers, and Android's hardware buffers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`adrenoc doctor` on what phones need: the true cause of each trouble, and what mends it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A bundle with code for the CPU computes by it where OpenCL is missing, and says why."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

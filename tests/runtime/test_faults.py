@@ -1,7 +1,5 @@
 """Links, disks and drivers that fail half-way: typed errors in time, and a server that lives."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

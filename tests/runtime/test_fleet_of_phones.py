@@ -1,7 +1,5 @@
 """A fleet of phones by adb: one leaves in the middle and comes back, one was never there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

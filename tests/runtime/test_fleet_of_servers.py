@@ -1,7 +1,5 @@
 """A fleet of servers on this machine: side by side, one that is not there, killed and gone on."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A model that is freed gives the device all back: counted, not believed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

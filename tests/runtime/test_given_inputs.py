@@ -1,7 +1,5 @@
 """Decoders that read more than tokens, through the C API: what an encoder made is bound."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the runtime inflates is what zlib deflated, and nothing damaged harms it."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import zlib

@@ -1,7 +1,5 @@
 """The Java classes of archives: a JVM loads, runs and closes models through them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

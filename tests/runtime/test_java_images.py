@@ -1,7 +1,5 @@
 """Pictures as inputs: the Java classes' conversion beside Pillow's filter in floats."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sample app's coroutines over the Java classes, compiled by Kotlin and run in a JVM."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -2,8 +2,6 @@
 
 onnxruntime itself is a fake with the signatures of onnxruntime-android 1.24."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """States of models that are no decoders, through the C API: they go on from run to run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

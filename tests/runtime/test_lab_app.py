@@ -1,7 +1,5 @@
 """The logic of adrenoc-lab.apk in a JVM: what it reports of a right driver, and of wrong ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

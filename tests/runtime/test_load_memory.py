@@ -4,8 +4,6 @@ The software device's memory is this machine's, so that a process has each const
 that it came from counts as the process's too, as long as its pages are held.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

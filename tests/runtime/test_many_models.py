@@ -1,7 +1,5 @@
 """Two models at once in one process: right numbers, on threads too, and nothing that leaks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

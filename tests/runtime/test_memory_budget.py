@@ -1,7 +1,5 @@
 """A budget of the device's memory over models: who is evicted comes back, and is right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A bundle for several GPUs in the runtime without Python: the same choices, the same numbers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -3,8 +3,6 @@
 NDK r23 to r25 bring the libc++ of LLVM 11 to 14, which refuses things that newer ones take.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

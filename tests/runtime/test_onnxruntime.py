@@ -1,7 +1,5 @@
 """Bundles inside of onnxruntime, by the wheel as it is: numbers, refusals, cancelling, threads."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

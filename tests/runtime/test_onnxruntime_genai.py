@@ -1,7 +1,5 @@
 """A decoder by onnxruntime-genai, as its wheel is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that leave the device to others: runs in pieces, and pauses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Packages for apps: the CMake package is built and run, the AAR is looked over."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """TVM's own server and tracker as peers: we speak the real protocol."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

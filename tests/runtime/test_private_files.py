@@ -1,7 +1,5 @@
 """What lies in a cache is run: the runtime takes nothing that somebody else may have put there."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable

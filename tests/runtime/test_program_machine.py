@@ -1,7 +1,5 @@
 """The machine that runs a bundle's program: what it does not know is refused as it is loaded."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from collections.abc import Callable

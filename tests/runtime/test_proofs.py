@@ -1,7 +1,5 @@
 """`adrenoc_verify`: an app asks whether a phone's driver is right, on drivers that are not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

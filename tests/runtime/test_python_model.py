@@ -1,7 +1,5 @@
 """Bundles through the C API from Python: `adrenoc.native.model`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

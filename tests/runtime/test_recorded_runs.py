@@ -1,7 +1,5 @@
 """Repeated runs without Python: recorded, launched anew, and where they cannot be recorded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models and the runtime as packages of their own, and the app that takes them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

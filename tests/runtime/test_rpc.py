@@ -1,7 +1,5 @@
 """Bundles through TVM's RPC protocol: our two servers, wrong peers, servers that die or hang."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Programs find the runtime in their own folder, by whatever command they are started."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

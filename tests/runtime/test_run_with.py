@@ -1,7 +1,5 @@
 """Runs that bring their own memory and shapes, options as text, and a device before a model."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

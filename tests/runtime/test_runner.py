@@ -1,7 +1,5 @@
 """`adrenoc_run` on the software OpenCL device: the same numbers as Python, clear refusals."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

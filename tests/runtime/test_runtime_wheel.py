@@ -1,7 +1,5 @@
 """The wheel of built runtimes: made as a release makes it, installed, and taken without an NDK."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Our two servers: peers that say nothing, signals that end them, and who may reach them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A decoder's tokens from the runtime without Python and from servers: those of Python's loop."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A bundle of several signatures in the runtime without Python: each is called by its name."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The runtime's SHA-256 is hashlib's, by the processor's instructions for it and without."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import shutil

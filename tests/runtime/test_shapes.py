@@ -1,7 +1,5 @@
 """A bundle for several shapes in the runtime without Python: the same choices, the same numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The samples of speech, with small models: samples and tokens are onnxruntime's, of any length."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

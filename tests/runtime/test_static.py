@@ -1,7 +1,5 @@
 """The runtime as an archive: programs that hold it, ours and others, need the C library alone."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The unit of the RPC server: what it starts, and what is refused before a start would fail."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Tokens that the phone's runtime makes of texts, and its texts, are those of the library."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The sample of text to image, with a small pipeline: its image is onnxruntime's."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Each documented way to serve is attacked from another machine, and holds."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Built kernels: kept, found, refused when they are damaged or foreign, put into bundles."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

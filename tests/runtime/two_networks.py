@@ -4,8 +4,6 @@
 each way that the README documents, attacks it from the other machine, and prints what came of that.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -1,7 +1,5 @@
 """One or more models for each built-in operator that LiteRT's CPU kernels compute."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Cases of control flow, detection, transforms, and chains of quantised operators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

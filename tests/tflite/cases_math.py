@@ -1,7 +1,5 @@
 """Cases of operators that compute each element by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cases of operators that move elements, cut them out, or look them up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cases of products, and of weights in integers whose data is in float."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

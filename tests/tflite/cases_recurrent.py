@@ -1,7 +1,5 @@
 """Cases of recurrent operators."""
 
-from __future__ import annotations
-
 from tests.tflite.cases import F32, Make, Recipes, f, none, recipe, state, w
 
 _BATCH, _STEPS, _IN, _UNITS, _OUT = 2, 3, 5, 4, 3

@@ -1,7 +1,5 @@
 """Cases of reductions and norms."""
 
-from __future__ import annotations
-
 from tests.tflite.cases import Recipes, b, f, i, it, k, q, qt, recipe
 
 

@@ -1,7 +1,5 @@
 """Cases of convolutions, pools and resizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.tflite.cases import Recipes, f, k, none, q, qb, qt, qw, recipe, w

@@ -1,7 +1,5 @@
 """TFLite files that can be called in several ways."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

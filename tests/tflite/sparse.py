@@ -1,7 +1,5 @@
 """A sparse constant, as TFLite stores it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.tflite.build import T

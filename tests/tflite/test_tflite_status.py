@@ -1,7 +1,5 @@
 """The checked-in table of TFLite's operators holds, on a sample that is the same each time."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Helpers of the tuner's tests are imported by their names."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A small model to tune, devices that answer by rule, and candidates that are broken on purpose."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

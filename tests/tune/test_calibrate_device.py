@@ -1,7 +1,5 @@
 """Calibration on this computer's device: the whole way, and kernels that break it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

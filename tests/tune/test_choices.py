@@ -1,7 +1,5 @@
 """Which schedule a kernel gets: candidates, the gate, the log."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

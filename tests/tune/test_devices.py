@@ -1,7 +1,5 @@
 """Tuning on the software device: candidates broken on purpose, servers that go, the whole way."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

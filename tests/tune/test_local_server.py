@@ -1,7 +1,5 @@
 """The server of this machine's own device leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

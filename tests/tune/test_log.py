@@ -1,7 +1,5 @@
 """The tuning log: appended, cut off, damaged, merged in the mind of a compilation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Work on logs: merge, prune, compare, export; and the commands for it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Tuning without a device: as the cost model ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

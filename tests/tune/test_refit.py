@@ -1,7 +1,5 @@
 """Constants are fitted to times: what is asked, what comes out."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass, replace

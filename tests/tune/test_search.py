@@ -1,7 +1,5 @@
 """Which candidates are tried next, over planted times."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Who is blamed: trials that share a session, by sessions that follow a script."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass, field

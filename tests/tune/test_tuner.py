@@ -1,7 +1,5 @@
 """The tuner's own decisions, with a rule in place of devices."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

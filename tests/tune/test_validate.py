@@ -1,7 +1,5 @@
 """Validation on planted devices: times that follow known constants, and candidates that fail."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What candidates are launched on."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trials for tests of the log."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from adrenoc.ir.tuning_log import Status, Trial, TunedDevice

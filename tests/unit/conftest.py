@@ -1,7 +1,5 @@
 """Unit tests start no outside tools, load no TVM, and keep to their own cache."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

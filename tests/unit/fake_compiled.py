@@ -1,7 +1,5 @@
 """A compiled model made by hand, and its bundle."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

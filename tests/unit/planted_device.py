@@ -1,7 +1,5 @@
 """A device whose times are known, to calibrate."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import itertools

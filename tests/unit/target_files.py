@@ -1,7 +1,5 @@
 """A copy of the target files that a test may spoil."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of promises can be read, and a promise that is not kept is seen."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

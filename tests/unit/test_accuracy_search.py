@@ -1,7 +1,5 @@
 """The search for the smallest set: against planted answers, counting trials."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing

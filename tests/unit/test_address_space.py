@@ -1,7 +1,5 @@
 """A process that may map too little ends with one sentence, before its libraries do without."""
 
-from __future__ import annotations
-
 import json
 import resource
 

@@ -1,7 +1,5 @@
 """Manifests of apps, in both of their forms."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

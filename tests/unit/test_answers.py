@@ -1,7 +1,5 @@
 """What functions of a server answer is held against its form before anything reads it."""
 
-from __future__ import annotations
-
 import json
 import math
 

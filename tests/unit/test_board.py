@@ -1,7 +1,5 @@
 """`scripts/bench_models --board`: what was measured, and what is modelled beside it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`adrenoc build`: what a project lists is made, held against gates, and locked."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

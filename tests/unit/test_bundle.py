@@ -1,7 +1,5 @@
 """Bundles: equal input gives equal bytes, and damage is found and named."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """`adrenoc diff` and `adrenoc view`: what changed is found and named, and gates hold builds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is said of bytes beside floats."""
 
-from __future__ import annotations
-
 from adrenoc.base.decision import DecisionLog
 from adrenoc.kernels.families.shared.context import ByteCosts
 from adrenoc.target.target import load_target

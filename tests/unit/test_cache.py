@@ -1,7 +1,5 @@
 """The compile cache: what is a hit, what is a miss, and what becomes of damage."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """Figures of planted devices: what is measured of a device whose times are known."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a planted device does otherwise than kernels reckon with: told, and honoured by the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The target file and the page of a calibration, whatever a device calls itself."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Templates of chats: what they may do, and what comes of the files beside a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The judgement on numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

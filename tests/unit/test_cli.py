@@ -1,7 +1,5 @@
 """The command line: what it resolves, what it shows, and how it fails."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Containers of language models: where the model lies in them, and what is wrong with some."""
 
-from __future__ import annotations
-
 import random
 import struct
 import zipfile

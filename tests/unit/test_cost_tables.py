@@ -1,7 +1,5 @@
 """Facts about a GPU are data: what estimates reckon with, where it is from, and who reads it."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Damaged bundles end in a bundle or in one typed sentence; `scripts/fuzz_bundles` tries more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

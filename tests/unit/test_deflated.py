@@ -1,7 +1,5 @@
 """Bundles for apps are stored deflated, and open as what they were."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

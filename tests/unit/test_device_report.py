@@ -1,7 +1,5 @@
 """`device.json`: what it may hold, what it may not, and what a target becomes by it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

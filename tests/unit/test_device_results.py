@@ -1,7 +1,5 @@
 """What a run tells: times, profiles by node, the state of the GPU, versions and limits that fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

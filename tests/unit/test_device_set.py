@@ -1,7 +1,5 @@
 """Several devices for one bundle, and which of its editions a driver gets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

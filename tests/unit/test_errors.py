@@ -1,7 +1,5 @@
 """Every error class: a code of its own, and a place that raises it."""
 
-from __future__ import annotations
-
 import re
 
 from adrenoc.base.errors import AdrenocError

@@ -1,7 +1,5 @@
 """Hints name the pip command that fits how this adrenoc was installed."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import PackageNotFoundError
 from typing import Any

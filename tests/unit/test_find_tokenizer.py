@@ -1,7 +1,5 @@
 """Which tokenizer.json goes into a bundle."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

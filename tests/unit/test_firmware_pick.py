@@ -1,7 +1,5 @@
 """Which schedule of an operator is taken, of measured ones and others, within a room."""
 
-from __future__ import annotations
-
 from adrenoc.firmware.mcu.kernel import Choice, Grounds, Room, pick
 
 

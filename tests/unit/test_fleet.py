@@ -1,7 +1,5 @@
 """Fleets without devices: what comes next, what counts, and what is kept."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

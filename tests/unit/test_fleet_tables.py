@@ -1,7 +1,5 @@
 """What tables, pages and baselines say of a fleet."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

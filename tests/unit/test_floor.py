@@ -1,7 +1,5 @@
 """A floor of rounding is told from what float32 is off by itself."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

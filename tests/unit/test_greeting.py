@@ -1,7 +1,5 @@
 """How a server greets its peers: one limit for each, and nobody waits for another."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -1,7 +1,5 @@
 """What commands may write to: never an input, never what is not an older output of theirs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

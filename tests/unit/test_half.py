@@ -1,7 +1,5 @@
 """Which constants halves can hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Pages of tables: names of columns stand above what they name."""
 
-from __future__ import annotations
-
 import re
 
 from adrenoc.base.text.html_page import draw

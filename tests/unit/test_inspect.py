@@ -1,7 +1,5 @@
 """What `adrenoc inspect` shows of a decoder fits on a screen."""
 
-from __future__ import annotations
-
 from adrenoc.bundle.manifest import FileEntry, TensorSpec
 from adrenoc.pages.bundle_page import _files, _tell_option, _tensors
 

@@ -1,7 +1,5 @@
 """A process that is asked to end does so within seconds, whatever its main thread waits for."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

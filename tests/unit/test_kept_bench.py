@@ -1,7 +1,5 @@
 """Runs of suites that a killed verification has kept stand for running them again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

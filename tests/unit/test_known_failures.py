@@ -1,7 +1,5 @@
 """The table of what fails on other drivers names tests that are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.opencl.known import known_drivers, known_failures

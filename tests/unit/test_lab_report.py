@@ -1,7 +1,5 @@
 """What `adrenoc device import` makes of a report of adrenoc-lab.apk."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from pathlib import Path

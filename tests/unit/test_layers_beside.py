@@ -1,7 +1,5 @@
 """Kernels' texts for images whose layers stand beside each other."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.base.errors import DefectError

@@ -1,7 +1,5 @@
 """Layouts: every element has a texel of its own, and roles decide what is free."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LICENSE and NOTICE tell of what was compiled, and of nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Trip counts of machine code's loops, as `scripts/estimate_networks` finds them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

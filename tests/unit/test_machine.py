@@ -1,7 +1,5 @@
 """How many waves of a kernel a GPU keeps beside each other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The manifest: text and back, and nothing that is wrong gets through."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

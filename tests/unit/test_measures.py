@@ -1,7 +1,5 @@
 """The measures themselves: the work of a launch is what its kernel's text does."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

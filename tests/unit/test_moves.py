@@ -1,7 +1,5 @@
 """Constants that are others in another order: brought exactly, and refused where they cannot be."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

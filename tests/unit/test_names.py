@@ -1,7 +1,5 @@
 """Names in bundles: each field takes its own kind of names alone, whatever else is tried."""
 
-from __future__ import annotations
-
 import json
 import string
 import typing

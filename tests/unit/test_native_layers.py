@@ -1,7 +1,5 @@
 """Includes of the C++ runtime go downwards only, from room to room."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Paths that are handed to TVM, and words of hints."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

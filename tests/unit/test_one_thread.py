@@ -1,7 +1,5 @@
 """A command's products of NumPy start no threads, unless somebody asks for some."""
 
-from __future__ import annotations
-
 import os
 import sys
 

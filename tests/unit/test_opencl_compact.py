@@ -1,7 +1,5 @@
 """The text of kernels: shorter, and the same."""
 
-from __future__ import annotations
-
 from adrenoc.kernels.codegen.opencl_source import compact
 
 _HEAD = "__kernel void k_kernel(__global float4* restrict a, __global float4* restrict out) {\n"

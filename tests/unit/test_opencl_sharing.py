@@ -1,7 +1,5 @@
 """Kernels that differ in constants alone run one program."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.kernels.codegen.opencl_sharing import (

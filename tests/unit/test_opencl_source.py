@@ -1,7 +1,5 @@
 """What is written into a kernel's text beside what TVM prints."""
 
-from __future__ import annotations
-
 from adrenoc.kernels.codegen.opencl_source import align_vectors, forbid_contraction, prelude, tidy
 
 _HEAD = "#define A 1\n__kernel void k(__global float* p) {\n"

@@ -1,7 +1,5 @@
 """Passes ask an operator's record, or the node; the names of operators are for their families."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

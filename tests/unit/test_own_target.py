@@ -1,7 +1,5 @@
 """Target files of a user's own: what they build on, what they cannot say, who reads them."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

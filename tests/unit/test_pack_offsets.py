@@ -1,7 +1,5 @@
 """Offsets in the pool of textures: what is alive at once lies apart, in no more than it takes."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

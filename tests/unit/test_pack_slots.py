@@ -1,7 +1,5 @@
 """Packing of intervals into slots: never two alive in one, never below what is alive."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The constants of a bundle come back as they were written."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where a command works, in the words that are short for `--on`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import click

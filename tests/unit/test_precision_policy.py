@@ -1,7 +1,5 @@
 """Policy files: written, read back, damaged, and for another model or preset."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

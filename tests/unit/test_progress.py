@@ -1,7 +1,5 @@
 """Commands that print JSON and take minutes: a terminal shows how far they are, a pipe nothing."""
 
-from __future__ import annotations
-
 import io
 import json
 from types import SimpleNamespace

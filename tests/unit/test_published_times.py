@@ -1,7 +1,5 @@
 """`scripts/fitting/published_times.py`: what targets state is what the published times give."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

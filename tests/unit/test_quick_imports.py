@@ -1,7 +1,5 @@
 """Imports wait for no collector, and it is as it was afterwards."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

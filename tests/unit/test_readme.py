@@ -1,7 +1,5 @@
 """README, CONTRIBUTING and docs/ say what is so: commands, options, files, stages, variables."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Fields of records are options: what their types and usual values say is said nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What users send: figures of a device, and no word that is theirs."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parts of a result are drawn alike by a terminal and a page, but for what only pages have."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

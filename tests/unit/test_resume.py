@@ -1,7 +1,5 @@
 """A command that was killed goes on: what its file holds, whatever happened to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The roofline against figures worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.target.gpu import Performance

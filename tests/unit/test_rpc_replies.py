@@ -1,7 +1,5 @@
 """Answers of RPC servers: what is one goes on as it is, everything else is refused."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run leaves for other tools: comparisons, traces for Perfetto, data for Model Explorer."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """What the cache holds of the runtime is compared with its digests before anything runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

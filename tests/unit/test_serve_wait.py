@@ -1,7 +1,5 @@
 """When a server of RPC sessions stops waiting for one."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Ranges of shapes on the command line, and the buckets that they stand for."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.base.errors import ShapeError

@@ -1,7 +1,5 @@
 """What `compile` prints of its options."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError
 
 import pytest

@@ -1,7 +1,5 @@
 """Large arrays that wait in files without a name."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

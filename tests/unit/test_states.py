@@ -1,7 +1,5 @@
 """Which outputs are inputs of the next run: by names of exporters, and as users name them."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.base.errors import OptionError

@@ -1,7 +1,5 @@
 """How far inputs may be scaled until halves end and float32 does not, in words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

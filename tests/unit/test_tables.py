@@ -1,7 +1,5 @@
 """Tables hold their words together at any width, as a list where there is no room for columns."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Whose room ran out: that of the folder for temporary files, or that of what was written."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from types import SimpleNamespace

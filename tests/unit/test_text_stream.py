@@ -1,7 +1,5 @@
 """Text of tokens as they come: whole letters, blanks in their place, nothing twice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

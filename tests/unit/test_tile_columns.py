@@ -1,7 +1,5 @@
 """Tiles as columns: what is said of many is said of each, in the same bits."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

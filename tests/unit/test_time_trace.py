@@ -1,7 +1,5 @@
 """`compile` under ADRENOC_TIME_TRACE: sections that nest, with both clocks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

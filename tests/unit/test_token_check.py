@@ -1,7 +1,5 @@
 """What is compared of generated tokens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

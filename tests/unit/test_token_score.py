@@ -1,7 +1,5 @@
 """Agreement and perplexity by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of tokenizers that panic, grow or do not end: one sentence, and our process lives."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

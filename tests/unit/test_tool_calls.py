@@ -1,7 +1,5 @@
 """How models write calls of tools: found by asking templates of the forms that are in use."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Sets of inputs for a model that nobody gave any: what each kind of input holds in each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is put together of the texts around messages is what a template writes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Policies: each limit on its own, all broken ones at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from adrenoc.check.verdict import Policy

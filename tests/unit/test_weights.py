@@ -1,7 +1,5 @@
 """Packed weights: every weight where the kernel reads it, zero elsewhere."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The wheel: all that adrenoc reads at run time is inside, and it works outside the source tree."""
 
-from __future__ import annotations
-
 import os
 import sys
 import zipfile

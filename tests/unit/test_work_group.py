@@ -1,7 +1,5 @@
 """Work-groups where nobody says: within limits, and none that the target is wrong with."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

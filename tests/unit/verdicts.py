@@ -1,7 +1,5 @@
 """Verdicts made by hand, for tests of what is said of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from adrenoc.bundle.manifest import MemoryPlan

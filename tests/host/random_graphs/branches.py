@@ -5,8 +5,6 @@ tensors of one resolution share images, which is where kernels that are joined c
 what they write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.host.random_graphs.grower import Between, Chooser

@@ -1,7 +1,5 @@
 """Random graphs: a few inputs, up to a dozen steps that branch and join, several outputs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

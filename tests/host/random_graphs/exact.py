@@ -4,8 +4,6 @@ onnxruntime adds up long sums in floats: means of a hundred thousand numbers of 
 twenty thousand that are alike, it has with three digits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A random graph under construction: what there is to read, and what may be added."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Steps that read and write at places: gathers, scatters, triangles, sums on the way, sequences."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

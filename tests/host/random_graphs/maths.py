@@ -1,7 +1,5 @@
 """Steps that compute: products, reductions, norms, maps of one and two operands."""
 
-from __future__ import annotations
-
 import math
 
 from tests.host.random_graphs.grower import Grower, Made, Tensor

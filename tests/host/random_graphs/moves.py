@@ -1,7 +1,5 @@
 """Steps that move elements: shapes, orders, slices, joins, borders, samples."""
 
-from __future__ import annotations
-
 import math
 
 from tests.host.random_graphs.grower import Grower, Made, Tensor

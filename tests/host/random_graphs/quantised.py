@@ -1,7 +1,5 @@
 """Random quantised networks, in integers or between conversions: their integers come out equal."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranges of numbers that networks are fed with: each is a function of a generator and a shape."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

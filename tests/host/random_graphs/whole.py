@@ -4,8 +4,6 @@ They jump where their input hardly changes, so they read what is known to the la
 the graph, and what was only moved of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto
 

@@ -1,7 +1,5 @@
 """Steps that slide a window over the data: convolutions and pools of one to three dimensions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
