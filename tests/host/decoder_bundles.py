@@ -33,7 +33,6 @@ def write_decoder(folder: Path, shape: DecoderShape) -> Path:
 def make_decoder_bundle(model: Path, preset: str) -> tuple[Bundle, list[dict[str, str]]]:
     """Its bundle, of one token and, where the file allows it, of four, and what was decided."""
     form = find_decoder(model)
-    assert form is not None
     plan = plan_decoder(form, None, (1,) if form.single else (4,))
     target = load_target("host")
     said = {

@@ -146,7 +146,6 @@ def test_agreement_and_perplexity_are_those_of_the_logits(
 ) -> None:
     model, report = one_layer
     score = report.presets[0].score
-    assert score is not None
     tokens = passage.draw_passage(TOKENS, vocabulary=SHAPE.vocabulary, seed=0).tokens
     wanted = _logits_by_onnxruntime(model, tokens)
     bundle, _ = make_decoder_bundle(model, "mixed")
@@ -196,7 +195,6 @@ def test_what_enters_is_told_by_what_is_rounded(device: Any, tmp_path: Path) -> 
     assert found.passed and found.suspects == ()
     layers = {layer.name: layer for layer in found.layers}
     attention, gated = layers["/model/layers.1/attn/out"], layers[GATED]
-    assert attention.parts is not None and gated.parts is not None
     assert 1e-5 < attention.parts.cache < 1e-3
     assert gated.parts.cache < 1e-6 < min(gated.parts.weights, gated.parts.activations)
     # A sum behind a product is of the layer whose weights it multiplies.

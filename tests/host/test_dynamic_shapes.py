@@ -45,7 +45,6 @@ def bundle(request: pytest.FixtureRequest, model: Path) -> Bundle:
 
 def test_constants_are_written_once(bundle: Bundle) -> None:
     buckets = read_buckets(bundle)
-    assert buckets is not None
     assert [e.folder for e in buckets.buckets] == [
         "buckets/1x3x8x9",
         "buckets/1x3x12x9",

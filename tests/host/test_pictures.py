@@ -172,7 +172,6 @@ def test_a_mask_that_nobody_gives_is_to_be_fixed(folder: Path, name: str) -> Non
 
 def test_what_is_known_of_pictures_is_in_the_bundle(folder: Path) -> None:
     picture = read_chat(open_bundle(folder / "decoder.adrenoc")).picture
-    assert picture is not None
     assert (picture.token, picture.before, picture.after) == (TOKEN, (BEGIN,), (END,))
     assert (picture.mean, picture.std, picture.filter) == ((0.5,) * 3, (0.25,) * 3, 1)
     assert not picture.crops

@@ -158,7 +158,6 @@ def test_runs_are_repeated_in_each_way(bundle: Path, recording: str) -> None:
     np.testing.assert_array_equal(ran.outputs["scores"], np.maximum(image + WEIGHT, 0))
     assert ran.notes == ()
     launching = ran.launching
-    assert launching is not None
     assert launching.launches >= 1
     assert launching.host_ms > 0
     assert (launching.mode == "the virtual machine") == (recording == "off")

@@ -88,7 +88,6 @@ class Judge:
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
         """What became of a command (`forks.py`)."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(json.dumps(job), file=self._process.stdin, flush=True)
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
@@ -102,10 +101,8 @@ def judge() -> Iterator[Judge]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield Judge(process)
-        assert process.stdin is not None
         process.stdin.close()
 
 

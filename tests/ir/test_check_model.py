@@ -215,7 +215,6 @@ def _compiled(model: onnx.ModelProto, folder: Path, limit: int | None = None) ->
 
 
 def _peak_mib(state: State) -> float:
-    assert state.storage is not None
     return state.storage.plan.peak_bytes / MIB
 
 
@@ -226,7 +225,6 @@ def test_images_move_to_buffers_only_as_far_as_needed(tmp_path: Path) -> None:
     assert _peak_mib(free) > limit  # the case is a case
     fitted = _compiled(model, tmp_path, limit)
     assert _peak_mib(fitted) <= limit
-    assert fitted.graph is not None
     memories = [fitted.graph.placements[n.output].memory.value for n in fitted.graph.nodes]
     assert "blocked" in memories
     assert "texture" in memories
@@ -237,8 +235,6 @@ def test_images_move_to_buffers_only_as_far_as_needed(tmp_path: Path) -> None:
 
 def test_a_limit_that_holds_changes_nothing(tmp_path: Path) -> None:
     free, fitted = _compiled(_tower(), tmp_path), _compiled(_tower(), tmp_path, 100)
-    assert free.storage is not None
-    assert fitted.storage is not None
     assert free.storage.plan == fitted.storage.plan
 
 
@@ -288,7 +284,6 @@ def test_order_that_frees_first_keeps_the_program_valid(tmp_path: Path) -> None:
     nodes += [helper.make_node("GlobalAveragePool", [f"b{i}"], [f"p{i}"]) for i in range(6)]
     nodes.append(helper.make_node("Concat", [f"p{i}" for i in range(6)], ["y"], axis=1))
     state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y"], constants), tmp_path)
-    assert state.program is not None
     other = order_by_freeing(state.program)
     made = set(state.program.graph.inputs) | set(state.program.params)
     for step in other.steps:
@@ -314,7 +309,6 @@ def test_steps_in_another_order_write_all_parts_before_the_whole_is_read(tmp_pat
     nodes.append(helper.make_node("Conv", ["whole", "last"], ["y"]))
     nodes.append(helper.make_node("Conv", ["p0", "first"], ["z"]))
     state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y", "z"], constants), tmp_path)
-    assert state.program is not None
     assert state.program.graph.owner("p1") == "whole"
     other = order_by_freeing(state.program)
     check_graph(other.graph)

@@ -30,7 +30,6 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(make_decoder(DecoderShape(layers=1)), path)
     form = find_decoder(path)
-    assert form is not None
     assert [(c.past, c.present) for c in form.caches] == [
         ("past_key_values.0.key", "present.0.key"),
         ("past_key_values.0.value", "present.0.value"),
@@ -38,7 +37,6 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     assert (form.masked, form.positions, form.context) == (True, False, 0)
     (tmp_path / "genai_config.json").write_text(genai_config(DecoderShape()))
     found = find_decoder(path)
-    assert found is not None
     assert (found.context, found.tokens["end_tokens"]) == (64, (DecoderShape().vocabulary - 1,))
     said = json.loads(genai_config(DecoderShape()))
     for ends, read in (([5, 9], (5, 9)), ("x", ()), ([5, None, -1], (5,)), (None, ())):
@@ -48,7 +46,6 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     suppressed = {"suppress_tokens": [7, -1, 9], "begin_suppress_tokens": [9, 3], "eos_token_id": 1}
     (tmp_path / "generation_config.json").write_text(json.dumps(suppressed))
     form = find_decoder(path)
-    assert form is not None
     assert form.tokens == {
         "end_tokens": (1,),
         "suppress_tokens": (7, 9),
@@ -57,7 +54,6 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     assert any("3 never come" in one.taken for one in plan_decoder(form, None, (16,)).decisions)
     (tmp_path / "genai_config.json").write_text("[1, 2")
     again = find_decoder(path)
-    assert again is not None
     assert again.context == 0
 
 

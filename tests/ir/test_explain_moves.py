@@ -19,7 +19,6 @@ def test_a_window_partition_says_who_reads_it() -> None:
     held = {name: np.array(value, "int64") for name, value in constants.items()}
     model = graph(nodes, {"x": (1, 8, 8, 8)}, ["y"], held)
     state = plan(model, until="explain_moves")
-    assert state.graph is not None
     moves = [n for n in state.graph.nodes if set(n.operators) <= {"reshape", "permute_dims"}]
     said = [d for d in state.log if d.taken == "a kernel that only moves elements"]
     assert moves and {n.name for n in moves} == {d.subject for d in said}

@@ -48,7 +48,6 @@ def vision_block(*, width: int = WIDTH, bias: bool = False) -> onnx.ModelProto:
 def attention_of(model: onnx.ModelProto) -> tuple[Node, list[str]]:
     """The attention node and the operators of the whole graph."""
     found = plan(model, until="fuse").graph
-    assert found is not None
     (node,) = (node for node in found.nodes if node.op == "attention")
     return node, [n.op for n in found.nodes]
 
@@ -110,7 +109,6 @@ def _guarded(mask: np.ndarray, guard: bool = True) -> onnx.ModelProto:
 def test_rows_that_are_guarded_against_masks_are_one_kernel(guard: bool) -> None:
     """A guard that makes anything else of what is no number is none."""
     state = plan(_guarded(np.zeros((8, 8), np.float32), guard), until="fuse_attention")
-    assert state.graph is not None
     found = [node for node in state.graph.nodes if node.op == "attention"]
     assert len(found) == guard
     assert all(node.attrs["guarded"] for node in found)

@@ -34,7 +34,6 @@ def _model(
 
 def _planned(model: onnx.ModelProto, device: str = "adreno:830") -> tuple[list[Node], State]:
     state = plan(model, until="fuse_excite", preset="fp16", device=device)
-    assert state.graph is not None
     return [n for n in state.graph.nodes if n.op in (EXCITE, "mean", "conv2d")], state
 
 
@@ -71,7 +70,6 @@ def test_what_others_read_too_has_a_kernel(output: str, left: list[str]) -> None
 
 def test_numbers_of_a_block_that_are_pinned_apart_are_not_joined() -> None:
     state = plan(_model(96, 24, 7), until="fuse_prologues", preset="fp16", device="adreno:830")
-    assert state.graph is not None
     first = next(n for n in state.graph.nodes if n.op == "conv2d")
     pinned = state.graph.change_precision([first.output], float32=True)
     graph = fuse_excite(pinned, context_of(replace(state, graph=pinned)))

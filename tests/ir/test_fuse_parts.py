@@ -35,7 +35,6 @@ def plan_token(folder: Path, *, launch_us: float | None = None, **shape: Any) ->
 
 def operators(state: State) -> list[str]:
     """Of the planned graph, in order."""
-    assert state.graph is not None
     return [node.op for node in state.graph.nodes]
 
 
@@ -44,7 +43,6 @@ def test_the_product_of_a_token_joins_its_parts(tmp_path: Path, form: dict[str, 
     state = plan_token(tmp_path, **form)
     made = operators(state)
     assert "join_parts" not in made
-    assert state.graph is not None
     product = state.graph.nodes[made.index("step_attention") + 1]
     assert product.attrs["joined"]
     assert product.inputs[0] == state.graph.nodes[made.index("step_attention")].output

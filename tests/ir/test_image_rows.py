@@ -64,7 +64,6 @@ def test_every_pixel_is_given(
         kernel=(1, taps), strides=(1, stride), dilation=(1, dilation), padding=(0, padding)
     )
     plan = RowPlan.from_image(spec, geometry, Extents(2, 8, 3, columns), pixels)
-    assert plan is not None
     assert plan.count >= len(list(plan.loads))
     for first in range(0, plan.last + 1, plan.step):
         seen: dict[int, int | None] = {}
@@ -80,7 +79,6 @@ def test_every_pixel_is_given(
 def test_aligned_rows_take_a_load_for_four_numbers() -> None:
     geometry = ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1))
     plan = RowPlan.from_image(_image("NCHW", 3, 224), geometry, Extents(1, 32, 112, 112), 4)
-    assert plan is not None
     assert [load.reach for load in plan.loads] == [
         LoadReach.EITHER,
         LoadReach.WITHIN,
@@ -92,7 +90,6 @@ def test_aligned_rows_take_a_load_for_four_numbers() -> None:
 def test_rows_of_odd_widths_are_not_aligned() -> None:
     geometry = ConvGeometry(kernel=(3, 3), padding=(1, 1))
     plan = RowPlan.from_image(_image("NCHW", 3, 223), geometry, Extents(1, 32, 223, 223), 4)
-    assert plan is not None
     assert not plan.aligned
 
 

@@ -139,7 +139,6 @@ def _with_quanta(folder: Path) -> Path:
 
 def test_a_quantised_model_tells_its_quanta(tmp_path: Path) -> None:
     found = read_quanta(_with_quanta(tmp_path))
-    assert found is not None
     assert found.quanta == {"y": pytest.approx(0.05), "q": 1.0}
     assert found.tensors == {**found.quanta, "d": pytest.approx(0.05)}
     assert read_quanta(two_steps(tmp_path)) is None
@@ -199,7 +198,6 @@ def test_a_model_that_stores_halves_rounds(tmp_path: Path) -> None:
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = 10
     found = read_quanta(write(model, tmp_path))
-    assert found is not None
     assert found.quanta == {}
 
 
@@ -216,7 +214,6 @@ def test_quanta_of_a_tflite_file(tmp_path: Path) -> None:
     path = tmp_path / "quanta.tflite"
     path.write_bytes(built.finish()[0])
     found = read_quanta(path)
-    assert found is not None
     assert sorted(found.quanta.values()) == [pytest.approx(0.02), 1.0]
     assert set(other_kernels(path, {"x": data})) == {PLAIN, REFERENCE_KERNELS}
 

@@ -256,7 +256,6 @@ def test_the_memory_of_a_whole_is_planned_once() -> None:
     net = Net(8)
     whole = net.concat(net.conv("x", 8), net.conv("x", 8))
     state = plan(net.model(net.conv(whole, 4)), until="plan_memory")
-    assert state.storage is not None
     assert set(state.storage.slot_of) == {"x_NCHW", whole}
     slot = state.storage.plan.slots[state.storage.slot_of[whole]]
     assert slot.shape == (4, 8, 8, 4)

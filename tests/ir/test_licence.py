@@ -55,7 +55,6 @@ def _kept(
         if value.name.startswith("i"):
             value.type.tensor_type.elem_type = changes.get("integers", onnx.TensorProto.INT32)
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     said = {d.subject: d.reason for d in state.log if d.taken == "float32"}
     makers = state.graph.producers
     return {n: said.get(n, "") for n in state.graph.float32_names if n in makers}
@@ -80,7 +79,6 @@ def test_activations_between_products_are_licensed(activation: str) -> None:
     model = graph(nodes, {"x": [4, 8]}, ["y"], {n: _CONSTANTS[n] for n in "wv"})
     model.opset_import[0].version = 20
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     assert not {n for n in state.graph.float32_names if n in state.graph.producers}
 
 
@@ -151,7 +149,6 @@ def test_a_spectrum_is_a_formula_with_its_transform_and_weights() -> None:
         del model.graph.initializer[:]
         model.graph.initializer.extend(keep)
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     kept = state.graph.float32_names
     weights = [n for n in kept if n not in state.graph.producers and n != "x"]
     assert len(weights) >= 2  # of the transforms, joined, and of the mel bands
@@ -188,7 +185,6 @@ def test_weights_of_the_last_product_stay_halves() -> None:
     state = plan(
         graph(nodes, {"x": [1, 64]}, ["y"], constants), until="keep_float32", keep_float32=True
     )
-    assert state.graph is not None
     assert not any(
         tensor.value is not None and name in state.graph.float32_names
         for name, tensor in state.graph.tensors.items()
@@ -213,7 +209,6 @@ def test_states_from_run_to_step_are_exact() -> None:
     nodes = [lstm, *parse_nodes("q = Squeeze(o, axis) y = MatMul(q, u)")]
     model = graph(nodes, {"x": [6, 1, 8]}, ["y"], {**constants, "axis": np.array([1])})
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     recurrent = next(n for n in state.graph.nodes if "recurrent" in n.operators[0])
     assert set(recurrent.inputs[:2]) | {recurrent.output} <= state.graph.float32_names
 
@@ -245,7 +240,6 @@ def test_kernel_machines_are_formulas_of_the_inputs() -> None:
     centred -= centred.mean(axis=0)
     model = graph(nodes, {"x": [4, 8]}, ["y"], {"c": centred.astype(np.float32)})
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     product = state.graph.nodes[-1]
     assert {*product.inputs, product.output} <= state.graph.float32_names
 
@@ -279,7 +273,6 @@ def _ordinary(size: float = 1.0, blocks: int = 24, channels: int = 16) -> onnx.M
 def test_what_weights_make_too_large(size: float, kept: set[str], free: set[str]) -> None:
     """The estimate is of typical data; the largest of an image are a hundred times that."""
     state = plan(_ordinary(size), until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     exact = state.graph.float32_names
     assert kept <= exact
     assert not free & exact
@@ -313,7 +306,6 @@ def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights() -> None:
     constants = {"w": _CONSTANTS["w"], "tiny": _CONSTANTS["tiny"]}
     model = graph(nodes, {"x": [4, 8]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     product = next(n for n in state.graph.nodes if "matmul" in n.operators)
     assert product.inputs[1] in state.graph.float32_names
 
@@ -327,7 +319,6 @@ def test_a_norm_of_the_inputs_is_a_formula() -> None:
     model = graph(nodes, {"x": [4, 8], "i": [4, 8]}, ["y"], {**constants, "half": np.float32(0.5)})
     model.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.BOOL
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     assert state.graph.nodes[-1].output in state.graph.float32_names
 
 
@@ -340,7 +331,6 @@ def test_sound_has_no_known_scale(samples: int, is_sound: bool) -> None:
     constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
     model = graph(nodes, {"x": [1, 1, samples]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     kept = state.graph.float32_names
     assert ("h" in kept, "e" in kept) == (is_sound, False)
 
@@ -359,7 +349,6 @@ def test_what_grows_with_a_spectrum_has_no_known_scale(between: str, in_float32:
     constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
     model = graph(nodes, {"x": [1, 1, 512]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     kept = state.graph.float32_names
     assert "sizes" in kept
     assert ("g" in kept) == in_float32
@@ -415,7 +404,6 @@ def test_constants_whose_rounding_a_difference_grows_stay_in_float32() -> None:
     for value, kept in ((factors, True), (factors + 1, False)):
         model = graph(nodes, {"x": [4, 64]}, ["y"], {"w": _weights(64, 8), "k": value})
         state = plan(model, until="keep_float32", keep_float32=True)
-        assert state.graph is not None
         tensors = state.graph.tensors
         names = [n for n in state.graph.float32_names if tensors[n].value is not None]
         assert any(np.array_equal(np.ravel(tensors[n].value), value) for n in names) == kept
@@ -457,7 +445,6 @@ def test_a_logarithm_of_what_is_learned_asks_for_exact_sums() -> None:
     nodes = [*_LEARNED, *parse_nodes(text), _HEAD]
     used = {"w": _weights(8, 8), "v": _weights(8, 8), "deep": deep, "tiny": _CONSTANTS["tiny"]}
     state = plan(graph(nodes, {"x": [4, 8]}, ["y"], used), until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
     assert any(np.array_equal(value, deep) for value in kept)
 
@@ -477,7 +464,6 @@ def test_steps_of_small_numbers_ask_for_exact_sums() -> None:
     nodes = parse_nodes("q = MatMul(x, w) s = Mul(q, forty) r = Floor(s) y = Sub(q, r)")
     model = graph(nodes, {"x": [4, 8]}, ["y"], {"w": weights, "forty": np.float32(40)})
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
     assert any(np.array_equal(value, weights) for value in kept)
 
@@ -489,7 +475,6 @@ def test_steps_of_a_table_are_found_between_its_elements() -> None:
     model = graph(nodes, {"i": [4]}, ["y"], {"table": table, "often": np.float32(133)})
     model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
     assert any(np.array_equal(value, table) for value in kept)
 
@@ -504,7 +489,6 @@ def test_the_first_layer_has_exact_weights_before_a_norm() -> None:
     constants = {"k": weights, "ones": ones, "wide": _weights(32, 32, 3, 3)}
     model = graph(nodes, {"x": [1, 16, 20, 20]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
     assert any(value is not None and value.size == weights.size for value in kept)
     assert not any(value is not None and value.size == 32 * 32 * 9 for value in kept)
@@ -551,7 +535,6 @@ def test_a_gate_that_products_alone_read_lies_in_half_at_a_part_of_its_size(few_
         {**{n: _CONSTANTS[n] for n in "wv"}, **constants},
     )
     state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
-    assert state.graph is not None
     assert "z" not in state.graph.float32_names
     assert [d.taken for d in state.log if d.subject == "z"] == ["stored divided by 16"]
     reader = state.graph.producers["y"]
@@ -564,7 +547,6 @@ def test_a_gate_that_products_alone_read_lies_in_half_at_a_part_of_its_size(few_
 def test_a_gate_that_is_an_output_too_stays_in_float32() -> None:
     model = graph([*_GATED, _HEAD], {"x": [4, 8]}, ["y", "z"], {n: _CONSTANTS[n] for n in "wv"})
     state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
-    assert state.graph is not None
     assert "z" in state.graph.float32_names
 
 
@@ -584,7 +566,6 @@ def test_a_norm_that_no_kernel_covers_is_licensed_as_far_as_its_gains_let_it(gai
     }
     model = graph(nodes, {"x": [1, 4, 192, 192]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
-    assert state.graph is not None
     (last,) = (node for node in state.graph.nodes if node.output == "y")
     assert "divide" in state.graph.producers[last.inputs[0]].operators
     assert (last.inputs[0] in state.graph.float32_names) == (gain > 1.0)

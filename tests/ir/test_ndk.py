@@ -30,15 +30,12 @@ def test_the_order_in_which_ndks_are_looked_for(
         if variable != "ANDROID_HOME":
             fake_ndk(tmp_path / value, revision)
         found = find_ndk()
-        assert found is not None
         assert (found.origin, found.revision) == expected[-1]
         monkeypatch.setenv(variable, str(tmp_path / value))
         expected.append((variable, revision))
     found = find_ndk()
-    assert found is not None
     assert (found.origin, found.revision) == expected[-1]
     asked = find_ndk(fake_ndk(tmp_path / "d", "26.0.1"))
-    assert asked is not None
     assert (asked.origin, asked.revision) == ("--set ndk", "26.0.1")
     assert asked.toolchain_file == tmp_path / "d/build/cmake/android.toolchain.cmake"
 
@@ -84,7 +81,6 @@ def test_an_ndk_that_does_not_serve_is_an_error(tmp_path: Path) -> None:
 )
 def test_releases_of_the_ndk(revision: str, version: tuple[int, ...], tmp_path: Path) -> None:
     ndk = find_ndk(fake_ndk(tmp_path / "ndk", revision))
-    assert ndk is not None
     assert ndk.version == version
     assert ndk.apis == (21, 35)
     assert ndk.toolchain_file.is_file()

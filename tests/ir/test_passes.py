@@ -32,7 +32,6 @@ def _conv_block() -> onnx.ModelProto:
 
 def test_epilogues_move_into_the_convolution(golden: Callable[[str], None]) -> None:
     state = plan(_conv_block(), until="fuse")
-    assert state.graph is not None
     assert [n.op for n in state.graph.nodes] == ["conv2d", "conv2d"]
     assert {"add", "sigmoid"} <= set(state.graph.nodes[1].operators)
     golden(state.graph.text())
@@ -40,7 +39,6 @@ def test_epilogues_move_into_the_convolution(golden: Callable[[str], None]) -> N
 
 def test_a_residual_that_others_read_stays_a_tensor() -> None:
     state = plan(_conv_block(), until="fuse")
-    assert state.graph is not None
     first, second = state.graph.nodes
     assert first.output in second.inputs
 
@@ -56,7 +54,6 @@ def test_an_activation_that_reads_its_operand_twice_is_an_epilogue() -> None:
         {"w": _weights(6, 6, 3, 3)},
     )
     state = plan(silu, until="fuse")
-    assert state.graph is not None
     first, second, *maps = state.graph.nodes
     assert first.operators == ("conv2d", "sigmoid", "multiply")
     assert second.operators == ("conv2d",), "d is read by y, and by t which z reads too"
@@ -73,7 +70,6 @@ def test_movement_becomes_index_arithmetic() -> None:
         {"s0": np.array([1, 2, 4, 4, 4]), "s1": np.array([1, 8, 4, 4])},
     )
     state = plan(shuffle, until="fuse")
-    assert state.graph is not None
     (node,) = state.graph.nodes
     assert node.operators == ("reshape", "permute_dims", "reshape")
 
@@ -88,7 +84,6 @@ def test_transposes_between_layouts_need_no_kernel() -> None:
         {"w": _weights(8, 4, 1, 1)},
     )
     state = plan(model, until="elide_copies")
-    assert state.graph is not None
     assert not any("permute_dims" in n.operators for n in state.graph.nodes)
     assert state.graph.aliases
 
@@ -101,13 +96,11 @@ def test_flattening_a_pooled_tensor_needs_no_kernel() -> None:
         {"w": _weights(7, 12)},
     )
     state = plan(model, until="elide_copies")
-    assert state.graph is not None
     assert not any("reshape" in n.operators for n in state.graph.nodes)
 
 
 def test_activations_are_textures(golden: Callable[[str], None]) -> None:
     state = plan(_conv_block(), until="plan_memory")
-    assert state.program is not None
     placed = {
         name: p.memory
         for name, p in state.program.graph.placements.items()
@@ -136,13 +129,11 @@ def test_a_tensor_beyond_every_image_goes_to_a_buffer() -> None:
     taken = [d for d in state.log if d.taken.startswith("buffer")]
     assert taken
     assert "as rows" in taken[0].reason
-    assert state.graph is not None
     assert Memory.BLOCKED in {p.memory for p in state.graph.placements.values()}
 
 
 def test_the_buffer_preset_uses_no_texture() -> None:
     state = plan(_conv_block(), until="lower", preset="buffer")
-    assert state.program is not None
     scopes = {scope for k in state.program.kernels.values() for scope in k.scopes}
     assert scopes == {"global"}
 
@@ -160,7 +151,6 @@ def test_storage_is_reused_between_tensors_of_one_extent() -> None:
         nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
         constants[f"w{i}"] = _weights(8, 8, 1, 1)
     state = plan(graph(nodes, {"t0": [1, 8, 6, 6]}, ["t6"], constants), until="plan_memory")
-    assert state.storage is not None
     assert len(state.storage.slot_of) == 6
     assert len(state.storage.plan.slots) == 2
 
@@ -171,7 +161,6 @@ def test_equal_kernels_are_kept_once() -> None:
         nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
         constants[f"w{i}"] = _weights(8, 8, 1, 1)
     state = plan(graph(nodes, {"t0": [1, 8, 6, 6]}, ["t3"], constants), until="lower")
-    assert state.program is not None
     assert len(state.program.steps) == 4  # one copy in, three convolutions
     assert len(state.program.kernels) == 3  # the last convolution writes row-major
 
@@ -184,7 +173,6 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     from adrenoc.passes.place.outputs import expose_layers
 
     state = plan(_conv_block(), until="fuse")
-    assert state.graph is not None
     assert state.imported is not None
     context = context_of(state)
     kept = expose_layers(state.graph, context)
@@ -211,7 +199,6 @@ def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bo
     ]
     model = graph(nodes, {"x": [1, 128, 28, 28]}, ["y"], {"w": _weights(128, channels, 3, 3)})
     state = plan(model, until="split_winograd")
-    assert state.graph is not None
     ops = [node.op for node in state.graph.nodes if node.op.startswith(("conv", "winograd"))]
     if split:
         assert ops == ["winograd_conv"]
@@ -225,7 +212,6 @@ def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save() -> None:
     nodes = parse_nodes("r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)")
     model = graph(nodes, {"x": [1, 256, 14, 14]}, ["y"], {"w": _weights(256, 256, 3, 3)})
     state = plan(model, until="lower", device="adreno:750", preset="fp16")
-    assert state.graph is not None
     assert [n.op for n in state.graph.nodes if not n.is_map] == ["winograd_conv"]
     assert [d.taken for d in state.log if d.taken.startswith("Winograd")] == [
         "Winograd F(2 x 2, 3 x 3) in one kernel"
@@ -239,7 +225,6 @@ def test_winograd_in_three_kernels_where_phones_gain_by_it(pixels: int, split: b
     shape = [1, 128, pixels, pixels]
     model = graph(nodes, {"x": shape}, ["y"], {"w": _weights(128, 128, 3, 3)})
     state = plan(model, until="split_winograd", preset="fp32")
-    assert state.graph is not None
     found = [n.op for n in state.graph.nodes if n.op.startswith(("conv", "winograd"))]
     three = ["winograd_tiles", "winograd_multiply", "winograd_pixels"]
     assert found == (three if split else ["winograd_conv"])
@@ -253,7 +238,6 @@ def test_an_image_is_kept_as_it_was_given() -> None:
         constants = {"w": _weights(8, channels, 3, 3)}
         model = graph(nodes, {"x": [1, channels, 6, 6]}, ["y"], constants)
         state = plan(model, until="assign_memory", preset=preset)
-        assert state.graph is not None
         kept = [d for d in state.log if d.subject == "x_NCHW" and d.taken == "float32"]
         dtype = state.graph.placements["x_NCHW"].dtype
         assert bool(kept) == (dtype == "float32" and preset != "fp32")
@@ -277,7 +261,6 @@ def test_deep_networks_add_up_in_float_at_first(depth: int, preset: str) -> None
     constants = {"image": image.astype(np.float32), "w": weights.astype(np.float32)}
     model = graph(nodes, {"x": [1, 3, 112, 112]}, [f"c{depth - 1}"], constants)
     state = plan(model, until="lower", preset=preset)
-    assert state.graph is not None and state.program is not None
     kept = [d for d in state.log if d.taken == "float32 arithmetic"]
     if depth == 8 or preset == "mixed":
         assert not kept and not any(p.wide_sums for p in state.graph.precisions.values())

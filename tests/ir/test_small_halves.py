@@ -29,7 +29,6 @@ def _gated(*, side: int = 48, weights: float = 1.0, exact: bool = False) -> onnx
 
 def _kept(model: onnx.ModelProto, preset: str = "mixed") -> set[str]:
     state = plan(model, until="keep_float32", preset=preset, keep_float32=True)
-    assert state.graph is not None
     kept = set(state.graph.float32_names)
     sizes = {n: int(np.prod(state.graph.tensors[n].shape)) for n in kept}
     told = [d for d in state.log if "smallest" in d.subject]
@@ -62,7 +61,6 @@ def test_weights_that_halves_hold_need_no_more() -> None:
 def test_no_more_than_the_share_is_spent() -> None:
     """Of a small picture the weights are too large a part of what is in half."""
     state = plan(_gated(side=8), until="keep_float32", keep_float32=True)
-    assert state.graph is not None
     tensors = state.graph.tensors
     learned = [n for n in state.graph.float32_names if n != "x" and n not in state.graph.outputs]
     total = sum(int(np.prod(t.shape)) for t in tensors.values())

@@ -49,7 +49,6 @@ def fake_adb_process(
             command, stdout=subprocess.PIPE, text=True, env={**os.environ, **told}
         )
         try:
-            assert process.stdout is not None
             yield int(process.stdout.readline())
         finally:
             process.terminate()
@@ -196,7 +195,6 @@ class FakeAdb:
             start_new_session=True,
         )
         self._shells.setdefault(phone, []).append(process)
-        assert process.stdout is not None
         while piece := os.read(process.stdout.fileno(), 4096):
             connection.sendall(piece)
         process.wait()

@@ -27,7 +27,6 @@ def link_to(port: int, *, bytes_per_s: float = 0, end: int = 0, then: str = "") 
     command += [str(port), str(bytes_per_s), str(end), then]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
         yield int(process.stdout.readline())
     finally:
         process.kill()

@@ -112,7 +112,6 @@ def test_runs_on_a_server(gpu_bundle: Bundle, runtime: Runtime, opencl: str, kin
         )
     for name, array in expected.items():
         np.testing.assert_array_equal(result.outputs[name], array)
-    assert result.launching is not None
     assert result.launching.mode in ("a command buffer", "kept arguments")
     assert result.launching.launches == sum(kernel.calls for kernel in result.kernels)
     assert result.launching.api_calls <= result.launching.launches + 1

@@ -30,7 +30,6 @@ def _run(bundle: Bundle, case: Case, folder: Path, **options: bool) -> RunResult
 
 
 def _counts(result: RunResult) -> tuple[int, int, int]:
-    assert result.programs is not None
     return result.programs.hits, result.programs.misses, result.programs.damaged
 
 

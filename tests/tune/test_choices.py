@@ -103,7 +103,6 @@ def test_a_joined_pair_has_schedules_of_its_own(tmp_path: Path) -> None:
     assert np.isfinite(features(task)).all()
     for tile in task.candidates[:: len(task.candidates) // 4]:
         call, _ = planned.call(task, tile)
-        assert call.builder.launch is not None
         assert call.builder.launch.work_group == tile.work_group
 
 

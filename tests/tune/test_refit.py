@@ -174,6 +174,5 @@ def test_a_constant_is_to_blame_if_choices_are_better_without_it() -> None:
     )
     assert blame(kernels, cost, [SPILLED]) is None, "estimates are nearer, and choose as badly"
     found = blame(kernels, cost, [SPILLED, WAITS])
-    assert found is not None
     assert (found.key, found.before, found.regret) == (WAITS, 3.0, 1.0)
     assert found.after < 1.0

@@ -218,7 +218,6 @@ def timed(device: Failing, numbers: Sequence[int], *, late: bool = False) -> Ker
 
 def test_what_fails_is_left_out_and_nothing_else() -> None:
     found = timed(Failing(refused={3}, breaking={7}), range(20))
-    assert found is not None
     assert set(found.times_us) == set(range(20)) - {3, 7}
     base = found.times_us[0]
     for number, time_us in found.times_us.items():
@@ -231,14 +230,12 @@ def test_what_fails_is_left_out_and_nothing_else() -> None:
 
 def test_the_next_schedule_stands_in_where_the_first_does_not_run() -> None:
     found = timed(Failing(refused={0}), range(5))
-    assert found is not None
     assert next(iter(found.times_us)) == 1
     assert timed(Failing(refused={0, 1, 2}), range(5)) is None
 
 
 def test_a_kernel_that_is_late_keeps_what_it_has() -> None:
     found = timed(Failing(), range(40), late=True)
-    assert found is not None
     assert list(found.times_us) == list(range(TOGETHER + 1))
 
 
@@ -279,7 +276,6 @@ def test_a_short_budget_reaches_all_families() -> None:
 def test_joins_can_be_either(row, tmp_path: Path) -> None:
     options = resolve_options(TARGET, preset=None).options
     forms = forms_of(row, TARGET, options, tmp_path)
-    assert forms is not None
     (_, joined), (_, apart) = forms.compared
     assert joined and apart
     assert forms.validated

@@ -99,7 +99,6 @@ def test_files_beside_a_model_say_how_it_is_talked_to(tmp_path: Path) -> None:
     _write(tmp_path, "chat_template.jinja", "J")
     _write(tmp_path, "generation_config.json", {"do_sample": True, "top_k": 20, "top_p": 7})
     settings, decisions = read_chat_settings(model)
-    assert settings is not None
     # 7 is no probability.
     assert (settings.template, settings.sampling) == ("J", Sampling(temperature=1.0, top_k=20))
     assert "picked as generation_config.json says" in decisions[0].reason
@@ -110,12 +109,10 @@ def test_genai_says_how_tokens_are_picked(tmp_path: Path) -> None:
     search = {"do_sample": True, "temperature": 0.6, "top_k": 5, "top_p": 0.9}
     _write(tmp_path, "genai_config.json", {"model": {}, "search": search})
     settings, _ = read_chat_settings(tmp_path / "model.onnx")
-    assert settings is not None
     assert settings.sampling == Sampling(temperature=0.6, top_k=5, top_p=0.9)
     search = {"do_sample": False, "top_k": 50, "repetition_penalty": 1.1}
     _write(tmp_path, "genai_config.json", {"model": {}, "search": search})
     settings, _ = read_chat_settings(tmp_path / "model.onnx")
-    assert settings is not None
     assert settings.sampling == Sampling(repetition_penalty=1.1)
     assert settings.sampling.describe() == "the likeliest tokens (repetition_penalty 1.1)"
 

@@ -105,7 +105,6 @@ def test_junit_and_page_show_any_name_as_a_text() -> None:
         ("<y>", "0", "1"),
     ]
     failure = root.find("testsuite/testcase/failure")
-    assert failure is not None
     assert failure.get("message") == r"wrong: y & z\x00"
     page = fleet_html(lines)
     assert "&lt;y&gt;" in page

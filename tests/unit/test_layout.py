@@ -50,13 +50,11 @@ def test_a_role_is_played_once(roles: str) -> None:
 )
 def test_default_roles_by_rank(shape: tuple[int, ...], roles: str) -> None:
     layout = default_layout(shape)
-    assert layout is not None
     assert layout.roles == roles
 
 
 def test_one_number_is_one_texel() -> None:
     layout = default_layout(())
-    assert layout is not None
     assert layout.texture_shape(()) == (1, 1, 1, 4)
 
 

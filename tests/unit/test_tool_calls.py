@@ -110,7 +110,6 @@ def test_blanks_and_marks_may_be_missing(kind: str, said: str) -> None:
     form = form_of(
         FORMS[kind].replace("[TOOL_CALLS]", "" if said.startswith("[{") else "[TOOL_CALLS]")
     )
-    assert form is not None
     _, calls = form.read(said, TOOLS)
     assert calls == (ToolCall(name="add", arguments='{"a":1}'),)
 
@@ -127,7 +126,6 @@ def test_blanks_and_marks_may_be_missing(kind: str, said: str) -> None:
 )
 def test_several_calls_are_read(kind: str, said: str) -> None:
     form = form_of(FORMS[kind])
-    assert form is not None
     assert form.read(said, TOOLS)[1] == (ToolCall(name="add", arguments="{}"),) * 2
 
 

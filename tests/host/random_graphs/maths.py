@@ -179,7 +179,6 @@ def squeeze_and_excite(g: Grower, x: Tensor) -> Made:
         return None
     channels, few = x.shape[1], g.between(1, 4)
     mean = g("GlobalAveragePool", x, shape=(*x.shape[:2], 1, 1))
-    assert mean is not None
     inner = g("Conv", mean, g.weight(few, channels, 1, 1), shape=(x.shape[0], few, 1, 1))
     if inner is None:
         return None
