@@ -1,23 +1,28 @@
-"""Bundles: equal input gives equal bytes, and damage is found and named."""
+"""Bundles and their manifests: equal input gives equal bytes, and damage is found and named."""
 
 import errno
+import json
 import shutil
 import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from fuzz import bundles
 from fuzz.bundles import read_folder
 
 from adrenoc.base.errors import BundleError, DiskFullError, OutputError
 from adrenoc.base.files.outputs import write_folder_atomically
+from adrenoc.base.files.read import sha256_bytes
 from adrenoc.bundle.bundle import BUNDLE_FOLDER, open_bundle
+from adrenoc.bundle.manifest import SCHEMA_VERSION, KernelInfo, Manifest, to_plain
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import write_tar
-from adrenoc.bundle.write_bundle import copy_files, put_files
+from adrenoc.bundle.write_bundle import copy_files, put_files, write_app_tar
 from adrenoc.compile.bundle_options import options_of
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
@@ -205,3 +210,200 @@ def test_a_folder_for_temporary_files_without_room(
     monkeypatch.setattr("adrenoc.bundle.tar.shutil.disk_usage", lambda _: room)
     with pytest.raises(DiskFullError, match=r"no room for it \(20 B left, expected \d+\.\d KiB\)"):
         open_bundle(path)
+
+
+@pytest.fixture
+def text(bundle_folder: Path) -> str:
+    return (bundle_folder / "manifest.json").read_text(encoding="utf-8")
+
+
+def _changed(text: str, path: str, value: Any) -> str:
+    plain = json.loads(text)
+    place = plain
+    *steps, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    for step in steps:
+        place = place[step]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(plain)
+
+
+def test_comes_back_the_same(text: str) -> None:
+    manifest = Manifest.from_json(text, "manifest.json")
+    assert manifest.to_json() == text
+    assert manifest.schema_version == SCHEMA_VERSION
+    assert manifest.kernels[0].work_group == (8, 8, 1)
+    assert manifest.params[0].scope == "global.texture"
+
+
+def test_sources_stay_out() -> None:
+    kernel = KernelInfo(
+        name="k", family="copy", calls=1, scopes=(), work_group=(1,), grid=(1,), source="secret"
+    )
+    assert "secret" not in json.dumps(to_plain(kernel))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("kernels.0.calls", ..., "m: kernels[0] lacks the key `calls`"),
+        ("kernels.0.calls", "2", 'm: kernels[0].calls is "2", expected an integer'),
+        ("kernels.0.calls", True, "m: kernels[0].calls is true, expected an integer"),
+        ("target.host", 1, "m: target.host is 1, expected true or false"),
+        ("inputs", {}, "m: inputs is {}, expected a list"),
+        ("model", [], "m: model is [], expected an object"),
+        ("versions.linker", 3, "m: versions.linker is 3, expected text"),
+        ("memory.colour", "red", "m: memory has an unknown key `colour`"),
+        ("schema_version", 2, "m has schema version 2; this adrenoc reads 3 and 4"),
+        ("schema_version", True, "m has schema version True; this adrenoc reads 3 and 4"),
+        ("schema_version", ..., "m has schema version None; this adrenoc reads 3 and 4"),
+    ],
+)
+def test_names_what_is_wrong(text: str, path: str, value: Any, said: str) -> None:
+    with pytest.raises(BundleError) as caught:
+        Manifest.from_json(_changed(text, path, value), "m")
+    assert caught.value.message == said
+    assert "adrenoc compile" in caught.value.hint
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", "null", "7"])
+def test_refuses_what_is_no_manifest(broken: str) -> None:
+    with pytest.raises(BundleError):
+        Manifest.from_json(broken, "m")
+
+
+_CASES = 120
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bundles.Files:
+    folder = tmp_path_factory.mktemp("whole") / "tiny.adrenoc"
+    make_bundle_folder(folder)
+    return bundles.read_folder(folder)
+
+
+def _judged(content: bytes, folder: Path) -> bundles.Outcome:
+    path = folder / "inner" / "bundle.tar"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return bundles.judge(path)
+
+
+def test_damaged_bundles_are_read_or_refused(whole: bundles.Files, tmp_path: Path) -> None:
+    outcomes = [
+        _judged(bundles.case([whole], seed=1, number=number)[1], tmp_path)
+        for number in range(_CASES)
+    ]
+    assert [one for one in outcomes if one.is_finding] == []
+    # Some of the damage does not matter, most does.
+    refused = sum(one.kind == "refused" for one in outcomes)
+    assert _CASES / 2 < refused < _CASES
+
+
+def test_the_judge_sees_what_is_wrong(
+    whole: bundles.Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _judged(bundles.pack(whole), tmp_path).kind == "compiled"
+
+    def broken(*_: object) -> None:
+        (tmp_path / "litter").write_text("left behind")
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr("adrenoc.bundle.bundle.open_bundle", broken)
+    assert _judged(bundles.pack(whole), tmp_path).kind == "exception"
+    monkeypatch.setattr(
+        "adrenoc.bundle.bundle.open_bundle", lambda path: path.with_name("x").mkdir()
+    )
+    monkeypatch.setattr("adrenoc.bundle.buckets.open_buckets", lambda _: ())
+    assert _judged(bundles.pack(whole), tmp_path).kind == "litter"
+
+
+def test_a_case_is_the_same_every_time(whole: bundles.Files) -> None:
+    first, again = (bundles.case([whole], seed=3, number=17) for _ in range(2))
+    assert first == again
+
+
+_LARGE = "__kernel void conv2d_kernel() {}\n" * 400
+
+
+def _make(folder: Path) -> Path:
+    """A bundle with texts that are worth it."""
+    bundle = folder / "tiny.adrenoc"
+    make_bundle_folder(bundle)
+    (bundle / "launches.json").write_text(_LARGE)
+    _list(bundle)
+    return bundle
+
+
+def _list(bundle: Path) -> None:
+    """Have the manifest list files as they are."""
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for entry in manifest["files"]:
+        content = (bundle / entry["path"]).read_bytes()
+        entry |= {"bytes": len(content), "sha256": sha256_bytes(content)}
+    (bundle / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _stored(tar: Path, folder: Path) -> Path:
+    with tarfile.open(tar) as archive:
+        archive.extractall(folder)  # Python 3.11.2 knows no filter
+    (inner,) = folder.iterdir()
+    return inner
+
+
+def test_it_opens_as_what_it_was(tmp_path: Path) -> None:
+    bundle = _make(tmp_path)
+    before = read_folder(bundle)
+    tar = tmp_path / "app.tar"
+    write_app_tar(bundle, tar, name="tiny")
+    assert read_folder(bundle) == before
+    stored = read_folder(_stored(tar, tmp_path / "stored"))
+    assert len(stored["launches.json"]) * 20 < len(_LARGE)
+    assert stored["params.safetensors"] == before["params.safetensors"]
+    opened = open_bundle(tar)
+    found = read_folder(opened.root)
+    listed = {path for path in before if not path.endswith(".cl")}
+    assert found.keys() == listed
+    assert all(found[path] == before[path] for path in listed - {"manifest.json"})
+    assert opened.manifest.schema_version == 3
+    assert [file.inflated_bytes for file in opened.manifest.files if file.inflated_bytes] == []
+
+
+def test_equal_bundles_give_equal_bytes(tmp_path: Path) -> None:
+    for name in "ab":
+        write_app_tar(_make(tmp_path / name), tmp_path / f"{name}.tar", name="tiny")
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+
+
+def test_what_was_unpacked_by_hand_is_refused(tmp_path: Path) -> None:
+    write_app_tar(_make(tmp_path), tmp_path / "app.tar", name="tiny")
+    with pytest.raises(BundleError, match="was unpacked from a tar file for apps"):
+        open_bundle(_stored(tmp_path / "app.tar", tmp_path / "stored"))
+
+
+@pytest.mark.parametrize("said", [-1, 0, 1, len(_LARGE) - 1, len(_LARGE) + 1, 1 << 60])
+def test_a_size_that_is_wrong_is_refused(tmp_path: Path, said: int) -> None:
+    write_app_tar(_make(tmp_path), tmp_path / "app.tar", name="tiny")
+    stored = _stored(tmp_path / "app.tar", tmp_path / "stored")
+    manifest = json.loads((stored / "manifest.json").read_text())
+    (entry,) = (one for one in manifest["files"] if one["path"] == "launches.json")
+    entry["inflated_bytes"] = said
+    (stored / "manifest.json").write_text(json.dumps(manifest))
+    write_tar(stored, tmp_path / "wrong.tar", name="tiny")
+    with pytest.raises(BundleError) as caught:
+        # A size of zero says that it is stored as it is: it is, and is no list of launches.
+        open_bundle(tmp_path / "wrong.tar").launches()
+    if said:
+        assert "launches.json cannot be inflated" in caught.value.message
+
+
+def test_what_is_not_deflated_is_refused(tmp_path: Path) -> None:
+    write_app_tar(_make(tmp_path), tmp_path / "app.tar", name="tiny")
+    stored = _stored(tmp_path / "app.tar", tmp_path / "stored")
+    (stored / "launches.json").write_text("\xff" * 300)
+    _list(stored)
+    write_tar(stored, tmp_path / "wrong.tar", name="tiny")
+    with pytest.raises(BundleError, match=r"launches\.json cannot be inflated: Error -3"):
+        open_bundle(tmp_path / "wrong.tar")

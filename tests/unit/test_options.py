@@ -1,13 +1,23 @@
-"""Presets, the cascade with its origins, and what options refuse."""
+"""Options of commands: fields of records, places and ranges in short words, their origins."""
+
+from __future__ import annotations  # as the records of commands have it: types are read as text
 
 import dataclasses
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.base.files.read import data_folder
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.place_options import HERE, PlaceChoice, place_option
+from adrenoc.cli.records import argument, give_options, group_of, option, read_words
+from adrenoc.cli.shape_ranges import ShapeRange, buckets_of, parse_shape_or_range
 from adrenoc.ir.options import (
     CompileOptions,
     list_presets,
@@ -16,6 +26,143 @@ from adrenoc.ir.options import (
     resolve_options,
 )
 from adrenoc.target.target import Target, load_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    bundle: str = argument()
+    place: PlaceChoice = place_option()
+
+
+@click.command(cls=Command)
+@give_options(_Place)
+def _work(given: _Place) -> None:
+    click.echo(f"{given.bundle} {given.place}")
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ([], HERE),
+        (["--on", "adb"], PlaceChoice(text="adb", adb="")),
+        (["--adb"], PlaceChoice(text="adb", adb="")),
+        (["--adb=R5CT"], PlaceChoice(text="adb:R5CT", adb="R5CT")),
+        (["--rpc", "pc:9090"], PlaceChoice(text="pc:9090", where="pc:9090")),
+        (
+            ["--rpc=secret@pc:9090"],
+            PlaceChoice(text="secret@pc:9090", where="pc:9090", key="secret"),
+        ),
+    ],
+)
+def test_short_words_name_the_same_place(words: list[str], place: PlaceChoice) -> None:
+    for typed in ([*words, "b.adrenoc"], ["b.adrenoc", *words]):
+        done = CliRunner().invoke(_work, typed)
+        assert done.output == f"b.adrenoc {place}\n"
+
+
+def buckets(*texts: str) -> list[dict[str, tuple[int, ...]]]:
+    return [dict(shapes) for shapes in buckets_of([parse_shape_or_range(t) for t in texts])]
+
+
+def test_a_shape_without_ranges_is_one_bucket() -> None:
+    assert parse_shape_or_range("x:1,3") == ("x", (1, 3))
+    assert buckets("x:1,3", "y:2") == [{"x": (1, 3), "y": (2,)}]
+    assert buckets() == [{}]
+
+
+def test_doubling_steps_and_lists() -> None:
+    found = parse_shape_or_range("a:b:1..6,100..256/64,1|9|4,7")
+    assert isinstance(found, ShapeRange)
+    assert found.name == "a:b"
+    assert found.extents == ((1, 2, 4, 6), (100, 164, 228, 256), (1, 4, 9), (7,))
+
+
+def test_ranges_multiply_and_the_largest_is_last() -> None:
+    found = buckets("x:1..4,3..6/3")
+    assert found[0] == {"x": (1, 3)}
+    assert found[-1] == {"x": (4, 6)}
+    assert len(found) == 6
+
+
+def test_alike_ranges_at_the_same_axis_vary_together() -> None:
+    found = buckets("ids:1|2,16..32", "mask:1|2,16..32")
+    assert len(found) == 4
+    assert all(one["ids"] == one["mask"] for one in found)
+
+
+_VAST = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("x:4..2", "x:0..4", "x:1..", "x:1|0", "x:1..4/0..2", ":1..2", "x:1..4/0"),
+        *(f"x:{_VAST}", f"x:1..{_VAST}", f"x:1|{_VAST}", "x:1..4/" + _VAST, "x:2147483648"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_no_range(text: str) -> None:
+    with pytest.raises(ShapeError, match="expected"):
+        parse_shape_or_range(text)
+
+
+def test_too_many_buckets() -> None:
+    with pytest.raises(ShapeError, match="make 36 buckets"):
+        buckets("x:1..6/1,1..6/1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    deep: bool = option("--deep", help="A flag of a group.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    model: Path = argument()
+    count: int = option("-n", "--count N", default=0, help="A number.")
+    host: str = option("--host", default="here", help="A text.")
+    hidden: str = option("--hidden", default="", help="Nothing.")
+    logs: tuple[Path, ...] = option("--log FILE", help="Inputs.")
+    page: Path | None = option("--html FILE", type=OutputPath(is_file=True), help="An output.")
+    pair: tuple[float, float] = option("--pair", type=(float, float), default=(1.0, 2.0))
+    inner: Inner = group_of(Inner)
+
+
+def params() -> dict[str, Any]:
+    command = click.command("c")(give_options(Outer)(lambda given: given))
+    return {str(param.name): param for param in command.params}
+
+
+def test_types_of_fields_say_what_options_are() -> None:
+    found = params()
+    assert [name for name, one in found.items() if getattr(one, "is_flag", False)] == ["deep"]
+    assert [name for name, one in found.items() if one.multiple] == ["logs"]
+    assert [name for name, one in found.items() if isinstance(one.type, InputPath)] == [
+        *("model", "logs")
+    ]
+    assert isinstance(found["page"].type, OutputPath)
+    shown = [name for name, one in found.items() if getattr(one, "show_default", None)]
+    assert shown == ["count", "host", "pair"]
+
+
+def test_a_name_stands_before_what_it_takes() -> None:
+    found = params()
+    assert (found["count"].opts, found["count"].metavar) == (["-n", "--count"], "N")
+    assert (found["host"].opts, found["host"].metavar) == (["--host"], None)
+
+
+def test_words_become_a_record() -> None:
+    read = read_words(Outer, ["m", "--log", "a", "--log", "b", "--deep", "-n", "3"])
+    assert read.logs == (Path("a"), Path("b")) and read.model == Path("m")
+    assert (read.count, read.host, read.pair, read.inner) == (
+        3,
+        "here",
+        (1.0, 2.0),
+        Inner(deep=True),
+    )
+    with pytest.raises(click.UsageError):
+        read_words(Outer, ["m", "--deeper"])
+
 
 A750 = load_target("adreno:a750")
 

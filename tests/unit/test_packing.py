@@ -1,4 +1,4 @@
-"""Packing of intervals into slots: never two alive in one, never below what is alive."""
+"""Packing of slots and of a pool: what is alive at once lies apart, in no more than it takes."""
 
 from itertools import combinations
 
@@ -10,6 +10,7 @@ from adrenoc.passes.lower.plan_memory import (
     buffer_bytes,
     image_bytes,
     most_alive,
+    pack_by_offset,
     pack_slots,
     pitched_image_bytes,
 )
@@ -71,3 +72,36 @@ def test_allocation_follows_the_size_classes_of_the_pool() -> None:
         assert requested <= buffer_bytes(requested) <= max(256, requested * 9 // 8 + 256)
     assert image_bytes((2, 3, 5, 4), 16) == 240
     assert pitched_image_bytes((2, 3, 5, 4), 16, 64) == 2 * 3 * 64 * 4 * 2
+
+
+_SIZED = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 6), st.integers(1, 50)).map(
+        lambda t: (t[0], t[0] + t[1], t[2])
+    ),
+    max_size=30,
+)
+
+
+@given(_SIZED)
+def test_what_is_alive_at_once_lies_apart(sized: list[tuple[int, int, int]]) -> None:
+    offsets = pack_by_offset(sized)
+    assert len(offsets) == len(sized)
+    for i, (first, last, held) in enumerate(sized):
+        assert offsets[i] >= 0
+        for j, (other_first, other_last, other_held) in enumerate(sized[:i]):
+            if first <= other_last and other_first <= last:
+                apart = offsets[i] >= offsets[j] + other_held or offsets[j] >= offsets[i] + held
+                assert apart, (i, j, offsets)
+
+
+def test_a_chain_takes_what_is_alive() -> None:
+    """Each tensor is read by the next step alone: sizes that differ cost nothing."""
+    sizes = [96, 24, 56, 14, 80, 7, 40, 3]
+    sized = [(i, i + 1, size) for i, size in enumerate(sizes)]
+    offsets = pack_by_offset(sized)
+    intervals = [
+        Lifetime(name=str(i), first=first, last=last, bytes=held)
+        for i, (first, last, held) in enumerate(sized)
+    ]
+    end = max(offset + size for offset, size in zip(offsets, sizes, strict=True))
+    assert end == most_alive(intervals)[0]
