@@ -51,7 +51,7 @@ class PlantedFleet:
         self.store = ResultStore(folder / "fleet")
         self.options = FleetOptions(
             models=tuple(self.models),
-            **{"patience_s": 0.5, **options},  # type: ignore[arg-type]
+            **{"patience_s": 0.5, **options},
         )
         self.plan = JobPlanner(self.options, self.store.folder)
         self.done: list[tuple[str, str, str]] = []

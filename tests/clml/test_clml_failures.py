@@ -97,13 +97,7 @@ def _fail(
     assert not loaded.usable()
 
 
-def test_every_call_fails_with_every_error(
-    everything: Loaded,
-    recorded: Loaded,
-    emulate: Emulate,
-    tune: Callable[[bool], None],
-    live_objects: Callable[[], int],
-):
+def test_every_call_fails_with_every_error(everything, recorded, emulate, tune, live_objects):
     tune(True)
     emulate()
     assert everything.usable() and "tuned, kept in" in everything.facts()["tuning"]
@@ -118,9 +112,7 @@ def test_every_call_fails_with_every_error(
                 assert not loaded.usable()  # and holds nothing for the next
 
 
-def test_the_bundle_runs_by_textures_whichever_call_fails(
-    built: Built, emulate: Emulate, tune: Callable[[bool], None]
-):
+def test_the_bundle_runs_by_textures_whichever_call_fails(built, emulate, tune):
     for call, codes in _calls().items():
         if call in (*_RECORDING, *_AT_RUN, *_KEEPS_ON):
             continue
@@ -131,7 +123,7 @@ def test_the_bundle_runs_by_textures_whichever_call_fails(
         assert not facts["used"] and call in facts["reason"]
 
 
-def test_a_failing_run_is_an_error_and_the_next_is_right(built: Built, emulate: Emulate):
+def test_a_failing_run_is_an_error_and_the_next_is_right(built, emulate):
     calls = _calls()
     for call in (_UPDATE, *_AT_RUN[:2]):
         for after in range(1 if call == _UPDATE else 2):
@@ -141,14 +133,14 @@ def test_a_failing_run_is_an_error_and_the_next_is_right(built: Built, emulate: 
             assert np.allclose(built.run([INPUT])[0], expected(make), atol=1e-3)
 
 
-def test_an_unknown_failure_is_refused(emulate: Emulate):
+def test_an_unknown_failure_is_refused(emulate):
     for call, code in (("clCreateMLOp", "CL_INVALID_VALUE"), ("clTuneMLOpQCOM", "CL_NONE")):
         with pytest.raises(ValueError, match=f"has no call {call} that fails with {code}"):
             emulate(failing_call=call, failing_code=code)
 
 
 @pytest.mark.parametrize("compiled_for", [1, 2, 5])
-def test_each_version_of_bundle_and_device(device: Any, emulate: Emulate, compiled_for: int):
+def test_each_version_of_bundle_and_device(device, emulate, compiled_for):
     """A device of each version runs by CLML the regions that it has the operators of."""
     built = build(module_of(make, SHAPE), device, version=compiled_for)
     needed = {r.symbol: r.version for r in built.state.clml.regions}
@@ -171,7 +163,7 @@ def test_each_version_of_bundle_and_device(device: Any, emulate: Emulate, compil
         (None, "lacks the extension cl_qcom_ml_ops"),  # this device itself
     ],
 )
-def test_no_clml(built: Built, emulate: Emulate, settings: Any, reason: str):
+def test_no_clml(built, emulate, settings, reason):
     if settings is not None:
         emulate(**settings)
     assert np.allclose(built.run([INPUT])[0], expected(make), atol=1e-3)
@@ -179,7 +171,7 @@ def test_no_clml(built: Built, emulate: Emulate, settings: Any, reason: str):
     assert not facts["used"] and reason in facts["reason"]
 
 
-def test_everything_is_given_back(device: Any, emulate: Emulate, live_objects: Callable[[], int]):
+def test_everything_is_given_back(device, emulate, live_objects):
     emulate()
     loaded = load(make, device)
     loaded.run()

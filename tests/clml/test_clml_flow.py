@@ -2,7 +2,6 @@
 
 import gc
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
-from tests.clml.regions import Emulate, random
+from tests.clml.regions import random
 from tests.models import graph, parse_nodes, write
 
 
@@ -35,7 +34,7 @@ def bundle(model: Path, device: Any) -> Path:
     return output
 
 
-def test_the_manifest_and_the_decisions_tell(bundle: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_manifest_and_the_decisions_tell(bundle, capsys):
     assert main(["inspect", str(bundle), "--json"]) == 0
     manifest = json.loads(capsys.readouterr().out)
     assert manifest["statistics"]["nodes_clml"] == 2
@@ -54,9 +53,7 @@ def test_the_manifest_and_the_decisions_tell(bundle: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("recording", ["off", "best"])
-def test_a_run_gives_back_all_that_it_made(
-    bundle: Path, emulate: Emulate, live_objects: Callable[[], int], recording: str
-):
+def test_a_run_gives_back_all_that_it_made(bundle, emulate, live_objects, recording):
     """TVM's own loader would keep the bundle, and what its regions hold, until the process ends."""
     emulate()
     before = live_objects()
@@ -67,7 +64,7 @@ def test_a_run_gives_back_all_that_it_made(
     assert live_objects() == before
 
 
-def test_a_check_shows_the_regions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_check_shows_the_regions(model, tmp_path, capsys):
     page = tmp_path / "page.html"
     command = ["check", str(model), "--device", "adreno:a730", "--clml", "all"]
     assert main([*command, "--html", str(page), "--json"]) == 0
@@ -87,7 +84,7 @@ def test_a_check_shows_the_regions(model: Path, tmp_path: Path, capsys: pytest.C
     assert f"{first['symbol']} CLML 1, float16" in shown and "gain" in shown
 
 
-def test_both_variants_are_timed(bundle: Path, emulate: Emulate):
+def test_both_variants_are_timed(bundle, emulate):
     opened = open_bundle(bundle)
     inputs = {"x": random(1, 3, 9, 7, seed=3)}
     emulate()
@@ -105,7 +102,7 @@ def test_both_variants_are_timed(bundle: Path, emulate: Emulate):
     assert np.allclose(by_clml.outputs["y"], by_textures.outputs["y"], atol=2e-2)
 
 
-def test_every_run_that_is_replayed_runs_its_regions(bundle: Path, emulate: Emulate):
+def test_every_run_that_is_replayed_runs_its_regions(bundle, emulate):
     """Between the launches of the texture kernels; without them it made fewer calls."""
     opened = open_bundle(bundle)
     inputs = {"x": random(1, 3, 9, 7, seed=3)}
@@ -120,7 +117,7 @@ def test_every_run_that_is_replayed_runs_its_regions(bundle: Path, emulate: Emul
         assert said.api_calls > said.launches
 
 
-def test_auto_leaves_small_ones_in_textures(model: Path, capsys: pytest.CaptureFixture[str]):
+def test_auto_leaves_small_ones_in_textures(model, capsys):
     assert main(["check", str(model), "--clml", "auto", "--json"]) == 0
     nodes = json.loads(capsys.readouterr().out)["nodes"]
     assert all(node["place"] != "clml" for node in nodes)
@@ -129,7 +126,7 @@ def test_auto_leaves_small_ones_in_textures(model: Path, capsys: pytest.CaptureF
     assert sum(node["place"] == "clml" for node in nodes) == 2
 
 
-def test_layer_checks_see_every_layer(model: Path):
+def test_layer_checks_see_every_layer(model):
     """What `run --check-layers` compiles has no regions: they would hide tensors."""
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.compile.pipeline import State, run_stages

@@ -12,13 +12,13 @@ from tvm import relax
 from adrenoc.clml.region import runtime_module
 from tests.clml.every_operator import make, plain
 from tests.clml.loaded import load
-from tests.clml.regions import Emulate, by_emulator, constant, cut, module_of, random
+from tests.clml.regions import by_emulator, constant, cut, module_of, random
 from tests.stock_tvm import run_on_cpu
 
 nn = relax.op.nn
 
 
-def test_by_clml(device: Any, emulate: Emulate):
+def test_by_clml(device, emulate):
     emulate()
     region = load(make, device)
     region.run()
@@ -31,7 +31,7 @@ def test_by_clml(device: Any, emulate: Emulate):
     assert not facts["recorded"] and facts["memory_bytes"] > 0
 
 
-def test_a_recording_is_replayed(device: Any, emulate: Emulate):
+def test_a_recording_is_replayed(device, emulate):
     region = load(plain, device)
     for recording in (True, False):
         emulate(recording=recording)
@@ -46,7 +46,7 @@ def _rows(emit: Any, x: Any, y: Any) -> Any:
     return nn.softmax(value, -1)
 
 
-def test_rows_lie_in_the_memory_of_the_caller(device: Any, emulate: Emulate):
+def test_rows_lie_in_the_memory_of_the_caller(device, emulate):
     shapes = ((1, 4, 5), (1, 5, 6))
     module = module_of(_rows, *shapes)
     emulate()
@@ -56,7 +56,7 @@ def test_rows_lie_in_the_memory_of_the_caller(device: Any, emulate: Emulate):
         assert np.allclose(value, run_on_cpu(module, inputs)[0], atol=1e-5)
 
 
-def test_shared_memory_is_looked_up_in_each_run(device: Any, emulate: Emulate):
+def test_shared_memory_is_looked_up_in_each_run(device, emulate):
     def product(emit: Any, x: Any) -> Any:
         value = emit(nn.relu(emit(relax.op.matmul(x, constant(random(8, 8))))))
         return relax.op.matmul(emit(relax.op.reshape(value, (1, 48, 8))), constant(random(8, 8)))
@@ -81,7 +81,7 @@ def test_shared_memory_is_looked_up_in_each_run(device: Any, emulate: Emulate):
         assert np.allclose(kept[2 * turn + 1].numpy(), run_on_cpu(module, [data])[0], atol=1e-4)
 
 
-def test_a_recording_keeps_its_memory(device: Any, emulate: Emulate):
+def test_a_recording_keeps_its_memory(device, emulate):
     """A region of rows without a copy inside is recorded, and copies at its border instead."""
     softmax = module_of(lambda _, x: nn.softmax(x, -1), (1, 4, 5))
     for recording in (True, False):
@@ -118,7 +118,7 @@ _GRAPH: dict[str, Any] = {
 }
 
 
-def test_bytes_of_a_module(device: Any):
+def test_bytes_of_a_module(device):
     """Symbol, graph, names of the constants, each after its length: the form of TVM's runtime."""
     graph = json.dumps(_GRAPH).encode()
     wanted = b"".join(
@@ -151,7 +151,7 @@ def test_bytes_of_a_module(device: Any):
         (lambda g: g.update(heads=[]), "it has no output"),
     ],
 )
-def test_damaged_graphs(device: Any, damage: Any, said: str):
+def test_damaged_graphs(device, damage, said):
     graph = json.loads(json.dumps(_GRAPH))
     damage(graph)
     with pytest.raises(ValueError, match="the CLML graph") as caught:
@@ -159,7 +159,7 @@ def test_damaged_graphs(device: Any, damage: Any, said: str):
     assert said in str(caught.value)
 
 
-def test_an_unknown_operator_is_refused_when_it_is_prepared(device: Any, emulate: Emulate):
+def test_an_unknown_operator_is_refused_when_it_is_prepared(device, emulate):
     graph = json.loads(json.dumps(_GRAPH))
     graph["nodes"][1]["name"] = "openclml.nn.fancy"
     emulate()
@@ -167,7 +167,7 @@ def test_an_unknown_operator_is_refused_when_it_is_prepared(device: Any, emulate
     assert not _module(graph)["sym_openclml_usable"](1, x)
 
 
-def test_wrong_arguments(device: Any, emulate: Emulate):
+def test_wrong_arguments(device, emulate):
     emulate()
     module = _module(_GRAPH)
     x, y = (tvm.runtime.tensor(random(1, 3), device) for _ in range(2))
@@ -182,7 +182,7 @@ def test_wrong_arguments(device: Any, emulate: Emulate):
     assert not module["sym_openclml_usable"](1, tvm.runtime.tensor(random(1, 3)))
 
 
-def test_a_constant_too_few(device: Any):
+def test_a_constant_too_few(device):
     with pytest.raises(ValueError, match="reads 0 constants, but 1 are named"):
         _module(_GRAPH, ["c"])
     module = _module(_GRAPH)
@@ -193,14 +193,12 @@ def test_a_constant_too_few(device: Any):
 @pytest.mark.parametrize(
     ("settings", "said"), [("[]", "of another type"), ('{"speed": 1}', "no setting `speed`")]
 )
-def test_wrong_settings(device: Any, settings: str, said: str):
+def test_wrong_settings(device, settings, said):
     with pytest.raises(ValueError, match=said):
         tvm_ffi.get_global_func("adrenoc.clml.emulate")(settings)
 
 
-def test_extents_that_a_run_alone_tells_are_refused_when_it_is_prepared(
-    device: Any, emulate: Emulate
-):
+def test_extents_that_a_run_alone_tells_are_refused_when_it_is_prepared(device, emulate):
     graph = json.loads(json.dumps(_GRAPH))
     for node in graph["nodes"]:
         node["attrs"]["shape"] = [[1, -1]]

@@ -7,8 +7,6 @@ does so with the networks themselves.
 """
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from adrenoc.bundle.bundle import open_bundle
 from adrenoc.check.inputs import make_inputs
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
-from tests.clml.regions import Emulate
 from tests.models import write_network
 
 _TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
@@ -26,7 +23,7 @@ _TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 @pytest.mark.parametrize(
     ("name", "preset"), [("resnet18", "fp32"), ("resnet18", "fp16"), ("mobilenet_v2", "fp16")]
 )
-def test_network(name: str, preset: str, tmp_path: Path, device: Any, emulate: Emulate):
+def test_network(name, preset, tmp_path, device, emulate):
     model = write_network(tmp_path, name, size=32, width=0.15, classes=10)
     command = ["compile", str(model), "--device", "host", "--preset", preset, "--clml", "all"]
     assert main([*command, "--output", str(tmp_path / "out.adrenoc")]) == 0

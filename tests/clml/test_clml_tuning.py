@@ -42,14 +42,7 @@ def _note(region: Loaded, emulate: Emulate, **settings: Any) -> str:
 
 @pytest.mark.parametrize("run", ["CLML_IS_TUNING_RUN", "CLML_IS_TUNNING_RUN"])
 @pytest.mark.parametrize("cache", ["CLML_TUNING_CACHE", "CLML_TUNNING_CACHE"])
-def test_file(
-    region: Loaded,
-    emulate: Emulate,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    run: str,
-    cache: str,
-):
+def test_file(region, emulate, monkeypatch, tmp_path, run, cache):
     """By TVM's names, and by those of its RFC."""
     file = tmp_path / "tuning.bin"
     monkeypatch.setenv(cache, str(file))
@@ -65,9 +58,7 @@ def test_file(
     assert _note(region, emulate) == f"tuned by {file}"
 
 
-def test_file_without_this_region(
-    region: Loaded, emulate: Emulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_file_without_this_region(region, emulate, monkeypatch, tmp_path):
     file = tmp_path / "none.bin"
     monkeypatch.setenv("CLML_TUNING_CACHE", str(file))
     assert "has no tuning of this region" in _note(region, emulate)  # nor is there a file
@@ -76,9 +67,7 @@ def test_file_without_this_region(
         assert "has no tuning of this region" in _note(region, emulate)
 
 
-def test_file_that_cannot_be_written(
-    region: Loaded, emulate: Emulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_file_that_cannot_be_written(region, emulate, monkeypatch, tmp_path):
     file = tmp_path / "missing" / "tuning.bin"
     monkeypatch.setenv("CLML_TUNING_CACHE", str(file))
     monkeypatch.setenv("CLML_IS_TUNING_RUN", "1")
@@ -86,9 +75,7 @@ def test_file_that_cannot_be_written(
     assert _note(region, emulate) == said
 
 
-def test_cache_folder(
-    region: Loaded, emulate: Emulate, monkeypatch: pytest.MonkeyPatch, folder: Path
-):
+def test_cache_folder(region, emulate, monkeypatch, folder):
     monkeypatch.setenv("CLML_IS_TUNING_RUN", "1")
     assert "tuned, kept in" in _note(region, emulate)
     (file,) = folder.iterdir()
@@ -100,9 +87,7 @@ def test_cache_folder(
 
 
 @pytest.mark.parametrize("call", ["clTuneMLOpQCOM", "clSaveMLTuningCacheQCOM"])
-def test_a_failing_tuning_run_keeps_nothing(
-    region: Loaded, emulate: Emulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
-):
+def test_a_failing_tuning_run_keeps_nothing(region, emulate, monkeypatch, tmp_path, call):
     monkeypatch.setenv("CLML_TUNING_CACHE", str(tmp_path / "tuning.bin"))
     monkeypatch.setenv("CLML_IS_TUNING_RUN", "1")
     emulate(failing_call=call, failing_code="CL_OUT_OF_HOST_MEMORY")
@@ -114,9 +99,7 @@ def test_a_failing_tuning_run_keeps_nothing(
     assert not (tmp_path / "tuning.bin").exists()
 
 
-def test_a_result_that_the_library_refuses(
-    region: Loaded, emulate: Emulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_result_that_the_library_refuses(region, emulate, monkeypatch, tmp_path):
     """The region runs untuned, and says so."""
     file = tmp_path / "tuning.bin"
     monkeypatch.setenv("CLML_TUNING_CACHE", str(file))

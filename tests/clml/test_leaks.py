@@ -91,13 +91,13 @@ _CALLS = {make: 27 + 27 + 28 + 27, plain: 51}
 
 
 @pytest.mark.parametrize("function", [make, plain], ids=["every_operator", "plain"])
-def test_nothing_is_lost(programs: tuple[Path, Path], tmp_path: Path, function: Any):
+def test_nothing_is_lost(programs, tmp_path, function):
     told = _run(programs, tmp_path, function, str(tmp_path / "tuning.bin"))
     assert told["calls"] == _CALLS[function]
     assert told["tried"] > told["refused"] + told["failed"]  # the rest ran, and was compared
 
 
-def test_the_file_for_the_real_library_loses_nothing(programs: tuple[Path, Path], tmp_path: Path):
+def test_the_file_for_the_real_library_loses_nothing(programs, tmp_path):
     """It makes every operator by the call that the emulator names, and gives all back."""
     called: set[str] = set()
     for function in (make, plain):

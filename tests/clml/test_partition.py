@@ -16,7 +16,7 @@ from adrenoc.importers.relax.values import flatten
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
-from tests.clml.regions import Emulate, build, constant, cut, matches_of, module_of, random
+from tests.clml.regions import build, constant, cut, matches_of, module_of, random
 from tests.stock_tvm import run_on_cpu
 
 nn = relax.op.nn
@@ -73,7 +73,7 @@ def test_branches_beside_what_is_not_offloaded():
     assert sum(map(len, groups)) == 4
 
 
-def test_results_that_others_read_leave_the_region(device: Any, emulate: Emulate):
+def test_results_that_others_read_leave_the_region(device, emulate):
     # Three results: one for erf, two for the caller, one of them read inside as well.
     def make(emit: Any, x: Any) -> Any:
         a = _conv(emit, x)
@@ -92,7 +92,7 @@ def test_results_that_others_read_leave_the_region(device: Any, emulate: Emulate
             assert np.allclose(value, wanted, atol=1e-4)
 
 
-def test_a_tensor_that_textures_and_a_region_read(device: Any, emulate: Emulate):
+def test_a_tensor_that_textures_and_a_region_read(device, emulate):
     def make(emit: Any, x: Any) -> Any:
         a = emit(relax.op.tanh(x))
         return relax.op.add(emit(relax.op.erf(_conv(emit, a))), emit(relax.op.sin(_conv(emit, a))))
@@ -103,7 +103,7 @@ def test_a_tensor_that_textures_and_a_region_read(device: Any, emulate: Emulate)
     assert np.allclose(built.run(inputs)[0], run_on_cpu(module, inputs)[0], atol=2e-2)
 
 
-def test_halves_cross_the_border(device: Any, emulate: Emulate):
+def test_halves_cross_the_border(device, emulate):
     def make(emit: Any, x: Any) -> Any:
         return nn.relu(_conv(emit, emit(relax.op.erf(_conv(emit, x)))))
 
@@ -217,7 +217,7 @@ def _norm_in_training(emit: Any, x: Any) -> Any:
         (lambda e, x: relax.op.erf(x), [(1, 3)], "no row of the CLML table"),
     ],
 )
-def test_refusals(make: Any, shapes: list[tuple[int, ...]], reason: str):
+def test_refusals(make, shapes, reason):
     assert reason in _refused(make, *shapes)
 
 
@@ -226,7 +226,7 @@ def test_whole_numbers_are_refused():
 
 
 @pytest.mark.parametrize(("version", "taken"), [(1, False), (2, True)])
-def test_an_older_interface_has_fewer_operators(version: int, taken: bool):
+def test_an_older_interface_has_fewer_operators(version, taken):
     module = module_of(lambda e, x: relax.op.clip(x, -1, 1), (1, 3))
     matches = matches_of(module, version=version)
     assert bool(matches.found) == taken
@@ -255,7 +255,7 @@ def _chain(convs: int, size: int, channels: int) -> Any:
 
 
 @pytest.mark.parametrize(("convs", "size", "wins"), [(1, 14, False), (12, 56, True)])
-def test_auto_keeps_what_wins_after_its_copies(convs: int, size: int, wins: bool):
+def test_auto_keeps_what_wins_after_its_copies(convs, size, wins):
     """A small convolution loses to its copies, a chain of large ones pays for them."""
     module, table = _chain(convs, size, 64), load_table()
     (region,) = cut(module).regions
@@ -309,9 +309,7 @@ def test_every_figure_has_its_source():
     ("device", "said", "version"),
     [("adreno:a660", None, 1), ("adreno:a660", 4, 4), ("adreno:a750", None, 3)],
 )
-def test_the_version_is_the_one_of_the_target_unless_it_is_given(
-    device: str, said: int | None, version: int
-):
+def test_the_version_is_the_one_of_the_target_unless_it_is_given(device, said, version):
     target = load_target(device)
     options = resolve_options(target, command_line={"clml": "all", "clml_version": said}).options
     module = module_of(lambda e, x: relax.op.clip(x, -1, 1), (1, 3))  # interface 2 has it
@@ -332,7 +330,7 @@ def test_a_faster_memory_makes_copies_cheaper():
     assert fast.clml_us <= slow.clml_us
 
 
-def test_off_changes_nothing(device: Any):
+def test_off_changes_nothing(device):
     built = build(_chain(1, 6, 4), device, clml="off")
     assert built.state.clml is None
     assert not built.state.program.regions

@@ -29,12 +29,12 @@ def _compile(sdk: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("major", [1, pytest.param(3, marks=pytest.mark.nightly), 5])
-def test_compiles(tmp_path: Path, major: int):
+def test_compiles(tmp_path, major):
     result = _compile(write_stub_sdk(tmp_path, major=major))
     assert result.returncode == 0, result.stderr[-3000:]
 
 
-def test_missing_functions_are_found(tmp_path: Path):
+def test_missing_functions_are_found(tmp_path):
     names = ("clCreateMLOpGemmQCOM", "clUpdateMLTensorMemoryDescriptorSetQCOM")
     sdk = write_stub_sdk(tmp_path, major=2)
     header = sdk / "include" / "CL" / "cl_qcom_ml_ops.h"
@@ -47,7 +47,7 @@ def test_missing_functions_are_found(tmp_path: Path):
     assert all(name in result.stderr for name in names)
 
 
-def test_a_folder_without_the_header(tmp_path: Path):
+def test_a_folder_without_the_header(tmp_path):
     with pytest.raises(OptionError, match=r"is no OpenCL ML SDK: it holds no CL/cl_qcom_ml_ops\.h"):
         build_runtime(clml_sdk=tmp_path, cache=tmp_path / "cache")
 

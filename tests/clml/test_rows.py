@@ -1,14 +1,11 @@
 """Every row of the pattern table: its graph, and its numbers on the emulator."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from adrenoc.clml.patterns import load_table
-from tests.clml.documents import Case, expected_nodes
+from tests.clml.documents import expected_nodes
 from tests.clml.regions import (
-    Emulate,
     build,
     offloaded_by_tvm,
     only_document,
@@ -37,7 +34,7 @@ def test_every_row_has_a_document_in_each_of_its_dtypes():
 
 @_BY_NAME
 @pytest.mark.parametrize("dtype", _DTYPES)
-def test_graph(case: Case, dtype: str):
+def test_graph(case, dtype):
     graph = only_document(case.module(), dtype=dtype)
     assert without_names(graph) == expected_nodes(case, dtype)
     leaves = [i for i, node in enumerate(graph["nodes"]) if node["op"] != "kernel"]
@@ -48,7 +45,7 @@ def test_graph(case: Case, dtype: str):
 
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("case", [c for c in CASES if c.by_tvm], ids=lambda case: case.name)
-def test_the_partition_of_tvm_gives_the_same(case: Case, dtype: str):
+def test_the_partition_of_tvm_gives_the_same(case, dtype):
     if case.row == "batch_norm" and dtype == "float16":
         pytest.skip("TVM 0.27 offloads batch norms of float32 alone")
     assert offloaded_by_tvm(case.module(dtype)) == expected_nodes(case, dtype)
@@ -59,7 +56,7 @@ _TOLERANCE = {"fp32": 1e-5, "mixed": 4e-3}
 
 @_BY_NAME
 @pytest.mark.parametrize("preset", [pytest.param("fp32", marks=pytest.mark.nightly), "mixed"])
-def test_numbers(case: Case, preset: str, device: Any, emulate: Emulate):
+def test_numbers(case, preset, device, emulate):
     module = case.module()
     inputs = [random(*shape, seed=i) for i, shape in enumerate(case.inputs)]
     if case.name == "divide":

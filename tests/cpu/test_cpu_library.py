@@ -28,7 +28,7 @@ _PAGE_BYTES = 16384
 @needs_arm
 @pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="no package ziglang")
 @pytest.mark.parametrize("features", [1, 3, 7])
-def test_it_computes_and_needs_nothing(features: int, tmp_path: Path) -> None:
+def test_it_computes_and_needs_nothing(features, tmp_path):
     content = networks.wake_words(size=16)
     network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
     program = make_program(network, load_core("cpu:arm64"))

@@ -28,20 +28,20 @@ from tests.mcu.onnx_models import (
 @pytest.mark.parametrize(
     ("features", "threads"), [(judge.PLAIN, 1), (judge.DOT, 3), (judge.I8MM, 1)]
 )
-def test_drawn_operators(features: int, threads: int, seed: int, tmp_path: Path) -> None:
+def test_drawn_operators(features, threads, seed, tmp_path):
     model = drawn_model(100 * features + seed)
     run_and_compare(model, tmp_path / "m", features=features, threads=threads, seed=seed)
 
 
 @needs_compiler
 @pytest.mark.parametrize("seed", range(3))
-def test_portable_code_of_drawn_operators(seed: int, tmp_path: Path) -> None:
+def test_portable_code_of_drawn_operators(seed, tmp_path):
     run_and_compare(drawn_model(seed), tmp_path / "m", core="cpu:host", threads=3, seed=seed)
 
 
 @needs_arm
 @pytest.mark.parametrize("features", [judge.PLAIN, judge.DOT, judge.I8MM])
-def test_weights_of_minus_128(features: int, tmp_path: Path) -> None:
+def test_weights_of_minus_128(features, tmp_path):
     """Two products of them do not fit into the sixteen bits that SMLAL adds in."""
     make = Maker(seed=5, least_weight=-128)
     x = make.input(1, 6, 6, 32)
@@ -51,7 +51,7 @@ def test_weights_of_minus_128(features: int, tmp_path: Path) -> None:
 
 @needs_arm
 @pytest.mark.parametrize("features", [judge.PLAIN, judge.DOT])
-def test_windows_of_3x3_at_every_border(features: int, tmp_path: Path) -> None:
+def test_windows_of_3x3_at_every_border(features, tmp_path):
     make = Maker(seed=9)
     made = []
     for number, (height, width) in enumerate([(1, 3), (2, 5), (5, 4), (7, 7), (8, 6), (3, 11)]):
@@ -67,7 +67,7 @@ def test_windows_of_3x3_at_every_border(features: int, tmp_path: Path) -> None:
 
 
 @needs_arm
-def test_a_network_is_counted_layer_by_layer(tmp_path: Path) -> None:
+def test_a_network_is_counted_layer_by_layer(tmp_path):
     model = networks.wake_words(size=32)
     counted = {}
     for features in (judge.PLAIN, judge.DOT, judge.I8MM):
@@ -84,9 +84,7 @@ def test_a_network_is_counted_layer_by_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "data", "per_channel"), [("QDQ", "QInt8", True), ("QOperator", "QUInt8", False)]
 )
-def test_onnx_models_through_the_commands(
-    form: str, data: str, per_channel: bool, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_onnx_models_through_the_commands(form, data, per_channel, tmp_path, capsys):
     model = write_quantised(tmp_path, seed=3, form=form, data=data, per_channel=per_channel)
     devices = ["cpu:host"] if judge.needs_arm.args[0] else ["cpu:host", "cpu:arm64"]
     for device in devices:
@@ -102,7 +100,7 @@ def test_onnx_models_through_the_commands(
 
 
 @needs_arm
-def test_no_compiler_fuses_a_product_with_a_sum(tmp_path: Path) -> None:
+def test_no_compiler_fuses_a_product_with_a_sum(tmp_path):
     """A core of 64 bits can, and a resize in float32 rounds both, as onnxruntime does."""
     model, out = write_resized(tmp_path, RESIZED, [1, 3, 14, 20]), tmp_path / "out"
     assert main(["firmware", "compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
@@ -112,7 +110,7 @@ def test_no_compiler_fuses_a_product_with_a_sum(tmp_path: Path) -> None:
 
 
 @needs_arm
-def test_code_of_parts_of_networks_is_onnxruntimes(tmp_path: Path) -> None:
+def test_code_of_parts_of_networks_is_onnxruntimes(tmp_path):
     model = write_quantised(tmp_path, seed=6, form="QDQ", data="QInt8", make=model_of_parts)
     out = tmp_path / "out"
     assert main(["firmware", "compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
@@ -126,9 +124,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_check_says_what_it_takes(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_check_says_what_it_takes(model, tmp_path, capsys):
     checked = ["firmware", "check", str(model), "--device", "cpu:arm64"]
     assert main([*checked, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -146,9 +142,7 @@ def test_check_says_what_it_takes(
     assert "cpu:arm64" in capsys.readouterr().err
 
 
-def test_a_changed_weight_is_not_run(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_changed_weight_is_not_run(model, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["firmware", "compile", str(model), "--device", "cpu:host", "-o", str(out)]) == 0
     weights = out / "model.weights"
@@ -160,7 +154,7 @@ def test_a_changed_weight_is_not_run(
     assert "model.weights was changed" in capsys.readouterr().err
 
 
-def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_float_model_says_how_to_quantise(tmp_path, capsys):
     path = tmp_path / "m.onnx"
     path.write_bytes(float_model(0).SerializeToString())
     assert (

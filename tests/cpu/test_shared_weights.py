@@ -33,9 +33,7 @@ needs_zig = pytest.mark.skipif(
 
 @given(st.lists(st.tuples(st.integers(2, 6), st.integers(-90, 90)), max_size=4), st.data())
 @settings(max_examples=200, deadline=None)
-def test_digits_give_the_places_that_they_were_found_in(
-    digits: list[tuple[int, int]], data: st.DataObject
-) -> None:
+def test_digits_give_the_places_that_they_were_found_in(digits, data):
     line, radices = np.zeros(1, np.int64), 1
     for radix, stride in digits:
         line = (line + np.arange(radix)[:, None] * stride).reshape(-1)
@@ -51,14 +49,14 @@ def test_digits_give_the_places_that_they_were_found_in(
         assert (at, rest) == (place, 0)
 
 
-def test_places_without_digits_are_told() -> None:
+def test_places_without_digits_are_told():
     assert find_digits(np.array([0, 1, 2, 5, 6, 9])) is None
 
 
 @needs_arm
 @needs_zig
 @pytest.mark.parametrize(("device", "width"), [("adreno:750", 1), ("adreno:630", 2)])
-def test_it_computes_with_weights_of_the_kernels(device: str, width: int, tmp_path: Path) -> None:
+def test_it_computes_with_weights_of_the_kernels(device, width, tmp_path):
     """Bytes as the GPU multiplies them, or halves; channels that cannot vary are left out."""
     model = tmp_path / "m.tflite"
     model.write_bytes(networks.wake_words(size=16))

@@ -50,7 +50,7 @@ def _blocks() -> Ops:
 
 
 @pytest.mark.parametrize("target", ("host", "host:a750"))
-def test_kernels_lose_no_more_than_rounding_does(device: Any, tmp_path: Path, target: str) -> None:
+def test_kernels_lose_no_more_than_rounding_does(device, tmp_path, target):
     bench, judge = _bench(_blocks(), tmp_path, device, target)
     ours = judge.judge_compiled(bench.whole("mixed"))
     floor = judge.judge_rounding(bench.find_halves("mixed"))
@@ -58,7 +58,7 @@ def test_kernels_lose_no_more_than_rounding_does(device: Any, tmp_path: Path, ta
     assert 0.8 * floor.rms < ours.rms < 1.2 * floor.rms
 
 
-def test_one_tensor_is_rounded_and_its_constants_are_not(device: Any, tmp_path: Path) -> None:
+def test_one_tensor_is_rounded_and_its_constants_are_not(device, tmp_path):
     ops = Ops()
     x = ops.input(1, 4, 5, 5)
     y = ops("Conv", ops("MaxPool", x, kernel_shape=[1, 1]), ops.weight(4, 4, 1, 1))
@@ -72,9 +72,7 @@ def test_one_tensor_is_rounded_and_its_constants_are_not(device: Any, tmp_path: 
     assert not np.array_equal(seen, exact)
 
 
-def test_a_kernel_that_loses_more_is_seen(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_loses_more_is_seen(device, tmp_path, monkeypatch):
     """Weights of eight bits less than the plan says are no rounding to half."""
     bench, judge = _bench(_blocks(), tmp_path, device)
     floor = judge.judge_rounding(bench.find_halves("mixed"))
@@ -86,9 +84,7 @@ def test_a_kernel_that_loses_more_is_seen(
     assert judge.judge_compiled(bench.whole("mixed")).rms > 2 * floor.rms
 
 
-def test_a_run_shows_the_floor_of_its_bundle(
-    device: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_shows_the_floor_of_its_bundle(device, tmp_path, capsys):
     model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "b.adrenoc"
 
     def run(*words: Any) -> int:
@@ -103,7 +99,7 @@ def test_a_run_shows_the_floor_of_its_bundle(
     assert run("run", bundle, "--rounding-floor") == 2
 
 
-def test_steps_on_the_cpu_take_part(device: Any, tmp_path: Path) -> None:
+def test_steps_on_the_cpu_take_part(device, tmp_path):
     ops = Ops()
     x = ops("Conv", ops.input(1, 4, 5, 5), ops.weight(4, 4, 1, 1))
     wide = ops("Cast", ops("MaxPool", x, kernel_shape=[1, 1]), to=11)
@@ -119,6 +115,6 @@ def test_steps_on_the_cpu_take_part(device: Any, tmp_path: Path) -> None:
     assert 0.8 < ratio < 1.2
 
 
-def test_the_stages_that_the_ideal_run_needs_are_stages() -> None:
+def test_the_stages_that_the_ideal_run_needs_are_stages():
     names = [stage.name for stage in bench_module.STAGES]
     assert set(bench_module._NEEDED) < set(names)

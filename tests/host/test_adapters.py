@@ -71,9 +71,7 @@ def adapted(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return model, bundle
 
 
-def test_adapters_are_swapped_without_compiling(
-    adapted: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_adapters_are_swapped_without_compiling(adapted, tmp_path, capsys):
     model, bundle = adapted
     capsys.readouterr()
     made = []
@@ -87,9 +85,7 @@ def test_adapters_are_swapped_without_compiling(
     assert made[0] != made[1]
 
 
-def test_what_is_no_adapter_is_refused_in_a_sentence(
-    adapted: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_adapter_is_refused_in_a_sentence(adapted, tmp_path, capsys):
     damaged = tmp_path / "damaged.onnx_adapter"
     damaged.write_bytes(b"no flatbuffer of any kind")
     words = ["run", str(adapted[1]), "--prompt-ids", "3,5", "--input"]

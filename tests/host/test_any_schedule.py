@@ -1,8 +1,5 @@
 """Any schedule that a family offers computes the same: the suite by schedules of chance."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from adrenoc.device.run import run_bundle
@@ -25,15 +22,7 @@ PLACES = (
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=_nightly) for n in range(1, 8))])
 @pytest.mark.parametrize(("name", "precision", "memory"), PLACES)
-def test_any_schedule(
-    name: str,
-    precision: str,
-    memory: str,
-    seed: int,
-    device: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_any_schedule(name, precision, memory, seed, device, tmp_path, monkeypatch):
     choose_by_chance(monkeypatch, seed)
     monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path))
     # Of each family and form one, and all of them in the nights.

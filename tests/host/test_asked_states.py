@@ -140,7 +140,7 @@ def compile_it(model: Path, *more: str) -> Any:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_steps_are_the_references(device: Any, tmp_path: Path, name: str, preset: str) -> None:
+def test_steps_are_the_references(device, tmp_path, name, preset):
     model = MODELS[name](tmp_path / "model.onnx")
     bundle = tmp_path / "model.adrenoc"
     made = compile_it(model, "--preset", preset, "-o", str(bundle))
@@ -153,7 +153,7 @@ def test_steps_are_the_references(device: Any, tmp_path: Path, name: str, preset
         assert len(compared) == len(onnx.load(model).graph.output)
 
 
-def test_a_check_steps_without_being_asked(device: Any, tmp_path: Path) -> None:
+def test_a_check_steps_without_being_asked(device, tmp_path):
     """What differs in the second step alone, and what comes of numbers that are not usual."""
     model, other = (make_decaying(tmp_path / f"{left}.onnx", left) for left in (0.5, 0.4))
     bundle, saved = tmp_path / "model.adrenoc", tmp_path / "y.npz"
@@ -168,7 +168,7 @@ def test_a_check_steps_without_being_asked(device: Any, tmp_path: Path) -> None:
     assert ", on " in json.loads(wrong.output)["check"]["tensors"][0]["reason"]
 
 
-def test_rows_that_the_standard_scatters(device: Any, tmp_path: Path) -> None:
+def test_rows_that_the_standard_scatters(device, tmp_path):
     """A cache of fixed rows, written at a row that is given, and an attention over those there."""
     rows, heads = 12, {"q": 4, "k": 2, "v": 2}
     names = {"k": ("past_key", "present_key"), "v": ("past_value", "present_value")}
@@ -195,7 +195,7 @@ def test_rows_that_the_standard_scatters(device: Any, tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
 
 
-def test_what_a_state_begins_as_may_be_given(device: Any, tmp_path: Path) -> None:
+def test_what_a_state_begins_as_may_be_given(device, tmp_path):
     model = make_recurrent(tmp_path / "model.onnx")
     bundle = tmp_path / "model.adrenoc"
     assert compile_it(model, "--preset", "fp32", "-o", str(bundle)).exit_code == 0
@@ -208,7 +208,7 @@ def test_what_a_state_begins_as_may_be_given(device: Any, tmp_path: Path) -> Non
     assert "has the shape [3, 1, 1, 8]; input 'x' takes [4, 1, 1, 8]" in str(few.exception)
 
 
-def test_states_are_asked_for_or_refused(device: Any, tmp_path: Path) -> None:
+def test_states_are_asked_for_or_refused(device, tmp_path):
     model = make_recurrent(tmp_path / "model.onnx")
     bundle = tmp_path / "model.adrenoc"
     taken = compile_it(model, "--state", "none", "-o", str(bundle))

@@ -176,7 +176,7 @@ def _files(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_compile(case: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_compile(case, folder, capfd):
     make, options, error, words = CASES[case]
     make(folder)
     model, *rest = options if options[:1] == ("model.tflite",) else ("model.onnx", *options)
@@ -186,9 +186,7 @@ def test_compile(case: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert _files(folder) == before
 
 
-def test_an_older_bundle_survives_a_failure(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_bundle_survives_a_failure(folder, capfd):
     write(_one("Relu"), folder)
     assert main(["compile", "model.onnx"]) == 0
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -200,7 +198,7 @@ def test_an_older_bundle_survives_a_failure(
 
 
 @pytest.mark.parametrize("form", [(), ("-o", "model.adrenoc.tar")], ids=["folder", "tar"])
-def test_a_disk_that_fills_up(folder: Path, form: tuple[str, ...]) -> None:
+def test_a_disk_that_fills_up(folder, form):
     """A process that may not write files above 256 KiB meets the end of the disk in earnest."""
     weights = np.random.default_rng(0).standard_normal((256, 256, 3, 3)).astype("float32")
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
@@ -233,7 +231,7 @@ RUN_CASES: dict[str, tuple[tuple[str, ...], type[AdrenocError], tuple[str, ...]]
 
 
 @pytest.mark.parametrize("case", RUN_CASES)
-def test_run_and_inspect(case: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_and_inspect(case, folder, capfd):
     command, error, words = RUN_CASES[case]
     write(_one("Relu"), folder)
     for name in ("model.adrenoc", "damaged.adrenoc"):

@@ -1,7 +1,6 @@
 """`adrenoc build` by processes of its own: two devices side by side, and the same again."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,7 +11,7 @@ from tests.models import graph, write
 PROJECT = '[defaults]\ndevices = ["host:a660", "host:a750"]\n[[model]]\nfile = "net.onnx"\n'
 
 
-def test_builds_side_by_side_and_the_same_again(tmp_path: Path) -> None:
+def test_builds_side_by_side_and_the_same_again(tmp_path):
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
     weights = {"w": np.ones((8, 8), np.float32)}
     write(graph([node], {"x": [1, 8]}, ["y"], weights), tmp_path, "net.onnx")

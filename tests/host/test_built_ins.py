@@ -68,15 +68,7 @@ def _check(ops: Ops, device: Any, name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(("channels", "out", "side", "kernel", "attrs"), CASES)
-def test_constant_file(
-    device: Any,
-    offer: Callable[[Any], None],
-    channels: int,
-    out: int,
-    side: int,
-    kernel: int,
-    attrs: dict[str, Any],
-) -> None:
+def test_constant_file(device, offer, channels, out, side, kernel, attrs):
     offer(constant_candidates)
     ops = Ops()
     x = ops("Relu", ops.input(2, channels, side, side))
@@ -86,9 +78,7 @@ def test_constant_file(
 
 
 @pytest.mark.parametrize(("channels", "out", "side"), [(64, 32, 9), (36, 70, 13), (16, 16, 7)])
-def test_matrix_units(
-    device: Any, offer: Callable[[Any], None], channels: int, out: int, side: int
-) -> None:
+def test_matrix_units(device, offer, channels, out, side):
     """Channels that fill no tile, pixels that fill no run of tiles, two images."""
     offer(matrix_candidates)
     ops = Ops()
@@ -105,9 +95,7 @@ def test_matrix_units(
         (matrix_candidates, "matrix units", "host:850"),
     ],
 )
-def test_products(
-    device: Any, offer: Callable[[Any], None], list_tiles: Any, name: str, target: str
-) -> None:
+def test_products(device, offer, list_tiles, name, target):
     offer(list_tiles)
     ops = Ops()
     x = ops("Relu", ops.input(1, 50, 96))
@@ -139,7 +127,7 @@ _starts_others = pytest.mark.skipif("DRIVER_WORDS" in os.environ, reason="it sta
 
 
 @_starts_others
-def test_with_the_built_ins(device: Any, tmp_path: Path) -> None:
+def test_with_the_built_ins(device, tmp_path):
     words = "".join(
         (WORDS / f"{name}.cl").read_text() for name in ("constant_file", "matrix_units")
     )
@@ -168,16 +156,14 @@ def test_with_the_built_ins(device: Any, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_driver_that_is_wrong_does_without(
-    device: Any, tmp_path: Path, name: str, right: str, wrong: str
-) -> None:
+def test_a_driver_that_is_wrong_does_without(device, tmp_path, name, right, wrong):
     """Kernels are right all the same: the runtime's trial tells."""
     words = (WORDS / f"{name}.cl").read_text()
     assert words.count(right) == 1
     _run_with(words.replace(right, wrong), "sums of a trial are wrong", tmp_path, f"test_{name}")
 
 
-def test_packing_of_steps() -> None:
+def test_packing_of_steps():
     """A wave finds the vectors of each of its k-steps one after the other."""
     weight = np.arange(10 * 16 * 3 * 2, dtype=np.float16).reshape(10, 16, 3, 2)
     tile = ConvTile(pixels=1, out_blocks=2, unroll=2)
@@ -187,7 +173,7 @@ def test_packing_of_steps() -> None:
         assert run[group, ky, step, u, kx, c, b, lane] == (weight[o, i, ky, kx] if o < 10 else 0)
 
 
-def test_packing_of_tiles() -> None:
+def test_packing_of_tiles():
     weight = np.arange(1, 1 + 22 * 36, dtype=np.float16).reshape(22, 36, 1, 1)
     run = pack_tiles(weight, ConvTile(pixels=16, out_blocks=4)).view(np.float16)
     run = run.reshape(2, 3, 16, 16)
@@ -196,7 +182,7 @@ def test_packing_of_tiles() -> None:
         assert run[band, step, term, column] == (weight[o, i, 0, 0] if o < 22 and i < 36 else 0)
 
 
-def test_slots_of_an_830() -> None:
+def test_slots_of_an_830():
     """Its file holds twelve waves of eight blocks by two: LiteRT's engine counts so."""
     file = load_target("adreno:830").performance.constant_file
     assert file is not None

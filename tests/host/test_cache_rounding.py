@@ -6,7 +6,6 @@ the same, and onnxruntime makes our logits of our cache: their error is that of 
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -77,7 +76,7 @@ def put_at_edges(model: Path, exact: dict[str, np.ndarray]) -> dict[str, np.ndar
     return found
 
 
-def test_counts_that_differ_lie_at_edges(device: Any, tmp_path: Path) -> None:
+def test_counts_that_differ_lie_at_edges(device, tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     exact = run_whole(open_caches(model))
     scales = put_at_edges(model, exact)

@@ -55,7 +55,7 @@ def spoilt(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Calib
     return done, load_target(f"host:{path}")
 
 
-def test_each_fault_is_named(spoilt: tuple[Calibration, Target]) -> None:
+def test_each_fault_is_named(spoilt):
     facts = _facts(spoilt[0])
     said = {
         "border": "1, 1, 1, 1 at (-1, 0) of 5 x 5 texels",
@@ -70,7 +70,7 @@ def test_each_fault_is_named(spoilt: tuple[Calibration, Target]) -> None:
     assert all(facts[key].means for key in said)
 
 
-def test_the_file_does_without(spoilt: tuple[Calibration, Target]) -> None:
+def test_the_file_does_without(spoilt):
     done, target = spoilt
     assert done.listed.name == "adreno:a640"
     assert {"textures", "half-denormals"} <= target.avoided.keys()
@@ -80,9 +80,7 @@ def test_the_file_does_without(spoilt: tuple[Calibration, Target]) -> None:
         assert dict(load_target(str(target.path)).gpu.extensions)[f"cl_{name}"] is False
 
 
-def test_what_is_compiled_for_it_is_right_there(
-    spoilt: tuple[Calibration, Target], layer: Path, tmp_path: Path
-) -> None:
+def test_what_is_compiled_for_it_is_right_there(spoilt, layer, tmp_path):
     assert _wrong_there(WITHIN, EDGE, spoilt[1], layer, tmp_path) == {
         "listed": True,
         "measured": False,
@@ -114,9 +112,7 @@ def _wrong_there(
         ("edit||native_recip(|faulty_endless(", "logistic", "nan for ", "far from zero"),
     ],
 )
-def test_coarse_functions_are_named_and_done_without(
-    fault: str, row: str, said: str, case: str, layer: Path, tmp_path: Path
-) -> None:
+def test_coarse_functions_are_named_and_done_without(fault, row, said, case, layer, tmp_path):
     with misbehaving(layer, fault):
         done = _calibrate(f"function.{row}", "function.exp2")
     fact = _facts(done)[f"function.{row}"]
@@ -133,9 +129,7 @@ def test_coarse_functions_are_named_and_done_without(
     ("order", "word"),
     [("hang|operation", "timeout: "), ("crash|operation", "lost: "), ("refuse|operation|-5", "")],
 )
-def test_an_operation_that_breaks_the_device_costs_itself(
-    layer: Path, order: str, word: str
-) -> None:
+def test_an_operation_that_breaks_the_device_costs_itself(layer, order, word):
     with misbehaving(layer, order):
         done = _calibrate("buffer.largest", "launch.queue", limit_s=15.0)
     rows = {row.name: row for row in done.measured.rows}
@@ -145,7 +139,7 @@ def test_an_operation_that_breaks_the_device_costs_itself(
     assert "large tensors may fail" in _facts(done)["buffer.largest"].means
 
 
-def test_a_clock_that_stands_is_replaced_by_the_hosts(layer: Path) -> None:
+def test_a_clock_that_stands_is_replaced_by_the_hosts(layer):
     with misbehaving(layer, "clock|zero"):
         (row,) = _calibrate("mad.float4").measured.rows
     assert row.is_measured and row.value is not None, row.reason

@@ -3,9 +3,6 @@
 Mesa's rusticl says twice as much (22.3), and the runtime refuses what is more than the device has.
 """
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -23,7 +20,7 @@ from tests.models import write_network
 
 
 @pytest.mark.every_opencl
-def test_a_network_shares_what_a_kernel_was_seen_to_share(device: Any, tmp_path: Path) -> None:
+def test_a_network_shares_what_a_kernel_was_seen_to_share(device, tmp_path):
     asked = DeviceRequest(
         place=None,
         cl_device=opencl.devices()[0]["name"],

@@ -95,7 +95,7 @@ class Net(Ops):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "buffer", "fp16"])
-def test_stages_of_shufflenet(device: Any, preset: str) -> None:
+def test_stages_of_shufflenet(device, preset):
     """Halves that are no multiple of four, and ranges of one channel."""
     net = Net()
     x = net.step(net.start(6, 9, 13), 10)
@@ -106,7 +106,7 @@ def test_stages_of_shufflenet(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "buffer"])
-def test_uneven_splits_with_residuals(device: Any, preset: str) -> None:
+def test_uneven_splits_with_residuals(device, preset):
     net = Net()
     parts = net.cut(net.op("Relu", net.conv(net.start(5), 28)), 7, 7, 7, 7)
     made = [parts[0]]
@@ -118,7 +118,7 @@ def test_uneven_splits_with_residuals(device: Any, preset: str) -> None:
     assert net.moves == []
 
 
-def test_a_part_that_keeps_its_order_goes_on(device: Any) -> None:
+def test_a_part_that_keeps_its_order_goes_on(device):
     """Blocks of Res2Net: the last part is pooled, with what fills its last block up."""
     net = Net()
     *parts, last = net.cut(net.op("Relu", net.conv(net.start(5), 18)), 6, 6, 6)
@@ -131,7 +131,7 @@ def test_a_part_that_keeps_its_order_goes_on(device: Any) -> None:
 
 
 @pytest.mark.parametrize(("groups", "preset"), [(2, "fp32"), (3, "buffer"), (4, "fp16")])
-def test_a_shuffle_between_convolutions(device: Any, preset: str, groups: int) -> None:
+def test_a_shuffle_between_convolutions(device, preset, groups):
     net = Net()
     x = net.op("HardSwish", net.conv(net.start(5), 12))
     x = net.op("MaxPool", net.deep(net.shuffle(x, groups)), kernel_shape=[1, 1])
@@ -142,7 +142,7 @@ def test_a_shuffle_between_convolutions(device: Any, preset: str, groups: int) -
 
 
 @pytest.mark.parametrize(("groups", "preset"), [(2, "fp32"), (3, "buffer"), (4, "fp16")])
-def test_a_shuffle_between_groups(device: Any, preset: str, groups: int) -> None:
+def test_a_shuffle_between_groups(device, preset, groups):
     """Blocks of ShuffleNet: channels of a group go to all groups, some more than others."""
     net = Net()
     x = net.conv(net.start(5), 24)
@@ -155,7 +155,7 @@ def test_a_shuffle_between_groups(device: Any, preset: str, groups: int) -> None
 
 
 @pytest.mark.parametrize("preset", ["fp32"])
-def test_what_else_reads_them_reads_the_usual_order(device: Any, preset: str) -> None:
+def test_what_else_reads_them_reads_the_usual_order(device, preset):
     """A softmax over channels, an output of the model, a channel that stands there twice."""
     net = Net()
     x = net.conv(net.start(5), 10)
@@ -212,5 +212,5 @@ def networks(draw: Any) -> Net:
 
 @examples(4)
 @given(net=networks(), preset=st.sampled_from(["fp32", "buffer"]))
-def test_random_orders(device: Any, net: Net, preset: str) -> None:
+def test_random_orders(device, net, preset):
     net.check(device, preset, tolerance=5e-5 if preset == "fp32" else None)

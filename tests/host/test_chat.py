@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def from_nothing(decoder: Decoder, prompt: list[int], most: int) -> list[int]:
     return [token for some in decoder.generate(prompt[-1], Wish(most=most)) for token in some]
 
 
-def test_a_bundle_holds_how_it_wants_to_be_talked_to(bundle: Bundle) -> None:
+def test_a_bundle_holds_how_it_wants_to_be_talked_to(bundle):
     settings = read_chat(bundle)
     assert settings.template == TALKERS_TEMPLATE
     assert settings.special_tokens == {"bos_token": "w1"}
@@ -71,9 +70,7 @@ def test_a_bundle_holds_how_it_wants_to_be_talked_to(bundle: Bundle) -> None:
     assert decided[0]["reason"] == "tokenizer_config.json has it"
 
 
-def test_turns_are_those_of_a_decoder_that_keeps_nothing(
-    decoder: Decoder, tokenizer: Tokenizer
-) -> None:
+def test_turns_are_those_of_a_decoder_that_keeps_nothing(decoder, tokenizer):
     conversation = Conversation(decoder, tokenizer)
     messages = [{"role": "system", "content": "w8"}, HELLO]
     asked = []
@@ -91,9 +88,7 @@ def test_turns_are_those_of_a_decoder_that_keeps_nothing(
         assert text == tokenizer.decode(tokens)
 
 
-def test_other_words_at_the_start_forget_what_follows(
-    decoder: Decoder, tokenizer: Tokenizer
-) -> None:
+def test_other_words_at_the_start_forget_what_follows(decoder, tokenizer):
     conversation = Conversation(decoder, tokenizer)
     say(conversation, [HELLO], 3)
     other = [{"role": "user", "content": "w3 w6"}]
@@ -102,7 +97,7 @@ def test_other_words_at_the_start_forget_what_follows(
     assert text == tokenizer.decode(from_nothing(decoder, tokenizer.render(other), 3))
 
 
-def test_an_answer_ends_before_a_text_that_stops(decoder: Decoder, tokenizer: Tokenizer) -> None:
+def test_an_answer_ends_before_a_text_that_stops(decoder, tokenizer):
     conversation = Conversation(decoder, tokenizer)
     words = say(conversation, [HELLO], 6).split()
     stop = f"{words[2]} {words[3]}"
@@ -112,9 +107,7 @@ def test_an_answer_ends_before_a_text_that_stops(decoder: Decoder, tokenizer: To
     assert say(conversation, [HELLO], 6).split() == words
 
 
-def test_an_answer_that_nobody_reads_on_leaves_the_caches_right(
-    decoder: Decoder, tokenizer: Tokenizer
-) -> None:
+def test_an_answer_that_nobody_reads_on_leaves_the_caches_right(decoder, tokenizer):
     conversation = Conversation(decoder, tokenizer)
     whole = say(conversation, [HELLO], 6)
     pieces = conversation.answer([HELLO], Wish(most=6))
@@ -124,9 +117,7 @@ def test_an_answer_that_nobody_reads_on_leaves_the_caches_right(
     assert say(conversation, [HELLO], 6) == whole
 
 
-def test_the_context_ends_an_answer_and_has_no_room_for_a_long_message(
-    decoder: Decoder, tokenizer: Tokenizer
-) -> None:
+def test_the_context_ends_an_answer_and_has_no_room_for_a_long_message(decoder, tokenizer):
     conversation = Conversation(decoder, tokenizer)
     say(conversation, [HELLO], 0)
     assert conversation.reply.ended == "full"
@@ -137,7 +128,7 @@ def test_the_context_ends_an_answer_and_has_no_room_for_a_long_message(
     assert say(conversation, [HELLO], 2)
 
 
-def test_the_command_takes_a_line_a_turn(bundle: Bundle, tmp_path: Path) -> None:
+def test_the_command_takes_a_line_a_turn(bundle, tmp_path):
     saved = tmp_path / "said.json"
     lines = ["w3 w5 w7", "/nothing", "/reset", "w3 w5 w7", f"/save {saved}", "/exit", "w1"]
     words = ["chat", str(bundle.path), "--system", "w8", "--max-tokens", "4"]
@@ -156,9 +147,7 @@ def test_the_command_takes_a_line_a_turn(bundle: Bundle, tmp_path: Path) -> None
     assert two["kept"] > one["prompt"]
 
 
-def test_a_bundle_says_how_it_is_talked_to(
-    bundle: Bundle, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_says_how_it_is_talked_to(bundle, capsys):
     assert main(["inspect", str(bundle.path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "decoder up to 64 tokens, end tokens 96; a tokenizer and a template of chats" in said
@@ -168,9 +157,7 @@ def test_a_bundle_says_how_it_is_talked_to(
     assert f"this was one step; adrenoc chat {bundle.path} generates tokens" in said
 
 
-def test_a_decoder_without_a_template_is_refused(
-    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_decoder_without_a_template_is_refused(bundle, tmp_path, capsys):
     model = write_decoder(tmp_path, SHAPE)
     write_tokenizer(tmp_path / TOKENIZER, SHAPE.vocabulary)
     output = str(tmp_path / "mute.adrenoc")
@@ -182,7 +169,7 @@ def test_a_decoder_without_a_template_is_refused(
     assert "has no template of chats" in said and "--prompt TEXT" in said
 
 
-def test_what_a_decoder_is_compiled_with_is_explained(bundle: Bundle, tmp_path: Path) -> None:
+def test_what_a_decoder_is_compiled_with_is_explained(bundle, tmp_path):
     """Options whose values are numbers of tokens, too."""
     model = bundle.path.parent / "model.onnx"
     words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--explain"]

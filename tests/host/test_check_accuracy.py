@@ -51,9 +51,7 @@ PLANTED: dict[str, tuple[Callable[[], Ops], str, str, str, set[str]]] = {
 
 
 @pytest.mark.parametrize("cause", PLANTED)
-def test_the_cause_is_named_and_the_remedy_is_minimal(
-    device: Any, tmp_path: Path, cause: str
-) -> None:
+def test_the_cause_is_named_and_the_remedy_is_minimal(device, tmp_path, cause):
     network, preset, layer, evidence, policy = PLANTED[cause]
     report = _examined(planted.save(network(), tmp_path), preset)
     (found,) = report.presets
@@ -73,7 +71,7 @@ def test_the_cause_is_named_and_the_remedy_is_minimal(
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_what_is_examined_is_what_is_compiled(device: Any, tmp_path: Path, preset: str) -> None:
+def test_what_is_examined_is_what_is_compiled(device, tmp_path, preset):
     """What the compiler keeps in float32 by itself is kept in the examination, too."""
     model = planted.save(planted.scaled_by_1e8(), tmp_path)
     (found,) = _examined(model, preset, keep_float32=True).presets
@@ -85,9 +83,7 @@ def test_what_is_examined_is_what_is_compiled(device: Any, tmp_path: Path, prese
     assert invoke("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
 
 
-def test_diffuse_rounding_gets_a_policy_that_needs_each_of_its_tensors(
-    device: Any, tmp_path: Path
-) -> None:
+def test_diffuse_rounding_gets_a_policy_that_needs_each_of_its_tensors(device, tmp_path):
     """No layer stands out: what contributes most for its bytes is taken first."""
     model, policy = planted.save(planted.diffuse(), tmp_path), tmp_path / "policy.json"
     words = ("check-accuracy", model, "--preset", "mixed", "--tolerance", "2e-4")
@@ -101,7 +97,7 @@ def test_diffuse_rounding_gets_a_policy_that_needs_each_of_its_tensors(
     assert json.loads(policy.read_text())["float32_tensors"] == remedy["float32_tensors"]
 
 
-def test_own_error_is_told_from_inherited_error(device: Any, tmp_path: Path) -> None:
+def test_own_error_is_told_from_inherited_error(device, tmp_path):
     report = _examined(planted.save(planted.cancellation(), tmp_path), "mixed", effort=0.0)
     layers = {layer.name: layer for layer in report.presets[0].layers}
     assert layers["t5"].local_error > 0.1 and layers["t5"].total_error > 0.1
@@ -110,14 +106,14 @@ def test_own_error_is_told_from_inherited_error(device: Any, tmp_path: Path) -> 
     assert layers["t6"].causes == ()
 
 
-def test_a_search_out_of_time_says_so_and_still_works(device: Any, tmp_path: Path) -> None:
+def test_a_search_out_of_time_says_so_and_still_works(device, tmp_path):
     report = _examined(planted.save(planted.overflow(), tmp_path), "mixed", effort=0.0)
     remedy = report.presets[0].remedy
     assert remedy is not None and not remedy.is_minimal and remedy.trials == 1
     assert remedy.error_after <= TOLERANCE
 
 
-def test_a_network_without_weakness_needs_nothing(device: Any, tmp_path: Path) -> None:
+def test_a_network_without_weakness_needs_nothing(device, tmp_path):
     ops = Ops()
     y = ops("Conv", ops.input(1, 8, 6, 5), ops.weight(8, 8, 3, 3))
     ops.output(ops("MaxPool", ops("Relu", y), kernel_shape=[2, 2]))
@@ -137,9 +133,7 @@ def _quantised(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("quanta", "passes"), [(1, True), (6, False)])
-def test_a_rounding_that_falls_otherwise_is_no_error(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quanta: int, passes: bool
-) -> None:
+def test_a_rounding_that_falls_otherwise_is_no_error(device, tmp_path, monkeypatch, quanta, passes):
     """As `run --check` has it: the reference's own kernels are a quantum apart."""
     run_compiled = Judge.run_compiled
 
@@ -163,9 +157,7 @@ def test_a_rounding_that_falls_otherwise_is_no_error(
 
 
 @pytest.mark.parametrize("quanta", [1, 2])
-def test_a_layer_that_rounds_otherwise_does_not_stand_out(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quanta: int
-) -> None:
+def test_a_layer_that_rounds_otherwise_does_not_stand_out(device, tmp_path, monkeypatch, quanta):
     local_errors = Doctor._local_errors
 
     def one_off(doctor: Doctor, preset: str) -> dict[str, float]:
@@ -179,18 +171,14 @@ def test_a_layer_that_rounds_otherwise_does_not_stand_out(
 
 
 @pytest.mark.parametrize("form", [pytest.param("QDQ", marks=pytest.mark.nightly), "QOperator"])
-def test_what_onnxruntimes_own_quantiser_writes_is_examined(
-    device: Any, tmp_path: Path, form: str
-) -> None:
+def test_what_onnxruntimes_own_quantiser_writes_is_examined(device, tmp_path, form):
     """Layers that come of a rewrite have names of ours, by which the file knows no tensor."""
     model = write_quantised(tmp_path, seed=4, form=form, data="QUInt8")
     (found,) = _examined(model, "mixed", effort=0.0).presets
     assert found.passed and found.layers
 
 
-def test_rounded_tokens_are_examined_where_that_is_asked_for(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounded_tokens_are_examined_where_that_is_asked_for(device, tmp_path, monkeypatch):
     module = "adrenoc.passes.fuse.fuse_products"
     monkeypatch.setattr(f"{module}.least_matrix_clocks", lambda *_: math.inf)
     ops = Ops()
@@ -207,9 +195,7 @@ def test_rounded_tokens_are_examined_where_that_is_asked_for(
     assert json.loads(told.stdout)["presets"][0]["error"] == kept.error
 
 
-def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(device, tmp_path, monkeypatch):
     """As of int8 networks, one quantum off: the truth of layers is kept of few inputs."""
     measure = Judge.measure_floor
 
@@ -222,7 +208,7 @@ def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(
     assert found.remedy is None
 
 
-def test_inputs_count(device: Any, tmp_path: Path) -> None:
+def test_inputs_count(device, tmp_path):
     """The same network agrees on small inputs and overflows on large ones."""
     model = planted.save(planted.product_of_inputs(), tmp_path)
     small, large = tmp_path / "small.npy", tmp_path / "large.npz"
@@ -236,7 +222,7 @@ def test_inputs_count(device: Any, tmp_path: Path) -> None:
     assert not found.passed and found.suspects[0].causes[0].name == "overflow"
 
 
-def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> None:
+def test_the_policy_file_makes_compile_mend_it(device, tmp_path):
     model, policy = planted.save(planted.overflow(), tmp_path), tmp_path / "policy.json"
     page = tmp_path / "page.html"
     options = ("--preset", "mixed", "-o", policy, "--html", page)
@@ -266,14 +252,14 @@ def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> N
         invoke("compile", other, "--device", "host", "--precision-policy", policy)
 
 
-def test_a_device_that_is_not_here_is_refused() -> None:
+def test_a_device_that_is_not_here_is_refused():
     from adrenoc.base.errors import TargetError
 
     with pytest.raises(TargetError, match="expected host:a750"):
         invoke("check-accuracy", "net.onnx", "--device", "adreno:750")
 
 
-def test_the_roofline_prices_the_policy(device: Any, tmp_path: Path) -> None:
+def test_the_roofline_prices_the_policy(device, tmp_path):
     model = planted.save(planted.sharp_softmax(), tmp_path)
     report = check_accuracy(
         model,

@@ -44,7 +44,7 @@ def _run(device: Any, kind: str, preset: str) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16"])
 @pytest.mark.parametrize("kind", FORMS)
-def test_they_are_off_by_what_halves_are(device: Any, kind: str, preset: str) -> None:
+def test_they_are_off_by_what_halves_are(device, kind, preset):
     seen, expected = _run(device, kind, preset)
     known = np.abs(expected) < 65504
     off = np.abs(seen - expected)[known]
@@ -54,7 +54,7 @@ def test_they_are_off_by_what_halves_are(device: Any, kind: str, preset: str) ->
     assert not np.isnan(seen).any()
 
 
-def test_tanh_keeps_its_digits_in_floats(device: Any) -> None:
+def test_tanh_keeps_its_digits_in_floats(device):
     ops = Ops()
     ops.output(ops("Tanh", x := ops.input(1, 8, 30, 40)))
     special = [math.inf, -math.inf, math.nan, 0.0, 7.9, -8.0]

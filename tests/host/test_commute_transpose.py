@@ -1,7 +1,5 @@
 """Maps that turn a product's channels to where convolutions have them, computed in its kernel."""
 
-from typing import Any
-
 import pytest
 from run_op import Ops
 
@@ -24,9 +22,7 @@ def _block(ops: Ops, x: str, channels: int, *, scaled: bool) -> str:
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16", "buffer"])
 @pytest.mark.parametrize("channels, size", [(8, (14, 14)), (6, (5, 7))])
-def test_a_product_ends_with_them(
-    device: Any, preset: str, channels: int, size: tuple[int, int]
-) -> None:
+def test_a_product_ends_with_them(device, preset, channels, size):
     ops = Ops()
     x = ops("Relu", ops("Conv", ops.input(1, 3, *size), ops.weight(channels, 3, 1, 1)))
     first = _block(ops, x, channels, scaled=True)
@@ -38,9 +34,7 @@ def test_a_product_ends_with_them(
 
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-def test_so_does_a_convolution_whose_channels_come_last_afterwards(
-    device: Any, preset: str
-) -> None:
+def test_so_does_a_convolution_whose_channels_come_last_afterwards(device, preset):
     ops = Ops()
     x = ops("Conv", ops.input(1, 3, 6, 7), ops.weight(8, 3, 1, 1))
     turned = ops("Mul", ops("Transpose", x, perm=TO_LAST), ops.weight(8))
@@ -50,7 +44,7 @@ def test_so_does_a_convolution_whose_channels_come_last_afterwards(
     ops.check(device, preset)
 
 
-def test_an_output_keeps_its_kernel(device: Any) -> None:
+def test_an_output_keeps_its_kernel(device):
     ops = Ops()
     x = ops("Relu", ops("Conv", ops.input(1, 3, 6, 6), ops.weight(8, 3, 1, 1)))
     made = _block(ops, x, 8, scaled=True)
@@ -59,7 +53,7 @@ def test_an_output_keeps_its_kernel(device: Any) -> None:
 
 
 @pytest.mark.parametrize("reader", ["GlobalAveragePool", "ReduceMax", "Softmax"])
-def test_what_folds_it_reads_the_result(device: Any, reader: str) -> None:
+def test_what_folds_it_reads_the_result(device, reader):
     ops = Ops()
     x = ops("Relu", ops("Conv", ops.input(1, 3, 6, 6), ops.weight(8, 3, 1, 1)))
     ops.output(ops(reader, _block(ops, x, 8, scaled=True)))

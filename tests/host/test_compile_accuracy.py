@@ -29,7 +29,7 @@ def _pinned(bundle: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("halves")
-def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
+def test_a_tolerance_is_met_and_told(device, tmp_path):
     model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "met.adrenoc"
     told = _compiled(model, "--device", "host", "-o", bundle, "--accuracy", 1e-2)
     (plan,) = told["accuracy"]["presets"]
@@ -53,7 +53,7 @@ def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("halves")
-def test_a_phone_is_served_by_its_twin_and_inputs_count(device: Any, tmp_path: Path) -> None:
+def test_a_phone_is_served_by_its_twin_and_inputs_count(device, tmp_path):
     model, folder = planted.save(planted.product_of_inputs(), tmp_path), tmp_path / "inputs"
     folder.mkdir()
     values = np.random.default_rng(0).uniform(500, 1000, (1, 4, 6, 5)).astype(np.float32)
@@ -69,9 +69,7 @@ def test_a_phone_is_served_by_its_twin_and_inputs_count(device: Any, tmp_path: P
     assert 0 < before <= after
 
 
-def test_what_cannot_be_met_is_told_with_the_best(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_met_is_told_with_the_best(device, tmp_path, monkeypatch):
     model = planted.save(planted.sharp_softmax(), tmp_path)
     wrong = Deviation(largest=0.5, rms=0.5)
     monkeypatch.setattr(Judge, "judge_outputs", lambda *_: wrong)
@@ -80,7 +78,7 @@ def test_what_cannot_be_met_is_told_with_the_best(
     assert not list(tmp_path.glob("*.adrenoc"))
 
 
-def test_what_the_reference_knows_no_better_is_met(device: Any, tmp_path: Path) -> None:
+def test_what_the_reference_knows_no_better_is_met(device, tmp_path):
     """No kernel gives a float's last digits: sums in another order have others."""
     model = planted.save(planted.sharp_softmax(), tmp_path)
     folder = tmp_path / "inputs"
@@ -93,9 +91,7 @@ def test_what_the_reference_knows_no_better_is_met(device: Any, tmp_path: Path) 
     assert "the reference's own" in plan["accepted_as"]
 
 
-def test_without_a_device_it_says_what_brings_one(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_device_it_says_what_brings_one(device, tmp_path, monkeypatch):
     monkeypatch.setattr(opencl, "list_devices", list)
     model = planted.save(planted.overflow(), tmp_path)
     with pytest.raises(DependencyError, match="no OpenCL device") as raised:
@@ -112,13 +108,11 @@ def test_without_a_device_it_says_what_brings_one(
         ("--inputs", "folder"),
     ),
 )
-def test_what_does_not_go_together_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_what_does_not_go_together_is_refused(tmp_path, words):
     assert invoke("compile", tmp_path / "m.onnx", *words).exit_code == 2
 
 
-def test_a_second_search_builds_no_kernel_again(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_search_builds_no_kernel_again(device, tmp_path, monkeypatch):
     """Its kernels come from where built kernels are kept, whatever the model is called."""
     model, told = planted.save(planted.cancellation(), tmp_path), []
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,9 +77,7 @@ def by_schema(schema: Any) -> Grammar:
     return Grammar(kind="json_schema", text=json.dumps(schema))
 
 
-def test_each_token_is_the_likeliest_of_those_that_are_allowed(
-    bundle: Bundle, decoder: Decoder
-) -> None:
+def test_each_token_is_the_likeliest_of_those_that_are_allowed(bundle, decoder):
     constrainer = Constrainer(bundle.file(TOKENIZER), decoder.vocabulary)
     ask = constrainer.begin(by_schema(SCHEMA), (END,))
     asked: list[np.ndarray] = []
@@ -105,14 +102,14 @@ def test_each_token_is_the_likeliest_of_those_that_are_allowed(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 3.0])
-def test_an_answer_follows_its_schema(conversation: Conversation, temperature: float) -> None:
+def test_an_answer_follows_its_schema(conversation, temperature):
     for seed in range(3):
         text = say(conversation, by_schema(SCHEMA), temperature=temperature, seed=seed)
         assert conversation.reply.ended == "end"
         check_answer(text)
 
 
-def test_an_answer_follows_its_grammar(conversation: Conversation) -> None:
+def test_an_answer_follows_its_grammar(conversation):
     free = say(conversation, None)
     said = {
         say(conversation, Grammar(kind="gbnf", text='root ::= ("yes" | "no") "!"'), **sampling)
@@ -135,18 +132,14 @@ def test_an_answer_follows_its_grammar(conversation: Conversation) -> None:
         (Grammar(kind="gbnf", text='root ::= "a" other'), "other"),
     ],
 )
-def test_a_wrong_grammar_is_refused(
-    conversation: Conversation, grammar: Grammar, reason: str
-) -> None:
+def test_a_wrong_grammar_is_refused(conversation, grammar, reason):
     with pytest.raises(InputError, match=re.escape(reason)) as caught:
         say(conversation, grammar)
     assert "does not go with the grammar" in caught.value.message
     check_answer(say(conversation, by_schema(SCHEMA)))
 
 
-def test_a_grammar_beyond_the_limits_ends_its_process_alone(
-    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grammar_beyond_the_limits_ends_its_process_alone(conversation, monkeypatch):
     monkeypatch.setattr(limits, "MOST_CPU_S", 1)
     with pytest.raises(InputError, match="takes more than 1 s of processor time"):
         say(conversation, by_schema({"enum": [f"{at}" * 50 for at in range(250_000)]}))
@@ -154,13 +147,13 @@ def test_a_grammar_beyond_the_limits_ends_its_process_alone(
     check_answer(say(conversation, by_schema(SCHEMA)))
 
 
-def test_an_answer_needs_an_end(conversation: Conversation) -> None:
+def test_an_answer_needs_an_end(conversation):
     wish = Wish(most=3, grammar=by_schema(SCHEMA))
     with pytest.raises(InputError, match="the bundle names none"):
         "".join(conversation.answer([HELLO], wish))
 
 
-def test_bits_are_as_many_as_the_model_has_tokens(bundle: Bundle) -> None:
+def test_bits_are_as_many_as_the_model_has_tokens(bundle):
     grammar = by_schema(SCHEMA)
     known = llguidance.LLTokenizer(bundle.file(TOKENIZER).read_text(), eos_token=[END])
     whole = llguidance.LLMatcher(known, llguidance.grammar_from(grammar.kind, grammar.text))
@@ -171,7 +164,7 @@ def test_bits_are_as_many_as_the_model_has_tokens(bundle: Bundle) -> None:
         assert bits == expected.ljust(len(bits), b"\0")[: len(bits)]
 
 
-def test_chat_reads_a_file(bundle: Bundle, tmp_path: Path) -> None:
+def test_chat_reads_a_file(bundle, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
     words = ["chat", str(bundle.path), "--json", "--grammar"]
@@ -184,7 +177,7 @@ def test_chat_reads_a_file(bundle: Bundle, tmp_path: Path) -> None:
     assert "cannot be read" in refused.output + str(refused.exception)
 
 
-def test_clients_say_the_form(client: Any) -> None:
+def test_clients_say_the_form(client):
     def ask(**more: Any) -> str:
         answer = client.chat.completions.create(
             model="speller", messages=[HELLO], temperature=1.0, **more
@@ -216,7 +209,7 @@ TOOLS = [
 ]
 
 
-def test_clients_have_tools_called(client: Any) -> None:
+def test_clients_have_tools_called(client):
     asked = {"model": "speller", "temperature": 1.0, "tools": TOOLS}
     for seed in range(3):
         answer = client.chat.completions.create(
@@ -245,7 +238,7 @@ def check_call(function: Any) -> None:
         assert function.name == "count" and 1 <= arguments["to"] <= 9 and len(arguments) == 1
 
 
-def test_a_stream_gives_calls_and_no_text_of_them(client: Any) -> None:
+def test_a_stream_gives_calls_and_no_text_of_them(client):
     stream = client.chat.completions.create(
         model="speller", messages=[HELLO], tools=TOOLS, tool_choice="required", stream=True
     )
@@ -258,7 +251,7 @@ def test_a_stream_gives_calls_and_no_text_of_them(client: Any) -> None:
     assert deltas[-1].finish_reason == "tool_calls"
 
 
-def test_what_is_said_beside_tools_is_text(client: Any) -> None:
+def test_what_is_said_beside_tools_is_text(client):
     asked = {"model": "speller", "messages": [HELLO], "max_tokens": 12, "seed": 4}
     plain = client.chat.completions.create(**asked).choices[0]
     beside = client.chat.completions.create(**asked, tools=TOOLS).choices[0]
@@ -270,7 +263,7 @@ def test_what_is_said_beside_tools_is_text(client: Any) -> None:
         )
 
 
-def test_a_template_without_a_form_of_calls_is_told(conversation: Conversation) -> None:
+def test_a_template_without_a_form_of_calls_is_told(conversation):
     plain = ChatSettings(template="{{ messages[-1].content }}")
     conversation._tokenizer.read_template(plain)
     with pytest.raises(InputError, match="in no form"):

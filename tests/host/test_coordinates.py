@@ -1,7 +1,5 @@
 """What says where to read is no half: at a thousand pixels it would be off by half a pixel."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops
@@ -10,7 +8,7 @@ _WIDTH, _HEIGHT = 1024, 6
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_grids_of_wide_images(device: Any, preset: str) -> None:
+def test_grids_of_wide_images(device, preset):
     """Pixels plus a flow, scaled and joined, as networks warp one image onto another."""
     ops = Ops()
     image = ops.input(1, 3, _HEIGHT, _WIDTH)
@@ -30,7 +28,7 @@ def test_grids_of_wide_images(device: Any, preset: str) -> None:
     assert any(d.taken == "float32" for d in ops.decisions)
 
 
-def test_indices_and_plain_windows_cost_nothing(device: Any) -> None:
+def test_indices_and_plain_windows_cost_nothing(device):
     """Integers and the places that a kernel works out itself are no tensors of floats."""
     ops = Ops()
     x = ops("MaxPool", ops.input(1, 8, 5, 7), kernel_shape=[1, 1])

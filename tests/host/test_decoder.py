@@ -55,7 +55,7 @@ def generate(decoder: Decoder, count: int) -> tuple[list[int], list[np.ndarray]]
     return generate_tokens(decoder, PROMPT, count)
 
 
-def test_tokens_are_the_references(qwen: tuple[Path, Bundle], decoder: Decoder) -> None:
+def test_tokens_are_the_references(qwen, decoder):
     tokens, rows = generate(decoder, 256)
     found = check_tokens(qwen[0], PROMPT, tokens, rows, tolerance=1e-5)
     assert (found.equal, found.first_other) == (256, None)
@@ -69,9 +69,7 @@ def test_tokens_are_the_references(qwen: tuple[Path, Bundle], decoder: Decoder) 
 
 
 @pytest.mark.parametrize("split", [(8,), (1, 7), (3, 5), (4, 4), (6, 1, 1), (1,) * 8])
-def test_any_split_of_a_prompt_gives_the_same_cache(
-    qwen: tuple[Path, Bundle], decoder: Decoder, split: tuple[int, ...]
-) -> None:
+def test_any_split_of_a_prompt_gives_the_same_cache(qwen, decoder, split):
     model, bundle = qwen
     left = list(PROMPT[:8])
     for count in split:
@@ -89,7 +87,7 @@ def test_any_split_of_a_prompt_gives_the_same_cache(
         np.testing.assert_allclose(decoder.read_cache(name), present, atol=2e-6 * np.ptp(present))
 
 
-def test_a_prompt_of_one_more_is_the_same_as_one_more_token(decoder: Decoder) -> None:
+def test_a_prompt_of_one_more_is_the_same_as_one_more_token(decoder):
     decoder.take_in(PROMPT[:6])
     first, _ = decoder.step(PROMPT[6])
     decoder.rewind(5)
@@ -108,7 +106,7 @@ def generate_again(decoder: Decoder, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("preset", ["mixed"])
-def test_a_full_context_is_an_error_that_says_so(device: Any, tmp_path: Path, preset: str) -> None:
+def test_a_full_context_is_an_error_that_says_so(device, tmp_path, preset):
     model = write_decoder(tmp_path, LLAMA)
     bundle = make(model, preset)
     with local_place(bundle, "") as place:
@@ -123,7 +121,7 @@ def test_a_full_context_is_an_error_that_says_so(device: Any, tmp_path: Path, pr
             decoder.take_in([1])
 
 
-def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
+def test_the_commands(qwen, tmp_path):
     model, bundle = qwen
     ids = ",".join(map(str, PROMPT))
     run = ["run", str(bundle.path), "--prompt-ids", ids, "--check", str(model)]
@@ -153,7 +151,7 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         assert message in refused.output + str(refused.exception)
 
 
-def test_what_was_saved_goes_on_the_same(qwen: tuple[Path, Bundle], decoder: Decoder) -> None:
+def test_what_was_saved_goes_on_the_same(qwen, decoder):
     tokens, _ = generate(decoder, 12)
     decoder.rewind(len(PROMPT) + 3)
     saved = decoder.save()
@@ -176,7 +174,7 @@ def test_what_was_saved_goes_on_the_same(qwen: tuple[Path, Bundle], decoder: Dec
     assert decoder.save() == kept
 
 
-def test_one_decoder_outlives_another(qwen: tuple[Path, Bundle]) -> None:
+def test_one_decoder_outlives_another(qwen):
     # Both have one library, and what its code has looked up: whose kernels are these?
     with local_place(qwen[1], "") as place:
         first, second = Decoder(place, qwen[1]), Decoder(place, qwen[1])
@@ -187,7 +185,7 @@ def test_one_decoder_outlives_another(qwen: tuple[Path, Bundle]) -> None:
         assert tokens == [generate(second, 5)[0]] * 2
 
 
-def test_tokens_ahead_are_forgotten(decoder: Decoder) -> None:
+def test_tokens_ahead_are_forgotten(decoder):
     # What was launched beyond the token that ended it leaves nothing that is read.
     tokens, _ = generate(decoder, 40)
     decoder.rewind(0)
@@ -208,7 +206,7 @@ def test_tokens_ahead_are_forgotten(decoder: Decoder) -> None:
     assert (decoder.ended, decoder.length) == ("stopped", len(PROMPT) + 1)
 
 
-def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
+def test_drawn_tokens_are_those_of_their_seed(qwen, tmp_path):
     run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "20", "--json"]
     drawn = [*run, "--sample", "temperature=1.5", "--sample", "top_k=30", "--sample", "top-p=0.95"]
     said = []
@@ -220,7 +218,7 @@ def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_pat
     assert len({tuple(tokens) for tokens in said}) == 3
 
 
-def test_what_is_said_of_tokens_is_done(qwen: tuple[Path, Bundle]) -> None:
+def test_what_is_said_of_tokens_is_done(qwen):
     def tokens(*words: str) -> list[int]:
         run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "30", "--json"]
         done = succeed(*run, *words)
@@ -234,7 +232,7 @@ def test_what_is_said_of_tokens_is_done(qwen: tuple[Path, Bundle]) -> None:
     assert len({*once}) == 30 and plain[0] not in once
 
 
-def test_the_benchmark(qwen: tuple[Path, Bundle]) -> None:
+def test_the_benchmark(qwen):
     done = succeed("run", qwen[1].path, "--bench", "--json")
     said = json.loads(done.output)
     assert [prompt["tokens"] for prompt in said["prefill"]] == [4]
@@ -245,7 +243,7 @@ def test_the_benchmark(qwen: tuple[Path, Bundle]) -> None:
     assert "tokens a second" in shown.output
 
 
-def test_text(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
+def test_text(qwen, tmp_path):
     talks = shutil.copytree(qwen[1].path, tmp_path / "talks.adrenoc")
     tokenizer = write_tokenizer(talks / "tokenizer.json", QWEN.vocabulary)
     run = ["run", str(talks), "--prompt", "w3 w5 w7"]

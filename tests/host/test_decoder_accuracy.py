@@ -69,7 +69,7 @@ def examine(
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("halves")
-def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path) -> None:
+def test_a_layer_that_overflows_is_found_and_mended(device, tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     overflow_in_layer_1(model)
     policy, page = tmp_path / "policy.json", tmp_path / "page.html"
@@ -90,7 +90,7 @@ def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("halves")
-def test_logits_that_are_no_numbers_are_told(device: Any, tmp_path: Path) -> None:
+def test_logits_that_are_no_numbers_are_told(device, tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     overflow_in_layer_1(model)
     bundle, _ = make_decoder_bundle(model, "mixed")
@@ -105,9 +105,7 @@ def test_logits_that_are_no_numbers_are_told(device: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.nightly
-def test_a_wrong_layer_is_found(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_layer_is_found(device, tmp_path, monkeypatch):
     """The reference multiplies by other weights in the MLP of layer 0: as if ours were wrong."""
     model = write_decoder(tmp_path, SHAPE)
     (tmp_path / "other").mkdir()
@@ -141,9 +139,7 @@ def one_layer(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
         return model, examine(model)
 
 
-def test_agreement_and_perplexity_are_those_of_the_logits(
-    one_layer: tuple[Path, AccuracyReport],
-) -> None:
+def test_agreement_and_perplexity_are_those_of_the_logits(one_layer):
     model, report = one_layer
     score = report.presets[0].score
     tokens = passage.draw_passage(TOKENS, vocabulary=SHAPE.vocabulary, seed=0).tokens
@@ -190,7 +186,7 @@ def _perplexity(logits: np.ndarray, tokens: tuple[int, ...]) -> float:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("halves")
-def test_what_enters_is_told_by_what_is_rounded(device: Any, tmp_path: Path) -> None:
+def test_what_enters_is_told_by_what_is_rounded(device, tmp_path):
     (found,) = examine(write_decoder(tmp_path, SHAPE)).presets
     assert found.passed and found.suspects == ()
     layers = {layer.name: layer for layer in found.layers}
@@ -213,7 +209,7 @@ def test_what_enters_is_told_by_what_is_rounded(device: Any, tmp_path: Path) -> 
     ids=["a cache of bytes", "the standard's operators", "a model in halves"],
 )
 @pytest.mark.nightly
-def test_forms_of_decoders(device: Any, tmp_path: Path, shape: DecoderShape) -> None:
+def test_forms_of_decoders(device, tmp_path, shape):
     report = examine(write_decoder(tmp_path, shape))
     (found,) = report.presets
     assert report.passed
@@ -231,9 +227,7 @@ def test_forms_of_decoders(device: Any, tmp_path: Path, shape: DecoderShape) -> 
     ids=["short convolutions", "linear attention"],
 )  # fmt: skip
 @pytest.mark.nightly
-def test_recurrent_states_are_examined_token_by_token(
-    device: Any, tmp_path: Path, shape: DecoderShape
-) -> None:
+def test_recurrent_states_are_examined_token_by_token(device, tmp_path, shape):
     model = write_decoder(tmp_path, shape)
     log = _Warnings()
     report = examine(model, reporter=log)
@@ -255,9 +249,7 @@ class _Warnings(SilentReporter):
         self.told.append(message)
 
 
-def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(
-    one_layer: tuple[Path, AccuracyReport],
-) -> None:
+def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(one_layer):
     """Rows of caches that nobody wrote are not read."""
     (found,) = one_layer[1].presets
     assert found.floor.float32_error < 1e-5
@@ -274,7 +266,7 @@ def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(
     ids=["onnxruntime's operators", "the standard's operators", "halves"],
 )
 @pytest.mark.nightly
-def test_a_policy_may_name_every_tensor(device: Any, tmp_path: Path, shape: DecoderShape) -> None:
+def test_a_policy_may_name_every_tensor(device, tmp_path, shape):
     """Caches, products by few bits and what prompts do not compute, in both entry points."""
     model = write_decoder(tmp_path, shape)
     names = [layer.name for layer in examine(model).presets[0].layers]
@@ -299,7 +291,7 @@ def test_a_policy_may_name_every_tensor(device: Any, tmp_path: Path, shape: Deco
 
 
 @pytest.mark.nightly
-def test_a_text(device: Any, tmp_path: Path) -> None:
+def test_a_text(device, tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     text = tmp_path / "text.txt"
     text.write_text("w3 w5 w7 w11 w13")
@@ -318,7 +310,7 @@ def test_a_text(device: Any, tmp_path: Path) -> None:
         examine(model, text=text, tokenizer=tokenizer)
 
 
-def test_what_does_not_go_together(tmp_path: Path) -> None:
+def test_what_does_not_go_together(tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     (tmp_path / "inputs").mkdir()
     np.save(tmp_path / "inputs" / "x.npy", np.zeros(3))

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -32,9 +31,7 @@ def prune_head(path: Path) -> None:
 
 
 @pytest.mark.parametrize("pruned", [False, True], ids=["whole", "pruned"])
-def test_a_decoder_is_checked_by_a_prompt_of_its_own(
-    device: Any, tmp_path: Path, pruned: bool
-) -> None:
+def test_a_decoder_is_checked_by_a_prompt_of_its_own(device, tmp_path, pruned):
     model = write_decoder(tmp_path, SHAPE)
     if pruned:
         prune_head(model)
@@ -49,7 +46,7 @@ def test_a_decoder_is_checked_by_a_prompt_of_its_own(
     assert drawn["fed"] == "8 random tokens from seed 1" and drawn["check"]["passed"]
 
 
-def test_logits_of_the_last_token_alone_are_taken_of_each(tmp_path: Path) -> None:
+def test_logits_of_the_last_token_alone_are_taken_of_each(tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     form, passage = find_decoder(model), Passage(tokens=(3, 5, 7, 11), source="")
     assert form is not None
@@ -60,9 +57,7 @@ def test_logits_of_the_last_token_alone_are_taken_of_each(tmp_path: Path) -> Non
     np.testing.assert_allclose(pruned, whole, atol=1e-4)
 
 
-def test_what_a_file_lets_onnxruntime_round_is_told_and_fails_nothing(
-    device: Any, tmp_path: Path
-) -> None:
+def test_what_a_file_lets_onnxruntime_round_is_told_and_fails_nothing(device, tmp_path):
     """As builders write decoders of 4 bits for CPUs."""
     path = write_decoder(tmp_path, SHAPE)
     model = onnx.load(path)

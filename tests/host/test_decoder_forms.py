@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -225,7 +224,7 @@ _NIGHTLY = (
     "case",
     [pytest.param(case, marks=pytest.mark.nightly if case in _NIGHTLY else ()) for case in CASES],
 )
-def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> None:
+def test_tokens_are_the_references(device, tmp_path, case):
     shape, rotations = CASES[case]
     model = write_decoder(tmp_path, shape)
     if case == "by another table":
@@ -266,9 +265,7 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
     assert len(set(tokens)) > 3  # logits that are flat would show nothing
 
 
-def test_targets_that_avoid_the_kernels_generate_by_loop_nests(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_targets_that_avoid_the_kernels_generate_by_loop_nests(device, tmp_path, monkeypatch):
     words = tuple(f"operator:{name}" for name in ("append_rows", "cached_attention", "n_bits"))
     host = load_target("host")
     quirk = Quirk(name="q", text="t", source="s", avoid=words)

@@ -54,7 +54,7 @@ def logits_of(model: Path) -> np.ndarray:
     return np.asarray(session.run(["logits"], feeds)[0]).astype(np.float32)
 
 
-def test_the_one_product_that_is_off_is_found_and_taken(device: Any, tmp_path: Path) -> None:
+def test_the_one_product_that_is_off_is_found_and_taken(device, tmp_path):
     model, source = write(tmp_path / "shipped"), write(tmp_path / "source")
     name, mended = spoil(model), model.with_name("mended.onnx")
     code, said = compare(model, source, "--mended", mended, "--tolerance", 1e-4)
@@ -84,7 +84,7 @@ def test_the_one_product_that_is_off_is_found_and_taken(device: Any, tmp_path: P
     ],
     ids=["floats", "halves", "scales in halves", "opened by a node", "with zero points"],
 )
-def test_sources_of_other_forms_mend_four_bits(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_sources_of_other_forms_mend_four_bits(tmp_path, more):
     model = write(tmp_path / "shipped", bits=4)
     source = write(tmp_path / "source", **more)
     mended = model.with_name("mended.onnx")
@@ -99,7 +99,7 @@ def test_sources_of_other_forms_mend_four_bits(tmp_path: Path, more: dict[str, A
     assert np.ptp(logits_of(mended) - wanted) < 0.5 * np.ptp(logits_of(model) - wanted)
 
 
-def test_what_is_near_is_not_mended(tmp_path: Path) -> None:
+def test_what_is_near_is_not_mended(tmp_path):
     model, source = write(tmp_path / "shipped"), write(tmp_path / "source", bits=0)
     mended = model.with_name("mended.onnx")
     told = invoke("check-accuracy", model, "--source", source, "--tokens", 8, "--mended", mended)
@@ -108,9 +108,7 @@ def test_what_is_near_is_not_mended(tmp_path: Path) -> None:
     assert not mended.exists()
 
 
-def test_what_weights_do_not_explain_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_weights_do_not_explain_is_told(tmp_path, capsys):
     """A norm's gains are no weights of a product."""
     model, source = write(tmp_path / "shipped"), write(tmp_path / "source")
     proto = onnx.load(model)
@@ -124,7 +122,7 @@ def test_what_weights_do_not_explain_is_told(
     assert "what else differs is no weight" in " ".join(capsys.readouterr().out.split())
 
 
-def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_source_is_refused(tmp_path):
     model = write(tmp_path / "shipped")
     told = invoke("check-accuracy", model, "--mended", tmp_path / "mended.onnx")
     assert "--mended is for --source" in told.output

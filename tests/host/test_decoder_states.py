@@ -94,7 +94,7 @@ def decoder(made: Made) -> Iterator[Decoder]:
 
 @OF_BOTH
 @pytest.mark.parametrize("halves", [False, True], ids=["floats", "halves"])
-def test_tokens_are_the_references(made: Made, halves: bool) -> None:
+def test_tokens_are_the_references(made, halves):
     tokens, rows = made.whole
     if halves:
         bundle, _ = make_decoder_bundle(made.model, "mixed")
@@ -118,7 +118,7 @@ SPLITS: dict[str, Callable[[int], list[int]]] = {
 
 @OF_BOTH
 @pytest.mark.parametrize("split", SPLITS)
-def test_any_split_of_a_prompt_leaves_the_same(made: Made, decoder: Decoder, split: str) -> None:
+def test_any_split_of_a_prompt_leaves_the_same(made, decoder, split):
     # What fills up a run of four takes the places of rows that no token sees any more.
     count = 10 if made.shape is CONV else 60
     left = made.text[:count]
@@ -130,7 +130,7 @@ def test_any_split_of_a_prompt_leaves_the_same(made: Made, decoder: Decoder, spl
 
 @OF_STATES
 @pytest.mark.parametrize("stopped", [1, 7, 16, 17, 18, 40])
-def test_what_ran_ahead_is_taken_back(made: Made, decoder: Decoder, stopped: int) -> None:
+def test_what_ran_ahead_is_taken_back(made, decoder, stopped):
     # Three steps are given ahead: the states have taken in tokens that nobody asked for.
     decoder.take_in(PROMPT[:-1])
     begun = decoder.generate(PROMPT[-1], Wish())
@@ -143,7 +143,7 @@ def test_what_ran_ahead_is_taken_back(made: Made, decoder: Decoder, stopped: int
 
 
 @OF_STATES
-def test_an_end_token_leaves_what_a_conversation_goes_on_from(made: Made, decoder: Decoder) -> None:
+def test_an_end_token_leaves_what_a_conversation_goes_on_from(made, decoder):
     end = made.whole[0][4]
     decoder.take_in(PROMPT[:-1])
     answer = [t for some in decoder.generate(PROMPT[-1], Wish(ends=(end,))) for t in some]
@@ -156,7 +156,7 @@ def test_an_end_token_leaves_what_a_conversation_goes_on_from(made: Made, decode
 
 @OF_BOTH
 @pytest.mark.parametrize("back", [0, 1, 15, 16, 17, 36, 41, 97, 100])
-def test_going_back_takes_in_what_stays(made: Made, decoder: Decoder, back: int) -> None:
+def test_going_back_takes_in_what_stays(made, decoder, back):
     # Beyond sixteen rows the window's are gone, and all is taken in again; states always are.
     text, far = made.text, 47 if made.shape is CONV else 100
     decoder.take_in(text[: far - 30])
@@ -173,7 +173,7 @@ def test_going_back_takes_in_what_stays(made: Made, decoder: Decoder, back: int)
 
 
 @OF_BOTH
-def test_what_was_saved_goes_on_and_back(made: Made, decoder: Decoder) -> None:
+def test_what_was_saved_goes_on_and_back(made, decoder):
     count = 20 if made.shape is CONV else 40
     text, at = made.text, len(PROMPT) + count - 1
     decoder.take_in(PROMPT[:-1])
@@ -197,9 +197,7 @@ def test_what_was_saved_goes_on_and_back(made: Made, decoder: Decoder) -> None:
 
 
 @pytest.mark.nightly
-def test_windows_by_loop_nests(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_by_loop_nests(device, tmp_path, monkeypatch):
     words = tuple(f"operator:{name}" for name in ("append_rows", "cached_attention"))
     host = load_target("host")
     quirk = Quirk(name="q", text="t", source="s", avoid=words)
@@ -218,7 +216,7 @@ LINEAR = DecoderShape(
 
 
 @pytest.mark.parametrize("preset", [pytest.param("fp32", marks=pytest.mark.nightly), "mixed"])
-def test_linear_attention_beside_caches(device: Any, tmp_path: Path, preset: str) -> None:
+def test_linear_attention_beside_caches(device, tmp_path, preset):
     model = write_decoder(tmp_path, LINEAR)
     bundle, decisions = make_decoder_bundle(model, preset)
     told = {d["subject"]: d["taken"] for d in decisions}
@@ -256,7 +254,7 @@ def leave_out_mask(model: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_decoder_that_keeps_no_token_has_no_end(device: Any, tmp_path: Path) -> None:
+def test_a_decoder_that_keeps_no_token_has_no_end(device, tmp_path):
     model = write_decoder(tmp_path, DecoderShape(layers=1, context=20, conv_taps=3, seed=2))
     leave_out_mask(model)
     bundle, decisions = make_decoder_bundle(model, "fp32")
@@ -277,7 +275,7 @@ def take_one_token(model: Path) -> None:
     onnx.save(proto, model)
 
 
-def test_a_file_of_one_token_a_run(device: Any, tmp_path: Path) -> None:
+def test_a_file_of_one_token_a_run(device, tmp_path):
     model = write_decoder(tmp_path, DecoderShape(layers=2, context=40, conv_taps=3, seed=3))
     take_one_token(model)
     form = find_decoder(model)

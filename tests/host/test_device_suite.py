@@ -4,8 +4,6 @@ The cases are those of `adrenoc device verify`; other tests of this folder ask f
 """
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,9 +33,7 @@ WITHOUT_LOCAL = (
     "name",
     [pytest.param("fp32, textures", marks=pytest.mark.nightly), "fp32, buffers", "mixed, textures"],
 )
-def test_every_family(
-    request: pytest.FixtureRequest, device: Any, tmp_path: Path, name: str
-) -> None:
+def test_every_family(request, device, tmp_path, name):
     suite = SUITES[name]
     target = load_target("host")
     _, facts = pick_device("")
@@ -55,7 +51,7 @@ def test_every_family(
 
 
 @pytest.mark.nightly
-def test_families_without_local_memory(device: Any, tmp_path: Path) -> None:
+def test_families_without_local_memory(device, tmp_path):
     """What a device whose barriers do not wait gets: no thread waits for another."""
     target = load_target("host")
     limits = replace(target.limits, local_mem_bytes=0)

@@ -97,13 +97,7 @@ def _marked(page: str) -> Any:
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in _PAGES])
-def test_commands_work(
-    page: str,
-    inputs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_commands_work(page, inputs, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     # A newcomer's first compilation comes from no cache, whichever page was tried before.
     is_first = page.startswith("docs/tutorials/") or page == "README.md"

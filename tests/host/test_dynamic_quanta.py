@@ -1,7 +1,5 @@
 """Dynamic quantisations choose their quanta by the data: halves before them would move each."""
 
-from typing import Any
-
 import numpy as np
 from run_op import Ops
 
@@ -15,7 +13,7 @@ def _product(ops: Ops, x: str, channels: int) -> str:
     return ops("Add", scaled, ops.weight(channels))
 
 
-def test_what_is_quantised_by_its_own_range_stays_in_float32(device: Any) -> None:
+def test_what_is_quantised_by_its_own_range_stays_in_float32(device):
     """Through the norm to the sum that it is of, as between the layers of a BERT."""
     ops = Ops(seed=3)
     x = ops.input(1, 24, 32)

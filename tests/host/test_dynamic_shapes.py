@@ -43,7 +43,7 @@ def bundle(request: pytest.FixtureRequest, model: Path) -> Bundle:
     return open_bundle(output)
 
 
-def test_constants_are_written_once(bundle: Bundle) -> None:
+def test_constants_are_written_once(bundle):
     buckets = read_buckets(bundle)
     assert [e.folder for e in buckets.buckets] == [
         "buckets/1x3x8x9",
@@ -66,9 +66,7 @@ def test_constants_are_written_once(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 8, 9), (1, 3, 12, 9), (2, 3, 8, 9), (3, 3, 12, 9)])
-def test_each_size_computes_what_onnxruntime_does(
-    bundle: Bundle, model: Path, shape: tuple[int, ...]
-) -> None:
+def test_each_size_computes_what_onnxruntime_does(bundle, model, shape):
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     expected = open_session(model).run(["y", "map"], {"x": x})
     outputs = run_bundle(bundle, inputs={"x": x}, repeat=1, warmup=0).outputs
@@ -77,14 +75,14 @@ def test_each_size_computes_what_onnxruntime_does(
         np.testing.assert_allclose(outputs[name], wanted, atol=1e-5 * np.abs(wanted).max())
 
 
-def test_no_bucket_lists_all_of_them(bundle: Bundle) -> None:
+def test_no_bucket_lists_all_of_them(bundle):
     for shape in ((1, 3, 10, 9), (5, 3, 8, 9)):
         with pytest.raises(InputError, match=r"1x3x8x9, 1x3x12x9, 4x3x8x9, 4x3x12x9") as caught:
             run_bundle(bundle, inputs={"x": np.zeros(shape, np.float32)}, repeat=1)
         assert caught.value.hint
 
 
-def test_command_line(bundle: Bundle, model: Path, tmp_path: Path) -> None:
+def test_command_line(bundle, model, tmp_path):
     np.save(tmp_path / "x.npy", np.ones((2, 3, 12, 9), np.float32))
     command = ["run", str(bundle.path), "--repeat", "1", "--check", str(model), "--json"]
     for extra in (["--input", str(tmp_path / "x.npy")], ["--shape", "x:2,3,12,9"]):

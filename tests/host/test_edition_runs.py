@@ -67,9 +67,7 @@ def _claim(monkeypatch: pytest.MonkeyPatch, gpu: str, **changes: Any) -> None:
     [("660", "Adreno 660"), ("750", "Adreno 750"), ("735", "any Adreno"), ("", "any Adreno")],
 )
 @pytest.mark.parametrize("batch", [1, 2])
-def test_each_gpu_runs_its_own(
-    model: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, gpu: str, taken: str, batch: int
-) -> None:
+def test_each_gpu_runs_its_own(model, bundle, monkeypatch, gpu, taken, batch):
     x = np.random.default_rng(batch).standard_normal((batch, 8, 28, 28)).astype(np.float32)
     _claim(monkeypatch, gpu)
     result = run_bundle(bundle, inputs={"x": x}, repeat=1, warmup=0)
@@ -79,9 +77,7 @@ def test_each_gpu_runs_its_own(
     assert np.abs(result.outputs["y"] - wanted).max() < 1e-2 * np.ptp(wanted)
 
 
-def test_what_does_not_fit_a_device_is_not_taken(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_a_device_is_not_taken(bundle, monkeypatch):
     missing = fit.list_missing
 
     def lack(part: Bundle, facts: dict[str, Any]) -> list[str]:
@@ -96,7 +92,7 @@ def test_what_does_not_fit_a_device_is_not_taken(
     assert "those for Adreno 660 do not fit, since it has no luck" in result.edition.reason
 
 
-def test_constants_are_stored_once(bundle: Bundle) -> None:
+def test_constants_are_stored_once(bundle):
     with safe_open(bundle.root / "params.safetensors", framework="numpy") as file:
         stored = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
     alone = sum(array.nbytes for array in bundle.params().values())
@@ -105,7 +101,7 @@ def test_constants_are_stored_once(bundle: Bundle) -> None:
     assert not list(bundle.root.glob("devices/**/params.safetensors"))
 
 
-def test_what_is_moved_is_what_a_bundle_for_one_gpu_holds(model: Path, bundle: Bundle) -> None:
+def test_what_is_moved_is_what_a_bundle_for_one_gpu_holds(model, bundle):
     for edition in read_editions(bundle):
         own = model.with_name(f"{edition.target.replace(':', '_')}.adrenoc")
         words = ("--device", edition.target, "--shape", "x:2,8,28,28", "--no-cache")
@@ -119,7 +115,7 @@ def test_what_is_moved_is_what_a_bundle_for_one_gpu_holds(model: Path, bundle: B
         }
 
 
-def test_a_driver_that_says_so_is_believed(model: Path, bundle: Bundle, layer: Path) -> None:
+def test_a_driver_that_says_so_is_believed(model, bundle, layer):
     with misbehaving(layer, gpu="750"):
         command = [sys.executable, "-m", "adrenoc", "run", str(bundle.path), "--json"]
         words = ["--check", str(model), "--repeat", "1", "--shape", "x:2,8,28,28"]
@@ -129,9 +125,7 @@ def test_a_driver_that_says_so_is_believed(model: Path, bundle: Bundle, layer: P
     assert told["check"]["passed"]
 
 
-def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(bundle, monkeypatch):
     execute, tried = running.execute, []
 
     def refuse_first(place: Any, part: Bundle, *words: Any, **options: Any) -> Any:
@@ -169,7 +163,7 @@ def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(
         ),
     ],
 )
-def test_a_damaged_list_is_refused(bundle: Bundle, tmp_path: Path, text: str, said: str) -> None:
+def test_a_damaged_list_is_refused(bundle, tmp_path, text, said):
     (tmp_path / "devices.json").write_text(text)
     with pytest.raises(BundleError) as refused:
         read_editions(replace(bundle, root=tmp_path))

@@ -50,7 +50,7 @@ def folder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tokens_are_those_of_onnxruntime(folder: Path) -> None:
+def test_tokens_are_those_of_onnxruntime(folder):
     run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", "3,5,7,2,9,1"]
     files = ["--input", f"input_features={folder / 'features.npy'}"]
     done = invoke(
@@ -83,7 +83,7 @@ def test_tokens_are_those_of_onnxruntime(folder: Path) -> None:
     assert json.loads(again.output)["tokens"] != said["tokens"]
 
 
-def test_an_encoders_mask_is_its_decoders(folder: Path) -> None:
+def test_an_encoders_mask_is_its_decoders(folder):
     """As T5's and Marian's: both take which rows count, the one file is for both."""
     encoder = compile_model(folder, "masking", make_encoder(SHAPE, masked=True))
     decoder = compile_model(folder, "masked", make_masked_decoder(SHAPE), "--context", "40")
@@ -100,7 +100,7 @@ def test_an_encoders_mask_is_its_decoders(folder: Path) -> None:
     assert json.loads(other.output)["tokens"] != json.loads(done.output)["tokens"]
 
 
-def test_what_is_not_given_is_named(folder: Path) -> None:
+def test_what_is_not_given_is_named(folder):
     run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", "3"]
     encoder = ["--encoder", str(folder / "encoder.adrenoc")]
     features = str(folder / "features.npy")
@@ -121,7 +121,7 @@ def test_what_is_not_given_is_named(folder: Path) -> None:
     assert "--encoder is for --prompt" in alone.output
 
 
-def test_a_first_call_makes_keys_of_hidden_states(folder: Path) -> None:
+def test_a_first_call_makes_keys_of_hidden_states(folder):
     hidden = compile_model(folder, "hidden", make_encoder(SHAPE, gives_keys=False))
     first = compile_model(folder, "first", make_first_call(SHAPE))
     done = invoke(

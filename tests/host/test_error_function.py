@@ -1,7 +1,6 @@
 """The error function is ours: compilers' own is long."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ MOST_OFF = 5e-7
 """Of a value, as the rational function is in floats."""
 
 
-def test_small_and_large_numbers_keep_their_digits(device: Any) -> None:
+def test_small_and_large_numbers_keep_their_digits(device):
     ops = Ops()
     ops.output(ops("Erf", name := ops.input(1, 8, 30, 40)))
     spread = np.linspace(-6, 6, 9000)
@@ -28,7 +27,7 @@ def test_small_and_large_numbers_keep_their_digits(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
-def test_after_a_product(device: Any, preset: str) -> None:
+def test_after_a_product(device, preset):
     """GELU as epilogue, of channels that fill no block, and of lanes put together."""
     rng = np.random.default_rng(4)
     ops = Ops()

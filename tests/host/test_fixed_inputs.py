@@ -54,7 +54,7 @@ def compile_and_run(model: Path, bundle: Path, *words: str, run: tuple[str, ...]
 
 
 @pytest.mark.parametrize(("rate", "length"), [(16000, 8), (8000, 10)])
-def test_a_setting_decides_a_branch(tmp_path: Path, rate: int, length: int) -> None:
+def test_a_setting_decides_a_branch(tmp_path, rate, length):
     model, bundle = write_rates(tmp_path / "m.onnx"), tmp_path / "m.adrenoc"
     said = compile_and_run(model, bundle, "--fix", f"sr={rate}")
     assert said["check"]["passed"]
@@ -69,7 +69,7 @@ def test_a_setting_decides_a_branch(tmp_path: Path, rate: int, length: int) -> N
     assert decided[0]["taken"] == f"a constant of {rate}"
 
 
-def test_the_numbers_are_those_of_the_value(tmp_path: Path) -> None:
+def test_the_numbers_are_those_of_the_value(tmp_path):
     """A comparison feeds the reference the same value, and another value is another result."""
     model = write_rates(tmp_path / "m.onnx")
     words = "--fix", "sr=16000", "--fix", "gain=0.25"
@@ -78,17 +78,13 @@ def test_the_numbers_are_those_of_the_value(tmp_path: Path) -> None:
     succeed("run", tmp_path / "m.adrenoc", "--check-layers", model)
 
 
-def test_an_if_on_an_input_names_the_option(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_if_on_an_input_names_the_option(tmp_path, capfd):
     model = write_rates(tmp_path / "m.onnx")
     assert main(["compile", str(model)]) != 0
     assert "--fix sr=16000 decides it" in capfd.readouterr().err
 
 
-def test_an_if_on_what_weights_make_is_no_setting(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_if_on_what_weights_make_is_no_setting(tmp_path, capfd):
     """Large weights lie apart from the file that is read; what many numbers decide is no option."""
 
     def branch(operator: str) -> onnx.GraphProto:
@@ -124,9 +120,7 @@ def test_an_if_on_what_weights_make_is_no_setting(
         (("--fix", "sr"), "expected NAME=VALUE"),
     ],
 )
-def test_what_is_no_setting(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
-) -> None:
+def test_what_is_no_setting(tmp_path, capfd, words, said):
     model = write_rates(tmp_path / "m.onnx")
     if said == "did you mean":
         said = "--fix names the input 'rate'"
@@ -134,7 +128,7 @@ def test_what_is_no_setting(
     assert said in capfd.readouterr().err
 
 
-def test_a_build_fixes_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_fixes_inputs(tmp_path, monkeypatch):
     compile_here(monkeypatch)
     write_rates(tmp_path / "m.onnx")
     (tmp_path / "adrenoc.toml").write_text(

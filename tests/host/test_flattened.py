@@ -1,8 +1,5 @@
 """Products of a flattened image, and convolutions that are such, against onnxruntime."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +10,7 @@ from tests.tflite.build import ModelBuilder, T
 
 
 @pytest.mark.parametrize("preset", ["fp32"])
-def test_what_else_reads_a_flattened_image_gets_it(device: Any, preset: str) -> None:
+def test_what_else_reads_a_flattened_image_gets_it(device, preset):
     ops = Ops()
     image = ops("Conv", ops.input(1, 3, 4, 5), ops.weight(6, 3, 2, 3))
     flat = ops("Flatten", image)
@@ -26,9 +23,7 @@ def test_what_else_reads_a_flattened_image_gets_it(device: Any, preset: str) -> 
 @pytest.mark.parametrize(
     ("channels", "preset"), [(5, "fp32"), (8, "mixed"), (7, "buffer"), (6, "fp16")]
 )
-def test_a_convolution_whose_kernel_covers_its_input_is_a_product(
-    device: Any, channels: int, preset: str
-) -> None:
+def test_a_convolution_whose_kernel_covers_its_input_is_a_product(device, channels, preset):
     """As heads of pose networks are: threads share the sum, where a kernel of pixels has one."""
     ops = Ops()
     image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(channels, 3, 2, 3)))
@@ -41,7 +36,7 @@ def test_a_convolution_whose_kernel_covers_its_input_is_a_product(
 
 
 @pytest.mark.parametrize("preset", ["fp32"])
-def test_a_kernel_that_is_read_more_than_once_stays_a_convolution(device: Any, preset: str) -> None:
+def test_a_kernel_that_is_read_more_than_once_stays_a_convolution(device, preset):
     ops = Ops()
     image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(8, 3, 2, 3)))
     ops.output(ops("Conv", image, ops.weight(6, 8, 3, 3), pads=[1, 1, 1, 1], strides=[3, 3]))
@@ -54,7 +49,7 @@ def test_a_kernel_that_is_read_more_than_once_stays_a_convolution(device: Any, p
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
-def test_a_head_of_a_pose_network_is_a_product(device: Any, preset: str, tmp_path: Path) -> None:
+def test_a_head_of_a_pose_network_is_a_product(device, preset, tmp_path):
     """In TFLite's order of axes, beside LiteRT: 2 x 2 x 28 to 117 by a kernel of 2 x 2."""
     made = ModelBuilder()
     graph = made.graph()
@@ -81,7 +76,7 @@ def test_a_head_of_a_pose_network_is_a_product(device: Any, preset: str, tmp_pat
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_what_follows_a_covering_convolution_is_in_its_kernel(device: Any, preset: str) -> None:
+def test_what_follows_a_covering_convolution_is_in_its_kernel(device, preset):
     ops = Ops()
     image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(8, 3, 2, 3)))
     covered = ops("Conv", image, ops.weight(16, 8, 3, 3))

@@ -43,13 +43,7 @@ def _contents(bundle: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("case", [f"{n} {p}" for n in MODELS for p in ("fp32", "mixed", "buffer")])
-def test_compiled_looked_at_run_and_checked(
-    case: str,
-    models: dict[str, Path],
-    tmp_path: Path,
-    device: Any,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_compiled_looked_at_run_and_checked(case, models, tmp_path, device, capsys):
     name, preset = case.split()
     model, bundle = models[name], tmp_path / "net.adrenoc"
     made = _json(
@@ -77,9 +71,7 @@ def test_compiled_looked_at_run_and_checked(
     assert all(0 <= tensor["range_error"] <= limit for tensor in ran["check"]["tensors"])
 
 
-def test_a_phone_gets_an_arm64_library(
-    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_phone_gets_an_arm64_library(models, tmp_path, capsys):
     bundle = tmp_path / "net.adrenoc"
     made = _json(capsys, "compile", models["squeezenet"], "-o", bundle, "--no-cache")
     library = made["manifest"]["library"]
@@ -88,9 +80,7 @@ def test_a_phone_gets_an_arm64_library(
 
 
 @pytest.mark.parametrize("device", ["adreno:a750", pytest.param("host", marks=pytest.mark.nightly)])
-def test_equal_input_gives_equal_bytes(
-    device: str, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_input_gives_equal_bytes(device, models, tmp_path, capsys):
     """In two processes with different hash seeds, and from the cache."""
     made = []
     for seed in ("1", "2"):
@@ -114,12 +104,7 @@ def test_equal_input_gives_equal_bytes(
     assert [name for name in made[0] if made[0][name] != made[1][name]] == []
 
 
-def test_a_second_compile_comes_from_the_cache(
-    models: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_second_compile_comes_from_the_cache(models, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     model = models["mixed_small"]
@@ -145,13 +130,7 @@ def test_a_second_compile_comes_from_the_cache(
         assert not _json(capsys, "compile", model, "-o", "other.adrenoc", *other)["cached"]
 
 
-def test_the_tar_form_holds_the_same(
-    models: dict[str, Path],
-    tmp_path: Path,
-    device: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_tar_form_holds_the_same(models, tmp_path, device, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     model = models["mixed_small"]
     compile_command = ("compile", model, "--device", "host", "--preset", "fp32", "--no-cache")
@@ -165,12 +144,7 @@ def test_the_tar_form_holds_the_same(
     assert ran["check"]["passed"]
 
 
-def test_each_stage_is_dumped_under_its_name(
-    models: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_each_stage_is_dumped_under_its_name(models, tmp_path, monkeypatch, capsys):
     from adrenoc.compile.pipeline import STAGES
     from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target

@@ -1,7 +1,6 @@
 """Without inputs given, each gate sees a bundle that is wrong, and is quiet about the right one."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,13 +178,8 @@ MODELS = (_angles, _mask, _pixels, _spectrum, _roots, _states, _norm)
     ],
 )
 def test_each_gate_sees_what_halves_would_not_do_for(
-    device: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[], onnx.ModelProto],
-    gate: Callable[[Path, CompileOptions, Path], bool],
-    keep: bool,
-) -> None:
+    device, tmp_path, monkeypatch, make, gate, keep
+):
     if make is _states and not keep:
         # Gates by the device's own functions, as they were where states' readers lie in half.
         exact = RuleContext.kernel
@@ -200,9 +194,7 @@ def test_each_gate_sees_what_halves_would_not_do_for(
 
 
 @pytest.mark.parametrize(("times", "ends"), [(0.1, False), (8.0, True)])
-def test_scales_that_a_bundle_does_not_hold_are_told(
-    device: Any, tmp_path: Path, times: float, ends: bool
-) -> None:
+def test_scales_that_a_bundle_does_not_hold_are_told(device, tmp_path, times, ends):
     """They fail no check: nobody says that inputs are so large."""
     nodes = parse_nodes("a = Conv(x, w) b = Relu(a) y = Conv(b, v)")
     weights = np.random.default_rng(0).standard_normal((8, 8, 1, 1), np.float32)

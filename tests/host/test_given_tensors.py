@@ -57,7 +57,7 @@ def _call(compiled: Compiled, device: Any, *, change: Callable[..., Any], at: in
 
 
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["input", "constant", "another"])
-def test_what_does_not_fit_is_refused(compiled: Compiled, device: Any, at: int) -> None:
+def test_what_does_not_fit_is_refused(compiled, device, at):
     import tvm
 
     _call(compiled, device, change=np.ascontiguousarray, at=at)

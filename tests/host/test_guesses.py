@@ -51,7 +51,7 @@ def together(decoder: Decoder, wish: Wish) -> list[int]:
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 40])
-def test_tokens_are_those_that_are_made_one_by_one(decoder: Decoder, most: int) -> None:
+def test_tokens_are_those_that_are_made_one_by_one(decoder, most):
     expected = one_by_one(decoder, most)
     assert together(decoder, Wish(most=most)) == expected
     assert decoder.ended == "most"
@@ -63,7 +63,7 @@ def test_tokens_are_those_that_are_made_one_by_one(decoder: Decoder, most: int) 
     assert decoder.step(expected[-1])[0] == one_by_one(decoder, most + 1)[-1]
 
 
-def test_it_ends_where_it_would_without_guesses(decoder: Decoder) -> None:
+def test_it_ends_where_it_would_without_guesses(decoder):
     expected = one_by_one(decoder, 40)
     for end in dict.fromkeys(expected):
         wanted = expected[: expected.index(end) + 1]
@@ -72,7 +72,7 @@ def test_it_ends_where_it_would_without_guesses(decoder: Decoder) -> None:
         assert decoder.length == len(PROMPT) - 1 + len(wanted)
 
 
-def test_the_whole_context_is_filled(decoder: Decoder) -> None:
+def test_the_whole_context_is_filled(decoder):
     room = decoder.rows - len(PROMPT) + 1
     expected = one_by_one(decoder, room)
     assert together(decoder, Wish()) == expected
@@ -84,12 +84,12 @@ def test_the_whole_context_is_filled(decoder: Decoder) -> None:
     [Wish(most=20, sampling=Sampling(temperature=1.0, seed=3)), Wish(most=20, guesses=False)],
     ids=["drawn", "one by one"],
 )
-def test_nobody_guesses(decoder: Decoder, wish: Wish) -> None:
+def test_nobody_guesses(decoder, wish):
     assert together(decoder, wish) == together(decoder, wish)
     assert decoder.count_guesses() == (0, 0)
 
 
-def test_somebody_stops_between_two_tokens_of_a_guess(decoder: Decoder) -> None:
+def test_somebody_stops_between_two_tokens_of_a_guess(decoder):
     expected = one_by_one(decoder, 12)
     decoder.rewind(0)
     decoder.take_in(PROMPT[:-1])

@@ -62,7 +62,7 @@ MAPS: tuple[Map, ...] = (
 )
 
 
-def test_maps_of_large_numbers_do_not_overflow(device: Any) -> None:
+def test_maps_of_large_numbers_do_not_overflow(device):
     ops = Ops()
     x = _held(ops, np.linspace(-3e4, 3e4, 256).reshape(1, 8, 4, 8))
     for make in MAPS:
@@ -70,7 +70,7 @@ def test_maps_of_large_numbers_do_not_overflow(device: Any) -> None:
     ops.check(device, "fp16", tolerance=1e-3)
 
 
-def test_an_epilogue_may_leave_the_range_of_half_on_its_way(device: Any) -> None:
+def test_an_epilogue_may_leave_the_range_of_half_on_its_way(device):
     ops = Ops()
     x = _held(ops, np.random.default_rng(0).uniform(-3000.0, 3000.0, (1, 8, 16, 16)))
     result = ops("Conv", x, ops.weight(8, 8, 1, 1))
@@ -78,14 +78,14 @@ def test_an_epilogue_may_leave_the_range_of_half_on_its_way(device: Any) -> None
     ops.check(device, "fp16", tolerance=4e-3)
 
 
-def test_long_scans_count_on(device: Any) -> None:
+def test_long_scans_count_on(device):
     ops = Ops()
     x = _held(ops, np.ones((1, 1, 1, 5000)))
     ops.output(ops("Relu", ops("CumSum", x, ops.ints(3))))
     ops.check(device, "fp16", tolerance=1e-3)
 
 
-def test_sums_that_are_scaled_down_may_be_large(device: Any) -> None:
+def test_sums_that_are_scaled_down_may_be_large(device):
     ops = Ops()
     x = _held(ops, np.random.default_rng(0).uniform(-3e4, 3e4, (1, 8, 6, 5)))
     ops.output(ops("Mul", ops("ReduceL1", x, ops.ints(1)), ops.const(1e-3)))
@@ -93,7 +93,7 @@ def test_sums_that_are_scaled_down_may_be_large(device: Any) -> None:
     ops.check(device, "fp16", tolerance=1e-3)
 
 
-def test_long_products_of_activations_may_be_large_on_their_way(device: Any) -> None:
+def test_long_products_of_activations_may_be_large_on_their_way(device):
     """The first half of the products sums to more than a half holds; the second takes it back."""
     random = np.random.default_rng(0)
     right = random.uniform(0.5, 1.5, (1, 2, 512, 16))

@@ -1,7 +1,6 @@
 """Numbers that are nearly alike, under weights that cancel, as kernel machines have them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +89,7 @@ KERNELS: dict[str, Kernel] = {
     ("columns", "preset"), ((0, "mixed"), (1, "mixed"), (2, "mixed"), (2, "fp16"))
 )
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernel_machines(device: Any, name: str, columns: int, preset: str) -> None:
+def test_kernel_machines(device, name, columns, preset):
     """A smooth function of four numbers, as a sum over points that it is known at."""
     build, kernel = KERNELS[name]
     points = _GIVEN.astype(np.float64)

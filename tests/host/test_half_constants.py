@@ -1,7 +1,6 @@
 """Constants that halves cannot hold: above 65504, or with too few digits left below 2^-14."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from run_op import Ops
@@ -146,7 +145,7 @@ READERS: dict[str, Build] = {
 @pytest.mark.parametrize("size", (LARGE, SMALL))
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
 @pytest.mark.parametrize("name", READERS)
-def test_constants_beyond_half_are_floats(device: Any, name: str, preset: str, size: float) -> None:
+def test_constants_beyond_half_are_floats(device, name, preset, size):
     ops = Ops()
     ops.output(READERS[name](ops, size))
     ops.check(device, preset, tolerance=4e-3)

@@ -1,7 +1,5 @@
 """Differences of which halves leave nothing: variances and covariances by means of products."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops
@@ -42,7 +40,7 @@ def _similarity(ops: Ops) -> str:
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_differences(device: Any, preset: str) -> None:
+def test_differences(device, preset):
     ops = Ops()
     ops.output(_guided_filter(ops), _similarity(ops))
     ops.check(device, preset, tolerance=2e-2)

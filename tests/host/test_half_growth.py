@@ -1,7 +1,6 @@
 """Weights, biases and folded norms that bring tensors beyond half, a small factor a layer."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -145,7 +144,7 @@ GROWN: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16"])
-def test_grown_tensors_are_no_infinities(device: Any, preset: str) -> None:
+def test_grown_tensors_are_no_infinities(device, preset):
     ops = Ops()
     ops.output(*(ops("Mul", build(ops), ops.const(0.5)) for build in GROWN.values()))
     ops.check(device, preset)
@@ -158,13 +157,13 @@ def _running_sum(ops: Ops) -> str:
     return ops("Mul", ops("CumSum", x, ops.const(1, np.int64), reverse=1), ops.const(0.5))
 
 
-def test_running_sums_are_no_infinities(device: Any) -> None:
+def test_running_sums_are_no_infinities(device):
     ops = Ops()
     ops.output(_running_sum(ops))
     ops.check(device, "mixed")
 
 
-def test_what_hides_is_no_size(device: Any) -> None:
+def test_what_hides_is_no_size(device):
     """Masks and the padding of maxima are far below zero and make nothing large."""
     ops = Ops()
     x = ops.input(1, 8, 6, 5)
@@ -177,7 +176,7 @@ def test_what_hides_is_no_size(device: Any) -> None:
     assert not any(_REASON in d.reason for d in ops.decisions)
 
 
-def test_a_gate_beyond_half_is_no_infinity(device: Any) -> None:
+def test_a_gate_beyond_half_is_no_infinity(device):
     """The factors are up to 800 each; in a layer of a Llama they were 256 and 262."""
     ops = Ops(seed=3)
     x = ops("Tanh", ops("MatMul", ops.input(8, 32), ops.const(ops.values(32, 32))))

@@ -1,7 +1,6 @@
 """Linear attention: products of matrices beyond half, of which ratios alone are read."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -71,14 +70,14 @@ KINDS: dict[str, Callable[[Ops], str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_does_not_overflow(device: Any, kind: str) -> None:
+def test_it_does_not_overflow(device, kind):
     ops = Ops()
     ops.output(ops("Mul", KINDS[kind](ops), ops.const(0.5)))
     ops.check(device, "mixed", tolerance=1e-2)
     assert any(d.taken == "float32" for d in ops.decisions)
 
 
-def test_attention_with_a_softmax_stays_in_half(device: Any) -> None:
+def test_attention_with_a_softmax_stays_in_half(device):
     ops = Ops()
     q, k, v = (_held(ops, low=-1.0) for _ in range(3))
     scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))

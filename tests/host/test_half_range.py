@@ -1,7 +1,6 @@
 """What leaves the range of half by its own formula, and what half would make equal."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +64,7 @@ LARGE: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_large_numbers_between_kernels_do_not_overflow(device: Any, name: str) -> None:
+def test_large_numbers_between_kernels_do_not_overflow(device, name):
     ops = Ops()
     ops.output(ops("Relu", LARGE[name](ops)))
     ops.check(device, "mixed", tolerance=2e-2)
@@ -99,7 +98,7 @@ BOUNDED: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_what_stays_within_half_costs_nothing(device: Any, name: str) -> None:
+def test_what_stays_within_half_costs_nothing(device, name):
     ops = Ops()
     ops.output(ops("MaxPool", BOUNDED[name](ops), kernel_shape=[1, 1]))
     ops.check(device, "mixed", tolerance=2e-3)
@@ -108,7 +107,7 @@ def test_what_stays_within_half_costs_nothing(device: Any, name: str) -> None:
 
 @pytest.mark.parametrize("form", ("divided", "multiplied"))
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_vectors_of_zeros_have_a_length_kept_from_zero(device: Any, form: str, preset: str) -> None:
+def test_vectors_of_zeros_have_a_length_kept_from_zero(device, form, preset):
     ops = Ops()
     x = ops.input(1, 8, 6, 5)
     values = np.random.default_rng(0).standard_normal((1, 8, 6, 5)).astype(np.float32)
@@ -123,7 +122,7 @@ def test_vectors_of_zeros_have_a_length_kept_from_zero(device: Any, form: str, p
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_peaks_are_found_once(device: Any, preset: str) -> None:
+def test_peaks_are_found_once(device, preset):
     """Scores of neighbours that are one number in half: only the larger one is a peak."""
     scores = 0.9 + np.random.default_rng(0).permutation(160).reshape(1, 2, 8, 10) * 1e-5
     ops = Ops()
@@ -137,7 +136,7 @@ def test_peaks_are_found_once(device: Any, preset: str) -> None:
     assert any(d.taken == "float32" for d in ops.decisions)
 
 
-def test_the_place_of_the_largest_needs_no_float32(device: Any) -> None:
+def test_the_place_of_the_largest_needs_no_float32(device):
     ops = Ops()
     x = _held(ops, 1, 8, 6, 5)
     ops.output(ops("ArgMax", ops("Sigmoid", x), axis=1))

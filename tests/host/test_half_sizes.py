@@ -1,7 +1,6 @@
 """Factors that bring a tensor beyond what halves hold, at once or in several steps."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -143,7 +142,7 @@ SIZES: dict[str, Build] = {
     ("preset", "names"),
     [("mixed", tuple(SIZES)), ("fp16", ("through_convolutions", "after_weights", "similarity"))],
 )
-def test_numbers_beyond_half(device: Any, preset: str, names: tuple[str, ...]) -> None:
+def test_numbers_beyond_half(device, preset, names):
     ops = Ops()
     ops.output(*(SIZES[name](ops) for name in names))
     ops.check(device, preset)

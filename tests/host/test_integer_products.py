@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -104,9 +103,7 @@ def expected(net: QNet, image: np.ndarray) -> np.ndarray:
         ("depthwise", "fp16"),
     ],
 )
-def test_integers_are_those_of_onnxruntime(
-    device: Any, tmp_path: Path, name: str, preset: str, dtype: str
-) -> None:
+def test_integers_are_those_of_onnxruntime(device, tmp_path, name, preset, dtype):
     net = NETWORKS[name](dtype)
     image = net.image()
     state = compiled(net, tmp_path, preset)
@@ -118,7 +115,7 @@ def test_integers_are_those_of_onnxruntime(
     assert FAMILIES.get(name, "conv2d_dot") in families
 
 
-def test_bytes_lie_between_convolutions(tmp_path: Path) -> None:
+def test_bytes_lie_between_convolutions(tmp_path):
     state = compiled(pointwise("uint8"), tmp_path, "fp16")
     graph = state.program.graph
     (first, second) = [node for node in graph.nodes if node.op == "conv2d"]
@@ -129,7 +126,7 @@ def test_bytes_lie_between_convolutions(tmp_path: Path) -> None:
     assert first.output == graph.aliases.get(second.inputs[0], second.inputs[0])
 
 
-def test_epilogues_convert_and_read_no_more_than_they_need(tmp_path: Path) -> None:
+def test_epilogues_convert_and_read_no_more_than_they_need(tmp_path):
     state = compiled(pointwise("uint8"), tmp_path, "fp16")
     between = next(node for node in state.program.graph.nodes if node.op == "conv2d")
     call = next(step for step in state.program.steps if between.output in step.arguments)
@@ -140,7 +137,7 @@ def test_epilogues_convert_and_read_no_more_than_they_need(tmp_path: Path) -> No
     assert len(biases) == len(between.inputs[2:]) - 1  # one of bias and scale is in the sums
 
 
-def test_reads_beyond_borders_do_not_branch(tmp_path: Path) -> None:
+def test_reads_beyond_borders_do_not_branch(tmp_path):
     state = compiled(windows("uint8"), tmp_path, "fp16")
     texts = kernel_sources(state.executable)
     kernels = [k for k in state.program.kernels.values() if k.family.endswith("_dot")]
@@ -150,9 +147,7 @@ def test_reads_beyond_borders_do_not_branch(tmp_path: Path) -> None:
         assert not re.search(r"\buint4? condval", texts[kernel.name])
 
 
-def test_products_without_the_built_in(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_without_the_built_in(device, tmp_path, monkeypatch):
     net = windows("uint8")
     image = net.image()
     built_in = "__opencl_c_integer_dot_product_input_4x8bit_packed"
@@ -176,7 +171,7 @@ def test_products_without_the_built_in(
         ("640", "as floats"),
     ],
 )
-def test_the_target_decides(tmp_path: Path, gpu: str, taken: str) -> None:
+def test_the_target_decides(tmp_path, gpu, taken):
     path = tmp_path / "bytes.onnx"
     onnx.save(pointwise("uint8").model(), path)
     state = run_until("lower", path, f"adreno:{gpu}", preset="fp16", **CHECKED)
@@ -188,7 +183,7 @@ def test_the_target_decides(tmp_path: Path, gpu: str, taken: str) -> None:
     assert all("fp16 numbers, layer by layer" in decision.reason for decision in figures)
 
 
-def test_the_tuner_fills_words_of_bytes() -> None:
+def test_the_tuner_fills_words_of_bytes():
     spec = OperandSpec((1, 20, 5, 7), "uint32", Memory.BYTES, Layout("NCHW"), low=-3)
     value = random_value(spec, "seed")
     assert (value.shape, str(value.dtype)) == (spec.physical, "uint32")

@@ -37,7 +37,7 @@ def _compile(path: Path, device: str, **options: Any) -> Compiled:
     return compile_model(path, target=target, options=resolved, reporter=SilentReporter())
 
 
-def test_cpu_part_computes_in_double(device: Any, tmp_path: Path) -> None:
+def test_cpu_part_computes_in_double(device, tmp_path):
     pytest.importorskip("onnxruntime")
     import tvm
     from tvm import relax
@@ -60,7 +60,7 @@ def test_cpu_part_computes_in_double(device: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(value, reference, rtol=1e-5, atol=1e-5)
 
 
-def test_cpu_part_is_counted_and_explained(tmp_path: Path) -> None:
+def test_cpu_part_is_counted_and_explained(tmp_path):
     compiled = _compile(_model(tmp_path), "host")
     statistics = compiled.statistics
     assert statistics.nodes_cpu == 4
@@ -77,7 +77,7 @@ def test_cpu_part_is_counted_and_explained(tmp_path: Path) -> None:
     assert compiled.memory.slot_bytes == on_gpu
 
 
-def test_forbidden_cpu_lists_all_offenders(tmp_path: Path) -> None:
+def test_forbidden_cpu_lists_all_offenders(tmp_path):
     with pytest.raises(CompileError) as caught:
         _compile(_model(tmp_path), "host", forbid=("cpu",))
     for name in ("wide", "grown", "summed", "float64"):
@@ -85,7 +85,7 @@ def test_forbidden_cpu_lists_all_offenders(tmp_path: Path) -> None:
     assert caught.value.message.startswith("4 operators")
 
 
-def test_forbidden_buffers_name_the_reason(tmp_path: Path) -> None:
+def test_forbidden_buffers_name_the_reason(tmp_path):
     # A texture on any Adreno is at most 16384 texels wide, and has at most 2048 layers.
     pool = "MaxPool <kernel_shape = [3, 3], strides = [2, 2]>(b)"
     nodes = parse_nodes(f"a = Relu(x) b = Sin(a) y = {pool}")
@@ -94,7 +94,7 @@ def test_forbidden_buffers_name_the_reason(tmp_path: Path) -> None:
         _compile(path, "adreno", forbid=("buffer",))
 
 
-def test_cpu_part_links_for_the_phone(tmp_path: Path) -> None:
+def test_cpu_part_links_for_the_phone(tmp_path):
     pytest.importorskip("ziglang")
     compiled = _compile(_model(tmp_path), "adreno")
     facts = link_library(

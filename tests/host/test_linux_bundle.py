@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Path:
     return write(graph(nodes, {"x": SHAPE}, ["y"]), tmp_path)
 
 
-def test_the_library_is_for_linux(model: Path, tmp_path: Path) -> None:
+def test_the_library_is_for_linux(model, tmp_path):
     bundle, android = tmp_path / "b", tmp_path / "a"
     assert main(["compile", str(model), "--os", "linux", "-o", str(bundle)]) == 0
     assert main(["compile", str(model), "-o", str(android)]) == 0
@@ -42,7 +42,7 @@ def test_the_library_is_for_linux(model: Path, tmp_path: Path) -> None:
     assert ours == theirs
 
 
-def test_each_gpu_of_a_set_is_for_linux(model: Path, tmp_path: Path) -> None:
+def test_each_gpu_of_a_set_is_for_linux(model, tmp_path):
     bundle = tmp_path / "b"
     words = ["--device", "adreno:690,adreno:740", "--os", "linux"]
     assert main(["compile", str(model), *words, "-o", str(bundle)]) == 0
@@ -53,9 +53,7 @@ def test_each_gpu_of_a_set_is_for_linux(model: Path, tmp_path: Path) -> None:
     assert {read_elf(path).page_bytes for path in libraries} == {65536}
 
 
-def test_no_archive_for_android_takes_it(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_archive_for_android_takes_it(model, tmp_path, capsys):
     bundle = tmp_path / "b"
     assert main(["compile", str(model), "--os", "linux", "-o", str(bundle)]) == 0
     code = main(["package", str(bundle), "--as", "aar", "-o", str(tmp_path / "r")])
@@ -63,9 +61,7 @@ def test_no_archive_for_android_takes_it(
     assert f"was compiled for Linux ({TRIPLE}), expected one for Android" in capsys.readouterr().err
 
 
-def test_it_runs_on_machines_of_its_kind_alone(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_on_machines_of_its_kind_alone(model, tmp_path, capsys):
     assert runs_here(f"{platform.machine()}-unknown-linux-gnu")
     assert not runs_here(f"{platform.machine()}-linux-android")
     assert find_abi("aarch64-linux-android") == "arm64-v8a"
@@ -80,9 +76,7 @@ def test_it_runs_on_machines_of_its_kind_alone(
 
 
 @pytest.mark.parametrize("device", ["host", "host:660,host:750"])
-def test_it_is_for_snapdragons(
-    device: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_for_snapdragons(device, model, tmp_path, capsys):
     words = ["--device", device, "--os", "linux", "-o", str(tmp_path / "b")]
     assert main(["compile", str(model), *words]) == 2
     assert "--os is for GPUs of Snapdragons" in capsys.readouterr().err

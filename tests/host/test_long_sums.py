@@ -50,7 +50,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ((3, 5, 113, 117), (0, 1, 2, 3)),
     ],
 )
-def test_sums_by_one_thread(device: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+def test_sums_by_one_thread(device, shape, axes):
     ops = Ops()
     total = ops("ReduceSum", like_numbers(ops, *shape), ops.ints(*axes), keepdims=1)
     count = np.prod([shape[a] for a in axes])
@@ -58,14 +58,14 @@ def test_sums_by_one_thread(device: Any, shape: tuple[int, ...], axes: tuple[int
 
 
 @pytest.mark.usefixtures("alone")
-def test_softmax_by_one_thread(device: Any) -> None:
+def test_softmax_by_one_thread(device):
     ops = Ops()
     shares = ops("Softmax", like_numbers(ops, 1, 2, 50021), axis=2)
     assert off_by(ops, device, shares, 1 / 50021) <= TOLERANCE
 
 
 @pytest.mark.usefixtures("alone")
-def test_norms_by_one_thread(device: Any) -> None:
+def test_norms_by_one_thread(device):
     """Numbers of one sign about the origin: the first, 1, is the least."""
     ops, shape = Ops(), (1, 4, 200, 201)
     x = ops.input(*shape)
@@ -81,7 +81,7 @@ def test_norms_by_one_thread(device: Any) -> None:
     assert off_by(ops, device, normed, exact) <= TOLERANCE
 
 
-def test_pools(device: Any) -> None:
+def test_pools(device):
     ops = Ops()
     mean = ops("AveragePool", like_numbers(ops, 1, 3, 230, 202), kernel_shape=[229, 201])
     assert off_by(ops, device, mean, NUMBER) <= TOLERANCE
@@ -89,14 +89,14 @@ def test_pools(device: Any) -> None:
 
 @pytest.mark.parametrize("target", ["host", "host:610"])
 @pytest.mark.parametrize("rows", [2, 200])
-def test_products_with_constants(device: Any, rows: int, target: str) -> None:
+def test_products_with_constants(device, rows, target):
     ops = Ops()
     product = ops("MatMul", like_numbers(ops, rows, 50021), ops.const(np.full((50021, 8), NUMBER)))
     exact = np.float64(NUMBER) ** 2 * 50021
     assert off_by(ops, device, product, exact, target) <= OF_PRODUCTS
 
 
-def test_products_of_two_activations(device: Any) -> None:
+def test_products_of_two_activations(device):
     ops = Ops()
     x = like_numbers(ops, 1, 9, 50021)
     product = ops("MatMul", x, ops("Transpose", x, perm=[0, 2, 1]))
@@ -104,7 +104,7 @@ def test_products_of_two_activations(device: Any) -> None:
 
 
 @pytest.mark.parametrize("target", ["host", "host:610"])
-def test_convolutions(device: Any, target: str) -> None:
+def test_convolutions(device, target):
     ops = Ops()
     weight = ops.const(np.full((8, 2000, 3, 3), NUMBER))
     conv = ops("Conv", like_numbers(ops, 1, 2000, 20, 20), weight)

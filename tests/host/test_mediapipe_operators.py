@@ -94,7 +94,7 @@ def transpose_conv(
     return whole[:, k : k + size, k : k + size] + b
 
 
-def test_transpose_conv_bias(tmp_path: Path) -> None:
+def test_transpose_conv_bias(tmp_path):
     cases: list[Case] = []
     wanted = []
     for kernel, stride in ((2, 2), (3, 2), (4, 2), (3, 1), (2, 3)):
@@ -108,7 +108,7 @@ def test_transpose_conv_bias(tmp_path: Path) -> None:
     assert not off
 
 
-def test_accuracy_of_what_plain_kernels_lack(tmp_path: Path) -> None:
+def test_accuracy_of_what_plain_kernels_lack(tmp_path):
     """XNNPACK has the operator, and tells no tensor between: ours of float32 stand for those."""
     builder = ModelBuilder()
     graph = builder.graph()
@@ -141,7 +141,7 @@ def pool(x: np.ndarray, k: int, stride: int, same: bool) -> tuple[np.ndarray, np
     return best, place
 
 
-def test_max_pool_with_places(tmp_path: Path) -> None:
+def test_max_pool_with_places(tmp_path):
     cases: list[Case] = []
     wanted = []
     for kernel, stride, extent in ((2, 2, 6), (3, 2, 7), (2, 1, 5), (3, 3, 7)):
@@ -157,7 +157,7 @@ def test_max_pool_with_places(tmp_path: Path) -> None:
         assert np.allclose(made[1], place)
 
 
-def test_max_unpooling(tmp_path: Path) -> None:
+def test_max_unpooling(tmp_path):
     x, place = draw(1, 3, 3, 4), DRAW.integers(0, 4, (1, 3, 3, 4)) + np.float32(0.1)
     wanted = np.zeros((1, 6, 6, 4), np.float32)
     for y, column, c in np.ndindex(3, 3, 4):
@@ -174,7 +174,7 @@ def matrix(*rows: Sequence[float]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_transform_tensor(tmp_path: Path, version: int) -> None:
+def test_transform_tensor(tmp_path, version):
     x, turn = draw(1, 7, 9, 3), matrix([1.13, 0.31, 0, -0.72], [-0.21, 0.83, 0, 1.37])
     wanted = np.zeros((1, 6, 8, 3))
     m, middle = turn[0].astype(np.float64), 0.5 if version == 2 else 0.0
@@ -196,7 +196,7 @@ def test_transform_tensor(tmp_path: Path, version: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "size"), [(1, 2), (1, 3), (2, 2), (2, 3)])
-def test_transform_landmarks(tmp_path: Path, version: int, size: int) -> None:
+def test_transform_landmarks(tmp_path, version, size):
     points, turn = draw(5, size), matrix([1.1, 0.3, 0, -0.7], [-0.2, 0.8, 0, 1.4])
     scale = 3.0 if version == 1 else 1.0
     wanted = points.copy()
@@ -216,7 +216,7 @@ def turn_of(angle: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_landmarks_to_matrix_first(tmp_path: Path, left: int) -> None:
+def test_landmarks_to_matrix_first(tmp_path, left):
     points = draw(6, 3) * 40 + 100
     (lx, ly), (rx, ry) = points[left, :2], points[1 - left, :2]
     alpha = -math.atan((ry - ly) / (rx - lx))
@@ -246,7 +246,7 @@ def test_landmarks_to_matrix_first(tmp_path: Path, left: int) -> None:
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (1, 0), (2, 2)])
-def test_landmarks_to_matrix_second(tmp_path: Path, pair: tuple[int, int]) -> None:
+def test_landmarks_to_matrix_second(tmp_path, pair):
     points, target = draw(6, 3) * 40 + 100, 0.4
     (lx, ly), (rx, ry) = (points[i, :2] for i in pair)
     angle = target - math.atan2(ry - ly, rx - lx)
@@ -280,9 +280,7 @@ def test_landmarks_to_matrix_second(tmp_path: Path, pair: tuple[int, int]) -> No
         ("MaxUnpooling2D", b"\1\0", "its options are 2 bytes, expected 24"),
     ],
 )
-def test_what_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: str, custom: bytes, said: str
-) -> None:
+def test_what_is_refused(tmp_path, capfd, kind, custom, said):
     builder = ModelBuilder()
     graph = builder.graph()
     inputs = [graph.add(T(data=draw(1, 3, 3, 4)), f"x{i}") for i in range(2)]

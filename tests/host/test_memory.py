@@ -3,7 +3,6 @@
 import gc
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +159,7 @@ def _input(model: onnx.ModelProto) -> np.ndarray:
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer"])
 @pytest.mark.parametrize("make", [_tower, _dense, _on_cpu])
-def test_planned_is_allocated(
-    make: Callable[[], onnx.ModelProto], preset: str, tmp_path: Path, device: Any
-) -> None:
+def test_planned_is_allocated(make, preset, tmp_path, device):
     model = make()
     path = write(model, tmp_path)
     compiled = _compile(path, preset)
@@ -173,9 +170,7 @@ def test_planned_is_allocated(
 
 
 @pytest.mark.parametrize("make", [_tower, _branches])
-def test_planned_again_it_is_less_allocated_and_as_right(
-    make: Callable[[], onnx.ModelProto], tmp_path: Path, device: Any
-) -> None:
+def test_planned_again_it_is_less_allocated_and_as_right(make, tmp_path, device):
     model = make()
     path = write(model, tmp_path)
     free = _compile(path, "fp32")
@@ -200,9 +195,7 @@ def test_planned_again_it_is_less_allocated_and_as_right(
         _wide,
     ],
 )
-def test_textures_of_one_buffer_hold_the_same_numbers(
-    make: Callable[[], onnx.ModelProto], preset: str, tmp_path: Path, device: Any
-) -> None:
+def test_textures_of_one_buffer_hold_the_same_numbers(make, preset, tmp_path, device):
     model = make()
     path = write(model, tmp_path)
     apart, pooled = _compile(path, preset), _compile(path, preset, pooled=True)
@@ -219,9 +212,7 @@ def test_textures_of_one_buffer_hold_the_same_numbers(
         assert allocated == pooled.memory.peak_bytes <= apart.memory.peak_bytes
 
 
-def test_a_driver_without_images_of_buffers_takes_images_of_their_own(
-    layer: Path, tmp_path: Path, device: Any
-) -> None:
+def test_a_driver_without_images_of_buffers_takes_images_of_their_own(layer, tmp_path, device):
     path, bundle = write(_falling(), tmp_path), tmp_path / "net.adrenoc"
     command = [
         "compile",
@@ -245,9 +236,7 @@ def test_a_driver_without_images_of_buffers_takes_images_of_their_own(
     assert pooled["memory_bytes"] < apart["memory_bytes"]
 
 
-def test_regions_of_opencl_ml_are_planned_for_where_it_is_missing(
-    tmp_path: Path, device: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_regions_of_opencl_ml_are_planned_for_where_it_is_missing(tmp_path, device, capsys):
     path, bundle = write(_tower(), tmp_path), tmp_path / "net.adrenoc"
     compile_it = ["compile", str(path), "--device", "host", "--clml", "all", "--no-cache"]
     compile_it += ["--preset", "fp32"]  # not every driver has halves

@@ -135,7 +135,7 @@ SIZES = {"small": 1e-3, "large": 2e3}
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_no_half_holds_squares(device: Any, name: str) -> None:
+def test_no_half_holds_squares(device, name):
     ops = Ops()
     for size in SIZES.values():
         x = ops.input(1, 8, 6, 5, low=-size, high=size)
@@ -147,7 +147,7 @@ def test_no_half_holds_squares(device: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_activations_are_computed_in_float(device: Any, size: str) -> None:
+def test_activations_are_computed_in_float(device, size):
     ops = Ops(opset=20)
     x = ops.input(1, 8, 6, 5, low=-SIZES[size], high=SIZES[size])
     held = ops("MaxPool", x, kernel_shape=[1, 1])
@@ -160,7 +160,7 @@ def test_activations_are_computed_in_float(device: Any, size: str) -> None:
     ops.check(device, "fp16", tolerance=2e-3)
 
 
-def test_the_squares_are_computed_within_the_reduction(device: Any) -> None:
+def test_the_squares_are_computed_within_the_reduction(device):
     ops = Ops()
     x = ops.input(1, 8, 6, 5)
     ops.output(ops("ReduceSum", ops("Mul", x, x), ops.ints(1)))
@@ -169,7 +169,7 @@ def test_the_squares_are_computed_within_the_reduction(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16"])
-def test_taps_that_cancel_are_not_rounded(device: Any, preset: str) -> None:
+def test_taps_that_cancel_are_not_rounded(device, preset):
     """What a folded batch norm makes of depthwise weights: large taps with a small sum."""
     ops = Ops()
     x = ops.input(1, 8, 9, 7)

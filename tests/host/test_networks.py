@@ -84,7 +84,7 @@ def _run(path: Path, preset: str, folder: Path, *files: Any) -> Manifest:
 
 
 @pytest.mark.parametrize(("name", "preset"), CASES, ids=str)
-def test_network_agrees(name: str, preset: str, tmp_path: Path, device: Any) -> None:
+def test_network_agrees(name, preset, tmp_path, device):
     path = write_network(tmp_path, name, **NETWORKS[name])
     manifest = _run(path, preset, tmp_path)
     scopes = {scope for kernel in manifest.kernels for scope in kernel.scopes}
@@ -110,7 +110,7 @@ def _is_layout(node: Node) -> bool:
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
-def test_convolutions_read_and_write_textures(name: str) -> None:
+def test_convolutions_read_and_write_textures(name):
     graph = _plan(name).graph
     convolutions = [node for node in graph.nodes if node.op.startswith("conv")]
     assert convolutions
@@ -121,7 +121,7 @@ def test_convolutions_read_and_write_textures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
-def test_layout_kernels_are_at_the_borders_alone(name: str) -> None:
+def test_layout_kernels_are_at_the_borders_alone(name):
     graph = _plan(name).graph
     layouts = [node for node in graph.nodes if _is_layout(node)]
     assert len(layouts) <= len(graph.inputs) + len(graph.outputs)
@@ -130,19 +130,19 @@ def test_layout_kernels_are_at_the_borders_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_nothing_pads(name: str) -> None:
+def test_nothing_pads(name):
     graph = _plan(name).graph
     assert not [node.name for node in graph.nodes if "nn.pad" in node.operators]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_tensors_between_kernels_are_textures(name: str) -> None:
+def test_tensors_between_kernels_are_textures(name):
     graph = _plan(name).graph
     inner = [node.output for node in graph.nodes if node.output not in graph.outputs]
     assert _in_texture(graph, inner)
 
 
-def test_equal_layers_share_a_kernel() -> None:
+def test_equal_layers_share_a_kernel():
     # The first of the four blocks reads float32, the last is followed by a norm of its own.
     launched = [step.kernel for step in _plan("vit").steps]
     norms = [at for at, kernel in enumerate(launched) if kernel.startswith("layer_norm")]
@@ -201,7 +201,7 @@ def _fused_attention() -> onnx.ModelProto:
     return graph(nodes, {"x": (2, 4, 12)}, ["y"], constants)
 
 
-def test_attention_splits_without_a_copy_of_all(tmp_path: Path, device: Any) -> None:
+def test_attention_splits_without_a_copy_of_all(tmp_path, device):
     manifest = _run(write(_fused_attention(), tmp_path), "fp32", tmp_path)
     # Only the output lies in a buffer: the split reads the product itself.
     assert manifest.statistics.nodes_buffer == 1
@@ -227,11 +227,11 @@ def _exported_group_norm() -> onnx.ModelProto:
     return graph(nodes, {"x": (1, 12, 6, 5)}, ["y"], constants)
 
 
-def test_exported_group_norm_is_one_kernel(tmp_path: Path, device: Any) -> None:
+def test_exported_group_norm_is_one_kernel(tmp_path, device):
     manifest = _run(write(_exported_group_norm(), tmp_path), "mixed", tmp_path)
     assert [kernel.family for kernel in manifest.kernels].count("group_norm") == 1
     assert not [kernel for kernel in manifest.kernels if "reshape" in kernel.name]
 
 
-def test_token_ids_and_masks(tmp_path: Path, device: Any) -> None:
+def test_token_ids_and_masks(tmp_path, device):
     _run(write(_token_model(), tmp_path), "fp32", tmp_path)

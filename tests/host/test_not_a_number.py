@@ -58,7 +58,7 @@ def _run(
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
-def test_of_maps(device: Any, preset: str) -> None:
+def test_of_maps(device, preset):
     seen, ops = _run(device, preset, lambda ops, x: [make(ops, x) for make in MAPS.values()])
     for kind, (name, value) in zip(MAPS, seen.items(), strict=True):
         right = ops.reference()[name]
@@ -66,7 +66,7 @@ def test_of_maps(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_of_extremes(device: Any, preset: str) -> None:
+def test_of_extremes(device, preset):
     """A pool or an axis with one NaN among its numbers is NaN."""
 
     def build(ops: Ops, x: str) -> list[str]:
@@ -84,7 +84,7 @@ def test_of_extremes(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("last", [0, 1])
-def test_places_pass_over_nan_that_is_not_first(device: Any, last: int) -> None:
+def test_places_pass_over_nan_that_is_not_first(device, last):
     seen, ops = _run(
         device,
         "fp32",
@@ -98,7 +98,7 @@ def test_places_pass_over_nan_that_is_not_first(device: Any, last: int) -> None:
         np.testing.assert_array_equal(value, ops.reference()[name])
 
 
-def test_places_of_windows_lie_within(device: Any) -> None:
+def test_places_of_windows_lie_within(device):
     ops = Ops(opset=20)
     x = ops.input(*SHAPE)
     value, place = ops.several("MaxPool", [x], ["value", "place"], kernel_shape=[2, 2])

@@ -83,7 +83,7 @@ def ask(url: str, body: bytes | None, **headers: str) -> tuple[int, dict[str, An
         return error.code, json.loads(text) if text.startswith("{") else {"error": text}
 
 
-def test_the_client_chats(client: Any) -> None:
+def test_the_client_chats(client):
     (model,) = client.models.list().data
     assert model.id == "talker"
     answer = client.chat.completions.create(model="talker", messages=HELLO, max_tokens=5)
@@ -93,7 +93,7 @@ def test_the_client_chats(client: Any) -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (6, 5)
 
 
-def test_a_stream_is_the_same_text(client: Any) -> None:
+def test_a_stream_is_the_same_text(client):
     asked = {"model": "talker", "messages": HELLO, "max_completion_tokens": 5}
     whole = client.chat.completions.create(**asked).choices[0].message.content
     stream = client.chat.completions.create(
@@ -125,7 +125,7 @@ const client = new OpenAI({ baseURL: process.argv[1], apiKey: "none", maxRetries
 """
 
 
-def test_the_client_for_node_has_five_turns(url: str, client: Any) -> None:
+def test_the_client_for_node_has_five_turns(url, client):
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("no node")
@@ -148,7 +148,7 @@ def test_the_client_for_node_has_five_turns(url: str, client: Any) -> None:
         messages.append({"role": "assistant", "content": "".join(pieces)})
 
 
-def test_turns_are_remembered(client: Any) -> None:
+def test_turns_are_remembered(client):
     first = client.chat.completions.create(model="talker", messages=HELLO, max_tokens=4)
     said = {"role": "assistant", "content": first.choices[0].message.content}
     more = [*HELLO, said, {"role": "user", "content": [{"type": "text", "text": "w9"}]}]
@@ -156,7 +156,7 @@ def test_turns_are_remembered(client: Any) -> None:
     assert second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens
 
 
-def test_a_stop_ends_an_answer(client: Any) -> None:
+def test_a_stop_ends_an_answer(client):
     asked = {"model": "talker", "messages": HELLO, "max_tokens": 6}
     words = client.chat.completions.create(**asked).choices[0].message.content.split()
     (choice,) = client.chat.completions.create(**asked, stop=words[3]).choices
@@ -164,7 +164,7 @@ def test_a_stop_ends_an_answer(client: Any) -> None:
     assert choice.message.content.split() == words[: words.index(words[3])]
 
 
-def test_text_is_continued(client: Any) -> None:
+def test_text_is_continued(client):
     asked = {"model": "talker", "prompt": "w3 w5 w7", "max_tokens": 4}
     whole = client.completions.create(**asked)
     stream = list(client.completions.create(**asked, stream=True))
@@ -172,7 +172,7 @@ def test_text_is_continued(client: Any) -> None:
     assert whole.usage.prompt_tokens == 3
 
 
-def test_drawn_tokens_hang_on_the_seed(client: Any) -> None:
+def test_drawn_tokens_hang_on_the_seed(client):
     asked = {"model": "talker", "messages": HELLO, "max_tokens": 12, "temperature": 3.0}
     one, same, other = (
         client.chat.completions.create(**asked, seed=seed).choices[0].message.content
@@ -181,7 +181,7 @@ def test_drawn_tokens_hang_on_the_seed(client: Any) -> None:
     assert one == same != other
 
 
-def test_penalties_and_bias_change_what_is_said(client: Any) -> None:
+def test_penalties_and_bias_change_what_is_said(client):
     asked = {"model": "talker", "messages": HELLO, "max_tokens": 12}
 
     def words(**more: Any) -> list[str]:
@@ -203,7 +203,7 @@ def test_penalties_and_bias_change_what_is_said(client: Any) -> None:
         words(logit_bias={"5000": 1})
 
 
-def test_many_at_once_each_get_their_own(url: str) -> None:
+def test_many_at_once_each_get_their_own(url):
     def talk(word: int) -> str:
         client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
         messages = [{"role": "user", "content": f"w{word}"}]
@@ -216,7 +216,7 @@ def test_many_at_once_each_get_their_own(url: str) -> None:
         assert list(pool.map(talk, range(6))) == alone
 
 
-def test_a_reader_that_leaves_leaves_the_model_right(client: Any) -> None:
+def test_a_reader_that_leaves_leaves_the_model_right(client):
     asked = {"model": "talker", "messages": HELLO, "max_tokens": 20}
     whole = client.chat.completions.create(**asked).choices[0].message.content
     with client.chat.completions.create(**asked, stream=True) as stream:
@@ -224,7 +224,7 @@ def test_a_reader_that_leaves_leaves_the_model_right(client: Any) -> None:
     assert client.chat.completions.create(**asked).choices[0].message.content == whole
 
 
-def test_what_is_not_there_is_refused(client: Any) -> None:
+def test_what_is_not_there_is_refused(client):
     with pytest.raises(openai.NotFoundError, match="'gpt-4' is not here; 'talker' is"):
         client.chat.completions.create(model="gpt-4", messages=HELLO)
     with pytest.raises(openai.BadRequestError, match="n is not supported"):
@@ -237,7 +237,7 @@ def test_what_is_not_there_is_refused(client: Any) -> None:
         client.chat.completions.create(model="talker", messages=long, stream=True)
 
 
-def test_pages_in_a_browser_get_nothing(url: str) -> None:
+def test_pages_in_a_browser_get_nothing(url):
     chat, body = f"{url}/chat/completions", json.dumps({"messages": HELLO}).encode()
     assert ask(chat, body, **{"Content-Type": "text/plain"})[0] == 400
     named = {"Content-Type": "application/json", "Host": "evil.example"}
@@ -246,13 +246,13 @@ def test_pages_in_a_browser_get_nothing(url: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"[" * 100_000, b"{}" + b" " * (5 << 20)])
-def test_a_body_that_is_none_gets_a_sentence(url: str, body: bytes) -> None:
+def test_a_body_that_is_none_gets_a_sentence(url, body):
     kind = {"Content-Type": "application/json"}
     status, answer = ask(f"{url}/chat/completions", body, **kind)
     assert status in (400, 413) and answer["error"]["message"]
 
 
-def test_a_token_is_asked_for(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_asked_for(bundle, monkeypatch):
     monkeypatch.setenv("ADRENOC_TOKEN", "secret")
     with serve(bundle) as url:
         right, wrong = (openai.OpenAI(base_url=url, api_key=key) for key in ("secret", "other"))
@@ -263,14 +263,12 @@ def test_a_token_is_asked_for(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -
             wrong.chat.completions.create(model="talker", messages=HELLO)
 
 
-def test_others_are_let_in_by_a_token_alone(
-    bundle: Bundle, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_others_are_let_in_by_a_token_alone(bundle, capsys):
     assert main(["serve", "--openai", str(bundle.path), "--host", "0.0.0.0"]) == 2
     assert "ADRENOC_TOKEN" in capsys.readouterr().err
 
 
-def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_taken_port_is_told(bundle, url, capsys):
     port = url.split(":")[2].split("/", maxsplit=1)[0]
     words = ["serve", "--openai", str(bundle.path), "--port", port]
     assert main(words) == OptionError.exit_code
@@ -302,13 +300,13 @@ def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFi
         ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ],
 )
-def test_a_wrong_field_is_named(said: dict[str, Any], field_name: str) -> None:
+def test_a_wrong_field_is_named(said, field_name):
     with pytest.raises(RequestError) as caught:
         read_request(said, Wish(), "m", chat=True)
     assert caught.value.field_name == field_name
 
 
-def test_the_end_of_the_context_is_a_length() -> None:
+def test_the_end_of_the_context_is_a_length():
     reply = Reply(text="", ended="full", prompt=1, kept=0, tokens=1)
     whole = Answers(model="m", chat=True).whole(reply)
     assert whole["choices"][0]["finish_reason"] == "length"

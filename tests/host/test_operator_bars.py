@@ -123,7 +123,7 @@ BARS = {
 
 
 @pytest.mark.parametrize(("preset", "seed"), [("mixed", 0), ("fp16", 0), ("fp16", 1)])
-def test_operators_keep_to_their_bars(device: Any, preset: str, seed: int) -> None:
+def test_operators_keep_to_their_bars(device, preset, seed):
     ops, random = Ops(seed, opset=20), np.random.default_rng(seed)
     made = {name: bar.make(ops, random) for name, bar in BARS.items()}
     ops.output(*made.values())

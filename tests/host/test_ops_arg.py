@@ -1,7 +1,5 @@
 """Places of the largest and smallest: exact, also where halves could not tell numbers apart."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,9 +17,7 @@ NEAR = 1e-6
 @pytest.mark.parametrize(
     ("shape", "axis"), [((2, 70), 1), ((3, LONG_FOLD + 51), 1), ((LONG_FOLD + 1, 5), 0)]
 )
-def test_numbers_of_an_input_are_told_apart(
-    device: Any, preset: str, op: str, shape: tuple[int, int], axis: int
-) -> None:
+def test_numbers_of_an_input_are_told_apart(device, preset, op, shape, axis):
     ops = Ops()
     x = ops.input(*shape)
     steps = np.random.default_rng(0).integers(0, 900, shape)  # some of them the same
@@ -32,7 +28,7 @@ def test_numbers_of_an_input_are_told_apart(
     np.testing.assert_array_equal(found, ops.reference()[y])
 
 
-def test_the_extreme_of_an_output_is_found_in_it(device: Any) -> None:
+def test_the_extreme_of_an_output_is_found_in_it(device):
     """What is handed out lies in float32, and its extreme is one of these numbers."""
     ops = Ops()
     x = ops.input(1, 1, 500)
@@ -49,8 +45,8 @@ def test_the_extreme_of_an_output_is_found_in_it(device: Any) -> None:
 )
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
 def test_a_long_axis_is_folded_in_parts_where_few_threads_would(
-    device: Any, preset: str, results: int, length: int, kernels: int
-) -> None:
+    device, preset, results, length, kernels
+):
     ops = Ops()
     x = ops.input(results, length)
     steps = np.random.default_rng(length).permutation(length) * NEAR

@@ -31,7 +31,7 @@ def joined(ops: Ops, x: str, tokens: int, dim: int) -> str:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("sizes", ((9, 2, 8), (37, 3, 16), (69, 1, 64)))
-def test_joint_projection(device: Any, preset: str, sizes: tuple[int, int, int]) -> None:
+def test_joint_projection(device, preset, sizes):
     tokens, heads, width = sizes
     ops = Ops()
     x = ops.input(1, tokens, heads * width)
@@ -46,7 +46,7 @@ def test_joint_projection(device: Any, preset: str, sizes: tuple[int, int, int])
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_mask_and_other_widths(device: Any, preset: str) -> None:
+def test_mask_and_other_widths(device, preset):
     """Tensors of their own, six channels of values, five of depth, a mask over keys."""
     ops = Ops()
     q, k = ops("Tanh", ops.input(2, 3, 7, 5)), ops("Tanh", ops.input(2, 3, 21, 5))
@@ -61,7 +61,7 @@ def test_mask_and_other_widths(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_heads_in_one_batch_axis(device: Any, preset: str) -> None:
+def test_heads_in_one_batch_axis(device, preset):
     """Tokens first and heads along the batch, as torch's multi-head attention is exported."""
     ops = Ops()
     heads = []
@@ -78,7 +78,7 @@ def test_heads_in_one_batch_axis(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_windows(device: Any, preset: str) -> None:
+def test_windows(device, preset):
     """Windows as batches: a bias for each head and a mask for each window, as in Swin."""
     ops = Ops()
     windows, tokens, heads, width = 3, 10, 2, 8
@@ -100,7 +100,7 @@ def test_windows(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_channels_before_positions(device: Any, preset: str) -> None:
+def test_channels_before_positions(device, preset):
     """Values times turned weights, of feature maps: the result's channels are not its last axis."""
     ops = Ops()
     x = ops.input(2, 24, 3, 5)
@@ -118,7 +118,7 @@ def test_channels_before_positions(device: Any, preset: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("hidden", (-np.inf, float(np.finfo(np.float32).min)))
-def test_no_key_of_the_first_runs_is_seen(device: Any, preset: str, hidden: float) -> None:
+def test_no_key_of_the_first_runs_is_seen(device, preset, hidden):
     """Padding on the left: the first keys, more than a run of the softmax, have no score at all."""
     ops = Ops()
     q, k = ops("Tanh", ops.input(1, 2, 9, 8)), ops("Tanh", ops.input(1, 2, 8, 300))
@@ -132,9 +132,7 @@ def test_no_key_of_the_first_runs_is_seen(device: Any, preset: str, hidden: floa
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 @pytest.mark.parametrize("keys, parts", ((69, 2), (144, 4), (300, 4), (89, 8)))
-def test_parts_of_the_keys(
-    device: Any, monkeypatch: pytest.MonkeyPatch, preset: str, parts: int, keys: int
-) -> None:
+def test_parts_of_the_keys(device, monkeypatch, preset, parts, keys):
     """Threads for parts of the keys, with runs that end behind the last one, merged at the end."""
     every = attention.candidates
 
@@ -152,7 +150,7 @@ def test_parts_of_the_keys(
     assert ops.kernels.count("attention") == 1
 
 
-def test_what_is_no_attention_stays_in_parts(device: Any) -> None:
+def test_what_is_no_attention_stays_in_parts(device):
     """Scores that are an output too; a softmax along the queries; values too wide."""
     ops = Ops()
     q, k = ops("Tanh", ops.input(1, 2, 6, 8)), ops("Tanh", ops.input(1, 2, 8, 7))
@@ -171,7 +169,7 @@ def test_what_is_no_attention_stays_in_parts(device: Any) -> None:
     assert any("expected at most 256" in reason for reason in reasons)
 
 
-def test_rows_that_local_memory_does_not_hold_stay_in_parts(device: Any) -> None:
+def test_rows_that_local_memory_does_not_hold_stay_in_parts(device):
     ops = Ops()
     deep = ops("Tanh", ops.input(1, 2, 3, 4096)), ops("Tanh", ops.input(1, 2, 4096, 5))
     scores = ops("Mul", ops("MatMul", *deep), ops.const(1 / 64))

@@ -1,6 +1,6 @@
 """Attention over a cache of keys and values, beside onnxruntime's GroupQueryAttention."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -147,7 +147,7 @@ KEPT: dict[str, dict[str, Any]] = {
     [("fp32", CASES), ("mixed", CASES), ("fp16", ("a window", "groups of rows"))],
     ids=["fp32", "mixed", "fp16"],
 )
-def test_attention_over_a_cache(device: Any, preset: str, names: Iterable[str]) -> None:
+def test_attention_over_a_cache(device, preset, names):
     ops = Ops()
     for name in names:
         attention(ops, **CASES[name])
@@ -160,9 +160,7 @@ def test_attention_over_a_cache(device: Any, preset: str, names: Iterable[str]) 
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
 @pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.nightly)])
-def test_parts_of_the_rows(
-    device: Any, monkeypatch: pytest.MonkeyPatch, preset: str, parts: int
-) -> None:
+def test_parts_of_the_rows(device, monkeypatch, preset, parts):
     """Threads for parts of the rows that are there, some of which have none."""
     taken = []
 
@@ -182,7 +180,7 @@ def test_parts_of_the_rows(
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
-def test_attention_of_one_token(device: Any, preset: str) -> None:
+def test_attention_of_one_token(device, preset):
     ops = Ops()
     for case in STEPS.values():
         attention(ops, tokens=1, **case)
@@ -209,7 +207,7 @@ JOINED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
-def test_products_join_the_parts_of_attention(device: Any, preset: str) -> None:
+def test_products_join_the_parts_of_attention(device, preset):
     ops = Ops()
     for case in JOINED.values():
         attention(ops, tokens=1, **case)
@@ -219,7 +217,7 @@ def test_products_join_the_parts_of_attention(device: Any, preset: str) -> None:
     assert not ops.fallbacks
 
 
-def test_parts_that_are_added_to_their_product_are_joined_before(device: Any) -> None:
+def test_parts_that_are_added_to_their_product_are_joined_before(device):
     """The product's epilogue reads what attention makes: it is needed beside what is multiplied."""
     ops = Ops()
     attention(ops, tokens=1, rows=300, before=270, added=True)
@@ -227,7 +225,7 @@ def test_parts_that_are_added_to_their_product_are_joined_before(device: Any) ->
     assert "join_parts" in ops.kernels, ops.kernels
 
 
-def test_products_that_join_caches_of_few_bits(device: Any) -> None:
+def test_products_that_join_caches_of_few_bits(device):
     ops = Ops()
     for name in ("a step, bytes", "one scale", "a step, nibbles"):
         for projected in (4, 32):
@@ -237,7 +235,7 @@ def test_products_that_join_caches_of_few_bits(device: Any) -> None:
 
 
 @pytest.mark.parametrize("nests", [False, True], ids=["kernels", "loop nests"])
-def test_caches_of_few_bits(device: Any, nests: bool) -> None:
+def test_caches_of_few_bits(device, nests):
     # Of floats alone: what a half rounds may be another number of few bits.
     target = load_target("host")
     if nests:
@@ -256,7 +254,7 @@ def avoid_kernels(target: Target) -> Target:
     return replace(target, gpu=replace(target.gpu, quirks=(*target.gpu.quirks, quirk)))
 
 
-def test_targets_that_avoid_the_kernels_have_loop_nests(device: Any) -> None:
+def test_targets_that_avoid_the_kernels_have_loop_nests(device):
     target = avoid_kernels(load_target("host"))
     ops = Ops()
     for name in ("a window", "interleaved", "half rotated", "not rotated", "sinks"):

@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ def _product(ops: Ops, x: str, depth: int, columns: int) -> str:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_drawn_shapes(device: Any, preset: str, seed: int) -> None:
+def test_drawn_shapes(device, preset, seed):
     """Batches, images of tokens, short and long rows, one to three readers with their epilogues."""
     draw, ops = random.Random(seed), Ops(seed)
     depth = 4 * draw.choice((1, 2, 5, 16, 33, 48, 97))
@@ -51,7 +50,7 @@ def test_drawn_shapes(device: Any, preset: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("target", ("host:a660", "host:a750"))
-def test_tiles_of_phones(device: Any, target: str) -> None:
+def test_tiles_of_phones(device, target):
     """Splits and bands, several rounds of pixels, rows that no tile divides."""
     for tokens, depth, columns in ((197, 192, 576), (50, 384, 96), (23, 768, 40)):
         ops = Ops(tokens)
@@ -62,7 +61,7 @@ def test_tiles_of_phones(device: Any, target: str) -> None:
 
 
 @pytest.mark.parametrize("mean", (0.5, 6.0, 60.0, -60.0))
-def test_means_of_many_deviations(device: Any, mean: float) -> None:
+def test_means_of_many_deviations(device, mean):
     """Of numbers that halves hold, 100 deviations from zero, nothing is lost but by rounding of
     weights; here these are exact, too."""
     ops = Ops()
@@ -81,7 +80,7 @@ def test_means_of_many_deviations(device: Any, mean: float) -> None:
 
 
 @pytest.mark.parametrize("far", (1.0, 30.0, 1000.0))
-def test_rows_of_one_number(device: Any, far: float) -> None:
+def test_rows_of_one_number(device, far):
     """Their variance is zero, and not a little below: the result is the offsets' alone."""
     ops = Ops()
     x = ops.input(1, 12, 64)
@@ -93,7 +92,7 @@ def test_rows_of_one_number(device: Any, far: float) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_floats_and_sums_in_halves_keep_their_norm(device: Any, preset: str) -> None:
+def test_floats_and_sums_in_halves_keep_their_norm(device, preset):
     ops = Ops()
     x = ops("Tanh", ops.input(1, 20, 64))
     ops.output(_product(ops, _add_norm(ops, x, 64), 64, 20), ops("Neg", x))

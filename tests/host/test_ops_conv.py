@@ -1,7 +1,5 @@
 """Convolutions: extents, strides, dilation, groups, depthwise, padding; epilogues behind them."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops
@@ -12,7 +10,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_kernels_and_strides(device: Any, preset: str) -> None:
+def test_kernels_and_strides(device, preset):
     ops = Ops()
     x = ops.input(2, 5, 13, 11)
     for kernel, attrs in (
@@ -30,7 +28,7 @@ def test_kernels_and_strides(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_stem(device: Any, preset: str) -> None:
+def test_stem(device, preset):
     ops = Ops()
     x = ops.input(1, 3, 21, 24)
     y = ops("Conv", x, ops.weight(16, 3, 7, 7), strides=[2, 2], pads=[3, 3, 3, 3])
@@ -39,7 +37,7 @@ def test_stem(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_groups(device: Any, preset: str) -> None:
+def test_groups(device, preset):
     """Groups whose channels do not fill blocks of four share the blocks of their neighbours."""
     ops = Ops()
     for channels, out, groups in ((8, 16, 2), (6, 15, 3), (9, 15, 3), (12, 6, 6), (30, 10, 5)):
@@ -50,7 +48,7 @@ def test_groups(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_depthwise(device: Any, preset: str) -> None:
+def test_depthwise(device, preset):
     ops = Ops()
     for channels, multiplier, kernel, attrs in (
         (7, 1, 3, {"pads": [1, 1, 1, 1]}),
@@ -66,7 +64,7 @@ def test_depthwise(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "buffer"))
-def test_chain_with_epilogues(device: Any, preset: str) -> None:
+def test_chain_with_epilogues(device, preset):
     """Odd channels between convolutions: padding lanes must stay zero behind every epilogue."""
     ops = Ops()
     x = ops.input(1, 3, 8, 9)
@@ -80,7 +78,7 @@ def test_chain_with_epilogues(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
-def test_computed_weights_are_a_loop_nest(device: Any) -> None:
+def test_computed_weights_are_a_loop_nest(device):
     ops = Ops()
     x, w = ops.input(1, 3, 5, 5), ops.input(2, 3, 3, 3)
     ops.output(ops("Conv", x, ops("Relu", w), pads=[1, 1, 1, 1]))
@@ -94,9 +92,7 @@ def test_computed_weights_are_a_loop_nest(device: Any) -> None:
     ("channels", "kernel", "stride", "pad", "size"),
     [(3, 16, 16, 0, 64), (3, 11, 4, 2, 47), (6, 9, 1, 4, 15), (5, 12, 3, 0, 33)],
 )
-def test_wide_rows(
-    device: Any, channels: int, kernel: int, stride: int, pad: int, size: int, preset: str
-) -> None:
+def test_wide_rows(device, channels, kernel, stride, pad, size, preset):
     ops = Ops()
     rng = np.random.default_rng(7)
     shape = (10, channels, kernel, kernel)

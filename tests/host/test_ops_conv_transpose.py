@@ -1,7 +1,5 @@
 """Transposed convolutions: every phase of every stride, groups, dilation, one dimension."""
 
-from typing import Any
-
 import pytest
 from run_op import Ops
 
@@ -11,7 +9,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_strides_and_kernels(device: Any, preset: str) -> None:
+def test_strides_and_kernels(device, preset):
     ops = Ops()
     x = ops.input(2, 5, 4, 6)
     for (kh, kw), attrs in (
@@ -31,7 +29,7 @@ def test_strides_and_kernels(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_groups(device: Any, preset: str) -> None:
+def test_groups(device, preset):
     ops = Ops()
     for channels, per_group, groups in ((8, 4, 2), (6, 5, 3), (9, 5, 3), (5, 1, 5), (3, 2, 3)):
         x = ops.input(1, channels, 4, 5)
@@ -41,7 +39,7 @@ def test_groups(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_one_dimension(device: Any, preset: str) -> None:
+def test_one_dimension(device, preset):
     ops = Ops()
     x = ops.input(2, 6, 11)
     y = ops("Conv", x, ops.weight(8, 3, 3), pads=[2, 1], strides=[2], group=2)
@@ -50,7 +48,7 @@ def test_one_dimension(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
-def test_strides_far_beyond_the_kernel_are_a_loop_nest(device: Any) -> None:
+def test_strides_far_beyond_the_kernel_are_a_loop_nest(device):
     """Weights for each of 10,000 phases would be zeros, but for nine."""
     ops = Ops()
     x = ops.input(1, 2, 2, 2)

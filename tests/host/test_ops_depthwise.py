@@ -1,7 +1,6 @@
 """Depthwise convolutions agree with onnxruntime."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from run_op import Ops
@@ -12,7 +11,7 @@ pytestmark = pytest.mark.operator
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
-def test_windows(preset: str, device: Any) -> None:
+def test_windows(preset, device):
     ops = Ops()
     x = ops.input(2, 10, 9, 13)  # images of three blocks: a work-group holds parts of two
     for kernel, attrs in (
@@ -26,7 +25,7 @@ def test_windows(preset: str, device: Any) -> None:
 
 
 @pytest.mark.parametrize(("channels", "kernel"), [(512, 7), (64, 14), (12, 51)])
-def test_taps_fit_into_local_memory(channels: int, kernel: int, device: Any) -> None:
+def test_taps_fit_into_local_memory(channels, kernel, device):
     """Down to one position, as face networks end: all threads of a group are of other channels."""
     ops = Ops()
     x = ops.input(1, channels, kernel, kernel)
@@ -35,7 +34,7 @@ def test_taps_fit_into_local_memory(channels: int, kernel: int, device: Any) -> 
     assert ops.fallbacks == []
 
 
-def test_taps_that_no_image_holds_lie_in_a_buffer(device: Any) -> None:
+def test_taps_that_no_image_holds_lie_in_a_buffer(device):
     target = load_target("host")
     narrow = replace(target.limits, image2d_max_width_texels=48)
     ops = Ops()

@@ -1,7 +1,6 @@
 """Depthwise convolutions in one kernel with a 1x1 convolution before or after, by onnxruntime."""
 
 import random
-from typing import Any
 
 import pytest
 from run_op import Ops
@@ -31,7 +30,7 @@ def _activation(ops: Ops, kind: str, x: str) -> str:
     "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(6, 16))]
 )
 @pytest.mark.parametrize("form", FORMS)
-def test_any_candidate(form: str, seed: int, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_candidate(form, seed, device, monkeypatch):
     """Random extents, kernels and activations, each with a random one of the offered tiles."""
     choice = random.Random(seed)
     choose_by_chance(monkeypatch, seed)
@@ -67,7 +66,7 @@ def test_any_candidate(form: str, seed: int, device: Any, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 @pytest.mark.parametrize("form", FORMS)
-def test_a_block_as_the_model_chooses(form: str, preset: str, device: Any) -> None:
+def test_a_block_as_the_model_chooses(form, preset, device):
     """An expansion or not, a depthwise convolution, a projection, the sum with what came in."""
     wide, narrow = 24, 8 if form == BEFORE else 24
     ops = Ops()
@@ -86,7 +85,7 @@ def test_a_block_as_the_model_chooses(form: str, preset: str, device: Any) -> No
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", (1, 2))
-def test_of_one_channel(size: int, form: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_one_channel(size, form, device, monkeypatch):
     """A 1x1 convolution of one channel is a depthwise one, too; the other tells which it is."""
     estimate_pairs(monkeypatch, {form: lambda _: 0.0})
     ops = Ops()

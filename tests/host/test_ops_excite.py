@@ -1,7 +1,5 @@
 """Squeeze-and-excite blocks, two products of one vector in a kernel, against onnxruntime."""
 
-from typing import Any
-
 import pytest
 from run_op import Ops
 
@@ -41,7 +39,7 @@ TILES = (
 
 @pytest.mark.parametrize("number", range(len(TILES)))
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
-def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tile(number, preset, device, monkeypatch):
     tile, channels, hidden, size = TILES[number]
     monkeypatch.setattr(excite, "candidates", lambda *_: [tile])
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
@@ -53,9 +51,7 @@ def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_a_pool_of_the_whole_image_is_its_mean(
-    preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pool_of_the_whole_image_is_its_mean(preset, device, monkeypatch):
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
     ops = Ops()
     x = ops("Tanh", ops.input(1, 20, 6, 5))
@@ -68,9 +64,7 @@ def test_a_pool_of_the_whole_image_is_its_mean(
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_a_mean_that_others_read_too_stays_a_kernel(
-    preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mean_that_others_read_too_stays_a_kernel(preset, device, monkeypatch):
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
     ops = Ops()
     mean = ops("GlobalAveragePool", ops("Tanh", ops.input(1, 20, 6, 5)))
@@ -81,7 +75,7 @@ def test_a_mean_that_others_read_too_stays_a_kernel(
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_matrices_of_a_vector(preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrices_of_a_vector(preset, device, monkeypatch):
     """As networks with fully connected layers have them: no convolution takes part."""
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
     ops = Ops()

@@ -99,7 +99,7 @@ def weights(ops: Ops, outputs: int, width: int, *, bits: int, block: int, zeros:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_mixtures_of_experts(device: Any, preset: str) -> None:
+def test_mixtures_of_experts(device, preset):
     ops = Ops()
     for case in CASES.values():
         mix_experts(ops, **case)
@@ -108,7 +108,7 @@ def test_mixtures_of_experts(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_mixtures_of_experts_of_floats(device: Any, preset: str) -> None:
+def test_mixtures_of_experts_of_floats(device, preset):
     ops = Ops()
     for case in FLOAT_CASES.values():
         mix_float_experts(ops, **case)

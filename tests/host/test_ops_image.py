@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -31,7 +30,7 @@ def _reads_images(ops: Ops) -> bool:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_stems(device: Any, preset: str) -> None:
+def test_stems(device, preset):
     for shape, kernel, attrs in (
         ((1, 3, 32, 32), 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((2, 3, 21, 24), 3, {"strides": [2, 2], "pads": [0, 0, 1, 1]}),
@@ -50,7 +49,7 @@ def test_stems(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_pixels_whose_channels_lie_beside_each_other(device: Any, preset: str) -> None:
+def test_pixels_whose_channels_lie_beside_each_other(device, preset):
     for shape in ((1, 24, 32, 3), (2, 11, 13, 3), (1, 10, 12, 4), (1, 10, 12, 1)):
         ops = Ops()
         x = ops("Transpose", ops.input(*shape), perm=[0, 3, 1, 2])
@@ -67,9 +66,7 @@ def test_pixels_whose_channels_lie_beside_each_other(device: Any, preset: str) -
     stride=st.integers(1, 3),
     pads=st.lists(st.integers(0, 6), min_size=4, max_size=4),
 )
-def test_odd_extents(
-    device: Any, shape: tuple[int, int, int, int], kernel: int, stride: int, pads: list[int]
-) -> None:
+def test_odd_extents(device, shape, kernel, stride, pads):
     padded = [e + pads[i] + pads[i + 2] for i, e in enumerate(shape[2:])]
     assume(min(padded) >= kernel)
     ops = Ops()
@@ -82,7 +79,7 @@ def test_odd_extents(
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_normalises_the_image_goes_along(device: Any, preset: str) -> None:
+def test_what_normalises_the_image_goes_along(device, preset):
     """Zero padding comes after it, so edges are zeros and not what becomes of zeros."""
     for shape, axes in (((1, 3, 18, 32), (3, 1, 1)), ((2, 3, 9, 13), (1, 1, 1))):
         ops = Ops()
@@ -96,7 +93,7 @@ def test_what_normalises_the_image_goes_along(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("corners", (0, 1))
-def test_samples_reflect(device: Any, corners: int) -> None:
+def test_samples_reflect(device, corners):
     """The place is mirrored, once for all the pixels around it."""
     ops = Ops(opset=20)
     attrs = {"padding_mode": "reflection", "align_corners": corners}
@@ -106,7 +103,7 @@ def test_samples_reflect(device: Any, corners: int) -> None:
     ops.check(device, "fp32")
 
 
-def test_samples_reflect_in_a_line(device: Any) -> None:
+def test_samples_reflect_in_a_line(device):
     """Between the corners of an axis of one element nothing reflects."""
     ops = Ops(opset=20)
     attrs = {"padding_mode": "reflection", "align_corners": 1}

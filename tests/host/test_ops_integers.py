@@ -1,7 +1,5 @@
 """Reductions of integers, and triangles whose diagonal is known at run time, as onnxruntime's."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("values", VALUES)
-def test_int32_ends_where_its_dtype_does(device: Any, values: str) -> None:
+def test_int32_ends_where_its_dtype_does(device, values):
     ops = Ops()
     x = ops.whole_input(2, 6, count=9, dtype=np.int32)
     ops.given(x, np.array(VALUES[values], np.int32))
@@ -29,7 +27,7 @@ def test_int32_ends_where_its_dtype_does(device: Any, values: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare"])
-def test_without_axes_each_number_is_mapped(device: Any, kind: str) -> None:
+def test_without_axes_each_number_is_mapped(device, kind):
     ops = Ops()
     x = ops.input(3, 5, low=0.5, high=2.0)
     ops.output(ops(kind, x, noop_with_empty_axes=1))
@@ -38,7 +36,7 @@ def test_without_axes_each_number_is_mapped(device: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("diagonal", [-2, 0, 9])
-def test_triangle_of_a_diagonal_that_is_data(device: Any, upper: int, diagonal: int) -> None:
+def test_triangle_of_a_diagonal_that_is_data(device, upper, diagonal):
     ops = Ops()
     x, k = ops.input(2, 4, 5), ops.whole_input(count=1)
     ops.given(k, np.array(diagonal, np.int64))

@@ -1,7 +1,5 @@
 """Inverses of matrices: in registers up to eight rows, as plain loops beyond."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops
@@ -21,7 +19,7 @@ def _inverted(ops: Ops, *shape: int, shift: float = 4.0) -> str:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, 8])
-def test_small_matrices_are_one_kernel(device: Any, preset: str, rows: int) -> None:
+def test_small_matrices_are_one_kernel(device, preset, rows):
     ops = Ops()
     ops.output(ops("Tanh", _inverted(ops, 3, rows, rows)), _inverted(ops, rows, rows))
     ops.output(_inverted(ops, 2, 3, rows, rows))
@@ -30,13 +28,13 @@ def test_small_matrices_are_one_kernel(device: Any, preset: str, rows: int) -> N
     assert ops.kernels.count("inverse") == 3
 
 
-def test_pivots_are_taken_from_other_rows(device: Any) -> None:
+def test_pivots_are_taken_from_other_rows(device):
     ops = Ops()
     ops.output(_inverted(ops, 5, 5, 5, shift=0.0))
     ops.check(device, "fp32", tolerance=1e-3)
 
 
-def test_larger_ones_are_plain_loops(device: Any) -> None:
+def test_larger_ones_are_plain_loops(device):
     ops = Ops()
     ops.output(_inverted(ops, 2, 11, 11))
     ops.check(device, "fp32")

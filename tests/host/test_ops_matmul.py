@@ -1,7 +1,5 @@
 """Products: by constants and of activations, of every rank, batches broadcast."""
 
-from typing import Any
-
 import pytest
 from run_op import Ops
 
@@ -11,7 +9,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_dense(device: Any, preset: str) -> None:
+def test_dense(device, preset):
     ops = Ops()
     for shape, columns in (((1, 7), 10), ((5, 30), 3), ((2, 5, 6), 7), ((2, 3, 4, 5), 6)):
         y = ops("MatMul", ops.input(*shape), ops.weight(shape[-1], columns))
@@ -23,7 +21,7 @@ def test_dense(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_tokens_that_come_first(device: Any, preset: str) -> None:
+def test_tokens_that_come_first(device, preset):
     """As torch's attention has them: [tokens, 1, depth], or more axes of one between."""
     ops = Ops()
     for *front, depth in ((19, 1, 30), (3, 5, 1, 21), (11, 1, 1, 6), (1, 13, 1, 8)):
@@ -37,7 +35,7 @@ def test_tokens_that_come_first(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_two_activations(device: Any, preset: str) -> None:
+def test_two_activations(device, preset):
     ops = Ops()
     for a, b in (
         ((5, 6), (6, 7)),
@@ -52,7 +50,7 @@ def test_two_activations(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_batches_without_a_kernel_are_a_loop_nest(device: Any, preset: str) -> None:
+def test_batches_without_a_kernel_are_a_loop_nest(device, preset):
     ops = Ops()
     ops.output(ops("MatMul", ops.input(3, 4, 5), ops.input(2, 3, 5, 6)))
     ops.output(ops("MatMul", ops.input(5), ops.input(2, 5, 6)))
@@ -61,7 +59,7 @@ def test_batches_without_a_kernel_are_a_loop_nest(device: Any, preset: str) -> N
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_attention(device: Any, preset: str) -> None:
+def test_attention(device, preset):
     """Heads split by reshape and transpose, a transposed key, softmax, heads joined."""
     ops = Ops()
     x = ops.input(2, 9, 12)
@@ -78,7 +76,7 @@ def test_attention(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_product_of_a_tensor_with_itself(device: Any, preset: str) -> None:
+def test_product_of_a_tensor_with_itself(device, preset):
     """With maps behind it, which read more tensors, and the same one."""
     ops = Ops()
     x = ops.input(2, 8, 8)

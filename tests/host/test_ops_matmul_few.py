@@ -1,7 +1,5 @@
 """Products of few vectors: sums split over threads, and what splitting must not change."""
 
-from typing import Any
-
 import pytest
 from run_op import Ops
 
@@ -11,7 +9,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_sums_shared_by_threads(device: Any, preset: str) -> None:
+def test_sums_shared_by_threads(device, preset):
     """Inputs and outputs that are no multiple of four, of the team, or of the work-group."""
     ops = Ops()
     for rows, depth, columns in ((1, 803, 130), (3, 129, 9), (8, 64, 50), (1, 5, 1030)):
@@ -23,7 +21,7 @@ def test_sums_shared_by_threads(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_squeeze_and_excite(device: Any, preset: str) -> None:
+def test_squeeze_and_excite(device, preset):
     """1 x 1 convolutions of one pixel; padding lanes of 37 channels must stay zero."""
     ops = Ops()
     x = ops.input(2, 37, 6, 5)
@@ -35,7 +33,7 @@ def test_squeeze_and_excite(device: Any, preset: str) -> None:
     assert ops.kernels.count("gemv") == 2
 
 
-def test_nine_vectors_are_a_product_of_matrices(device: Any) -> None:
+def test_nine_vectors_are_a_product_of_matrices(device):
     ops = Ops()
     ops.output(ops("MatMul", ops.input(9, 64), ops.weight(64, 20)))
     ops.check(device, "fp32")
@@ -54,7 +52,7 @@ def _gated(ops: Ops, tokens: int, depth: int) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("tokens", (1, 3, 8))
-def test_a_norm_and_a_gate_take_no_kernels(device: Any, preset: str, tokens: int) -> None:
+def test_a_norm_and_a_gate_take_no_kernels(device, preset, tokens):
     ops = Ops()
     _gated(ops, tokens, 68)
     ops.check(device, preset)
@@ -62,14 +60,14 @@ def test_a_norm_and_a_gate_take_no_kernels(device: Any, preset: str, tokens: int
 
 
 @pytest.mark.parametrize("tokens, depth", ((9, 68), (1, 67)))
-def test_norms_of_many_tokens_or_parts_of_blocks_stay(device: Any, tokens: int, depth: int) -> None:
+def test_norms_of_many_tokens_or_parts_of_blocks_stay(device, tokens, depth):
     ops = Ops()
     _gated(ops, tokens, depth)
     ops.check(device, "fp32")
     assert "rms_norm" in ops.kernels
 
 
-def test_a_norm_that_is_added_to_its_product_stays(device: Any) -> None:
+def test_a_norm_that_is_added_to_its_product_stays(device):
     """The product's epilogue reads it: it is needed beside what is multiplied."""
     ops = Ops()
     norm = ops(
@@ -83,7 +81,7 @@ def test_a_norm_that_is_added_to_its_product_stays(device: Any) -> None:
     assert ops.kernels == ["rms_norm", "gemv"]
 
 
-def test_two_norms_of_one_tensor_are_no_gate(device: Any) -> None:
+def test_two_norms_of_one_tensor_are_no_gate(device):
     """Products of other gains are apart, and each has its norm."""
     ops = Ops()
     x = ops.input(1, 2, 64)

@@ -1,7 +1,5 @@
 """Products by weights in 2, 4 and 8 bits, beside onnxruntime's."""
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -44,7 +42,7 @@ def product(
 
 @pytest.mark.parametrize("bits", [2, 8])
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-def test_products_of_2_and_of_8_bits(device: Any, preset: str, bits: int) -> None:
+def test_products_of_2_and_of_8_bits(device, preset, bits):
     ops = Ops()
     cases = [
         ((1, 1, 96), 42, 32, ""),
@@ -62,7 +60,7 @@ def test_products_of_2_and_of_8_bits(device: Any, preset: str, bits: int) -> Non
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer", "fp16"])
-def test_products_of_4_bits(device: Any, preset: str) -> None:
+def test_products_of_4_bits(device, preset):
     ops = Ops()
     shapes = [
         ((1, 1, 64), 96, 32, ""),
@@ -84,7 +82,7 @@ def test_products_of_4_bits(device: Any, preset: str) -> None:
     assert not ops.fallbacks
 
 
-def test_lanes_beyond_the_last_output_are_zero(device: Any) -> None:
+def test_lanes_beyond_the_last_output_are_zero(device):
     """What follows sums them up."""
     ops = Ops()
     y = product(ops, ops.input(3, 24), 24, 10, block=16, zeros="packed")
@@ -92,7 +90,7 @@ def test_lanes_beyond_the_last_output_are_zero(device: Any) -> None:
     ops.check(device, "fp32")
 
 
-def test_what_the_kernel_does_not_cover_is_opened(device: Any) -> None:
+def test_what_the_kernel_does_not_cover_is_opened(device):
     """An odd number of inputs is no whole number of words."""
     ops = Ops()
     ops.output(product(ops, ops.input(3, 39), 39, 10, block=16))
@@ -102,7 +100,7 @@ def test_what_the_kernel_does_not_cover_is_opened(device: Any) -> None:
 
 @pytest.mark.parametrize("turned", [True, False])
 @pytest.mark.parametrize("kind", ["int4", "uint4", "uint4 with zeros"])
-def test_products_that_a_node_opens_stay_in_4_bits(device: Any, kind: str, turned: bool) -> None:
+def test_products_that_a_node_opens_stay_in_4_bits(device, kind, turned):
     """As files for runtimes without an operator for them are written (`use_qdq`)."""
     ops = Ops(opset=21)
     random = np.random.default_rng(3)
@@ -127,7 +125,7 @@ def test_products_that_a_node_opens_stay_in_4_bits(device: Any, kind: str, turne
 
 @pytest.mark.parametrize("kind", ["uint8", "uint8 in 8 bits", "int4", "uint4"])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_tables_in_blocks(device: Any, kind: str, zeros: bool) -> None:
+def test_tables_in_blocks(device, kind, zeros):
     ops = Ops(opset=21)
     random = np.random.default_rng(4)
     rows, depth, block, bits = 11, 64, 32, 8 if "in 8" in kind else 4
@@ -150,7 +148,7 @@ def test_tables_in_blocks(device: Any, kind: str, zeros: bool) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
-def test_products_of_few_tokens_take_in_norms_and_gates(device: Any, preset: str) -> None:
+def test_products_of_few_tokens_take_in_norms_and_gates(device, preset):
     ops = Ops()
     for tokens in (1, 12, FEW + 4):
         x = ops.input(1, tokens, 64)

@@ -1,6 +1,5 @@
 """Norms: which axes share their statistics, and factors and offsets along each."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_layer_norm(device: Any, preset: str) -> None:
+def test_layer_norm(device, preset):
     ops = Ops()
     for shape, axis in (
         ((2, 9, 30), -1),
@@ -43,7 +42,7 @@ def test_layer_norm(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_instance_norm(device: Any, preset: str) -> None:
+def test_instance_norm(device, preset):
     ops = Ops()
     for channels in (3, 8):
         x = ops.input(2, channels, 6, 5, low=-3.0, high=1.0)
@@ -52,7 +51,7 @@ def test_instance_norm(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_group_norm(device: Any, preset: str) -> None:
+def test_group_norm(device, preset):
     ops = Ops(opset=21)
     for channels, groups in ((16, 2), (12, 3), (6, 1), (6, 3), (5, 5)):
         x = ops.input(2, channels, 3, 5, low=-1.0, high=3.0)
@@ -68,7 +67,7 @@ def test_group_norm(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
-def test_far_from_zero(device: Any) -> None:
+def test_far_from_zero(device):
     """The mean is a thousand deviations: squares alone would leave no digit of the variance."""
     ops = Ops()
     x = ops.input(2, 3, 40, low=999.0, high=1001.0)
@@ -77,7 +76,7 @@ def test_far_from_zero(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_cases_without_a_kernel_run_in_parts(device: Any, preset: str) -> None:
+def test_cases_without_a_kernel_run_in_parts(device, preset):
     """Factors that are computed, and more axes than a texture has roles."""
     ops = Ops()
     x, factor = ops.input(2, 6, 5, low=1.0, high=3.0), ops.input(5)
@@ -96,7 +95,7 @@ def test_cases_without_a_kernel_run_in_parts(device: Any, preset: str) -> None:
 @pytest.mark.parametrize(
     "op", ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
 )
-def test_factors_are_spread_over_what_is_normed(device: Any, preset: str, op: str) -> None:
+def test_factors_are_spread_over_what_is_normed(device, preset, op):
     """Cohere's norms have a factor for each number of each head, other files one for all."""
     ops = Ops(opset=23)
     x = ops.input(2, 4, 16)
@@ -113,7 +112,7 @@ def test_factors_are_spread_over_what_is_normed(device: Any, preset: str, op: st
     assert not ops.fallbacks
 
 
-def test_norm_with_one_constant_for_factor_and_offset(device: Any) -> None:
+def test_norm_with_one_constant_for_factor_and_offset(device):
     ops = Ops()
     x, z = ops.input(2, 5, 8), ops.input(2, 5, 8)
     g = ops.weight(8, around=1.0)
@@ -122,7 +121,7 @@ def test_norm_with_one_constant_for_factor_and_offset(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_constants_of_rank_five(device: Any, preset: str) -> None:
+def test_constants_of_rank_five(device, preset):
     """No block of channels holds five axes, of constants neither."""
     ops = Ops()
     normed = ops("InstanceNormalization", ops.weight(2, 6, 3, 5, 2), ops.weight(6), ops.weight(6))
@@ -165,7 +164,7 @@ def keras_layer_norm() -> bytes:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
-def test_a_norm_of_keras_is_one_kernel(device: Any, preset: str, tmp_path: Path) -> None:
+def test_a_norm_of_keras_is_one_kernel(device, preset, tmp_path):
     model, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
     model.write_bytes(keras_layer_norm())
     succeed("compile", model, "--device", "host", "--preset", preset, "-o", bundle)

@@ -3,7 +3,6 @@
 import itertools
 import math
 import os
-from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +66,7 @@ class Net(Ops):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_heads(device: Any, preset: str) -> None:
+def test_heads(device, preset):
     """Queries and keys of heads, which something beside attention reads, and their way back."""
     net = Net()
     x = net.norm(net.input(1, 9, 16), 16)
@@ -80,7 +79,7 @@ def test_heads(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_tokens_of_an_image_and_back(device: Any, preset: str) -> None:
+def test_tokens_of_an_image_and_back(device, preset):
     """Ten channels do not fill their last block."""
     net = Net()
     x = net("Relu", net.conv(net.input(1, 3, 4, 6), 3, 10))
@@ -93,7 +92,7 @@ def test_tokens_of_an_image_and_back(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_patches(device: Any, preset: str) -> None:
+def test_patches(device, preset):
     """MobileViT's: pixels of one place in their patch become tokens of one image."""
     net = Net()
     x = net("Relu", net.conv(net.input(1, 3, 4, 6), 3, 8))
@@ -108,7 +107,7 @@ def test_patches(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_windows(device: Any, preset: str) -> None:
+def test_windows(device, preset):
     """Swin's, and parts of an image that are moved twice."""
     net = Net()
     x = net.norm(net.input(1, 24, 8), 8)
@@ -124,7 +123,7 @@ def test_windows(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-def test_what_is_read_where_it_was_too(device: Any, preset: str) -> None:
+def test_what_is_read_where_it_was_too(device, preset):
     """A result that lies in a concatenation, is read there, and goes elsewhere in parts."""
     net = Net()
     x = net.input(1, 4, 4, 4)
@@ -139,7 +138,7 @@ def test_what_is_read_where_it_was_too(device: Any, preset: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("rows", "columns"), [(2, 2), (1, 3)])
-def test_the_neck_of_a_detector(device: Any, preset: str, rows: int, columns: int) -> None:
+def test_the_neck_of_a_detector(device, preset, rows, columns):
     """An image is enlarged within a concatenation; it and its part are read elsewhere, too."""
     net = Net()
     x = net.input(1, 4, 3, 4)
@@ -153,7 +152,7 @@ def test_the_neck_of_a_detector(device: Any, preset: str, rows: int, columns: in
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_heads_of_a_detector(device: Any, preset: str) -> None:
+def test_the_heads_of_a_detector(device, preset):
     """Boxes of three scales in one row; ten channels do not fill their last block."""
     net = Net()
     scales = []
@@ -168,7 +167,7 @@ def test_the_heads_of_a_detector(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_shifted_windows(device: Any, preset: str) -> None:
+def test_shifted_windows(device, preset):
     net = Net()
     x = net.reshape(net.norm(net.input(1, 24, 8), 8), 1, 4, 6, 8)
     turned = net.roll(net.roll(x, 1, 1), 2, 2)
@@ -182,7 +181,7 @@ def test_shifted_windows(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-def test_tiles(device: Any, preset: str) -> None:
+def test_tiles(device, preset):
     """Ten channels do not fill their last block; the tiles are pooled."""
     net = Net()
     x = net("Relu", net.conv(net.input(1, 4, 3, 4), 4, 10))
@@ -198,7 +197,7 @@ def test_tiles(device: Any, preset: str) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_any_order_of_any_factors(device: Any, data: st.DataObject) -> None:
+def test_any_order_of_any_factors(device, data):
     """An image is cut into factors, these are put in any order, and read as another image."""
     factors = data.draw(st.lists(st.sampled_from([1, 2, 3, 4]), min_size=3, max_size=5))
     rows = data.draw(st.sampled_from([(2, 3), (4, 2), (3, 1)]))

@@ -1,7 +1,5 @@
 """Pools: windows at borders, dilated, rounded up, in both layouts of the data."""
 
-from typing import Any
-
 import pytest
 from run_op import Ops
 
@@ -11,7 +9,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_max_pool(device: Any, preset: str) -> None:
+def test_max_pool(device, preset):
     ops = Ops()
     x = ops.input(2, 7, 13, 11, low=-3.0, high=-1.0)
     for attrs in (
@@ -28,7 +26,7 @@ def test_max_pool(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_avg_pool(device: Any, preset: str) -> None:
+def test_avg_pool(device, preset):
     ops = Ops(opset=19)
     x = ops.input(1, 5, 12, 9)
     for attrs in (
@@ -46,7 +44,7 @@ def test_avg_pool(device: Any, preset: str) -> None:
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
 @pytest.mark.parametrize("channels", (1, 3, 30))
-def test_pools_of_odd_channels(device: Any, preset: str, channels: int) -> None:
+def test_pools_of_odd_channels(device, preset, channels):
     ops = Ops()
     x = ops.input(2, channels, 6, 7)
     ops.output(ops("MaxPool", x, kernel_shape=[3, 3], strides=[1, 2], pads=[1, 1, 1, 1]))
@@ -56,7 +54,7 @@ def test_pools_of_odd_channels(device: Any, preset: str, channels: int) -> None:
     ops.check(device, preset)
 
 
-def test_pools_between_convolutions(device: Any) -> None:
+def test_pools_between_convolutions(device):
     """The pools read and write textures, with an epilogue behind them."""
     ops = Ops()
     x = ops.input(1, 3, 16, 15)
@@ -69,7 +67,7 @@ def test_pools_between_convolutions(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_pools_of_one_dimension(device: Any, preset: str) -> None:
+def test_pools_of_one_dimension(device, preset):
     ops = Ops()
     x = ops.input(2, 6, 17)
     ops.output(ops("MaxPool", x, kernel_shape=[3], strides=[2], pads=[1, 1]))
@@ -79,7 +77,7 @@ def test_pools_of_one_dimension(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_windows_over_everything(device: Any, preset: str) -> None:
+def test_windows_over_everything(device, preset):
     """They are reductions: rows and columns that threads share."""
     ops = Ops()
     x = ops("Tanh", ops.input(2, 7, 9, 10))
@@ -90,7 +88,7 @@ def test_windows_over_everything(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_windows_by_their_length_round_up(device: Any, p: int) -> None:
+def test_windows_by_their_length_round_up(device, p):
     ops = Ops()
     x = ops.input(1, 7, 6, 5)
     window = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}

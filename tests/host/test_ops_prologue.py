@@ -1,7 +1,5 @@
 """Maps that convolutions compute where they read, against onnxruntime."""
 
-from typing import Any
-
 import pytest
 
 from tests.host.run_op import Ops
@@ -20,7 +18,7 @@ def _norm(net: Net, x: str) -> str:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_before_a_dense_layer(device: Any, preset: str) -> None:
+def test_before_a_dense_layer(device, preset):
     """The whole is read by its next layer and by those after it."""
     net = Net()
     first = net.conv(net.start(3, images=2), 12, kernel=3)
@@ -34,7 +32,7 @@ def test_before_a_dense_layer(device: Any, preset: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("channels", [5, 16])
-def test_scales_of_channels_and_smooth_activations(device: Any, preset: str, channels: int) -> None:
+def test_scales_of_channels_and_smooth_activations(device, preset, channels):
     """A gate that the model computes, Swish, two readers, strides, more than one tap."""
     net = Net()
     x = net.conv(net.start(4), channels)
@@ -52,7 +50,7 @@ def test_scales_of_channels_and_smooth_activations(device: Any, preset: str, cha
 
 
 @pytest.mark.parametrize("preset", ["fp32", "buffer"])
-def test_zeros_of_padding_come_after_the_map(device: Any, preset: str) -> None:
+def test_zeros_of_padding_come_after_the_map(device, preset):
     net = Net()
     x = net.conv(net.start(4), 8)
     shifted = net.op("Add", x, net.weight(1, 8, 1, 1, around=3.0))
@@ -62,7 +60,7 @@ def test_zeros_of_padding_come_after_the_map(device: Any, preset: str) -> None:
     assert any("padding" in d.reason for d in net.decisions)
 
 
-def test_one_channel_is_a_depthwise_convolution(device: Any) -> None:
+def test_one_channel_is_a_depthwise_convolution(device):
     """The sum of squares of a local response norm; its kernel reads what is there."""
     ops = Ops()
     ops.output(ops("LRN", ops("Relu", ops.input(2, 1, 5, 6)), size=3))
@@ -86,7 +84,7 @@ def _moved(net: Net, x: str, kind: str) -> str:
     ("kind", "preset"),
     [("reflect", "mixed"), ("reflect", "buffer"), ("edge", "fp32"), ("enlarge", "fp16")],
 )
-def test_pads_and_enlargements_are_read_in_place(device: Any, kind: str, preset: str) -> None:
+def test_pads_and_enlargements_are_read_in_place(device, kind, preset):
     """With strides, dilation, padding of the convolution's own, channels that are not whole."""
     net = Net()
     x = net.conv(net.start(3, images=2), 6)
@@ -101,7 +99,7 @@ def test_pads_and_enlargements_are_read_in_place(device: Any, kind: str, preset:
     assert len(moves) == (1 if preset == "buffer" else 0)
 
 
-def test_pads_and_enlargements_at_once(device: Any) -> None:
+def test_pads_and_enlargements_at_once(device):
     net = Net()
     x = net.conv(net.start(4), 8)
     y = _moved(net, _moved(net, x, "enlarge"), "reflect")
@@ -110,7 +108,7 @@ def test_pads_and_enlargements_at_once(device: Any) -> None:
     assert [k for k in net.kernels if k not in ("layout", "conv2d")] == ["tanh"]
 
 
-def test_pads_of_one_image_that_is_put_together(device: Any) -> None:
+def test_pads_of_one_image_that_is_put_together(device):
     """What carries the batch of one image has no say."""
     net = Net()
     x = net.start(4)
@@ -123,7 +121,7 @@ def test_pads_of_one_image_that_is_put_together(device: Any) -> None:
     assert not any("resize" in k or "pad" in k for k in net.kernels)
 
 
-def test_pads_of_zeros_are_padding_of_convolutions(device: Any) -> None:
+def test_pads_of_zeros_are_padding_of_convolutions(device):
     """In each axis and on each side; another reader of the pad needs a kernel."""
     ops = Ops()
     x = ops("Relu", ops.input(2, 5, 6, 7))
@@ -143,7 +141,7 @@ def test_pads_of_zeros_are_padding_of_convolutions(device: Any) -> None:
     assert len(pads) == 2, pads
 
 
-def test_what_a_reduction_folds_has_no_padding(device: Any) -> None:
+def test_what_a_reduction_folds_has_no_padding(device):
     """The mean of squares: a reduction has a prologue too, and no attributes of a convolution."""
     ops = Ops()
     x = ops("Relu", ops.input(1, 6, 5, 7))

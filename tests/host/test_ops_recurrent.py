@@ -67,7 +67,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "buffer"))
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_sequence_is_one_kernel(device: Any, case: dict[str, Any], preset: str) -> None:
+def test_a_sequence_is_one_kernel(device, case, preset):
     ops = Ops()
     for name in _layer(ops, **case):
         ops.output(ops("Cos", name))
@@ -80,7 +80,7 @@ def test_a_sequence_is_one_kernel(device: Any, case: dict[str, Any], preset: str
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("kind", GATES)
-def test_computed_weights_run_on_the_cpu(device: Any, kind: str, after: int, steps: int) -> None:
+def test_computed_weights_run_on_the_cpu(device, kind, after, steps):
     ops, units = Ops(), 5
     rows = GATES[kind] * units
     shapes = ((1, rows, 4), (1, rows, units), (1, 2 * rows))
@@ -96,9 +96,7 @@ def test_computed_weights_run_on_the_cpu(device: Any, kind: str, after: int, ste
 
 
 @pytest.mark.parametrize("kind, units, held", [("RNN", 1100, True), ("LSTM", 1400, False)])
-def test_layers_of_more_units_than_local_memory_holds_run_on_the_cpu(
-    device: Any, kind: str, units: int, held: bool
-) -> None:
+def test_layers_of_more_units_than_local_memory_holds_run_on_the_cpu(device, kind, units, held):
     ops = Ops()
     for name in _layer(ops, kind, units=units, steps=2, given="b"):
         ops.output(name)
@@ -109,7 +107,7 @@ def test_layers_of_more_units_than_local_memory_holds_run_on_the_cpu(
 
 
 @pytest.mark.parametrize("is_computed", [False, True])
-def test_the_last_cell_where_nobody_reads_the_states(device: Any, is_computed: bool) -> None:
+def test_the_last_cell_where_nobody_reads_the_states(device, is_computed):
     ops = Ops()
     gates = [ops.weight(1, 20, 4), ops.weight(1, 20, 5)]
     gates = [ops("Tanh", ops.input(1, 20, 4)), gates[1]] if is_computed else gates
@@ -121,7 +119,7 @@ def test_the_last_cell_where_nobody_reads_the_states(device: Any, is_computed: b
     ops.check(device, "fp32")
 
 
-def test_cells_that_bounded_gates_cannot_hold_are_refused() -> None:
+def test_cells_that_bounded_gates_cannot_hold_are_refused():
     ops = Ops()
     lengths = ops.const(np.array([3, 1]), np.int32)
     given = [ops.input(3, 2, 4), ops.weight(1, 20, 4), ops.weight(1, 20, 5), "", lengths]
@@ -134,9 +132,7 @@ def test_cells_that_bounded_gates_cannot_hold_are_refused() -> None:
 @pytest.mark.parametrize("is_input", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", GATES)
-def test_sequences_that_end_early_are_one_kernel(
-    device: Any, kind: str, direction: str, is_input: bool
-) -> None:
+def test_sequences_that_end_early_are_one_kernel(device, kind, direction, is_input):
     """States, last states and cells, with first ones."""
     ops = Ops()
     steps, batch, units = 6, 4, 5
@@ -160,7 +156,7 @@ def test_sequences_that_end_early_are_one_kernel(
     assert not [d for d in ops.decisions if "for each step" in d.taken]
 
 
-def test_steps_take_no_more_launches(device: Any) -> None:
+def test_steps_take_no_more_launches(device):
     counts = []
     for steps in (3, 300):
         ops = Ops()
@@ -172,7 +168,7 @@ def test_steps_take_no_more_launches(device: Any) -> None:
 
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_layers_of_files_in_halves_are_one_kernel(device: Any, kind: str, preset: str) -> None:
+def test_layers_of_files_in_halves_are_one_kernel(device, kind, preset):
     """As converters to float16 leave them; onnxruntime computes these in float, too."""
     ops, units, draw = Ops(), 12, np.random.default_rng(3)
 
@@ -189,7 +185,7 @@ def test_layers_of_files_in_halves_are_one_kernel(device: Any, kind: str, preset
     assert ops.kernels.count("recurrent") == 2
 
 
-def test_ends_without_first_states(device: Any) -> None:
+def test_ends_without_first_states(device):
     ops = Ops()
     x, lengths = ops.input(5, 2, 3), ops.const(np.array([5, 2]), np.int32)
     given = [x, ops.weight(1, 15, 3), ops.weight(1, 15, 5), "", lengths]
@@ -199,7 +195,7 @@ def test_ends_without_first_states(device: Any) -> None:
     assert ops.kernels.count("recurrent") == 1
 
 
-def test_what_an_epilogue_reads_is_no_first_state(device: Any) -> None:
+def test_what_an_epilogue_reads_is_no_first_state(device):
     ops = Ops()
     given = [ops.input(5, 1, 3), ops.weight(1, 24, 3), ops.weight(1, 24, 8)]
     (states,) = ops.several("GRU", given, ["y"], hidden_size=8)
@@ -211,7 +207,7 @@ def test_what_an_epilogue_reads_is_no_first_state(device: Any) -> None:
     assert ops.kernels.count("recurrent") == 1
 
 
-def test_gates_are_exact_where_what_reads_states_lies_in_half(device: Any) -> None:
+def test_gates_are_exact_where_what_reads_states_lies_in_half(device):
     """A gate of nearly one hands on all but a little, so that what it is off by adds up."""
     ops = Ops()
     x = ops.input(200, 1, 7)

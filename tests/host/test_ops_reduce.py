@@ -1,7 +1,5 @@
 """Reductions and softmax over every combination of axes that changes the kernel."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops
@@ -17,7 +15,7 @@ def reduced(ops: Ops, kind: str, x: str, axes: tuple[int, ...] | None, keepdims:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_means(device: Any, preset: str) -> None:
+def test_means(device, preset):
     ops = Ops()
     x = ops.input(2, 7, 5, 6)
     y = ops("Sigmoid", x)
@@ -38,7 +36,7 @@ def test_means(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_one_number_of_all_is_a_texel_that_keeps_small_values(device: Any, preset: str) -> None:
+def test_one_number_of_all_is_a_texel_that_keeps_small_values(device, preset):
     ops = Ops()
     y = ops("Relu", ops.input(1, 6, 30, 40))
     span = ops("Sub", reduced(ops, "Max", y, None, 0), reduced(ops, "Min", y, None, 0))
@@ -49,7 +47,7 @@ def test_one_number_of_all_is_a_texel_that_keeps_small_values(device: Any, prese
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_every_kind(device: Any, preset: str) -> None:
+def test_every_kind(device, preset):
     """The padding lanes of five channels must not count: all data lie above or below zero."""
     ops = Ops()
     above, below = ops.input(1, 5, 3, 4, low=0.5), ops.input(1, 5, 3, 4, low=-1.0, high=-0.5)
@@ -63,7 +61,7 @@ def test_every_kind(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ((6,), (3, 30), (2, 9, 10), (1, 2, 3, 1, 5, 7)))
-def test_ranks(device: Any, shape: tuple[int, ...]) -> None:
+def test_ranks(device, shape):
     ops = Ops()
     y = ops("Relu", ops.input(*shape))
     ops.output(reduced(ops, "Sum", y, (-1,), 1), reduced(ops, "Max", y, (0,), 1))
@@ -72,7 +70,7 @@ def test_ranks(device: Any, shape: tuple[int, ...]) -> None:
     ops.check(device, "fp32")
 
 
-def test_five_wide_axes_are_a_loop_nest(device: Any) -> None:
+def test_five_wide_axes_are_a_loop_nest(device):
     ops = Ops()
     y = reduced(ops, "Sum", ops.input(2, 3, 2, 3, 2, 5), (2,), 0)
     ops.output(ops("Relu", y))
@@ -81,7 +79,7 @@ def test_five_wide_axes_are_a_loop_nest(device: Any) -> None:
     assert "too many extents above one" in ops.fallbacks[0]
 
 
-def test_many_elements_in_half(device: Any) -> None:
+def test_many_elements_in_half(device):
     """8192 ones: a half sum of them would stop at 2048."""
     ops = Ops()
     x = ops.input(1, 4, 64, 128, low=0.99, high=1.01)
@@ -91,7 +89,7 @@ def test_many_elements_in_half(device: Any) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("kind", ("Softmax", "LogSoftmax"))
-def test_softmax(device: Any, preset: str, kind: str) -> None:
+def test_softmax(device, preset, kind):
     ops = Ops()
     x = ops.input(2, 7, 5, 6, low=-8.0, high=8.0)
     for axis in (0, 1, 2, 3):
@@ -101,7 +99,7 @@ def test_softmax(device: Any, preset: str, kind: str) -> None:
     assert ops.kernels.count("softmax" if kind == "Softmax" else "log_softmax") == 5
 
 
-def test_softmax_is_stable(device: Any) -> None:
+def test_softmax_is_stable(device):
     """Exponentials of these overflow, and so do those of the padding lanes' zeros."""
     ops = Ops()
     x = ops("Add", ops.input(4, 5), ops.const(np.float32(-1000.0)))
@@ -112,7 +110,7 @@ def test_softmax_is_stable(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_more_channels_than_layers(device: Any, preset: str) -> None:
+def test_more_channels_than_layers(device, preset):
     """Such tensors lie as rows of texels: the same kernels, other coordinates, guarded borders."""
     ops = Ops()
     y = ops("Relu", ops.input(2, 9001))

@@ -21,7 +21,7 @@ def families(state: Any) -> list[str]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("kind", ("max", "avg"))
-def test_pools_of_channels_last(device: Any, preset: str, kind: str) -> None:
+def test_pools_of_channels_last(device, preset, kind):
     from tvm import relax
 
     def make(x: Any) -> Any:
@@ -33,7 +33,7 @@ def test_pools_of_channels_last(device: Any, preset: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ("max", "avg"))
-def test_pools_that_round_up(device: Any, kind: str) -> None:
+def test_pools_that_round_up(device, kind):
     from tvm import relax
 
     def make(x: Any) -> Any:
@@ -44,7 +44,7 @@ def test_pools_that_round_up(device: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_convolution_of_channels_last(device: Any, preset: str) -> None:
+def test_convolution_of_channels_last(device, preset):
     from tvm import relax
 
     def make(x: Any) -> Any:
@@ -57,7 +57,7 @@ def test_convolution_of_channels_last(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_rms_norm(device: Any, preset: str) -> None:
+def test_rms_norm(device, preset):
     from tvm import relax
 
     state = check_relax(
@@ -69,7 +69,7 @@ def test_rms_norm(device: Any, preset: str) -> None:
     assert "rms_norm" in families(state)
 
 
-def test_reduction_of_tokens_in_nhwc(device: Any) -> None:
+def test_reduction_of_tokens_in_nhwc(device):
     """The mean over rows and columns keeps the last axis, which is the texel's."""
     from tvm import relax
 

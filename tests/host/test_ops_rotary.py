@@ -34,7 +34,7 @@ CASES: dict[str, tuple[tuple[int, ...], int, list[Any], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_rotary_embedding(device: Any, preset: str) -> None:
+def test_rotary_embedding(device, preset):
     ops = Ops()
     for shape, rotated, positions, attrs in CASES.values():
         angles = np.arange(12)[:, None] * 10.0 ** -np.arange(rotated // 2)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def _held_by_bytes(shape: tuple[int, ...], group: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
-def test_bytes_give_the_product_of_what_they_hold(device: Any, preset: str) -> None:
+def test_bytes_give_the_product_of_what_they_hold(device, preset):
     ops = _rounded_ops()
     for number, (shape, n, bits, block, zeros) in enumerate(CASES):
         x = ops.input(*shape)
@@ -65,7 +64,7 @@ def test_bytes_give_the_product_of_what_they_hold(device: Any, preset: str) -> N
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 3e4])
-def test_random_tokens_lose_what_bytes_cannot_hold(device: Any, size: float) -> None:
+def test_random_tokens_lose_what_bytes_cannot_hold(device, size):
     ops = _rounded_ops()
     x = ops.input(64, 512, low=-size, high=size)
     ops.output(product(ops, x, 512, 96))
@@ -76,7 +75,7 @@ def test_random_tokens_lose_what_bytes_cannot_hold(device: Any, size: float) -> 
     assert 1e-5 < error < 5e-3
 
 
-def test_tokens_of_zeros_give_zeros(device: Any) -> None:
+def test_tokens_of_zeros_give_zeros(device):
     ops = _rounded_ops()
     x = ops.input(20, 64)
     ops.given(x, np.zeros((20, 64), np.float32))
@@ -85,7 +84,7 @@ def test_tokens_of_zeros_give_zeros(device: Any) -> None:
     assert not value.any()
 
 
-def test_what_several_products_read_is_rounded_once(device: Any) -> None:
+def test_what_several_products_read_is_rounded_once(device):
     ops = _rounded_ops()
     x = ops.input(24, 64)
     ops.given(x, np.abs(_held_by_bytes((24, 64), 32, 0)))
@@ -100,7 +99,7 @@ def _reasons(ops: Ops) -> list[str]:
     return [d.reason for d in ops.decisions if d.taken == "tokens are not rounded"]
 
 
-def test_what_has_no_kernel_of_dot_products_is_told(device: Any) -> None:
+def test_what_has_no_kernel_of_dot_products_is_told(device):
     ops = _rounded_ops()
     ops.output(product(ops, ops.input(20, 72), 72, 8))
     ops.check(device, "fp32")
@@ -111,12 +110,12 @@ def test_what_has_no_kernel_of_dot_products_is_told(device: Any) -> None:
 @pytest.mark.parametrize(
     ("block", "held"), [(8, False), (16, True), (24, False), (32, True), (48, False), (96, True)]
 )
-def test_groups_are_whole_reads_of_sixteen(block: int, held: bool) -> None:
+def test_groups_are_whole_reads_of_sixteen(block, held):
     """A blockwise DequantizeLinear may have blocks of any size."""
     assert (not explain_not_rounded(block * 2, block)) is held
 
 
-def test_a_model_without_such_products_is_told(device: Any) -> None:
+def test_a_model_without_such_products_is_told(device):
     ops = _rounded_ops()
     ops.output(ops("Relu", ops.input(20, 64)))
     ops.check(device, "fp32")
@@ -127,7 +126,7 @@ def test_a_model_without_such_products_is_told(device: Any) -> None:
     )
 
 
-def test_few_tokens_and_other_gpus_keep_theirs(device: Any) -> None:
+def test_few_tokens_and_other_gpus_keep_theirs(device):
     ops = _rounded_ops()
     ops.output(product(ops, ops.input(16, 64), 64, 8), product(ops, ops.input(20, 64), 64, 8))
     host = load_target("host")
@@ -139,9 +138,7 @@ def test_few_tokens_and_other_gpus_keep_theirs(device: Any) -> None:
     assert ops.kernels.count("n_bits_dot") == 1 and ops.kernels.count("n_bits") == 1
 
 
-def test_nothing_is_rounded_that_would_gain_nothing(
-    device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_rounded_that_would_gain_nothing(device, monkeypatch):
     monkeypatch.setattr("adrenoc.passes.fuse.fuse_products.least_matrix_clocks", lambda *_: 1.0)
     ops = _rounded_ops()
     ops.output(product(ops, ops.input(20, 64), 64, 8))

@@ -1,7 +1,5 @@
 """Cumulative sums and products along every axis."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops, check_relax
@@ -17,7 +15,7 @@ def _scanned(ops: Ops, x: str, axis: int, exclusive: int = 0, reverse: int = 0) 
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_axis_both_ways(device: Any, preset: str) -> None:
+def test_every_axis_both_ways(device, preset):
     ops = Ops()
     y = ops("Sigmoid", ops.input(2, 7, 5, 6))
     for axis in (0, 1, 2, -1):
@@ -28,7 +26,7 @@ def test_every_axis_both_ways(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_every_rank_and_what_stands_around(device: Any, preset: str) -> None:
+def test_every_rank_and_what_stands_around(device, preset):
     """Lanes beyond the last channel hold zeros: a sum over channels would show others."""
     ops = Ops()
     for shape in ((11,), (3, 10), (1, 9, 6), (2, 3, 1, 5, 3)):
@@ -42,7 +40,7 @@ def test_every_rank_and_what_stands_around(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16"))
-def test_long_rows(device: Any, preset: str) -> None:
+def test_long_rows(device, preset):
     ops = Ops()
     tokens = ops.input(1, 4096, 3)
     ops.output(_scanned(ops, ops("Relu", tokens), 1), _scanned(ops, ops.input(2, 5000, low=0), 1))
@@ -50,7 +48,7 @@ def test_long_rows(device: Any, preset: str) -> None:
     assert ops.kernels.count("cumsum") == 2
 
 
-def test_whole_numbers_are_a_loop_nest(device: Any) -> None:
+def test_whole_numbers_are_a_loop_nest(device):
     """Positions of tokens, as language models count them."""
     ops = Ops()
     mask = ops.whole_input(2, 17, count=2, dtype=np.int32)
@@ -60,7 +58,7 @@ def test_whole_numbers_are_a_loop_nest(device: Any) -> None:
 
 
 @pytest.mark.parametrize("axis", (1, 2))
-def test_products(device: Any, axis: int) -> None:
+def test_products(device, axis):
     from tvm import relax
 
     x = np.random.default_rng(3).uniform(0.8, 1.2, (1, 6, 7, 5)).astype(np.float32)

@@ -1,7 +1,5 @@
 """Element-wise chains and operators that move data: concat, slice, pad, resize, gather, ..."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops
@@ -12,7 +10,7 @@ PRESETS = ("fp32", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_elementwise(device: Any, preset: str) -> None:
+def test_elementwise(device, preset):
     ops = Ops()
     x, y = ops.input(2, 5, 6, 7), ops.input(2, 5, 6, 7, low=0.5, high=2.0)
     for op in ("Exp", "Tanh", "Sigmoid", "Abs", "Neg", "Erf", "Floor", "Elu", "HardSwish"):
@@ -26,7 +24,7 @@ def test_elementwise(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
-def test_steps_of_quotients(device: Any) -> None:
+def test_steps_of_quotients(device):
     """Also of those that are whole, and of large ones."""
     ops = Ops()
     x = ops.input(1, 8, 16, 32)
@@ -38,7 +36,7 @@ def test_steps_of_quotients(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_broadcasts(device: Any, preset: str) -> None:
+def test_broadcasts(device, preset):
     ops = Ops()
     x = ops.input(2, 5, 6, 7)
     for shape in ((5, 1, 1), (1, 1, 6, 1), (7,), (2, 1, 1, 1), (1,), (6, 7), (1, 5, 1, 7)):
@@ -48,7 +46,7 @@ def test_broadcasts(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_concat_split_slice(device: Any, preset: str) -> None:
+def test_concat_split_slice(device, preset):
     ops = Ops()
     parts = [ops("Relu", ops.input(1, c, 4, 5)) for c in (3, 5, 1, 7)]
     joined = ops("Concat", *parts, axis=1)
@@ -63,7 +61,7 @@ def test_concat_split_slice(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_pad(device: Any, preset: str) -> None:
+def test_pad(device, preset):
     ops = Ops()
     x = ops("Relu", ops.input(1, 5, 4, 6))
     around = ops.ints(0, 0, 1, 2, 0, 0, 3, 1)
@@ -75,7 +73,7 @@ def test_pad(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "buffer"])
-def test_reflections_as_wide_as_they_may_be(device: Any, preset: str) -> None:
+def test_reflections_as_wide_as_they_may_be(device, preset):
     """Along all axes at once, up to the far end of each, and of a tensor that lies in rows."""
     ops = Ops()
     x = ops("Relu", ops.input(2, 5, 4, 6))
@@ -87,7 +85,7 @@ def test_reflections_as_wide_as_they_may_be(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_reshape_and_transpose(device: Any, preset: str) -> None:
+def test_reshape_and_transpose(device, preset):
     ops = Ops()
     x = ops("Relu", ops.input(1, 6, 4, 5))
     shuffled = ops("Transpose", ops("Reshape", x, ops.ints(1, 2, 3, 4, 5)), perm=[0, 2, 1, 3, 4])
@@ -101,7 +99,7 @@ def test_reshape_and_transpose(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_resize(device: Any, preset: str) -> None:
+def test_resize(device, preset):
     ops = Ops()
     x = ops("Relu", ops.input(1, 5, 5, 6))
     for mode in ("nearest", "linear"):
@@ -119,7 +117,7 @@ def test_resize(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-def test_resize_by_factors_that_no_float_is(device: Any, mode: str) -> None:
+def test_resize_by_factors_that_no_float_is(device, mode):
     """Five rows by 1.8 are nine, as exporters and onnxruntime have it."""
     ops = Ops()
     x = ops("Relu", ops.input(1, 3, 5, 6))
@@ -132,7 +130,7 @@ def test_resize_by_factors_that_no_float_is(device: Any, mode: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_depth_and_space(device: Any, preset: str) -> None:
+def test_depth_and_space(device, preset):
     ops = Ops()
     x = ops("Relu", ops.input(1, 12, 4, 6))
     for mode in ("DCR", "CRD"):
@@ -143,7 +141,7 @@ def test_depth_and_space(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_gather(device: Any, preset: str) -> None:
+def test_gather(device, preset):
     ops = Ops()
     x = ops("Relu", ops.input(2, 7, 5, 6))
     for axis, indices in ((1, [6, 0, 3, 3]), (2, [4, -1]), (3, [[0, 5], [2, 1]]), (0, [1])):
@@ -152,7 +150,7 @@ def test_gather(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
-def test_axes_from_the_end_in_exports_of_old_opsets(device: Any) -> None:
+def test_axes_from_the_end_in_exports_of_old_opsets(device):
     """PyTorch writes them in opset 9, onnxruntime takes them, and onnx's inference has no shape."""
     ops = Ops(opset=9)
     x = ops.input(1, 3, 4)
@@ -164,7 +162,7 @@ def test_axes_from_the_end_in_exports_of_old_opsets(device: Any) -> None:
 
 @pytest.mark.parametrize("preset", ("mixed", "fp32"))
 @pytest.mark.parametrize("levels", (1, pytest.param(2, marks=pytest.mark.nightly)))
-def test_places_that_are_read_at_places(device: Any, levels: int, preset: str) -> None:
+def test_places_that_are_read_at_places(device, levels, preset):
     """Trees as Hummingbird writes them: each level gathers feature and threshold of the next."""
     ops, random, trees = Ops(), np.random.default_rng(0), 5
     x = ops.input(8, 6)
@@ -186,7 +184,7 @@ def test_places_that_are_read_at_places(device: Any, levels: int, preset: str) -
 
 
 @pytest.mark.parametrize("op", ("ScatterND", "ScatterElements"))
-def test_nothing_scattered_leaves_the_data(device: Any, op: str) -> None:
+def test_nothing_scattered_leaves_the_data(device, op):
     """PyTorch's exporter counts the tokens of each language: of some there are none."""
     ops = Ops()
     x = ops("Relu", ops.input(4, 6))

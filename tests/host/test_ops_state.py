@@ -31,7 +31,7 @@ def _add_conv(ops: Ops, tokens: int, *, past: bool = True, **attrs: Any) -> None
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
 @pytest.mark.parametrize("tokens", [1, 2, 9])
-def test_causal_convolution(device: Any, tokens: int, preset: str) -> None:
+def test_causal_convolution(device, tokens, preset):
     ops = Ops()
     _add_conv(ops, tokens, activation="silu")
     ops.check(device, preset)
@@ -42,7 +42,7 @@ def test_causal_convolution(device: Any, tokens: int, preset: str) -> None:
     [{"past": False}, {"dilation": 2}, {"channels_last": 1, "activation": "swish"}],
     ids=str,
 )
-def test_forms_of_the_convolution(device: Any, attrs: dict[str, Any]) -> None:
+def test_forms_of_the_convolution(device, attrs):
     ops = Ops()
     _add_conv(ops, 5, **attrs)
     ops.check(device, "fp32")
@@ -85,27 +85,27 @@ def _unit_keys(tokens: int, heads: int, size: int) -> np.ndarray:
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
 @pytest.mark.parametrize("tokens", [1, 6, 16])
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
-def test_linear_attention(device: Any, rule: str, tokens: int, preset: str) -> None:
+def test_linear_attention(device, rule, tokens, preset):
     ops = Ops(seed=tokens)
     _add_attention(ops, tokens, rule)
     ops.check(device, preset)
 
 
 @pytest.mark.parametrize("tokens", [1, 5])
-def test_states_that_share_queries(device: Any, tokens: int) -> None:
+def test_states_that_share_queries(device, tokens):
     ops = Ops()
     _add_attention(ops, tokens, "gated_delta", heads=(2, 4))
     ops.check(device, "fp32")
 
 
-def test_keys_that_are_all_alike(device: Any) -> None:
+def test_keys_that_are_all_alike(device):
     # The triangle that is inverted is as full as it can be.
     ops = Ops()
     _add_attention(ops, 128, "delta", like=True)
     ops.check(device, "fp32")
 
 
-def test_those_of_the_standard(device: Any) -> None:
+def test_those_of_the_standard(device):
     """From opset 27 on, by the same names."""
     ops = Ops(opset=27)
     x, held = ops.input(1, CHANNELS, 5), ops.input(1, CHANNELS, 3)
@@ -122,9 +122,7 @@ def test_those_of_the_standard(device: Any) -> None:
 @pytest.mark.parametrize(
     ("heads", "kept", "decays"), [(4, 4, (4,)), (8, 4, (4,)), (4, 4, (4, 8))], ids=str
 )
-def test_other_forms_of_the_standard_s(
-    device: Any, heads: int, kept: int, decays: tuple[int, ...]
-) -> None:
+def test_other_forms_of_the_standard_s(device, heads, kept, decays):
     """A batch, more heads of queries than states, a decay of each key: by its definition."""
     ops = Ops(opset=27)
     q, k, v = ops.input(2, 5, heads * 8), ops.input(2, 5, kept * 8), ops.input(2, 5, kept * 8)
@@ -137,7 +135,7 @@ def test_other_forms_of_the_standard_s(
 
 
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
-def test_gates(device: Any, activation: str) -> None:
+def test_gates(device, activation):
     ops = Ops()
     a, b, heads = ops.input(1, 5, 4), ops.input(1, 5, 4), 4
     names = ops.several(

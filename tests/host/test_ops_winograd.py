@@ -1,7 +1,6 @@
 """3x3 convolutions by Winograd's algorithm agree with onnxruntime, whatever the tile."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -76,9 +75,7 @@ TILES = [
     [*(("fp16", n) for n in range(len(TILES))), *(("fp32", n) for n in (1, 2, 5, 6)), ("mixed", 6)],
 )
 @pytest.mark.usefixtures("whole")
-def test_every_schedule_of_one_kernel(
-    preset: str, number: int, device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_schedule_of_one_kernel(preset, number, device, monkeypatch):
     """Blocks, tiles and pixels beyond the last; chunks of which the last is filled up."""
     only = TILES[number : number + 1]
     monkeypatch.setattr(
@@ -95,9 +92,7 @@ def test_every_schedule_of_one_kernel(
 @pytest.mark.parametrize("outputs", (2, 3, 4))
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
 @pytest.mark.usefixtures("split")
-def test_every_tile_size(
-    outputs: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_tile_size(outputs, preset, device, monkeypatch):
     sizes = {"float32": (outputs,), "float16": (2,)}
     monkeypatch.setattr(split_winograd, "OUTPUTS", sizes)
     ops = Ops()
@@ -109,9 +104,7 @@ def test_every_tile_size(
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 @pytest.mark.parametrize("kernels", ("split", "whole"))
-def test_with_an_epilogue_that_reads_other_tensors(
-    kernels: str, preset: str, device: Any, request: pytest.FixtureRequest
-) -> None:
+def test_with_an_epilogue_that_reads_other_tensors(kernels, preset, device, request):
     request.getfixturevalue(kernels)
     ops = Ops()
     x = ops.input(1, 8, 12, 14)
@@ -124,9 +117,7 @@ def test_with_an_epilogue_that_reads_other_tensors(
     ("kernels", "preset"),
     (("split", "mixed"), ("split", "fp16"), ("split", "buffer"), ("whole", "fp16")),
 )
-def test_inputs_near_the_end_of_half(
-    kernels: str, preset: str, device: Any, request: pytest.FixtureRequest
-) -> None:
+def test_inputs_near_the_end_of_half(kernels, preset, device, request):
     """Sums of four of them are beyond it."""
     request.getfixturevalue(kernels)
     ops = Ops()
@@ -138,7 +129,7 @@ def test_inputs_near_the_end_of_half(
 
 
 @pytest.mark.usefixtures("split")
-def test_what_is_computed_where_it_is_read_stays_one_kernel(device: Any) -> None:
+def test_what_is_computed_where_it_is_read_stays_one_kernel(device):
     """A scale and an activation in the place of the convolution's input."""
     ops = Ops()
     x = ops("MaxPool", ops.input(1, 16, 13, 15), kernel_shape=[2, 2])
@@ -149,7 +140,7 @@ def test_what_is_computed_where_it_is_read_stays_one_kernel(device: Any) -> None
 
 
 @pytest.mark.usefixtures("whole")
-def test_weights_near_the_end_of_half_are_not_transformed(device: Any) -> None:
+def test_weights_near_the_end_of_half_are_not_transformed(device):
     ops = Ops()
     x = ops.input(1, 8, 12, 14, low=-1e-3, high=1e-3)
     weight = ops.const(np.full((4, 8, 3, 3), 5e4))

@@ -67,7 +67,7 @@ def write_ort(
     return path
 
 
-def test_a_model_in_onnxruntimes_format(tmp_path: Path) -> None:
+def test_a_model_in_onnxruntimes_format(tmp_path):
     model, bundle = write_ort(tmp_path, small()), tmp_path / "b.adrenoc"
     for words in (
         ["compile", str(model), "--device", "host", "-o", str(bundle), "--shape", "x:2,3,8,8"],
@@ -79,7 +79,7 @@ def test_a_model_in_onnxruntimes_format(tmp_path: Path) -> None:
     assert open_bundle(bundle).manifest.model.format == "onnx"
 
 
-def test_its_graph_is_that_of_the_file(tmp_path: Path) -> None:
+def test_its_graph_is_that_of_the_file(tmp_path):
     source = small()
     path = write_ort(tmp_path, source)
     read = read_ort(path.read_bytes(), path)
@@ -95,9 +95,7 @@ def test_its_graph_is_that_of_the_file(tmp_path: Path) -> None:
     assert read.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
-def test_layouts_of_one_cpu_are_told_with_the_way_to_a_plain_file(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_layouts_of_one_cpu_are_told_with_the_way_to_a_plain_file(tmp_path, capfd):
     weights = np.ones((32, 3, 3, 3), np.float32)
     conv = helper.make_node("Conv", ["x", "w"], ["y"])
     model = graph([conv], {"x": (1, 3, 8, 8)}, ["y"], {"w": weights})
@@ -114,9 +112,7 @@ def test_layouts_of_one_cpu_are_told_with_the_way_to_a_plain_file(
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_damaged_one_is_told(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], share: float
-) -> None:
+def test_a_damaged_one_is_told(tmp_path, capfd, share):
     path = write_ort(tmp_path, small())
     content = bytearray(path.read_bytes())
     path.write_bytes(content[: int(len(content) * share)])
@@ -136,9 +132,7 @@ def test_a_damaged_one_is_told(
         ("m.safetensors", b"\x40\0\0\0\0\0\0\0{}" + bytes(64), "weights without a graph"),
     ],
 )
-def test_weights_without_a_graph(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, content: bytes, said: str
-) -> None:
+def test_weights_without_a_graph(tmp_path, capfd, name, content, said):
     (tmp_path / name).write_bytes(content)
     assert main(["compile", str(tmp_path / name)]) == ModelFormatError.exit_code
     err = capfd.readouterr().err
@@ -166,9 +160,7 @@ def write_folder(folder: Path, *names: str, place: str = "onnx") -> Path:
         (("net.onnx", "net_int8.onnx"), (), "net"),
     ],
 )
-def test_a_folder_of_exports(
-    tmp_path: Path, names: tuple[str, ...], words: tuple[str, ...], chosen: str
-) -> None:
+def test_a_folder_of_exports(tmp_path, names, words, chosen):
     folder = write_folder(tmp_path / "hf", *names)
     said = ["check", str(folder), "--json", *words]
     result = succeed(*said)
@@ -184,26 +176,19 @@ def test_a_folder_of_exports(
         ((), (), ModelNotFoundError, "is a folder without a model"),
     ],
 )
-def test_folders_that_leave_it_open(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    names: tuple[str, ...],
-    words: tuple[str, ...],
-    code: type[OptionError],
-    said: str,
-) -> None:
+def test_folders_that_leave_it_open(tmp_path, capfd, names, words, code, said):
     folder = write_folder(tmp_path / "hf", *names)
     assert main(["compile", str(folder), *words]) == code.exit_code
     assert said in capfd.readouterr().err
 
 
-def test_numbers_are_of_folders(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_numbers_are_of_folders(tmp_path, capfd):
     path = write(small(), tmp_path)
     assert main(["compile", str(path), "--dtype", "q4"]) == OptionError.exit_code
     assert "is no folder of models" in capfd.readouterr().err
 
 
-def test_a_folder_of_a_pipeline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_a_pipeline(tmp_path, capfd):
     for name in ("unet", "text_encoder", "vae_decoder"):
         write_folder(tmp_path, "model.onnx", place=name)
     (tmp_path / "scheduler").mkdir()

@@ -58,7 +58,7 @@ def write_model(folder: Path, kind: str) -> Path:
     return path
 
 
-def test_a_package_tells_what_an_operator_computes(installed: Path, tmp_path: Path) -> None:
+def test_a_package_tells_what_an_operator_computes(installed, tmp_path):
     model, bundle, saved = write_model(tmp_path, "HardShrink"), tmp_path / "b", tmp_path / "y.npz"
     x = np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)
     np.save(tmp_path / "x.npy", x)
@@ -74,22 +74,18 @@ def test_a_package_tells_what_an_operator_computes(installed: Path, tmp_path: Pa
     assert json.loads(said.stdout)["versions"]["my_operators"].startswith("1.2+")
 
 
-def test_a_change_of_it_is_another_compilation(installed: Path) -> None:
+def test_a_change_of_it_is_another_compilation(installed):
     before = tool_versions()
     (installed / "my_operators.py").write_text(SOURCE + "# changed\n")
     assert tool_versions() != before
 
 
-def test_a_package_without_the_function(
-    installed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_package_without_the_function(installed, tmp_path, capfd):
     assert main(["compile", str(write_model(tmp_path, "Absent"))]) == DependencyError.exit_code
     assert "my_operators:absent, which cannot be imported" in capfd.readouterr().err
 
 
-def test_a_reference_that_lacks_it_is_no_damaged_model(
-    installed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reference_that_lacks_it_is_no_damaged_model(installed, tmp_path, capfd):
     model, bundle = write_model(tmp_path, "HardShrink"), tmp_path / "b.adrenoc"
     assert main(["compile", str(model), "--device", "host", "-o", str(bundle)]) == 0
     assert main(["run", str(bundle), "--check", str(model)]) == ToolError.exit_code

@@ -33,7 +33,7 @@ def traces(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 
 @pytest.mark.nightly
-def test_a_run(traces: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_run(traces, tmp_path):
     queries = {"complaints": COMPLAINTS, "slices": SLICES, "tracks": TRACKS}
     told = ask_perfetto(traces[0], queries, tmp_path)
     assert told.get("failed") is None
@@ -44,7 +44,7 @@ def test_a_run(traces: tuple[Path, Path], tmp_path: Path) -> None:
     assert {"host: net", "kernels"} <= set(told["tracks"])
 
 
-def test_a_compilation(traces: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_compilation(traces, tmp_path):
     told = ask_perfetto(traces[1], {"complaints": COMPLAINTS, "slices": SLICES}, tmp_path)
     assert told.get("failed") is None
     assert told["complaints"] == []

@@ -92,7 +92,7 @@ def encode(folder: Path, name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("expanded", [False, True])
-def test_tokens_behind_a_picture_are_those_of_onnxruntime(folder: Path, expanded: bool) -> None:
+def test_tokens_behind_a_picture_are_those_of_onnxruntime(folder, expanded):
     middle = (BEGIN, *[TOKEN] * ROWS, END) if expanded else (TOKEN,)
     ids = ",".join(map(str, (*PROMPT[:3], *middle, *PROMPT[3:])))
     run = ["run", folder / "decoder.adrenoc", "--encoder", folder / "encoder.adrenoc"]
@@ -109,7 +109,7 @@ def test_tokens_behind_a_picture_are_those_of_onnxruntime(folder: Path, expanded
     assert told["one.png"] != told["other.png"]
 
 
-def test_text_alone_goes_through_the_same_bundle(folder: Path) -> None:
+def test_text_alone_goes_through_the_same_bundle(folder):
     ids = ",".join(map(str, PROMPT))
     run = ["run", folder / "decoder.adrenoc", "--prompt-ids", ids, "--max-tokens", COUNT]
     model = folder / "model" / "onnx" / "decoder_model_merged.onnx"
@@ -117,7 +117,7 @@ def test_text_alone_goes_through_the_same_bundle(folder: Path) -> None:
     assert said["check"]["equal"] == COUNT
 
 
-def test_a_chat_about_a_picture(folder: Path) -> None:
+def test_a_chat_about_a_picture(folder):
     encoder, image = folder / "encoder.adrenoc", folder / "one.png"
     words = ["chat", str(folder / "decoder.adrenoc"), "--max-tokens", "5", "--json"]
     lines = "w3 w5\nw7\n"
@@ -143,13 +143,7 @@ def test_a_chat_about_a_picture(folder: Path) -> None:
         ((TOKEN, 3, TOKEN), True, f"expected once, or {ROWS} times"),
     ],
 )
-def test_pictures_that_do_not_go_with_the_prompt_are_refused(
-    folder: Path,
-    capfd: pytest.CaptureFixture[str],
-    ids: tuple[int, ...],
-    given: bool,
-    said: str,
-) -> None:
+def test_pictures_that_do_not_go_with_the_prompt_are_refused(folder, capfd, ids, given, said):
     run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", ",".join(map(str, ids))]
     picture = ["--encoder", str(folder / "encoder.adrenoc"), "--input", str(folder / "one.png")]
     assert main([*run, *(picture if given else [])]) == InputError.exit_code
@@ -157,7 +151,7 @@ def test_pictures_that_do_not_go_with_the_prompt_are_refused(
 
 
 @pytest.mark.parametrize("name", ["", "pixel_values"])
-def test_a_mask_that_nobody_gives_is_to_be_fixed(folder: Path, name: str) -> None:
+def test_a_mask_that_nobody_gives_is_to_be_fixed(folder, name):
     side = (1, 1, SIDE, SIDE)
     specs = [
         TensorSpec(name="pixel_values", shape=(1, 1, 3, SIDE, SIDE), dtype="float32"),
@@ -170,16 +164,14 @@ def test_a_mask_that_nobody_gives_is_to_be_fixed(folder: Path, name: str) -> Non
     assert f"adrenoc compile MODEL --fix {MASK}" in refused.value.hint
 
 
-def test_what_is_known_of_pictures_is_in_the_bundle(folder: Path) -> None:
+def test_what_is_known_of_pictures_is_in_the_bundle(folder):
     picture = read_chat(open_bundle(folder / "decoder.adrenoc")).picture
     assert (picture.token, picture.before, picture.after) == (TOKEN, (BEGIN,), (END,))
     assert (picture.mean, picture.std, picture.filter) == ((0.5,) * 3, (0.25,) * 3, 1)
     assert not picture.crops
 
 
-def test_pictures_of_three_positions_are_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_of_three_positions_are_refused(tmp_path, capfd):
     shape = DecoderShape(layers=1, context=32, streams=True)
     write_parts(tmp_path / "a", shape, *split_decoder(shape))
     words = ["compile", str(tmp_path / "a"), "--shape", f"image_features:1,4,{shape.hidden}"]
@@ -187,12 +179,12 @@ def test_pictures_of_three_positions_are_refused(
     assert "counts 3 positions a token" in capfd.readouterr().err
 
 
-def test_the_encoder_is_that_of_onnxruntime(folder: Path) -> None:
+def test_the_encoder_is_that_of_onnxruntime(folder):
     run = ["run", folder / "encoder.adrenoc", "--check", folder / "model" / ENCODER]
     succeed(*run, "--repeat", 1)
 
 
-def test_an_image_becomes_patches(tmp_path: Path) -> None:
+def test_an_image_becomes_patches(tmp_path):
     pixels = np.random.default_rng(2).integers(0, 256, (12, 12, 3), dtype=np.uint8)
     path = tmp_path / "a.png"
     Image.fromarray(pixels).save(path)
@@ -202,7 +194,7 @@ def test_an_image_becomes_patches(tmp_path: Path) -> None:
     assert np.allclose(patches[0], np.stack(squares).reshape(9, 48) / 255)
 
 
-def test_inspect_tells_how_many_rows_a_picture_has(folder: Path) -> None:
+def test_inspect_tells_how_many_rows_a_picture_has(folder):
     assert f"pictures of {ROWS} rows" in succeed("inspect", folder / "decoder.adrenoc").output
 
 
@@ -226,7 +218,7 @@ def client(folder: Path) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", ["one.png", "other.png", "one.png"])
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_client_shows_a_picture(folder: Path, client: Any, name: str, streams: bool) -> None:
+def test_a_client_shows_a_picture(folder, client, name, streams):
     messages = show(url_of((folder / name).read_bytes()))
     asked = {"model": "decoder", "messages": messages, "max_tokens": 5, "stream": streams}
     answer = client.chat.completions.create(**asked)
@@ -240,7 +232,7 @@ def test_a_client_shows_a_picture(folder: Path, client: Any, name: str, streams:
     assert said.split() == [f"w{token}" for token in tokens]
 
 
-def test_a_conversation_about_a_picture_goes_on(folder: Path, client: Any) -> None:
+def test_a_conversation_about_a_picture_goes_on(folder, client):
     first = show(url_of((folder / "one.png").read_bytes()))
     asked = {"model": "decoder", "max_tokens": 5}
     said = client.chat.completions.create(messages=first, **asked).choices[0].message.content
@@ -255,7 +247,7 @@ def test_a_conversation_about_a_picture_goes_on(folder: Path, client: Any) -> No
     assert plain.usage.prompt_tokens == 4
 
 
-def test_pictures_that_cannot_be_shown_are_refused(folder: Path, client: Any) -> None:
+def test_pictures_that_cannot_be_shown_are_refused(folder, client):
     import openai
 
     whole = (folder / "one.png").read_bytes()
@@ -284,15 +276,13 @@ def promise_pixels(side: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + struct.pack(">I", zlib.crc32(head[4:]))
 
 
-def test_a_model_of_text_is_shown_no_picture(folder: Path) -> None:
+def test_a_model_of_text_is_shown_no_picture(folder):
     body = {"messages": show(url_of((folder / "one.png").read_bytes()))}
     with pytest.raises(RequestError, match="the model that is served here reads no pictures"):
         read_request(body, Wish(), "talker", chat=True)
 
 
-def test_a_server_needs_an_encoder_that_goes_with_its_model(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_needs_an_encoder_that_goes_with_its_model(folder, capfd):
     decoder = str(folder / "decoder.adrenoc")
     assert main(["serve", "--openai", decoder, decoder, "--port", "0"]) == InputError.exit_code
     assert "takes input_ids, image_features, past_length" in capfd.readouterr().err

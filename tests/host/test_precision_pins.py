@@ -39,9 +39,7 @@ def _error(ops: Ops, state: State, device: Any) -> float:
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
-    device: Any, tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planes_of_a_pinned_tensor_are_not_stored_in_half(device, tmp_path, preset, monkeypatch):
     """Winograd's algorithm would, so the convolution is computed as it is, in float."""
     set_joins(monkeypatch, winograd=0.0, winograd_three=0.0, winograd_least_launches=0.0)
     ops = Ops()
@@ -53,7 +51,7 @@ def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
-def test_pins_carry_what_half_cannot(device: Any, tmp_path: Path, preset: str) -> None:
+def test_pins_carry_what_half_cannot(device, tmp_path, preset):
     ops = _overflowing()
     assert not _error(ops, _compiled(ops, tmp_path, preset, ()), device) < 1.0
     pinned = _compiled(ops, tmp_path, preset, ("t0", "t1"))
@@ -67,7 +65,7 @@ def test_pins_carry_what_half_cannot(device: Any, tmp_path: Path, preset: str) -
     assert len(pinned.program.steps) == len(unpinned.program.steps)
 
 
-def test_what_a_pin_is_fused_with_is_pinned_too(device: Any, tmp_path: Path) -> None:
+def test_what_a_pin_is_fused_with_is_pinned_too(device, tmp_path):
     ops = Ops()
     x = ops.input(1, 4, 6, 5)
     y = ops("Conv", x, ops.weight(4, 4, 1, 1))
@@ -78,7 +76,7 @@ def test_what_a_pin_is_fused_with_is_pinned_too(device: Any, tmp_path: Path) -> 
     assert {str(p.value.dtype) for p in state.program.params.values()} == {"float32"}
 
 
-def test_what_only_moves_keeps_the_dtype(device: Any, tmp_path: Path) -> None:
+def test_what_only_moves_keeps_the_dtype(device, tmp_path):
     ops = Ops()
     x = ops.input(1, 4, 6, 8)
     y = ops("MaxPool", ops("Softmax", x, axis=1), kernel_shape=[2, 2])
@@ -90,12 +88,12 @@ def test_what_only_moves_keeps_the_dtype(device: Any, tmp_path: Path) -> None:
     assert dtypes["t3"] == "float16"
 
 
-def test_an_unknown_name_is_told_with_the_near_one(tmp_path: Path) -> None:
+def test_an_unknown_name_is_told_with_the_near_one(tmp_path):
     with pytest.raises(PrecisionPolicyError, match=r"'t00'.*t0"):
         _compiled(_overflowing(), tmp_path, "mixed", ("t00",))
 
 
-def test_what_becomes_infinite_is_a_decision(tmp_path: Path) -> None:
+def test_what_becomes_infinite_is_a_decision(tmp_path):
     """Whatever lets such weights through to the kernels."""
     ops = Ops()
     x = ops.input(1, 8, 3, 3)
@@ -125,9 +123,7 @@ def _block(*, expands: bool) -> Ops:
 @pytest.mark.parametrize(
     ("expands", "joined"), [(True, "expand_depthwise_conv2d"), (False, "separable_conv2d")]
 )
-def test_pinned_convolutions_join_as_others_do(
-    device: Any, tmp_path: Path, expands: bool, joined: str
-) -> None:
+def test_pinned_convolutions_join_as_others_do(device, tmp_path, expands, joined):
     """Two kernels would cost more than float32 does: the wide tensor between them is written."""
     ops = _block(expands=expands)
     free = _compiled(ops, tmp_path, "mixed", ())

@@ -27,13 +27,13 @@ def cases(draw: Any) -> Case:
 
 @examples(10)
 @given(case=cases())
-def test_random_graph(device: Any, case: Case) -> None:
+def test_random_graph(device, case):
     tolerance = TOLERANCE.get(case.preset)
     case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_numbers_of_any_size(device: Any, number: int) -> None:
+def test_numbers_of_any_size(device, number):
     """Tiny, constant, as of sound or a million: `scripts/verify random-graphs --ranges`."""
     case = draw_case(random.Random(f"ranges/{number}").randint, ranged=True)
     tolerance = TOLERANCE.get(case.preset)
@@ -41,19 +41,19 @@ def test_numbers_of_any_size(device: Any, number: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "preset"), [(5, "fp32"), (6, "mixed"), (7, "fp16")])
-def test_random_branches(device: Any, number: int, preset: str) -> None:
+def test_random_branches(device, number, preset):
     """`tests/ir/test_branches.py` compiles many more."""
     ops = draw_branches(random.Random(f"branches/{number}").randint)
     ops.check(device, preset, TOLERANCE.get(preset), target="host:750", rounding=True)
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_random_quantised_network(device: Any, number: int) -> None:
+def test_random_quantised_network(device, number):
     draw_quantised(random.Random(number).randint).check(device)
 
 
 @pytest.mark.parametrize("width", [16385, 20011])
-def test_wider_than_an_image(device: Any, width: int) -> None:
+def test_wider_than_an_image(device, width):
     ops = Ops()
     x = ops.input(1, 3, 2, width)
     pooled = ops("MaxPool", x, kernel_shape=[1, 3], strides=[1, 2])

@@ -85,9 +85,7 @@ def run(path: Path, feeds: list[np.ndarray], preset: str, device: Any) -> tuple[
 @pytest.mark.parametrize(
     ("dtype", "preset"), [("int8", "mixed"), ("int8", "fp16"), ("int16", "mixed")]
 )
-def test_tflite_network_is_within_a_quantum(
-    device: Any, tmp_path: Path, dtype: str, preset: str
-) -> None:
+def test_tflite_network_is_within_a_quantum(device, tmp_path, dtype, preset):
     content, image, expected = network(dtype=dtype)
     path = tmp_path / "quantised.tflite"
     path.write_bytes(content)
@@ -119,9 +117,7 @@ WORD_PRODUCTS = {
         *((kind, "") for kind in WORD_PRODUCTS if kind != "CONV_2D"),
     ],  # LiteRT takes no other
 )
-def test_words_are_scaled_by_the_multipliers_of_litert(
-    device: Any, tmp_path: Path, kind: str, bias: str
-) -> None:
+def test_words_are_scaled_by_the_multipliers_of_litert(device, tmp_path, kind, bias):
     """Fifteen bits beside sums of 64 bits: a fiftieth of all results is a quantum off without."""
     shape, weights, options = WORD_PRODUCTS[kind]
     r = np.random.default_rng(5)
@@ -157,7 +153,7 @@ def test_words_are_scaled_by_the_multipliers_of_litert(
     assert (off != 0).mean() < 4e-3  # of sums beyond 2^24, which floats round
 
 
-def test_float_data_keep_their_digits_beside_weights_of_8_bits(device: Any, tmp_path: Path) -> None:
+def test_float_data_keep_their_digits_beside_weights_of_8_bits(device, tmp_path):
     """LiteRT rounds them to 8 bits: the reference is what it computes of the weights as floats."""
     r = np.random.default_rng(0)
     made = ModelBuilder()
@@ -196,7 +192,7 @@ def residual_network(dtype: str) -> QNet:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_onnx_integers_are_those_of_onnxruntime(device: Any, tmp_path: Path, dtype: str) -> None:
+def test_onnx_integers_are_those_of_onnxruntime(device, tmp_path, dtype):
     net = residual_network(dtype)
     path = tmp_path / "network.onnx"
     onnx.save(net.model(), path)
@@ -210,9 +206,7 @@ def test_onnx_integers_are_those_of_onnxruntime(device: Any, tmp_path: Path, dty
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_operators_between_conversions_are_of_integers(
-    device: Any, tmp_path: Path, dtype: str
-) -> None:
+def test_operators_between_conversions_are_of_integers(device, tmp_path, dtype):
     """As onnxruntime computes them on phones: of signed bytes it leaves floats elsewhere."""
     net = residual_network(dtype)
     path = tmp_path / "qdq.onnx"
@@ -251,7 +245,7 @@ def _check_layers(net: QNet, model: onnx.ModelProto, folder: Path, off: dict[str
     )
 
 
-def test_layers_of_parts_are_left_out_of_checks(device: Any, tmp_path: Path) -> None:
+def test_layers_of_parts_are_left_out_of_checks(device, tmp_path):
     """What an operator of onnxruntime's own is made of has no reference."""
     net = residual_network("uint8")
     checked = _check_layers(net, net.model(), tmp_path, {})
@@ -260,7 +254,7 @@ def test_layers_of_parts_are_left_out_of_checks(device: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("quanta", [1, 3])
-def test_layers_are_checked_to_within_a_quantum(device: Any, tmp_path: Path, quanta: int) -> None:
+def test_layers_are_checked_to_within_a_quantum(device, tmp_path, quanta):
     net = QNet((1, 8, 9, 7))
     made = net.conv(12, kernel=3)
     checked = _check_layers(net, net.model(), tmp_path, {made: quanta})
@@ -269,7 +263,7 @@ def test_layers_are_checked_to_within_a_quantum(device: Any, tmp_path: Path, qua
 
 
 @pytest.mark.parametrize("op", ("Mul", "Add"))
-def test_sums_and_products_of_bytes_are_onnxruntimes_own(device: Any, op: str) -> None:
+def test_sums_and_products_of_bytes_are_onnxruntimes_own(device, op):
     """One factor and the zero point, then one rounding: three scales give other quanta in 1 %."""
     ops = Ops(opset=17)
     shape = (1, 8, 64, 64)

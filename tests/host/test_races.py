@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.nightly
-def test_kernels_that_share_memory_neither_race_nor_stray(launches: list[Path]) -> None:
+def test_kernels_that_share_memory_neither_race_nor_stray(launches):
     rows = list(replay(launches, jobs=2))
     assert len(rows) > 20
     assert not [row for row in rows if row.found or row.skipped]
@@ -67,9 +66,7 @@ def change_result(folder: Path) -> None:
         (change_result, "other numbers than the device"),
     ],
 )
-def test_a_planted_fault_is_found(
-    launches: list[Path], tmp_path: Path, plant: Callable[[Path], None], told: str
-) -> None:
+def test_a_planted_fault_is_found(launches, tmp_path, plant, told):
     folder = tmp_path / "launch"
     shutil.copytree(next(f for f in launches if writes_buffer_by_teams(f)), folder)
     plant(folder)
@@ -86,7 +83,7 @@ def writes_buffer_by_teams(folder: Path) -> bool:
 
 
 @pytest.mark.nightly
-def test_what_cannot_be_simulated_is_told(launches: list[Path], tmp_path: Path) -> None:
+def test_what_cannot_be_simulated_is_told(launches, tmp_path):
     folder = tmp_path / "launch"
     shutil.copytree(launches[0], folder)
     (folder / "kernel.cl").write_text("no kernel")
@@ -95,14 +92,14 @@ def test_what_cannot_be_simulated_is_told(launches: list[Path], tmp_path: Path) 
     assert row.skipped.startswith("clBuildProgram answered")
 
 
-def test_nothing_simulated_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_simulated_is_no_success(capsys):
     assert races.report([Replayed("a 1", skipped="halves")]) == 1
     assert races.report([Replayed("a 1")]) == 0
     assert races.report([Replayed("a 1"), Replayed("b 2", found=("a race",))]) == 1
     assert "b 2: a race" in capsys.readouterr().out
 
 
-def test_a_command_that_fails_ends_it(tmp_path: Path) -> None:
+def test_a_command_that_fails_ends_it(tmp_path):
     import subprocess
 
     with pytest.raises(subprocess.CalledProcessError):
@@ -133,5 +130,5 @@ RACE = """Write-write data race at local memory address 0x10
         (RACE.replace("Write-write", "Read-write"), "int to1 = select(270, at0, 1);", False),
     ],
 )
-def test_what_nobody_reads_may_be_written_twice(complaint: str, text: str, unread: bool) -> None:
+def test_what_nobody_reads_may_be_written_twice(complaint, text, unread):
     assert races.is_unread(complaint, text) is unread

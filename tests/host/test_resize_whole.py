@@ -23,7 +23,7 @@ def _equal(ops: Ops, device: Any, preset: str) -> None:
 @pytest.mark.parametrize(
     ("preset", "dtype"), (("fp32", np.int8), ("mixed", np.uint8), ("fp16", np.int32))
 )
-def test_linear_resizes_of_whole_numbers_are_exact(device: Any, preset: str, dtype: Any) -> None:
+def test_linear_resizes_of_whole_numbers_are_exact(device, preset, dtype):
     ops = Ops(opset=19)
     low, high = max(np.iinfo(dtype).min, -128), min(np.iinfo(dtype).max, 255)
     for mode in _MODES:
@@ -37,7 +37,7 @@ def test_linear_resizes_of_whole_numbers_are_exact(device: Any, preset: str, dty
     _equal(ops, device, preset)
 
 
-def test_nearest_elements_are_those_of_floats(device: Any) -> None:
+def test_nearest_elements_are_those_of_floats(device):
     """Where a sample lies on an element in thirds and ninths, the last bit says which it is."""
     ops = Ops(opset=19)
     x = ops.whole_input(1, 2, 5, 7, count=127, dtype=np.uint8)
@@ -49,7 +49,7 @@ def test_nearest_elements_are_those_of_floats(device: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", (np.int8, np.uint8, np.int32))
-def test_channels_may_come_last(device: Any, dtype: Any) -> None:
+def test_channels_may_come_last(device, dtype):
     """onnxruntime computes bytes so in fixed point, other integers in floats."""
     ops = Ops(opset=19)
     low, high = max(np.iinfo(dtype).min, -128), min(np.iinfo(dtype).max, 255)
@@ -67,9 +67,7 @@ def test_channels_may_come_last(device: Any, dtype: Any) -> None:
     ("preset", "dtype", "last"),
     (("fp32", np.int8, False), ("mixed", np.uint8, False), ("fp32", np.uint8, True)),
 )
-def test_quanta_that_tie_fall_as_onnxruntimes_do(
-    device: Any, preset: str, dtype: Any, last: bool
-) -> None:
+def test_quanta_that_tie_fall_as_onnxruntimes_do(device, preset, dtype, last):
     """Half way between two quanta the last bit of a sum of floats decides, in 1.2 % of them."""
     ops = Ops(opset=17)
     zero = ops.const(np.iinfo(dtype).min // 2 + 3, dtype)
@@ -89,7 +87,7 @@ def test_quanta_that_tie_fall_as_onnxruntimes_do(
     _equal(ops, device, preset)
 
 
-def test_other_resizes_of_whole_numbers_do_not_lose_their_shares(device: Any) -> None:
+def test_other_resizes_of_whole_numbers_do_not_lose_their_shares(device):
     """Along three axes there are matrices of fractions, which must not be cut to integers."""
     ops = Ops()
     x = ops.whole_input(1, 2, 3, 4, 5, count=200, dtype=np.uint8)
@@ -100,7 +98,7 @@ def test_other_resizes_of_whole_numbers_do_not_lose_their_shares(device: Any) ->
     assert np.abs(seen.astype(int) - expected.astype(int)).max() <= 1
 
 
-def test_old_exports_take_the_middle_of_pixels_for_nearest_ones(device: Any) -> None:
+def test_old_exports_take_the_middle_of_pixels_for_nearest_ones(device):
     """tf2onnx wrote `tf_half_pixel_for_nn` before opset 13."""
     ops = Ops(opset=11)
     x = ops.input(1, 2, 5, 7)

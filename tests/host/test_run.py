@@ -97,7 +97,7 @@ def _model(path: Path, weight: np.ndarray) -> Path:
     return path
 
 
-def test_computes_and_times(bundle: Path) -> None:
+def test_computes_and_times(bundle):
     image = np.random.default_rng(6).standard_normal(SHAPE).astype("float32")
     result = run_bundle(open_bundle(bundle), inputs={"image": image}, repeat=3, profile=True)
     np.testing.assert_allclose(result.outputs["scores"], np.maximum(image + WEIGHT, 0), rtol=1e-6)
@@ -108,9 +108,7 @@ def test_computes_and_times(bundle: Path) -> None:
     assert [kernel.calls for kernel in result.kernels] == [1]
 
 
-def test_check_passes_and_fails_with_a_code(
-    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_passes_and_fails_with_a_code(bundle, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     good = str(_model(tmp_path / "good.onnx", WEIGHT))
     bad = str(_model(tmp_path / "bad.onnx", WEIGHT * 1.1))
@@ -128,9 +126,7 @@ def test_check_passes_and_fails_with_a_code(
     assert np.load(tmp_path / "out.npz")["scores"].shape == SHAPE
 
 
-def test_check_says_where_the_bundle_is_of_another_file(
-    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_says_where_the_bundle_is_of_another_file(bundle, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     own, other = (_model(tmp_path / f"{name}.onnx", WEIGHT * k) for name, k in (("a", 1), ("b", 2)))
     place = tmp_path / "b.adrenoc"
@@ -152,7 +148,7 @@ def test_check_says_where_the_bundle_is_of_another_file(
 
 
 @pytest.mark.parametrize("recording", ["best", "always", "kept", "off"])
-def test_runs_are_repeated_in_each_way(bundle: Path, recording: str) -> None:
+def test_runs_are_repeated_in_each_way(bundle, recording):
     image = np.random.default_rng(2).standard_normal(SHAPE).astype("float32")
     ran = run_bundle(open_bundle(bundle), inputs={"image": image}, recording=recording, repeat=6)
     np.testing.assert_array_equal(ran.outputs["scores"], np.maximum(image + WEIGHT, 0))
@@ -165,9 +161,7 @@ def test_runs_are_repeated_in_each_way(bundle: Path, recording: str) -> None:
         assert launching.api_calls == launching.launches
 
 
-def test_what_is_said_of_launches(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_said_of_launches(bundle, monkeypatch, capsys):
     monkeypatch.setenv("ADRENOC_RECORD", "off")
     assert main(["run", str(bundle), "--json"]) == 0
     monkeypatch.delenv("ADRENOC_RECORD")
@@ -181,7 +175,7 @@ def test_what_is_said_of_launches(
     assert " ms of the host a run" in shown
 
 
-def test_inputs_must_fit(bundle: Path) -> None:
+def test_inputs_must_fit(bundle):
     opened = open_bundle(bundle)
     image = np.zeros(SHAPE, "float32")
     for inputs, said in (
@@ -194,7 +188,7 @@ def test_inputs_must_fit(bundle: Path) -> None:
             run_bundle(opened, inputs=inputs)
 
 
-def test_a_bundle_for_android_is_refused_before_it_is_loaded(bundle: Path) -> None:
+def test_a_bundle_for_android_is_refused_before_it_is_loaded(bundle):
     opened = open_bundle(bundle)
     android = TargetInfo(
         name="adreno", host=False, llvm_triple="aarch64-linux-android", digest="00" * 32
@@ -208,7 +202,7 @@ def test_a_bundle_for_android_is_refused_before_it_is_loaded(bundle: Path) -> No
     assert caught.value.hint.endswith(f" --shape image:{shape}")
 
 
-def test_a_bundle_whose_path_is_not_utf_8(bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_whose_path_is_not_utf_8(bundle, tmp_path):
     """TVM's strings are UTF-8: the library cannot be opened, and is not damaged."""
     link = tmp_path / os.fsdecode(b"b\xff.adrenoc")
     link.symlink_to(bundle)
@@ -218,9 +212,7 @@ def test_a_bundle_whose_path_is_not_utf_8(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_a_bundle_that_is_replaced_while_it_is_read(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
-) -> None:
+def test_a_bundle_that_is_replaced_while_it_is_read(bundle, tmp_path, monkeypatch, fits):
     """As by a compilation beside the run: the manifest of one, library and constants of another."""
     place = tmp_path / "b.adrenoc"
     shutil.copytree(bundle, place)
@@ -240,7 +232,7 @@ def test_a_bundle_that_is_replaced_while_it_is_read(
     assert caught.value.hint == "run it again"
 
 
-def test_devices_by_number_and_name(bundle: Path) -> None:
+def test_devices_by_number_and_name(bundle):
     number, facts = pick_device("")
     assert facts["images"]["supported"]
     assert pick_device(str(number))[1] == facts
@@ -250,7 +242,7 @@ def test_devices_by_number_and_name(bundle: Path) -> None:
             pick_device(wanted)
 
 
-def test_doctor_finds_the_device(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_finds_the_device(bundle, capsys):
     assert main(["doctor", "--json"]) == 0
     findings = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
     assert findings["OpenCL device 0"]["state"] == "ok"

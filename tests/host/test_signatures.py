@@ -46,7 +46,7 @@ TWO = {"double": 2.0, "triple": 3.0}
 
 
 @pytest.mark.parametrize("key", TWO)
-def test_a_signature_is_compiled(tmp_path: Path, key: str) -> None:
+def test_a_signature_is_compiled(tmp_path, key):
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
     succeed("compile", str(model), "--device", "host", "--signature", key, "-o", str(bundle))
     manifest = open_bundle(bundle).manifest
@@ -59,7 +59,7 @@ def test_a_signature_is_compiled(tmp_path: Path, key: str) -> None:
     assert np.array_equal(run_reference(model, {f"{key}_x:0": given})["y"], TWO[key] * given)
 
 
-def test_the_first_is_told(tmp_path: Path) -> None:
+def test_the_first_is_told(tmp_path):
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
     line = (
         "assumed the first graph's signature, double: the file has others: 'triple'; "
@@ -73,13 +73,13 @@ def test_the_first_is_told(tmp_path: Path) -> None:
         assert line in " ".join(succeed(*words).stdout.split())
 
 
-def test_of_one_signature_nothing_is_told(tmp_path: Path) -> None:
+def test_of_one_signature_nothing_is_told(tmp_path):
     model = write_scales(tmp_path / "m.tflite", {"double": 2.0})
     made = succeed("compile", str(model), "--device", "host", "-o", str(tmp_path / "m.adrenoc"))
     assert "assumed" not in made.stdout
 
 
-def test_an_unknown_signature(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_signature(tmp_path, capfd):
     model = write_scales(tmp_path / "m.tflite", TWO)
     assert main(["compile", str(model), "--signature", "tripel"]) == OptionError.exit_code
     said = capfd.readouterr().err
@@ -87,7 +87,7 @@ def test_an_unknown_signature(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert "its signatures are 'double', 'triple'" in said
 
 
-def test_an_open_batch_is_one_and_another_is_computed(tmp_path: Path) -> None:
+def test_an_open_batch_is_one_and_another_is_computed(tmp_path):
     model, bundle = write_scales(tmp_path / "m.tflite", {"f": 2.0}, (-1, 3)), tmp_path / "m.adrenoc"
     made = succeed("compile", str(model), "--device", "host", "-o", str(bundle))
     assert "a batch of 1, f_x:0: the file leaves it open; --shape f_x:0:N,3" in made.stdout
@@ -97,7 +97,7 @@ def test_an_open_batch_is_one_and_another_is_computed(tmp_path: Path) -> None:
     assert open_bundle(bundle).manifest.outputs[0].shape == (5, 3)
 
 
-def test_the_reference_is_resized_before_it_is_laid_out(tmp_path: Path) -> None:
+def test_the_reference_is_resized_before_it_is_laid_out(tmp_path):
     """Of the extents in the file, ones, no window fits."""
     builder = ModelBuilder()
     graph = builder.graph()
@@ -126,9 +126,7 @@ def test_the_reference_is_resized_before_it_is_laid_out(tmp_path: Path) -> None:
     ("shape", "option"),
     [((-1, -1, -1, 3), "--shape f_x:0:1,224,224,3"), ((-1,), "--shape f_x:0:128")],
 )
-def test_other_open_axes_are_asked_for(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], shape: tuple[int, ...], option: str
-) -> None:
+def test_other_open_axes_are_asked_for(tmp_path, capfd, shape, option):
     """A converter writes 1 for each, which no image and no sound has."""
     model = write_scales(tmp_path / "m.tflite", {"f": 2.0}, shape)
     assert main(["compile", str(model)]) == ShapeError.exit_code
@@ -136,7 +134,7 @@ def test_other_open_axes_are_asked_for(
 
 
 @pytest.mark.parametrize("names", [["all"], ["wide", "tall"]])
-def test_several_signatures_are_one_bundle(tmp_path: Path, names: list[str]) -> None:
+def test_several_signatures_are_one_bundle(tmp_path, names):
     model, bundle = write_shared(tmp_path / "m.tflite"), tmp_path / "m.adrenoc"
     asked = [part for name in names for part in ("--signature", name)]
     made = succeed("compile", str(model), "--device", "host", *asked, "-o", str(bundle))
@@ -170,9 +168,7 @@ def test_several_signatures_are_one_bundle(tmp_path: Path, names: list[str]) -> 
     ]
 
 
-def test_a_project_lists_several_signatures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_lists_several_signatures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     compile_here(monkeypatch)
     write_shared(tmp_path / "m.tflite")
@@ -187,14 +183,14 @@ def test_a_project_lists_several_signatures(
 
 
 @pytest.mark.parametrize("command", ["check", "check-accuracy"])
-def test_a_signature_is_examined(tmp_path: Path, command: str) -> None:
+def test_a_signature_is_examined(tmp_path, command):
     model = write_scales(tmp_path / "m.tflite", TWO)
     words = [command, str(model), "--device", "host", "--signature"]
     succeed(*words, "triple")
     assert main([*words, "tripel"]) == OptionError.exit_code
 
 
-def test_what_compiles_again_names_the_signature(tmp_path: Path) -> None:
+def test_what_compiles_again_names_the_signature(tmp_path):
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
     succeed("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
     again = compile_again(open_bundle(bundle), "host")
@@ -216,16 +212,14 @@ OUTPUTS = {"wide": {"wide_y0", "wide_y1"}, "tall": {"tall_y0"}}
         (("--shape", "tall_x:0:1..2,64"), "a range of shapes is for one signature"),
     ],
 )
-def test_what_does_not_go_with_several(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
-) -> None:
+def test_what_does_not_go_with_several(tmp_path, capfd, words, said):
     model = write_shared(tmp_path / "m.tflite")
     both = ("--signature", "wide", "--signature", "tall")
     assert main(["compile", str(model), *both, *words]) != 0
     assert said in " ".join(capfd.readouterr().err.split())
 
 
-def test_a_signature_that_a_bundle_lacks(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signature_that_a_bundle_lacks(tmp_path, capfd):
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
     succeed("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
     succeed("run", str(bundle), "--signature", "triple")

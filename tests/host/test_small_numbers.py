@@ -79,7 +79,7 @@ def _run(device: Any, kind: str, preset: str, values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_in_floats(device: Any, kind: str) -> None:
+def test_in_floats(device, kind):
     values = _values()
     seen = _run(device, kind, "fp32", values)
     with np.errstate(over="ignore"):

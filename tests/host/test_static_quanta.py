@@ -1,7 +1,5 @@
 """Parts in floats of networks that are quantised throughout: halves would move what is rounded."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from run_op import Ops
@@ -23,7 +21,7 @@ def _weights_of_bytes(ops: Ops, channels: int) -> str:
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16"])
-def test_a_first_convolution_in_floats_moves_no_quantum(device: Any, preset: str) -> None:
+def test_a_first_convolution_in_floats_moves_no_quantum(device, preset):
     """As converters leave it out: all that comes behind is exact in halves and bytes."""
     ops = Ops(seed=4)
     y = _convolved(ops, ops.input(1, 3, 24, 20), ops.weight(16, 3, 3, 3), 0.0107)
@@ -34,7 +32,7 @@ def test_a_first_convolution_in_floats_moves_no_quantum(device: Any, preset: str
     assert any(d.taken == "float32" and "quanta are rounded of" in d.reason for d in ops.decisions)
 
 
-def test_a_norm_between_roundings_moves_no_quantum(device: Any) -> None:
+def test_a_norm_between_roundings_moves_no_quantum(device):
     """As converters leave it in floats: its own factors stay exact, too."""
     ops = Ops(seed=4)
     y = _quantised(ops, ops.input(1, 24, 32), 0.0107)
@@ -43,7 +41,7 @@ def test_a_norm_between_roundings_moves_no_quantum(device: Any) -> None:
     ops.check(device, "mixed", tolerance=1e-5)
 
 
-def test_a_network_in_floats_with_one_quantised_layer_stays_in_halves(device: Any) -> None:
+def test_a_network_in_floats_with_one_quantised_layer_stays_in_halves(device):
     ops = Ops(seed=4)
     y = ops.input(1, 16, 24, 20)
     for _ in range(3):

@@ -1,8 +1,6 @@
 """Bundles of models that take a text's tokens hold what a phone makes these of."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,9 +15,7 @@ pytest.importorskip("tokenizers")
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_an_encoder_s_bundle_makes_tokens_of_texts(
-    device: Any, tmp_path: Path, named: bool
-) -> None:
+def test_an_encoder_s_bundle_makes_tokens_of_texts(device, tmp_path, named):
     tokenizer = tmp_path / ("other.json" if named else TOKENIZER)
     tokenizer.write_text(json.dumps(KINDS["words"]()), encoding="utf-8")
     model = graph(
@@ -37,9 +33,7 @@ def test_an_encoder_s_bundle_makes_tokens_of_texts(
     assert {TOKENIZER, TEXT_TABLES} <= {entry.path for entry in bundle.manifest.files}
 
 
-def test_a_tokenizer_for_what_takes_no_tokens_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tokenizer_for_what_takes_no_tokens_is_refused(tmp_path, capsys):
     (tmp_path / TOKENIZER).write_text(json.dumps(KINDS["words"]()), encoding="utf-8")
     model = write(graph(parse_nodes("y = Relu(x)"), {"x": [1, 4]}, ["y"]), tmp_path)
     command = ["compile", str(model), "--device", "host", "-o", str(tmp_path / "x.adrenoc")]

@@ -1,7 +1,6 @@
 """A decoder in a TFLite file: its calls share caches in place, as LiteRT computes it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ PROMPT = (3, 5, 7, 11, 2, 9, 44, 23, 1, 60)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_tokens_are_those_of_litert(device: Any, tmp_path: Path, form: str) -> None:
+def test_tokens_are_those_of_litert(device, tmp_path, form):
     model = tmp_path / "m.tflite"
     model.write_bytes(make_tflite_decoder(FORMS[form]))
     bundle, decisions = make_decoder_bundle(model, "fp32")
@@ -51,7 +50,7 @@ def test_tokens_are_those_of_litert(device: Any, tmp_path: Path, form: str) -> N
             np.testing.assert_allclose(rows_of_runs, one_by_one, atol=1e-5 * np.ptp(one_by_one))
 
 
-def test_containers_are_opened(device: Any, tmp_path: Path) -> None:
+def test_containers_are_opened(device, tmp_path):
     model = make_tflite_decoder(FORMS["plain"])
     text = write_tokenizer(tmp_path / "elsewhere.json", 97).read_bytes()
     said: list[dict[str, Any]] = []

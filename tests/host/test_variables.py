@@ -87,7 +87,7 @@ def compile_host(model: Path, bundle: Path, *words: str) -> Path:
 
 @pytest.mark.parametrize("is_read_late", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_variables_go_from_run_to_run(tmp_path: Path, kind: str, is_read_late: bool) -> None:
+def test_variables_go_from_run_to_run(tmp_path, kind, is_read_late):
     like, first = KINDS[kind]
     model = write_window(tmp_path / "m.tflite", like, first, is_read_late=is_read_late)
     bundle = compile_host(model, tmp_path / "m.adrenoc", "--preset", "fp32")
@@ -111,7 +111,7 @@ def test_variables_go_from_run_to_run(tmp_path: Path, kind: str, is_read_late: b
     assert np.ptp(ours.astype(np.float64)) > 10
 
 
-def test_what_is_computed_of_variables_is_examined(tmp_path: Path) -> None:
+def test_what_is_computed_of_variables_is_examined(tmp_path):
     """LiteRT tells of no variable, so that what a run leaves in one has nothing beside it."""
     model = write_window(tmp_path / "m.tflite", *KINDS["quanta of other numbers"])
     words = ["check-accuracy", str(model), "--device", "host", "--json"]
@@ -125,7 +125,7 @@ def test_what_is_computed_of_variables_is_examined(tmp_path: Path) -> None:
     assert told["check"]["inputs"].startswith("32 steps, from states of zeros on, of four sets")
 
 
-def test_a_variable_may_be_taken_and_given(tmp_path: Path) -> None:
+def test_a_variable_may_be_taken_and_given(tmp_path):
     model = write_window(tmp_path / "m.tflite", *KINDS["floats"])
     bundle = compile_host(model, tmp_path / "m.adrenoc", "--state", "none")
     manifest = open_bundle(bundle).manifest
@@ -134,9 +134,7 @@ def test_a_variable_may_be_taken_and_given(tmp_path: Path) -> None:
     assert manifest.outputs[-1].name == "ring/states/next"
 
 
-def test_a_variable_without_a_first_value_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variable_without_a_first_value_is_refused(tmp_path, capfd):
     model = write_window(tmp_path / "m.tflite", *KINDS["floats"], has_first=False)
     assert main(["compile", str(model)]) == UnsupportedOperatorError.exit_code
     assert "READ_VARIABLE" in capfd.readouterr().err
@@ -146,7 +144,7 @@ FIRST = np.arange(1, 9, dtype=np.float32).reshape(2, 4) / 8
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_signatures_share_their_variables(tmp_path: Path, preset: str) -> None:
+def test_signatures_share_their_variables(tmp_path, preset):
     """One only reads what another sets: it is a state of both, in one memory."""
     model = write_sharing(tmp_path / "m.tflite", FIRST)
     words = ("--signature", "all", "--preset", preset)
@@ -162,9 +160,7 @@ def test_signatures_share_their_variables(tmp_path: Path, preset: str) -> None:
     assert main(["prove", str(bundle), str(model)]) == BundleError.exit_code
 
 
-def test_a_variable_of_two_shapes_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variable_of_two_shapes_is_refused(tmp_path, capfd):
     model = write_sharing(tmp_path / "m.tflite", FIRST, widened=True)
     words = ["compile", str(model), "--device", "host", "--signature", "all"]
     assert main([*words, "-o", str(tmp_path / "b")]) == OptionError.exit_code
@@ -172,9 +168,7 @@ def test_a_variable_of_two_shapes_is_refused(
     assert "the variable sum is [2, 4] of float32 in the signature add, and [1, 1, 2, 4]" in err
 
 
-def test_a_variable_that_no_handle_names_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variable_that_no_handle_names_is_refused(tmp_path, capfd):
     """It comes as an input, as into the body of a loop."""
     builder, form = ModelBuilder(), T(shape=FIRST.shape)
     main_graph, init = builder.graph("main"), builder.graph("init")

@@ -52,9 +52,7 @@ def _right_as_reported(done: Verification, request: VerifyRequest, folder: Path)
     return not judge(made, outputs)
 
 
-def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(
-    layer: Path, tmp_path: Path
-) -> None:
+def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(layer, tmp_path):
     """Drivers crash a process that ends while they compile."""
     titles = tuple(case.title for case in CASES if case.family == "conv2d")
     request = _request(*titles)
@@ -74,7 +72,7 @@ def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(
         ("kernels_say|4", ""),  # too little: the launch tells
     ],
 )
-def test_a_work_group_that_is_too_large(order: str, said: str, layer: Path, tmp_path: Path) -> None:
+def test_a_work_group_that_is_too_large(order, said, layer, tmp_path):
     request = _request("conv2d: 3x3 with a border")
     made = make_suite(pick_suites(request, load_target("host"))[0], load_target("host"), tmp_path)
     command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path), "--repeat", "1"]
@@ -86,7 +84,7 @@ def test_a_work_group_that_is_too_large(order: str, said: str, layer: Path, tmp_
 
 
 @pytest.mark.nightly
-def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
+def test_a_kernel_that_is_miscompiled(layer, tmp_path):
     request = _request("softmax: along channels", "conv2d: 1x1, 5")
     with misbehaving(layer, "edit|^softmax|exp(|exp2("):
         done = run_verification(request)
@@ -102,7 +100,7 @@ def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("nth", [2, 5])
-def test_launches_that_compute_nothing_now_and_then(layer: Path, nth: int) -> None:
+def test_launches_that_compute_nothing_now_and_then(layer, nth):
     """What they leave is what the run before wrote, which is right where all inputs are equal."""
     request = _request("softmax: along channels", "map: Tanh")
     with misbehaving(layer, f"skip|^softmax|{nth}"):
@@ -112,7 +110,7 @@ def test_launches_that_compute_nothing_now_and_then(layer: Path, nth: int) -> No
 
 
 @pytest.mark.nightly
-def test_launches_that_compute_nothing_from_some_time_on(layer: Path) -> None:
+def test_launches_that_compute_nothing_from_some_time_on(layer):
     """No run differs from the one before, whatever its inputs are."""
     request = _request("softmax: along channels", "map: Tanh")
     with misbehaving(layer, "wears|^softmax|3"):
@@ -142,9 +140,7 @@ def test_launches_that_compute_nothing_from_some_time_on(layer: Path) -> None:
         ),
     ],
 )
-def test_the_cheapest_form_that_helps(
-    order: str, gpu: str, case: str, said: str, layer: Path
-) -> None:
+def test_the_cheapest_form_that_helps(order, gpu, case, said, layer):
     with misbehaving(layer, order, gpu=gpu):
         done = run_verification(_request(case))
     told = [" ".join((quirk.text, *quirk.avoid)) for quirk in done.report.quirks]
@@ -199,7 +195,7 @@ def _verified(bench: PlantedBench, folder: Path, *titles: str) -> Verification:
     )
 
 
-def test_a_device_that_is_right_has_nothing_to_avoid(suites: Path) -> None:
+def test_a_device_that_is_right_has_nothing_to_avoid(suites):
     bench = PlantedBench()
     done = _verified(bench, suites)
     assert done.report.is_right and not done.report.quirks and not done.findings
@@ -207,7 +203,7 @@ def test_a_device_that_is_right_has_nothing_to_avoid(suites: Path) -> None:
     assert bench.runs == 3  # two memories, and the other order
 
 
-def test_what_nothing_helps_is_told(suites: Path) -> None:
+def test_what_nothing_helps_is_told(suites):
     def spoil(_: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         signalling = np.full_like(value.view(np.uint32), 0x7FA00000).view(np.float32)
         return signalling if title == "map: Tanh" else value
@@ -220,9 +216,7 @@ def test_what_nothing_helps_is_told(suites: Path) -> None:
 
 
 @pytest.mark.parametrize(("later_s", "helped"), [(20.0, True), (700.0, False)])
-def test_the_budget_is_for_what_helps(
-    later_s: float, helped: bool, suites: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_budget_is_for_what_helps(later_s, helped, suites, monkeypatch):
     """Three runs show what is wrong; only then does the time count."""
 
     class Slow(PlantedBench):
@@ -242,7 +236,7 @@ def test_the_budget_is_for_what_helps(
     assert done.is_cut is not helped
 
 
-def test_a_failure_that_does_not_come_again_is_told(suites: Path) -> None:
+def test_a_failure_that_does_not_come_again_is_told(suites):
     bench = PlantedBench()
     bench.failures = [DeviceError("CL_OUT_OF_RESOURCES", hint="")]
     done = _verified(bench, suites)
@@ -250,7 +244,7 @@ def test_a_failure_that_does_not_come_again_is_told(suites: Path) -> None:
     assert done.report.failed_once == ("CL_OUT_OF_RESOURCES; it did not come again",)
 
 
-def test_a_session_that_is_cut_off_is_opened_again_first(suites: Path) -> None:
+def test_a_session_that_is_cut_off_is_opened_again_first(suites):
     """A server that was ended, by a user or a system that wants memory, costs one run more."""
     bench = PlantedBench()
     bench.failures = [RemoteError("the connection was cut off", hint="")]
@@ -262,7 +256,7 @@ def test_a_session_that_is_cut_off_is_opened_again_first(suites: Path) -> None:
     assert bench.runs == whole.runs + 1
 
 
-def test_what_fails_as_a_whole_each_time_is_not_right(suites: Path) -> None:
+def test_what_fails_as_a_whole_each_time_is_not_right(suites):
     class Small(PlantedBench):
         def run(self, made: BuiltSuite) -> SuiteRuns:
             if len(made.suite.cases) > 1:
@@ -278,7 +272,7 @@ def test_what_fails_as_a_whole_each_time_is_not_right(suites: Path) -> None:
     assert re.search(r"could not be judged on .*: no memory left; each", wrong.message)
 
 
-def test_what_fails_is_split_down_to_its_case(suites: Path) -> None:
+def test_what_fails_is_split_down_to_its_case(suites):
     class Hangs(PlantedBench):
         def run(self, made: BuiltSuite) -> SuiteRuns:
             if any(kernel.family == "softmax" for kernel in made.bundle.manifest.kernels):
@@ -292,7 +286,7 @@ def test_what_fails_is_split_down_to_its_case(suites: Path) -> None:
     assert done.report.is_right
 
 
-def test_what_is_wrong_in_company_alone_is_tried_in_company(suites: Path) -> None:
+def test_what_is_wrong_in_company_alone_is_tried_in_company(suites):
     def spoil(made: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         is_alone = len(made.suite.cases) == 1
         off = made.options.textures and not is_alone and title == "softmax: along channels"
@@ -303,7 +297,7 @@ def test_what_is_wrong_in_company_alone_is_tried_in_company(suites: Path) -> Non
     assert done.report.is_right
 
 
-def test_what_depends_on_the_order_is_found(suites: Path) -> None:
+def test_what_depends_on_the_order_is_found(suites):
     def spoil(made: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         is_turned = len(made.suite.cases) > 1 and made.suite.cases[0].family == "softmax"
         return value * np.float32(1 + 2**-20) if is_turned and title == "map: Tanh" else value
@@ -315,7 +309,7 @@ def test_what_depends_on_the_order_is_found(suites: Path) -> None:
     assert not done.report.quirks and not done.report.is_right
 
 
-def test_a_device_that_is_gone_ends_it(suites: Path) -> None:
+def test_a_device_that_is_gone_ends_it(suites):
     bench = PlantedBench()
     bench.failures = [GoneError("it is gone")]
     with pytest.raises(GoneError, match="it is gone"):

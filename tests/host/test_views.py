@@ -1,7 +1,5 @@
 """Concatenations in place and slices without a kernel, against onnxruntime."""
 
-from typing import Any
-
 import pytest
 
 from tests.host.test_channel_orders import Net
@@ -10,7 +8,7 @@ PRESETS = ("fp32", "mixed", "buffer", "fp16")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_dense_block(device: Any, preset: str) -> None:
+def test_a_dense_block(device, preset):
     net = Net()
     features = [net.conv(net.start(3, images=2), 8, kernel=3)]
     for made in (4, 8, 6):
@@ -23,7 +21,7 @@ def test_a_dense_block(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_splits_branches_and_joins(device: Any, preset: str) -> None:
+def test_splits_branches_and_joins(device, preset):
     """Pools, depthwise and transposed convolutions, resizes and residuals write parts and read
     slices; the last part may end within a block."""
     net = Net()
@@ -41,7 +39,7 @@ def test_splits_branches_and_joins(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "buffer"])
-def test_ghost_modules_and_parts_within_blocks(device: Any, preset: str) -> None:
+def test_ghost_modules_and_parts_within_blocks(device, preset):
     net = Net()
     x = net.start(4)
     first = net.conv(x, 8)
@@ -54,7 +52,7 @@ def test_ghost_modules_and_parts_within_blocks(device: Any, preset: str) -> None
 
 
 @pytest.mark.parametrize("preset", ["fp32", "buffer"])
-def test_outputs_beside_what_is_read_inside(device: Any, preset: str) -> None:
+def test_outputs_beside_what_is_read_inside(device, preset):
     net = Net()
     made = net.conv(net.start(5), 7)
     joined = net.concat(net.conv(made, 8), net.op("Relu", made))

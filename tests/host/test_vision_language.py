@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -76,7 +75,7 @@ def _next_of(name: str, names: list[str]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_text_alone_is_that_of_onnxruntime(device: Any, tmp_path: Path, case: str) -> None:
+def test_text_alone_is_that_of_onnxruntime(device, tmp_path, case):
     shape, folder = CASES[case], tmp_path / "model"
     embedding, decoder = split_decoder(shape)
     if case == "a table of bytes":
@@ -103,7 +102,7 @@ def test_text_alone_is_that_of_onnxruntime(device: Any, tmp_path: Path, case: st
     assert len(set(said["tokens"])) > 3  # logits that are flat would show nothing
 
 
-def test_another_embedding_is_another_model(device: Any, tmp_path: Path) -> None:
+def test_another_embedding_is_another_model(device, tmp_path):
     shape = DecoderShape(layers=1, context=32)
     parts = split_decoder(shape)
     write_parts(tmp_path / "a", shape, *parts)
@@ -115,9 +114,7 @@ def test_another_embedding_is_another_model(device: Any, tmp_path: Path) -> None
     assert len({open_bundle(bundle).manifest.model.sha256 for bundle in bundles}) == 2
 
 
-def test_an_embedding_that_takes_more_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_embedding_that_takes_more_is_refused(tmp_path, capfd):
     shape = DecoderShape(layers=1, context=32)
     embedding, decoder = split_decoder(shape)
     more = embedding.graph.input.add()
@@ -128,7 +125,7 @@ def test_an_embedding_that_takes_more_is_refused(
     assert "takes 'input_ids', 'image_features'" in capfd.readouterr().err
 
 
-def test_the_embedding_of_the_decoders_numbers_is_taken(tmp_path: Path) -> None:
+def test_the_embedding_of_the_decoders_numbers_is_taken(tmp_path):
     for ending in ("", "_fp16", "_q4"):
         (tmp_path / f"embed_tokens{ending}.onnx").touch()
     found = {

@@ -40,7 +40,7 @@ def cases() -> Iterator[Case]:
             tensor = TensorProto(name="w", data_type=1, dims=[4], raw_data=bytes(16))
             for key, value in values.items():
                 if isinstance(value, list):
-                    tensor.ClearField(key)  # type: ignore[arg-type]
+                    tensor.ClearField(key)
                     getattr(tensor, key).extend(value)
                 else:
                     setattr(tensor, key, value)

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import onnx
-import pytest
 
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.cli.main import main
@@ -14,8 +13,8 @@ from tests.models import graph, write
 
 
 def test_a_model_that_changes_is_not_taken_for_the_one_that_was_hashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     """Hashed first, read later: what lies between must not poison the cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path / "cache"))
@@ -43,9 +42,7 @@ def test_a_model_that_changes_is_not_taken_for_the_one_that_was_hashed(
 DAMAGE = {"deep": "[" * 100_000, "digits": '{"a": ' + "9" * 5000 + "}", "a list": "[]"}
 
 
-def test_an_entry_that_was_damaged_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_entry_that_was_damaged_is_made_again(tmp_path, monkeypatch, capsys):
     """Whatever is in a text of the cache, the next command ends well, and the one after hits."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path / "cache"))

@@ -5,8 +5,6 @@
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -20,13 +18,13 @@ def held() -> Iterator[Judge]:
         yield made
 
 
-def test_there_are_enough() -> None:
+def test_there_are_enough():
     assert len(all_cases()) >= LEAST
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__.rpartition(".")[2])
-def test_part(part: ModuleType, held: Judge, tmp_path: Path) -> None:
+def test_part(part, held, tmp_path):
     """A test a case would take as long again, most of it for pytest's own."""
     wrong = {}
     for number, case in enumerate(part.cases()):

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.patience import WAIT_S, is_running
 
 
 @pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
-def test_helpers_of_a_tool_that_takes_too_long_end_too(trap: str, tmp_path: Path) -> None:
+def test_helpers_of_a_tool_that_takes_too_long_end_too(trap, tmp_path):
     told = tmp_path / "helper"
     script = f"{trap}sleep 1000 & echo $! > {told}.part; mv {told}.part {told}; wait"
     with pytest.raises(ToolError, match="was stopped after"):
@@ -27,7 +26,7 @@ def test_helpers_of_a_tool_that_takes_too_long_end_too(trap: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("words", [["targets"], ["--help"], ["presets", "--json"]])
-def test_a_reader_that_has_left_is_no_defect(words: list[str]) -> None:
+def test_a_reader_that_has_left_is_no_defect(words):
     """As of `adrenoc targets | head -1`: there is nobody to tell, and 1 is for defects."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -37,7 +36,7 @@ def test_a_reader_that_has_left_is_no_defect(words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_long_report_without_room_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_report_without_room_for_it(tmp_path, monkeypatch):
     """The last lines have to do where the rest cannot be kept."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(ToolError, match="100") as caught:
@@ -49,9 +48,7 @@ def test_a_long_report_without_room_for_it(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "said", ["No space left on device", "Disk quota exceeded", "File too large"]
 )
-def test_a_tool_without_room_on_the_disk(
-    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_without_room_on_the_disk(said, tmp_path, monkeypatch):
     """Assemblers say so first, then hundreds of lines that follow from it."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     script = f"echo \"a.s: can't write unit0.o: '{said}'\"; seq 100; exit 1"

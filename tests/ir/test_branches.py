@@ -32,7 +32,7 @@ def networks(draw: Any) -> Ops:
 )
 @examples(6)
 @given(ops=networks())
-def test_the_program_keeps_the_rules(ops: Ops, device: str, preset: str) -> None:
+def test_the_program_keeps_the_rules(ops, device, preset):
     state = _planned(ops, device, preset)
     check_plan(program_of(state), {"": storage_of(state)}, state.target.limits)
 

@@ -29,7 +29,7 @@ class Made:
 
 
 @pytest.mark.nightly
-def test_what_a_bucket_was_packed_of_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_bucket_was_packed_of_goes(monkeypatch):
     constants: list[weakref.ref[np.ndarray]] = []
     packed: list[weakref.ref[np.ndarray]] = []
     held: list[tuple[int, int]] = []

@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write(proto, tmp_path_factory.mktemp("check"), "net.onnx"))
 
 
-def test_each_device_has_its_own_verdict(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_device_has_its_own_verdict(model, capsys):
     assert main(["check", model, *BOTH, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["devices"]
     assert [one["target"] for one in told] == ["adreno:a660", "adreno:a750"]
@@ -44,15 +44,13 @@ def test_each_device_has_its_own_verdict(model: str, capsys: pytest.CaptureFixtu
     assert "on 2 devices" in said and "adreno:a660" in said and "adreno:a750" in said
 
 
-def test_the_next_command_names_the_file_as_it_was_given(
-    model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_next_command_names_the_file_as_it_was_given(model, capsys):
     assert main(["check", model, *BOTH]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"adrenoc check {quote_word(model)} --device adreno:a660 shows" in said
 
 
-def test_limits_hold_on_each_device(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_hold_on_each_device(model, capsys):
     code = main(["check", model, *BOTH, "--limit", "time-ms=1e-6"])
     assert code == PolicyError.exit_code
     said = " ".join(capsys.readouterr().err.split())
@@ -61,9 +59,7 @@ def test_limits_hold_on_each_device(model: str, capsys: pytest.CaptureFixture[st
     assert main(["check", model, *BOTH, "--limit", "time-ms=1e-6", "--json"]) == code
 
 
-def test_what_shows_one_device_takes_no_set(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_shows_one_device_takes_no_set(model, tmp_path, capsys):
     assert main(["check", model, *BOTH, "--html", "page.html"]) == 2
     assert "for one --device" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -38,19 +38,19 @@ def judge(model: Path, device: str = "adreno:750") -> Verdict:
     )
 
 
-def test_a_lookup_counts_what_it_reads(tmp_path: Path) -> None:
+def test_a_lookup_counts_what_it_reads(tmp_path):
     small, large = (judge(write_lookup(tmp_path, rows)) for rows in (100, 20_000))
     assert small.totals.bytes == large.totals.bytes
     assert large.totals.floor_bytes <= 2 * 77 * 64 * 4 * 4
     assert large.memory.plan.param_bytes > 1 << 20
 
 
-def test_a_table_that_is_read_whole_counts_whole(tmp_path: Path) -> None:
+def test_a_table_that_is_read_whole_counts_whole(tmp_path):
     verdict = judge(write_lookup(tmp_path, 20_000, also=True))
     assert verdict.totals.bytes > 20_000 * 64 * 2
 
 
-def test_nobody_is_told_to_split_a_table(tmp_path: Path) -> None:
+def test_nobody_is_told_to_split_a_table(tmp_path):
     assert not judge(write_lookup(tmp_path, 40_000)).near_misses
 
 
@@ -67,7 +67,7 @@ def write_convs(folder: Path) -> Path:
     return write(graph(nodes, {"t0": [1, 256, 32, 32]}, ["t6"], weights), folder)
 
 
-def test_transformed_weights_are_told(tmp_path: Path) -> None:
+def test_transformed_weights_are_told(tmp_path):
     model = write_convs(tmp_path)
     memory = judge(model).memory
     assert memory.plain_bytes in [256 * 256 * 9 * 2 * count for count in (1, 2, 3)]
@@ -83,9 +83,7 @@ def test_transformed_weights_are_told(tmp_path: Path) -> None:
         ("adreno", "unknown: no source gives fp32_fma_lanes"),
     ],
 )
-def test_rates_that_nobody_knows_are_told_beside_the_time(
-    tmp_path: Path, device: str, words: str
-) -> None:
+def test_rates_that_nobody_knows_are_told_beside_the_time(tmp_path, device, words):
     said = invoke("check", write_convs(tmp_path), "--device", device, catch=True)
     [line] = [one for one in said.stdout.splitlines() if one.strip().startswith("time ")]
     assert words in line
@@ -102,5 +100,5 @@ def test_rates_that_nobody_knows_are_told_beside_the_time(
         (2_500_000_000_000_000_000, "2500 P"),
     ],
 )
-def test_counts_are_plain_numbers(number: int, shown: str) -> None:
+def test_counts_are_plain_numbers(number, shown):
     assert show_count(number) == shown

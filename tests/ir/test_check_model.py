@@ -88,7 +88,7 @@ def _check(
     )
 
 
-def test_places_reasons_and_copies(tmp_path: Path) -> None:
+def test_places_reasons_and_copies(tmp_path):
     verdict = _check(_ladder(), tmp_path, max_cpu_nodes=0)
     by_tensor = {node.tensor: node for node in verdict.nodes}
     conv = by_tensor["act"]
@@ -111,7 +111,7 @@ def test_places_reasons_and_copies(tmp_path: Path) -> None:
     assert any(miss.fix.startswith("export the model in float32") for miss in verdict.near_misses)
 
 
-def test_names_are_unique_and_reads_lead_to_nodes(tmp_path: Path) -> None:
+def test_names_are_unique_and_reads_lead_to_nodes(tmp_path):
     verdict = _check(_ladder(), tmp_path)
     names = [node.tensor for node in verdict.nodes]
     assert len(set(names)) == len(names)
@@ -123,7 +123,7 @@ def test_names_are_unique_and_reads_lead_to_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("split")
-def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path: Path) -> None:
+def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path):
     nodes = [
         helper.make_node("Conv", ["x.1", "u"], ["/s"], name="/stem"),
         helper.make_node("Conv", ["/s", "w"], ["/a.0/c:0"], name="/a.0/Conv", pads=[1, 1, 1, 1]),
@@ -152,12 +152,12 @@ def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path: Pa
     assert "/s cannot read x.1" in copied["reason"]
 
 
-def test_times_are_the_floor_of_the_roofline(tmp_path: Path) -> None:
+def test_times_are_the_floor_of_the_roofline(tmp_path):
     verdict = _check(_tower(), tmp_path)
     assert verdict.unknown_rates == ()
     for node in verdict.nodes:
         pipes = {"alu": node.alu_us, "texture": node.texture_us, "dram": node.dram_us}
-        assert node.time_us == max(pipes.values())  # type: ignore[type-var]
+        assert node.time_us == max(pipes.values())
         assert node.time_us == pipes[node.bound]
     # 54 GB/s, each tensor once.
     first = verdict.nodes[0]
@@ -165,7 +165,7 @@ def test_times_are_the_floor_of_the_roofline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "known"), [("750", True), ("740", False)])
-def test_bundles_hold_no_floor_that_lacks_a_rate(tmp_path: Path, number: str, known: bool) -> None:
+def test_bundles_hold_no_floor_that_lacks_a_rate(tmp_path, number, known):
     """`bundle diff --fail-on time` would hold a bundle against what leaves a bound out."""
     model, made = str(write(_tower(), tmp_path)), tmp_path / "made.adrenoc"
     assert main(["compile", model, "--device", f"host:a{number}", "-o", str(made)]) == 0
@@ -174,7 +174,7 @@ def test_bundles_hold_no_floor_that_lacks_a_rate(tmp_path: Path, number: str, kn
     assert all((launch.floor_us is not None) is known for launch in launches)
 
 
-def test_memory_adds_up(tmp_path: Path) -> None:
+def test_memory_adds_up(tmp_path):
     verdict = _check(_tower(), tmp_path)
     memory = verdict.memory
     plan = memory.plan
@@ -190,7 +190,7 @@ def test_memory_adds_up(tmp_path: Path) -> None:
         assert all(a[1] < b[0] for a, b in pairwise(spans))
 
 
-def test_a_dimension_beyond_an_image_is_a_near_miss_with_its_fix(tmp_path: Path) -> None:
+def test_a_dimension_beyond_an_image_is_a_near_miss_with_its_fix(tmp_path):
     nodes = parse_nodes(
         "a = Relu(x) b = MaxPool <kernel_shape = [1, 3]>(a) y = MaxPool <kernel_shape = [1, 3]>(b)"
     )
@@ -218,7 +218,7 @@ def _peak_mib(state: State) -> float:
     return state.storage.plan.peak_bytes / MIB
 
 
-def test_images_move_to_buffers_only_as_far_as_needed(tmp_path: Path) -> None:
+def test_images_move_to_buffers_only_as_far_as_needed(tmp_path):
     model = _tower(blocks=6, size=448, channels=32)
     free = _compiled(model, tmp_path)
     limit = int(_peak_mib(free))
@@ -233,13 +233,13 @@ def test_images_move_to_buffers_only_as_far_as_needed(tmp_path: Path) -> None:
     assert sum(d.taken == "buffer" for d in fitted.log) == memories.count("blocked")
 
 
-def test_a_limit_that_holds_changes_nothing(tmp_path: Path) -> None:
+def test_a_limit_that_holds_changes_nothing(tmp_path):
     free, fitted = _compiled(_tower(), tmp_path), _compiled(_tower(), tmp_path, 100)
     assert free.storage.plan == fitted.storage.plan
 
 
 @pytest.mark.usefixtures("split")
-def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_path: Path) -> None:
+def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_path):
     nodes = [helper.make_node("Conv", ["x", "u"], ["s"])]
     nodes.append(helper.make_node("Conv", ["s", "w0"], ["a"], pads=[1, 1, 1, 1]))
     nodes.append(helper.make_node("Conv", ["a", "w1"], ["b"], pads=[1, 1, 1, 1]))
@@ -262,7 +262,7 @@ def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_pa
     assert said[0]["taken"] == "one kernel each, none split"
 
 
-def test_what_cannot_fit_is_refused_with_the_peak_and_the_remedy(tmp_path: Path) -> None:
+def test_what_cannot_fit_is_refused_with_the_peak_and_the_remedy(tmp_path):
     model = _tower(blocks=3, size=512, channels=32)
     with pytest.raises(MemoryLimitError) as caught:
         _compiled(model, tmp_path, 6)
@@ -275,7 +275,7 @@ def test_what_cannot_fit_is_refused_with_the_peak_and_the_remedy(tmp_path: Path)
     assert any("allows 6 MiB" in sentence for sentence in verdict.broken)
 
 
-def test_order_that_frees_first_keeps_the_program_valid(tmp_path: Path) -> None:
+def test_order_that_frees_first_keeps_the_program_valid(tmp_path):
     """Many branches side by side: one after the other they need one slot, together many."""
     nodes, constants = [], {}
     for i in range(6):
@@ -296,7 +296,7 @@ def test_order_that_frees_first_keeps_the_program_valid(tmp_path: Path) -> None:
     assert after.slot_bytes < before.slot_bytes / 2
 
 
-def test_steps_in_another_order_write_all_parts_before_the_whole_is_read(tmp_path: Path) -> None:
+def test_steps_in_another_order_write_all_parts_before_the_whole_is_read(tmp_path):
     """Every part is memory of the whole; a reader waits for those alone that it reads."""
     nodes, constants = [], {"last": _weights(4, 24, 1, 1), "first": _weights(4, 8, 1, 1)}
     for i, source in enumerate(("x", "x", "b1")):
@@ -319,7 +319,7 @@ def test_steps_in_another_order_write_all_parts_before_the_whole_is_read(tmp_pat
     assert sum(i.name == "whole" for i in live_intervals(other)) == 1
 
 
-def test_bytes_are_held_against_the_least_that_a_run_moves(tmp_path: Path) -> None:
+def test_bytes_are_held_against_the_least_that_a_run_moves(tmp_path):
     """A tensor that two nodes read is moved once more than it must be."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"])]
     nodes += [helper.make_node("Conv", ["c", f"w{i}"], [f"y{i}"]) for i in range(2)]
@@ -332,9 +332,7 @@ def test_bytes_are_held_against_the_least_that_a_run_moves(tmp_path: Path) -> No
 # The command
 
 
-def test_the_command_fails_by_policy_and_still_says_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_fails_by_policy_and_still_says_all(tmp_path, capsys):
     path = write(_ladder(), tmp_path)
     report = tmp_path / "report.html"
     arguments = ["check", str(path), "--device", "adreno:a750", "--html", str(report)]
@@ -352,7 +350,7 @@ def test_the_command_fails_by_policy_and_still_says_all(
 
 
 @pytest.mark.parametrize("largest", [1.0, 7e4])
-def test_what_is_looked_at_has_the_sizes_of_what_is_built(tmp_path: Path, largest: float) -> None:
+def test_what_is_looked_at_has_the_sizes_of_what_is_built(tmp_path, largest):
     """Also its decisions: of weights beyond half the numbers are looked at after all."""
     wide, deep = _weights(64, 64, 3, 3), _weights(8, 64, 1, 1) * np.float32(largest)
     nodes = parse_nodes("a = Conv <pads = [1, 1, 1, 1]> (x, wide) y = Conv(a, deep)")

@@ -24,7 +24,7 @@ class Made:
 WEIGHTS = np.random.default_rng(0).standard_normal((30, 24, 3, 3)).astype(np.float32)
 
 
-def _by_blocks(lanes: int):  # type: ignore[no-untyped-def]
+def _by_blocks(lanes: int):
     """Output channels in blocks of so many, filled up with zeros, the window outermost."""
 
     def pack(w: np.ndarray) -> np.ndarray:
@@ -36,7 +36,7 @@ def _by_blocks(lanes: int):  # type: ignore[no-untyped-def]
     return pack
 
 
-def _made(pack, prepare=np.asarray, dtype: str = "float16", weights=WEIGHTS) -> Made:  # type: ignore[no-untyped-def]
+def _made(pack, prepare=np.asarray, dtype: str = "float16", weights=WEIGHTS) -> Made:
     def rounded(numbers: np.ndarray) -> np.ndarray:
         return prepare(numbers).astype(dtype)
 
@@ -52,7 +52,7 @@ def _made(pack, prepare=np.asarray, dtype: str = "float16", weights=WEIGHTS) -> 
     return Made(params={"p0": value}, packings={"p0": packing}, param_specs=(spec,))
 
 
-def _made_winograd(lanes: int, outputs: int, prepare=np.asarray, weights=WEIGHTS) -> Made:  # type: ignore[no-untyped-def]
+def _made_winograd(lanes: int, outputs: int, prepare=np.asarray, weights=WEIGHTS) -> Made:
     """The same weights as Winograd's algorithm has them."""
     matrix, pack = winograd(outputs).weight_transform, _by_blocks(lanes)
 
@@ -75,7 +75,7 @@ def _made_winograd(lanes: int, outputs: int, prepare=np.asarray, weights=WEIGHTS
 def _share(*made: Made) -> ConstantStore:
     store = ConstantStore(moves=True)
     for one in made:
-        store.share_constants(one)  # type: ignore[arg-type]
+        store.share_constants(one)
     return store
 
 
@@ -86,7 +86,7 @@ def _transform(w: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("prepare", [np.asarray, _transform])
-def test_another_order_is_told(prepare) -> None:  # type: ignore[no-untyped-def]
+def test_another_order_is_told(prepare):
     first, other = _made(_by_blocks(4), prepare), _made(_by_blocks(16), prepare)
     store = _share(first, other, first)
     assert list(store.params) == ["p0"]
@@ -96,7 +96,7 @@ def test_another_order_is_told(prepare) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("outputs", [2, 3, 4])
 @pytest.mark.parametrize("first", [True, False])
-def test_transformed_filters_are_made_of_plain_ones(first: bool, outputs: int) -> None:
+def test_transformed_filters_are_made_of_plain_ones(first, outputs):
     plain, other = _made(_by_blocks(4)), _made_winograd(16, outputs)
     store = _share(*((plain, other) if first else (other, plain)))
     assert sum(value.size for value in store.params.values()) <= plain.params["p0"].size
@@ -106,14 +106,14 @@ def test_transformed_filters_are_made_of_plain_ones(first: bool, outputs: int) -
         assert made[plain.params["p0"].shape].tobytes() == plain.params["p0"].tobytes()
 
 
-def test_transformed_filters_alone_are_kept_plain() -> None:
+def test_transformed_filters_alone_are_kept_plain():
     two, four = _made_winograd(16, 2), _made_winograd(4, 4)
     store = _share(two, four)
     assert [value.shape for value in store.params.values()] == [WEIGHTS.shape]
     assert len(store.moves) == 2
 
 
-def test_filters_of_another_order_of_axes_are_found() -> None:
+def test_filters_of_another_order_of_axes_are_found():
     """A file may keep them with output channels last."""
     weights = np.ascontiguousarray(WEIGHTS.transpose(2, 3, 1, 0))
 
@@ -140,15 +140,15 @@ def test_filters_of_another_order_of_axes_are_found() -> None:
     ],
     ids=["dtype", "computed", "numbers", "doubled"],
 )
-def test_what_is_no_other_order_is_kept(other: Made) -> None:
+def test_what_is_no_other_order_is_kept(other):
     store = _share(_made(_by_blocks(4)), other)
     assert list(store.params) == ["p0", "p1"]
     assert store.moves == {}
 
 
-def test_a_store_of_one_device_keeps_all() -> None:
+def test_a_store_of_one_device_keeps_all():
     store = ConstantStore()
     for one in (_made(_by_blocks(4)), _made(_by_blocks(16)), _made(_by_blocks(4))):
-        store.share_constants(one)  # type: ignore[arg-type]
+        store.share_constants(one)
     assert list(store.params) == ["p0", "p1"]
     assert store.moves == {}

@@ -28,9 +28,7 @@ LIMITS = TARGET.limits
     half=st.booleans(),
 )
 @example(in_blocks=64, channels=1, tiles=1, half=False)
-def test_a_product_of_tiles_has_schedules(
-    in_blocks: int, channels: int, tiles: int, half: bool
-) -> None:
+def test_a_product_of_tiles_has_schedules(in_blocks, channels, tiles, half):
     work = ConvWork(
         geometry=ConvGeometry(kernel=(1, 1)),
         out=Extents(1, channels, 16, tiles),
@@ -55,9 +53,7 @@ def test_a_product_of_tiles_has_schedules(
     size=st.integers(1, 60),
     half=st.booleans(),
 )
-def test_schedules_of_winograd_in_one_kernel_fit(
-    in_blocks: int, channels: int, size: int, half: bool
-) -> None:
+def test_schedules_of_winograd_in_one_kernel_fit(in_blocks, channels, size, half):
     work = ConvWork(
         geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)),
         out=Extents(1, channels, size, size),
@@ -76,7 +72,7 @@ def test_schedules_of_winograd_in_one_kernel_fit(
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
+def test_a_convolution_is_searched_once_by_all_passes(half):
     machine = Machine.from_performance(TARGET.performance, TARGET.cost)
 
     def work() -> ConvWork:
@@ -104,7 +100,7 @@ def _registers_660(work: ConvWork, **actions: Any) -> float:
     ).registers
 
 
-def test_registers_of_convolutions_as_built() -> None:
+def test_registers_of_convolutions_as_built():
     """Sixteen leave four waves on an Adreno 660, one more leaves two."""
     point = ConvWork(
         geometry=ConvGeometry(kernel=(1, 1)),
@@ -139,9 +135,7 @@ HALF_ONLY = 14
 
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("kernel, stride", [(16, 16), (14, 14), (9, 1), (11, 4)])
-def test_wide_rows_of_texels_come_with_weights_in_local_memory(
-    kernel: int, stride: int, half: bool
-) -> None:
+def test_wide_rows_of_texels_come_with_weights_in_local_memory(kernel, stride, half):
     """Patches of an image: 0.113 ms where texels of weights took 0.296 (Adreno 660, 16 x 16).
 
     In float a wide row leaves registers for one pixel: 0.47 ms if wide reads of local memory take
@@ -165,7 +159,7 @@ def test_wide_rows_of_texels_come_with_weights_in_local_memory(
 
 @pytest.mark.parametrize("gpu", ["a618", "a660", "a750"])
 @pytest.mark.parametrize("kernel, stride", [(16, 16), (14, 14), (8, 8), (7, 4)])
-def test_patches_of_floats_stay_in_registers(gpu: str, kernel: int, stride: int) -> None:
+def test_patches_of_floats_stay_in_registers(gpu, kernel, stride):
     """A row of seven patches of 16 texels went to memory: 0.96 ms in place of 0.20 (660, mixed)."""
     target = load_target(f"adreno:{gpu}")
     machine = Machine.from_performance(target.performance, target.cost)

@@ -1,8 +1,5 @@
 """Files that random damage (scripts/fuzz_models) broke the importer with: each ends in an error."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import onnx
 import pytest
 from fuzz import harness, mutate
@@ -15,7 +12,7 @@ from tests.models import network
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_damaged_onnx(tmp_path: Path, name: str) -> None:
+def test_damaged_onnx(tmp_path, name):
     make, said = CASES[name]
     made = make()
     content = made if isinstance(made, bytes) else made.SerializeToString()
@@ -25,14 +22,14 @@ def test_damaged_onnx(tmp_path: Path, name: str) -> None:
     assert caught.value.hint
 
 
-def test_what_the_damaged_control_flow_was_made_from_is_sound(tmp_path: Path) -> None:
+def test_what_the_damaged_control_flow_was_made_from_is_sound(tmp_path):
     for number, model in enumerate((scanning(), joined(), looping(takes=3))):
         onnx.save(model, tmp_path / f"{number}.onnx")
         plan_as_user(tmp_path / f"{number}.onnx")
 
 
 @pytest.mark.parametrize("number", range(24))
-def test_random_damage_ends_in_a_result_or_an_error(tmp_path: Path, number: int) -> None:
+def test_random_damage_ends_in_a_result_or_an_error(tmp_path, number):
     """The same damage each time; thousands of others: scripts/fuzz_models."""
     seeds = [
         ("mixed_small.tflite", network("mixed_small", size=17, width=0.5)),
@@ -53,12 +50,7 @@ def test_random_damage_ends_in_a_result_or_an_error(tmp_path: Path, number: int)
         (fuzz_judges.end, "died"),
     ],
 )
-def test_what_becomes_of_a_case_is_seen(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    judges: Callable[[Path], harness.Outcome],
-    kind: str,
-) -> None:
+def test_what_becomes_of_a_case_is_seen(tmp_path, monkeypatch, judges, kind):
     """A case that waits for the processor longer than the limit has not used it up."""
     monkeypatch.setattr(harness, "LIMIT_S", 1.0)
     monkeypatch.setattr(harness, "LIMIT_BYTES", 1 << 28)

@@ -1,7 +1,6 @@
 """TFLite files that random damage broke the importer with: each ends in an error."""
 
 import resource
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def test_a_tflite_output_that_its_operator_never_makes(tmp_path: Path) -> None:
+def test_a_tflite_output_that_its_operator_never_makes(tmp_path):
     """SOFTMAX has one result; the file says two, and that the second is the graph's output."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
@@ -33,7 +32,7 @@ def test_a_tflite_output_that_its_operator_never_makes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ("CONV_2D", "TRANSPOSE_CONV", "AVERAGE_POOL_2D"))
-def test_tflite_windows_that_do_not_move(tmp_path: Path, kind: str) -> None:
+def test_tflite_windows_that_do_not_move(tmp_path, kind):
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
 
@@ -74,7 +73,7 @@ TFLITE: dict[str, tuple[list[object], str, dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("kind", TFLITE)
-def test_tflite_constants_of_a_gibibyte(tmp_path: Path, kind: str) -> None:
+def test_tflite_constants_of_a_gibibyte(tmp_path, kind):
     """A few numbers of the file that ask for a constant which fills all memory."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
@@ -95,7 +94,7 @@ def test_tflite_constants_of_a_gibibyte(tmp_path: Path, kind: str) -> None:
     assert peak_bytes() - before < 1 << 28
 
 
-def test_a_tflite_operator_that_is_refused_costs_no_memory(tmp_path: Path) -> None:
+def test_a_tflite_operator_that_is_refused_costs_no_memory(tmp_path):
     """What stands in for its result is not filled with a gibibyte of zeros."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
@@ -113,7 +112,7 @@ def test_a_tflite_operator_that_is_refused_costs_no_memory(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("scale", (0.0, -0.02, np.nan, np.inf))
 @pytest.mark.parametrize("each", (False, True), ids=("one", "a channel"))
-def test_tflite_scales_that_measure_nothing(tmp_path: Path, scale: float, each: bool) -> None:
+def test_tflite_scales_that_measure_nothing(tmp_path, scale, each):
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
 

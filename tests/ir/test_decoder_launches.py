@@ -39,7 +39,7 @@ def count_launches(folder: Path, shape: DecoderShape) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_layer_takes_five_launches(tmp_path: Path, form: str) -> None:
+def test_a_layer_takes_five_launches(tmp_path, form):
     extents = {"context": 512, "hidden": 256, "head": 64, "mlp": 512}
     shape = DecoderShape(**{**extents, **FORMS[form]})
     one, two = (

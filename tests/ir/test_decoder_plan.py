@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -26,7 +25,7 @@ CACHE = CacheSpec(past="p", present="q", heads=2, head=16, dtype="float32")
 FORM = DecoderForm(caches=(CACHE,), masked=True, positions=False, context=8192)
 
 
-def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
+def test_a_decoder_is_told_by_its_names(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(make_decoder(DecoderShape(layers=1)), path)
     form = find_decoder(path)
@@ -42,7 +41,7 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     for ends, read in (([5, 9], (5, 9)), ("x", ()), ([5, None, -1], (5,)), (None, ())):
         said["model"]["eos_token_id"] = ends
         (tmp_path / "genai_config.json").write_text(json.dumps(said))
-        assert find_decoder(path).tokens["end_tokens"] == read  # type: ignore[union-attr]
+        assert find_decoder(path).tokens["end_tokens"] == read
     suppressed = {"suppress_tokens": [7, -1, 9], "begin_suppress_tokens": [9, 3], "eos_token_id": 1}
     (tmp_path / "generation_config.json").write_text(json.dumps(suppressed))
     form = find_decoder(path)
@@ -57,7 +56,7 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     assert again.context == 0
 
 
-def test_embeddings_in_place_of_tokens_are_refused(tmp_path: Path) -> None:
+def test_embeddings_in_place_of_tokens_are_refused(tmp_path):
     model = make_decoder(DecoderShape(layers=1))
     (lookup,) = (node for node in model.graph.node if "input_ids" in node.input)
     model.graph.node.remove(lookup)
@@ -78,7 +77,7 @@ def test_embeddings_in_place_of_tokens_are_refused(tmp_path: Path) -> None:
     assert plan.buckets == (shapes,) and not plan.caches
 
 
-def test_a_model_without_caches_is_none(tmp_path: Path) -> None:
+def test_a_model_without_caches_is_none(tmp_path):
     model = make_decoder(DecoderShape(layers=1))
     for value in model.graph.output:
         value.name = value.name.replace("present", "kept")
@@ -98,9 +97,7 @@ def test_a_model_without_caches_is_none(tmp_path: Path) -> None:
         (FORM, 700, 700, "--context"),
     ],
 )
-def test_rows_of_caches_are_said_aloud(
-    form: DecoderForm, context: int | None, rows: int, reason: str
-) -> None:
+def test_rows_of_caches_are_said_aloud(form, context, rows, reason):
     plan = plan_decoder(form, context, (16, 128))
     assert [dict(shapes)["input_ids"] for shapes in plan.buckets] == [(1, 1), (1, 16), (1, 128)]
     assert {dict(shapes)["p"] for shapes in plan.buckets} == {(1, 2, rows, 16)}
@@ -109,14 +106,14 @@ def test_rows_of_caches_are_said_aloud(
     assert reason in plan.decisions[0].reason
 
 
-def test_prompts_fit_the_context() -> None:
+def test_prompts_fit_the_context():
     short = plan_decoder(FORM, 40, (16, 128))
     assert [dict(shapes)["input_ids"][1] for shapes in short.buckets] == [1, 16]
     with pytest.raises(OptionError, match="--prefill 64 takes more tokens than the context's 40"):
         plan_decoder(FORM, 40, (64,))
 
 
-def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path: Path) -> None:
+def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path):
     model = make_decoder(DecoderShape(layers=2))
     for node in model.graph.node:
         if node.op_type == "GroupQueryAttention":
@@ -132,7 +129,7 @@ def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path: Path) -> None:
         import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
 
 
-def test_what_is_refused_does_not_bury_what_reads_it(tmp_path: Path) -> None:
+def test_what_is_refused_does_not_bury_what_reads_it(tmp_path):
     model = make_decoder(DecoderShape(layers=2, rotary_apart=True))
     for node in model.graph.node:
         if node.op_type == "RotaryEmbedding":
@@ -149,7 +146,7 @@ def test_what_is_refused_does_not_bury_what_reads_it(tmp_path: Path) -> None:
     assert "RotaryEmbedding (4x)" in refused.value.message
 
 
-def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path: Path) -> None:
+def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path):
     model = make_decoder(DecoderShape(layers=1, context=64, rotary_apart=True))
     model.graph.node.append(  # the keys are read once more, so that the rotation stays apart
         onnx.helper.make_node("Identity", ["/model/layers.0/attn/k_rotary/out"], ["again"])
@@ -166,7 +163,7 @@ def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path: Path) -> None
         import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
 
 
-def test_states_beside_caches_are_kept_or_told(tmp_path: Path) -> None:
+def test_states_beside_caches_are_kept_or_told(tmp_path):
     model = make_decoder(DecoderShape(layers=1))
     helper, element = onnx.helper, onnx.TensorProto.FLOAT
     for name, extents in (("conv.0", ["batch_size", 64, 2]), ("other", [1, 64, "n"])):
@@ -184,7 +181,7 @@ def test_states_beside_caches_are_kept_or_told(tmp_path: Path) -> None:
     assert len(plan.decisions) == 3
 
 
-def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
+def test_states_that_the_model_lacks_are_refused(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(make_decoder(DecoderShape(layers=1)), path)
     shapes = {"input_ids": (1, 1), "attention_mask": (1, 8)}
@@ -193,7 +190,7 @@ def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
         import_model(path, shapes=shapes, caches=(("past_key_values.0.key", "present.7.key"),))
 
 
-def test_caches_that_grow_otherwise_are_refused(tmp_path: Path) -> None:
+def test_caches_that_grow_otherwise_are_refused(tmp_path):
     """As exporters write it without an operator for it: a concatenation."""
     helper, element = onnx.helper, onnx.TensorProto.FLOAT
     dims = {"input_ids": ["b", "s"], "attention_mask": ["b", "t"]}

@@ -20,7 +20,7 @@ def check(model: Path, *options: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("preset", "bytes_each"), [("fp32", 4), ("mixed", 2)])
-def test_what_a_token_takes(tmp_path: Path, preset: str, bytes_each: int) -> None:
+def test_what_a_token_takes(tmp_path, preset, bytes_each):
     model = write_decoder(tmp_path, SHAPE)
     usual = check(model, "--preset", preset)
     shorter = check(model, "--preset", preset, "--context", "150")
@@ -40,7 +40,7 @@ def test_what_a_token_takes(tmp_path: Path, preset: str, bytes_each: int) -> Non
     assert empty / full == pytest.approx(1 + 300 * cache / int(str(usual["weight_bytes"])))
 
 
-def test_states_alone_make_no_decoder(tmp_path: Path) -> None:
+def test_states_alone_make_no_decoder(tmp_path):
     """What a network of sound keeps from step to step are no caches of tokens."""
     # ONNX operator reference, LinearAttention-27.
     step, state = [2, 1, 32], [2, 4, 8, 8]
@@ -57,7 +57,7 @@ def test_states_alone_make_no_decoder(tmp_path: Path) -> None:
     assert check(tmp_path / "model.onnx") == {}
 
 
-def test_a_context_is_of_decoders(tmp_path: Path) -> None:
+def test_a_context_is_of_decoders(tmp_path):
     model = write_network(tmp_path, "mobilenet_v2")
     done = invoke("check", model, "--device", "host", "--context", "9", catch=True)
     assert done.exit_code == 2

@@ -45,7 +45,7 @@ def many(model: Path) -> Bundle:
 
 
 @pytest.mark.nightly
-def test_an_asset_pack_has_a_part_for_each_gpu(many: Bundle, model: Path, tmp_path: Path) -> None:
+def test_an_asset_pack_has_a_part_for_each_gpu(many, model, tmp_path):
     split = write_asset_pack([many], tmp_path)
     assert split.decisions == ()
     root = ElementTree.parse(tmp_path / TARGETING).getroot()
@@ -78,7 +78,7 @@ def test_an_asset_pack_has_a_part_for_each_gpu(many: Bundle, model: Path, tmp_pa
             assert all(held[name].tobytes() == among[name].tobytes() for name in held)
 
 
-def test_a_bundle_for_one_gpu_cannot_be_split(model: Path, tmp_path: Path) -> None:
+def test_a_bundle_for_one_gpu_cannot_be_split(model, tmp_path):
     one = _compile(model, "one", "--device", "adreno:660", "--shape", "x:1,8,28,28")
     with pytest.raises(BundleError, match="for one device, expected one for several"):
         write_asset_pack([one], tmp_path)
@@ -87,7 +87,7 @@ def test_a_bundle_for_one_gpu_cannot_be_split(model: Path, tmp_path: Path) -> No
     assert "--as asset-pack goes with -o FOLDER" in said.output
 
 
-def test_parts_are_named_shown_and_compared(many: Bundle, tmp_path: Path) -> None:
+def test_parts_are_named_shown_and_compared(many, tmp_path):
     names = [
         f"{gpu}{batch}x8x28x28" for gpu in ("Adreno 660, ", "Adreno 750, ", "") for batch in (1, 2)
     ]
@@ -104,7 +104,7 @@ def test_parts_are_named_shown_and_compared(many: Bundle, tmp_path: Path) -> Non
     assert all(shape.is_equal for shape in diff.shapes)
 
 
-def test_shapes_are_compared_one_by_one(many: Bundle, model: Path) -> None:
+def test_shapes_are_compared_one_by_one(many, model):
     words = ("--device", "adreno", "--shape", "x:1|2|4,8,28,28")
     other = _compile(model, "fp32", *words, "--preset", "fp32")
     diff = diff_bundles(many, other, gates=parse_gates("memory"))
@@ -115,9 +115,7 @@ def test_shapes_are_compared_one_by_one(many: Bundle, model: Path) -> None:
     assert "Figures of 2x8x28x28" in diff_html(diff, many, other)
 
 
-def test_builds_hold_each_gpu_against_limits(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_builds_hold_each_gpu_against_limits(model, tmp_path, monkeypatch):
     compile_here(monkeypatch)
     project = tmp_path / "adrenoc.toml"
     text = (
@@ -139,7 +137,7 @@ def test_builds_hold_each_gpu_against_limits(
     assert "(Adreno 660, 1x8x28x28)" in notes and "(1x8x28x28)" in notes
 
 
-def test_filters_are_kept_once_and_plain(tmp_path: Path) -> None:
+def test_filters_are_kept_once_and_plain(tmp_path):
     """Two GPUs read those of Winograd's algorithm, in two orders, and any other plain ones."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 256, 3, 3)).astype(np.float32)

@@ -13,7 +13,7 @@ from adrenoc.target.target import load_target
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_work_group_computes_all_that_it_reads(seed: int) -> None:
+def test_a_work_group_computes_all_that_it_reads(seed):
     choice = random.Random(seed)
     kernel, stride, dilation = (
         choice.choice((1, 3, 5, 7)),
@@ -56,7 +56,7 @@ def _work(channels: int, wide: int, size: int, *, half: bool) -> ExpansionWork:
 
 
 @pytest.mark.parametrize(("channels", "size"), [(24, 56), (160, 7), (1024, 14)])
-def test_tiles_of_halves_fit_as_floats_too(channels: int, size: int) -> None:
+def test_tiles_of_halves_fit_as_floats_too(channels, size):
     """For the first sums of a deep network become float after the pairs are chosen."""
     target = load_target("adreno:a660")
     limits = target.limits
@@ -70,6 +70,6 @@ def test_tiles_of_halves_fit_as_floats_too(channels: int, size: int) -> None:
         assert local_bytes(replace(work, half=False), tile, region) <= limits.local_mem_bytes
 
 
-def test_no_tile_where_local_memory_cannot_hold_the_weights() -> None:
+def test_no_tile_where_local_memory_cannot_hold_the_weights():
     target = load_target("adreno:a660")
     assert not list(candidates(_work(8192, 2048, 7, half=True), target.limits, target.cost))

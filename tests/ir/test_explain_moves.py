@@ -6,7 +6,7 @@ from planning import plan
 from tests.models import graph, parse_nodes
 
 
-def test_a_window_partition_says_who_reads_it() -> None:
+def test_a_window_partition_says_who_reads_it():
     """Windows of pixels become rows of a product of two activations."""
 
     constants = {"split": [1, 8, 2, 4, 2, 4], "rows": [4, 16, 8]}

@@ -43,7 +43,7 @@ def _check(model: Path, most: int, sides: tuple[int, int, int] | None = None) ->
         (1024, (1024, 1024, 2)),
     ],
 )
-def test_every_family_fits(most: int, sides: tuple[int, int, int] | None, tmp_path: Path) -> None:
+def test_every_family_fits(most, sides, tmp_path):
     net = Net()
     for case in SUITE:
         add_to(net, case)
@@ -54,14 +54,14 @@ def test_every_family_fits(most: int, sides: tuple[int, int, int] | None, tmp_pa
 
 @pytest.mark.parametrize("most", [32, 4])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_product_of_many_outputs_fits(rows: int, most: int, tmp_path: Path) -> None:
+def test_a_product_of_many_outputs_fits(rows, most, tmp_path):
     """Its teams would fill a wave, and there are outputs for any number of them."""
     weights = np.zeros((130, 1000), np.float32)
     made = graph(parse_nodes("y = MatMul(x, w)"), {"x": (rows, 130)}, ["y"], {"w": weights})
     _check(write(made, tmp_path), most)
 
 
-def test_heads_that_no_group_can_hold_are_an_error(tmp_path: Path) -> None:
+def test_heads_that_no_group_can_hold_are_an_error(tmp_path):
     net = Net()
     add_to(net, next(case for case in CASES if case.family == "cached_attention"))
     model = tmp_path / "m.onnx"
@@ -71,7 +71,7 @@ def test_heads_that_no_group_can_hold_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("channels", [512, 1024])
-def test_groups_of_one_pixel_are_not_deeper_than_their_limit(channels: int, tmp_path: Path) -> None:
+def test_groups_of_one_pixel_are_not_deeper_than_their_limit(channels, tmp_path):
     """What has no width and no height fills its groups with blocks of channels."""
     rng = np.random.default_rng(0)
     shapes = {"d": (channels, 1, 3, 3), "w": (channels, channels, 1, 1), "v": (64, channels, 3, 3)}

@@ -48,7 +48,7 @@ ATTENTION = parse_nodes(
 )
 
 
-def test_convolutions_pools_and_a_head(tmp_path: Path) -> None:
+def test_convolutions_pools_and_a_head(tmp_path):
     nodes = parse_nodes(
         "a = Conv <pads = [1, 1, 1, 1]>(x, w) "
         "b = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(a) "
@@ -63,7 +63,7 @@ def test_convolutions_pools_and_a_head(tmp_path: Path) -> None:
     assert found(tmp_path, nodes, (3, 3, 8, 8), constants) == ([Along(0)], "")
 
 
-def test_attention_whose_rows_are_flattened_with_the_batch(tmp_path: Path) -> None:
+def test_attention_whose_rows_are_flattened_with_the_batch(tmp_path):
     constants = {"w": weight(8, 8), "split": ints(0, 0, 2, 4), "rows": ints(-1, 8), "g": weight(8)}
     along, refused = found(tmp_path, ATTENTION, (3, 5, 8), constants)
     assert (along, refused) == ([Along(0, 5)], "")
@@ -83,7 +83,7 @@ def test_attention_whose_rows_are_flattened_with_the_batch(tmp_path: Path) -> No
     ],
     ids=lambda nodes: nodes[-1].op_type,
 )
-def test_what_mixes_is_refused(tmp_path: Path, nodes: list[onnx.NodeProto]) -> None:
+def test_what_mixes_is_refused(tmp_path, nodes):
     constants = {
         "zero": np.array(0, np.int64),
         "back": ints(-1),
@@ -97,13 +97,13 @@ def test_what_mixes_is_refused(tmp_path: Path, nodes: list[onnx.NodeProto]) -> N
     assert "batch" in refused
 
 
-def test_a_constant_that_repeats_along_the_batch_is_free(tmp_path: Path) -> None:
+def test_a_constant_that_repeats_along_the_batch_is_free(tmp_path):
     constants = {"rows": np.repeat(weight(1, 6), 4, axis=0)}
     nodes = [node("Add", ["x", "rows"], ["y"])]
     assert found(tmp_path, nodes, (4, 6), constants) == ([Along(0)], "")
 
 
-def test_arithmetic_with_the_size_of_the_batch_shows(tmp_path: Path) -> None:
+def test_arithmetic_with_the_size_of_the_batch_shows(tmp_path):
     nodes = parse_nodes("s = Shape(x) n = Gather(s, zero) m = Cast <to = 1>(n) y = Div(x, m)")
     model = graph(nodes, {"x": ("n", 6)}, ["y"], {"zero": np.array(0, np.int64)})
     path = write(model, tmp_path)

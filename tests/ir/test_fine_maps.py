@@ -40,7 +40,7 @@ def _kept(model: onnx.ModelProto, preset: str = "mixed") -> tuple[set[str], list
     return set(state.graph.float32_names), told
 
 
-def test_all_that_a_mask_is_computed_of_lies_in_float32() -> None:
+def test_all_that_a_mask_is_computed_of_lies_in_float32():
     kept, told = _kept(_hourglass(3))
     assert {"stem", *(f"{way}{level}" for way in ("down", "up") for level in range(3))} <= kept
     assert told == ["mask"]
@@ -53,18 +53,18 @@ def test_all_that_a_mask_is_computed_of_lies_in_float32() -> None:
     [_hourglass(2), _hourglass(3, widened=2), _hourglass(3, widened=0), _hourglass(3, side=96)],
     ids=["little narrowed", "coarser than the picture", "narrowed alone", "latents"],
 )
-def test_other_networks_of_pictures_keep_their_halves(model: onnx.ModelProto) -> None:
+def test_other_networks_of_pictures_keep_their_halves(model):
     kept, told = _kept(model)
     assert not {"stem", "down0"} & kept
     assert not told
 
 
-def test_what_widens_and_never_narrowed_is_no_mask() -> None:
+def test_what_widens_and_never_narrowed_is_no_mask():
     _, told = _kept(_hourglass(0, widened=3))
     assert not told
 
 
-def test_a_map_that_is_resized_is_as_fine_as_it_becomes() -> None:
+def test_a_map_that_is_resized_is_as_fine_as_it_becomes():
     model = _hourglass(3, widened=2)
     model.graph.output[0].name = "large"
     model.graph.initializer.append(numpy_helper.from_array(np.float32([1, 1, 2, 2]), "scales"))
@@ -74,7 +74,7 @@ def test_a_map_that_is_resized_is_as_fine_as_it_becomes() -> None:
     assert told == ["large"]
 
 
-def test_fp16_computes_as_it_was_asked_to() -> None:
+def test_fp16_computes_as_it_was_asked_to():
     kept, told = _kept(_hourglass(3), preset="fp16")
     assert "down0" not in kept
     assert not told

@@ -52,7 +52,7 @@ def attention_of(model: onnx.ModelProto) -> tuple[Node, list[str]]:
     return node, [n.op for n in found.nodes]
 
 
-def test_heads_are_read_from_the_projection_and_stored_joined() -> None:
+def test_heads_are_read_from_the_projection_and_stored_joined():
     node, operators = attention_of(vision_block())
     assert operators == ["matmul", "attention", "matmul"]
     assert len(node.inputs) == 1
@@ -62,13 +62,13 @@ def test_heads_are_read_from_the_projection_and_stored_joined() -> None:
     assert set(node.parts) == {"q", "k", "v"}
 
 
-def test_a_bias_is_part_of_the_score() -> None:
+def test_a_bias_is_part_of_the_score():
     node, _ = attention_of(vision_block(bias=True))
     assert Node.RESULT in node.parts["score"].sources.values()
     assert len(node.inputs) == 2
 
 
-def test_heads_that_break_blocks_up_are_copied_first() -> None:
+def test_heads_that_break_blocks_up_are_copied_first():
     """Heads of six channels begin within a texel: each gets a tensor of its own."""
     node, operators = attention_of(vision_block(width=6))
     assert operators.count("map") == 4
@@ -81,7 +81,7 @@ def body_reading(shape: tuple[int, ...], axes: tuple[Expr, ...], index: list[Exp
     return Body(axes=axes, value=BufferLoad(buffer, index), sources={buffer: "source"})
 
 
-def test_where_elements_of_a_source_go() -> None:
+def test_where_elements_of_a_source_go():
     source = (1, 3, 5, 8)
     n, m, c = (Var(name, "int32") for name in "nmc")
     joined = body_reading(source, (n, m, c), [n, floordiv(c, 8), m, floormod(c, 8)])
@@ -106,7 +106,7 @@ def _guarded(mask: np.ndarray, guard: bool = True) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("guard", (True, False))
-def test_rows_that_are_guarded_against_masks_are_one_kernel(guard: bool) -> None:
+def test_rows_that_are_guarded_against_masks_are_one_kernel(guard):
     """A guard that makes anything else of what is no number is none."""
     state = plan(_guarded(np.zeros((8, 8), np.float32), guard), until="fuse_attention")
     found = [node for node in state.graph.nodes if node.op == "attention"]

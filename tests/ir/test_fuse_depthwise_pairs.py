@@ -45,7 +45,7 @@ def _pair(
 
 @each
 @pytest.mark.parametrize("preset", ["mixed", "fp16", "buffer"])
-def test_a_pair_becomes_one_node(form: str, preset: str) -> None:
+def test_a_pair_becomes_one_node(form, preset):
     net = Net(8)
     found, state = _joined(net, _pair(net, form)[1], preset=preset)
     (node,) = [n for n in found.nodes if n.op == form]
@@ -58,39 +58,39 @@ def test_a_pair_becomes_one_node(form: str, preset: str) -> None:
 
 
 @each
-def test_another_reader_needs_the_tensor(form: str) -> None:
+def test_another_reader_needs_the_tensor(form):
     net = Net(8)
     read, y = _pair(net, form)
     _apart(net, form, "reads it too", y, net.op("GlobalAveragePool", read))
 
 
 @each
-def test_an_output_of_the_model_is_kept(form: str) -> None:
+def test_an_output_of_the_model_is_kept(form):
     net = Net(8)
     read, y = _pair(net, form)
     _apart(net, form, "", y, read)
 
 
 @each
-def test_what_is_no_number_beyond_the_last_channel_stays_out(form: str) -> None:
+def test_what_is_no_number_beyond_the_last_channel_stays_out(form):
     net = Net(8)
     _apart(net, form, "might not be a number", _pair(net, form, wide=18, between="Reciprocal")[1])
 
 
 @each
-def test_a_convolution_of_more_taps_stays_apart(form: str) -> None:
+def test_a_convolution_of_more_taps_stays_apart(form):
     net = Net(8)
     _apart(net, form, "", _pair(net, form, kernel=3)[1])
 
 
 @each
-def test_the_cost_model_decides(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_model_decides(form, monkeypatch):
     set_joins(monkeypatch, pair=1e6)
     net = Net(8)
     _apart(net, form, "as two kernels", _pair(net, form)[1])
 
 
-def test_what_the_host_saves_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_host_saves_counts(monkeypatch):
     estimate_pairs(monkeypatch, dict.fromkeys(FORMS, lambda least: least + 1e6))
     net = Net(8)
     pair = _pair(net)[1]
@@ -99,15 +99,13 @@ def test_what_the_host_saves_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert EXPANSION in {node.op for node in _joined(net, pair)[0].nodes}
 
 
-def test_local_memory_has_to_hold_it() -> None:
+def test_local_memory_has_to_hold_it():
     net = Net(8)
     _apart(net, EXPANSION, "no schedule fits", _pair(net)[1], local_mem_bytes=1024)
 
 
 @pytest.mark.parametrize(("better", "other"), [FORMS, FORMS[::-1]])
-def test_the_pair_that_saves_more_comes_first(
-    better: str, other: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pair_that_saves_more_comes_first(better, other, monkeypatch):
     """A depthwise convolution joins the one before it or the one after it, never both."""
     estimate_pairs(monkeypatch, {other: lambda least: least + 1000, better: lambda _: 1.0})
     set_joins(monkeypatch, pair=0.0)
@@ -120,9 +118,7 @@ def test_the_pair_that_saves_more_comes_first(
 
 
 @pytest.mark.parametrize(("middle", "pairs"), [(300.0, 1), (150.0, 2)])
-def test_pairs_save_the_most_together(
-    middle: float, pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_save_the_most_together(middle, pairs, monkeypatch):
     """1x1, depthwise, 1x1, depthwise: two pairs beat one that alone saves more than each."""
 
     def apart_clocks(graph: Graph, depthwise: Node, pointwise: Node, _model: Any) -> float:

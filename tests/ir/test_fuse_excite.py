@@ -38,19 +38,19 @@ def _planned(model: onnx.ModelProto, device: str = "adreno:830") -> tuple[list[N
 
 
 @pytest.mark.parametrize("device", ("adreno:830", "adreno:660"))
-def test_a_small_block_is_one_kernel(device: str) -> None:
+def test_a_small_block_is_one_kernel(device):
     (node,), state = _planned(_model(96, 24, 7), device)
     assert node.op == EXCITE and len(node.also) == 2
     told = [d for d in state.log if d.taken == f"computed by {node.name}"]
     assert {d.subject for d in told} == {*node.also}
 
 
-def test_the_mean_of_a_large_image_stays_a_kernel() -> None:
+def test_the_mean_of_a_large_image_stays_a_kernel():
     nodes, _ = _planned(_model(32, 8, 112))
     assert [node.op for node in nodes] == ["mean", EXCITE]
 
 
-def test_large_products_stay_kernels_with_the_reason() -> None:
+def test_large_products_stay_kernels_with_the_reason():
     nodes, state = _planned(_model(1024, 1024, 1))
     assert [node.op for node in nodes] == ["mean", "conv2d", "conv2d"]
     assert any(
@@ -62,13 +62,13 @@ def test_large_products_stay_kernels_with_the_reason() -> None:
 @pytest.mark.parametrize(
     "output, left", [("hidden", ["mean", "conv2d", "conv2d"]), ("mean", ["mean", EXCITE])]
 )
-def test_what_others_read_too_has_a_kernel(output: str, left: list[str]) -> None:
+def test_what_others_read_too_has_a_kernel(output, left):
     nodes, state = _planned(_model(96, 24, 7, outputs=(output,)))
     assert [node.op for node in nodes] == left
     assert any(d.taken.startswith("a kernel before") for d in state.log)
 
 
-def test_numbers_of_a_block_that_are_pinned_apart_are_not_joined() -> None:
+def test_numbers_of_a_block_that_are_pinned_apart_are_not_joined():
     state = plan(_model(96, 24, 7), until="fuse_prologues", preset="fp16", device="adreno:830")
     first = next(n for n in state.graph.nodes if n.op == "conv2d")
     pinned = state.graph.change_precision([first.output], float32=True)
@@ -79,7 +79,7 @@ def test_numbers_of_a_block_that_are_pinned_apart_are_not_joined() -> None:
 @pytest.mark.parametrize("threads", (1, 2, 64, 128, 512))
 @pytest.mark.parametrize("blocks", (1, 5, 36, 144, 600))
 @pytest.mark.parametrize("parts", (1, 7, 14, 49, 300))
-def test_threads_share_sums(threads: int, blocks: int, parts: int) -> None:
+def test_threads_share_sums(threads, blocks, parts):
     """Folds add up just what is there, and partial sums take no more vectors than threads."""
     deal = deal_out(blocks, parts, threads, lambda _: 4)
     left = deal.width

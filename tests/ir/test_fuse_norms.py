@@ -1,6 +1,5 @@
 """Layer norms before products: where products compute them, and where not."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ def _said(state: State) -> str:
 
 @pytest.mark.parametrize("preset", ["mixed", "buffer"])
 @pytest.mark.parametrize("readers", [1, 3])
-def test_all_products_that_read_a_norm_compute_it(preset: str, readers: int) -> None:
+def test_all_products_that_read_a_norm_compute_it(preset, readers):
     net = _Net()
     for _ in range(readers):
         net.output(net.product(net.norm))
@@ -65,7 +64,7 @@ def test_all_products_that_read_a_norm_compute_it(preset: str, readers: int) -> 
 @pytest.mark.parametrize(
     "preset, reason", [("fp32", "not stored in halves"), ("fp16", "not centred are in halves")]
 )
-def test_precisions_in_which_it_stays(preset: str, reason: str) -> None:
+def test_precisions_in_which_it_stays(preset, reason):
     net = _Net()
     net.output(net.product(net.norm))
     graph, state = _planned(net, preset=preset)
@@ -84,9 +83,7 @@ def test_precisions_in_which_it_stays(preset: str, reason: str) -> None:
         ),
     ],
 )
-def test_a_norm_that_something_else_reads_stays(
-    outputs: Callable[[_Net], list[str]], reason: str
-) -> None:
+def test_a_norm_that_something_else_reads_stays(outputs, reason):
     net = _Net()
     net.output(*outputs(net))
     graph, state = _planned(net)
@@ -94,7 +91,7 @@ def test_a_norm_that_something_else_reads_stays(
     assert reason in _said(state)
 
 
-def test_few_tokens_and_parts_of_blocks_stay() -> None:
+def test_few_tokens_and_parts_of_blocks_stay():
     for net, reason in ((_Net(tokens=3), "few tokens"), (_Net(depth=66), "no whole blocks")):
         net.output(net.product(net.norm))
         graph, state = _planned(net)
@@ -103,7 +100,7 @@ def test_few_tokens_and_parts_of_blocks_stay() -> None:
 
 
 @pytest.mark.parametrize("gain, size", [(4000.0, 30.0), (1.0, 1e-5)])
-def test_gains_that_halves_do_not_hold_stay(gain: float, size: float) -> None:
+def test_gains_that_halves_do_not_hold_stay(gain, size):
     net = _Net(gain=gain)
     net.output(net.product(net.norm, size=size))
     graph, state = _planned(net)
@@ -111,7 +108,7 @@ def test_gains_that_halves_do_not_hold_stay(gain: float, size: float) -> None:
     assert "halves" in _said(state) or "kept exact" in _said(state)
 
 
-def test_wide_products_of_a_phone_keep_their_norm() -> None:
+def test_wide_products_of_a_phone_keep_their_norm():
     """There each of many work-groups would take statistics, which costs more than a launch."""
     net = _Net(tokens=577, depth=1024)
     net.output(net.product(net.norm, columns=4096))

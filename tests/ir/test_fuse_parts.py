@@ -39,7 +39,7 @@ def operators(state: State) -> list[str]:
 
 
 @pytest.mark.parametrize("form", [{"bits": 4}, {"bits": 8, "zeros": True}, {"bits": 0}])
-def test_the_product_of_a_token_joins_its_parts(tmp_path: Path, form: dict[str, Any]) -> None:
+def test_the_product_of_a_token_joins_its_parts(tmp_path, form):
     state = plan_token(tmp_path, **form)
     made = operators(state)
     assert "join_parts" not in made
@@ -48,7 +48,7 @@ def test_the_product_of_a_token_joins_its_parts(tmp_path: Path, form: dict[str, 
     assert product.inputs[0] == state.graph.nodes[made.index("step_attention")].output
 
 
-def test_parts_are_joined_by_a_kernel_where_a_launch_takes_nothing(tmp_path: Path) -> None:
+def test_parts_are_joined_by_a_kernel_where_a_launch_takes_nothing(tmp_path):
     state = plan_token(tmp_path, launch_us=0.0)
     assert "join_parts" in operators(state)
     reasons = [d.reason for d in state.log if d.taken == "joins its parts in a kernel"]

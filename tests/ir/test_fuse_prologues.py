@@ -1,6 +1,5 @@
 """Maps before convolutions: where they are computed where they are read, and where not."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,7 +26,7 @@ def _said(state: State, name: str) -> str:
 
 
 @pytest.mark.parametrize("preset", ["mixed", "buffer"])
-def test_a_norm_is_computed_where_it_is_read(preset: str) -> None:
+def test_a_norm_is_computed_where_it_is_read(preset):
     net = Net(4)
     x = net.conv("x", 8)
     y = net.conv(net.norm(x), 8)
@@ -39,7 +38,7 @@ def test_a_norm_is_computed_where_it_is_read(preset: str) -> None:
     assert set(node.prologue.sources.values()) == {x, *node.inputs[2:]}
 
 
-def test_the_textures_of_a_region_gain_too() -> None:
+def test_the_textures_of_a_region_gain_too():
     """They run where a device has no CLML."""
     net = Net(4)
     x = net.conv("x", 8)
@@ -49,7 +48,7 @@ def test_the_textures_of_a_region_gain_too() -> None:
     assert any(node.prologue is not None for node in region.nodes)
 
 
-def test_each_of_several_readers_computes_it() -> None:
+def test_each_of_several_readers_computes_it():
     net = Net(4)
     x = net.conv("x", 8)
     read = net.norm(x)
@@ -59,7 +58,7 @@ def test_each_of_several_readers_computes_it() -> None:
     assert all(found.producers[name].prologue is not None for name in (one, other))
 
 
-def test_a_norm_after_a_whole_reads_the_range_that_it_needs() -> None:
+def test_a_norm_after_a_whole_reads_the_range_that_it_needs():
     net = Net(4)
     a, b = net.conv("x", 8), net.conv("x", 4)
     whole = net.concat(a, b)
@@ -78,7 +77,7 @@ def test_a_norm_after_a_whole_reads_the_range_that_it_needs() -> None:
         (lambda net, read: [net.conv(read, 8, groups=2)], "groups"),
     ],
 )
-def test_readers_that_need_the_tensor(readers: Callable[[Net, str], list[str]], said: str) -> None:
+def test_readers_that_need_the_tensor(readers, said):
     net = Net(4)
     x = net.conv("x", 8)
     read = net.norm(x)
@@ -87,7 +86,7 @@ def test_readers_that_need_the_tensor(readers: Callable[[Net, str], list[str]], 
     assert said in _said(state, read)
 
 
-def test_a_map_of_two_whole_tensors_stays_a_kernel() -> None:
+def test_a_map_of_two_whole_tensors_stays_a_kernel():
     net = Net(4)
     a, b = net.op("Relu", "x"), net.conv("x", 4)
     added = net.op("Mul", a, b)
@@ -97,7 +96,7 @@ def test_a_map_of_two_whole_tensors_stays_a_kernel() -> None:
 
 
 @pytest.mark.parametrize(("channels", "fused"), [(8, True), (6, False)])
-def test_what_is_no_number_beyond_the_last_channel_stays_out(channels: int, fused: bool) -> None:
+def test_what_is_no_number_beyond_the_last_channel_stays_out(channels, fused):
     net = Net(4)
     x = net.conv("x", channels)
     read = net.op("Reciprocal", x)
@@ -106,7 +105,7 @@ def test_what_is_no_number_beyond_the_last_channel_stays_out(channels: int, fuse
     assert ("not be a number" in _said(state, read)) is not fused
 
 
-def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_model_decides(monkeypatch):
     known = machine.Machine.from_performance
     monkeypatch.setattr(
         machine.Machine, "from_performance", lambda *of: replace(known(*of), launch_clocks=-1e9)
@@ -119,7 +118,7 @@ def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "estimated" in _said(state, read)
 
 
-def test_a_reduction_computes_squares_where_it_reads_them() -> None:
+def test_a_reduction_computes_squares_where_it_reads_them():
     """In mixed precision, lest they leave the range of half; it has neither window nor padding."""
     net = Net(4)
     square = net.op("Mul", "x", "x")
@@ -128,7 +127,7 @@ def test_a_reduction_computes_squares_where_it_reads_them() -> None:
     assert [(n.op, n.prologue is not None) for n in state.graph.nodes] == [("mean", True)]
 
 
-def test_a_norm_that_is_part_of_a_whole_is_written() -> None:
+def test_a_norm_that_is_part_of_a_whole_is_written():
     """Its one reader could compute it, but others read it as a part of the whole."""
     net = Net(4)
     x = net.conv("x", 8)
@@ -141,7 +140,7 @@ def test_a_norm_that_is_part_of_a_whole_is_written() -> None:
     assert "which others read" in _said(state, read)
 
 
-def test_no_kernel_comes_to_read_the_image_that_it_writes() -> None:
+def test_no_kernel_comes_to_read_the_image_that_it_writes():
     net = Net(4)
     x = net.conv("x", 8)
     y = net.conv(net.norm(x), 8)

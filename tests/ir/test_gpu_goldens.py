@@ -1,6 +1,5 @@
 """How kernels of each listed GPU begin: what a target file does to them, and a change of one."""
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -39,7 +38,7 @@ def _five_kernels() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("gpu", GPUS)
-def test_five_kernels_begin_as_they_did(gpu: str, golden: Callable[[str], None]) -> None:
+def test_five_kernels_begin_as_they_did(gpu, golden):
     sources = kernel_sources(plan(_five_kernels(), until="build", device=gpu).executable)
     assert len(sources) >= 5
     golden(

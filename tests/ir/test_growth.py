@@ -69,7 +69,7 @@ def calls_at(folder: Path, name: str, length: int, limit: float = 10**7) -> int:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [*FAST, *chains.TFLITE])
-def test_work_grows_with_the_length(name: str, tmp_path: Path) -> None:
+def test_work_grows_with_the_length(name, tmp_path):
     calls_at(tmp_path, name, 1)  # first uses
     few = calls_at(tmp_path, name, SHORT)
     limit = LONG * max(MOST * few / SHORT, PER_OPERATOR)
@@ -79,5 +79,5 @@ def test_work_grows_with_the_length(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["Relu", "RELU chain"])
-def test_two_thousand_operators_need_no_deep_stack(name: str, tmp_path: Path) -> None:
+def test_two_thousand_operators_need_no_deep_stack(name, tmp_path):
     planning(chains.write_chain(tmp_path, name, 2000))()

@@ -1,7 +1,5 @@
 """A device whose halves end at 6.1e-5: what a small constant keeps from zero stays in float32."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from planning import plan
@@ -21,7 +19,7 @@ avoid = ["half-denormals"]
 @pytest.mark.parametrize(
     ("epsilon", "kept"), [(1e-8, (True, True)), (5e-5, (False, True)), (1e-3, (False, False))]
 )
-def test_a_distance_kept_from_zero(epsilon: float, kept: tuple[bool, bool], tmp_path: Path) -> None:
+def test_a_distance_kept_from_zero(epsilon, kept, tmp_path):
     file = tmp_path / "flushes.toml"
     file.write_text(FLUSHES)
     weights = np.random.default_rng(1).standard_normal((4, 4, 1, 1)).astype(np.float32)

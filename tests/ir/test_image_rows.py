@@ -45,16 +45,8 @@ def _given(plan: RowPlan, load: Load, first: int) -> dict[int, int | None]:
     pixels=st.integers(1, 7),
 )
 def test_every_pixel_is_given(
-    layout: str,
-    channels: int,
-    width: int,
-    taps: int,
-    stride: int,
-    dilation: int,
-    padding: int,
-    behind: int,
-    pixels: int,
-) -> None:
+    layout, channels, width, taps, stride, dilation, padding, behind, pixels
+):
     spec = _image(layout, channels, width)
     reach = (taps - 1) * dilation + 1
     columns = (width + padding + behind - reach) // stride + 1
@@ -76,7 +68,7 @@ def test_every_pixel_is_given(
                 assert seen[at] == (place if 0 <= place < plan.width else None)
 
 
-def test_aligned_rows_take_a_load_for_four_numbers() -> None:
+def test_aligned_rows_take_a_load_for_four_numbers():
     geometry = ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1))
     plan = RowPlan.from_image(_image("NCHW", 3, 224), geometry, Extents(1, 32, 112, 112), 4)
     assert [load.reach for load in plan.loads] == [
@@ -87,13 +79,13 @@ def test_aligned_rows_take_a_load_for_four_numbers() -> None:
     assert (plan.aligned, plan.count) == (True, 9)
 
 
-def test_rows_of_odd_widths_are_not_aligned() -> None:
+def test_rows_of_odd_widths_are_not_aligned():
     geometry = ConvGeometry(kernel=(3, 3), padding=(1, 1))
     plan = RowPlan.from_image(_image("NCHW", 3, 223), geometry, Extents(1, 32, 223, 223), 4)
     assert not plan.aligned
 
 
-def test_other_orders_have_no_plan() -> None:
+def test_other_orders_have_no_plan():
     geometry = ConvGeometry(kernel=(3, 3), padding=(1, 1))
     out = Extents(2, 8, 3, 8)
     assert RowPlan.from_image(_image("NCWH", 3, 8), geometry, out, 1) is None

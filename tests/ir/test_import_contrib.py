@@ -288,7 +288,7 @@ def save(name: str, case: Case, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_contrib_operator(name: str, tmp_path: Path) -> None:
+def test_contrib_operator(name, tmp_path):
     case = CASES[name]
     save(name, case, tmp_path / "contrib.onnx")
     imported, _ = check(tmp_path / "contrib.onnx", tolerance=1e-5 + case.quantum * 1.01)
@@ -296,14 +296,14 @@ def test_contrib_operator(name: str, tmp_path: Path) -> None:
     assert any(d.subject == f"com.microsoft.{operator}" for d in imported.decisions)
 
 
-def test_layers_of_bytes_tell_what_they_do_not_round(tmp_path: Path) -> None:
+def test_layers_of_bytes_tell_what_they_do_not_round(tmp_path):
     save("DynamicQuantizeLSTM", CASES["DynamicQuantizeLSTM"], tmp_path / "contrib.onnx")
     imported = import_model(tmp_path / "contrib.onnx", shapes={})
     (told,) = [d for d in imported.decisions if d.subject == "com.microsoft.DynamicQuantizeLSTM"]
     assert "onnxruntime rounds them to bytes at each step" in told.reason
 
 
-def test_norm_that_is_newer_than_the_opset_of_an_optimised_model(tmp_path: Path) -> None:
+def test_norm_that_is_newer_than_the_opset_of_an_optimised_model(tmp_path):
     model = graph(
         parse_nodes(
             "n = LayerNormalization(x, s, b) m = Reshape(n, rows) y = com.microsoft.Gelu(m)"
@@ -317,7 +317,7 @@ def test_norm_that_is_newer_than_the_opset_of_an_optimised_model(tmp_path: Path)
     check(write(model, tmp_path))
 
 
-def test_refusal_says_why(tmp_path: Path) -> None:
+def test_refusal_says_why(tmp_path):
     past = Case(
         x=(1, 2, 8),
         operands=[rand(8, 24), rand(24), None, rand(2, 1, 2, 3, 4), None, np.array([3], np.int32)],

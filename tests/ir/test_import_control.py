@@ -25,7 +25,7 @@ def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
 
 
 @pytest.mark.parametrize("offset", [-100.0, 100.0])
-def test_if_on_data_selects(tmp_path: Path, offset: float) -> None:
+def test_if_on_data_selects(tmp_path, offset):
     """The branch that is not taken would give infinities; none of them may be seen."""
     inner = branch(node("Log", ["zero"], ["l"]), node("Mul", ["l", "x"], ["r"]))
     nested = branch(node("If", ["c"], ["n"], then_branch=inner, else_branch=inner))
@@ -50,7 +50,7 @@ def test_if_on_data_selects(tmp_path: Path, offset: float) -> None:
     ) == 2
 
 
-def test_a_branch_that_only_asks_for_the_shape_of_an_outer_tensor(tmp_path: Path) -> None:
+def test_a_branch_that_only_asks_for_the_shape_of_an_outer_tensor(tmp_path):
     """onnx's own inference of such an If ends the process: it is not told the tensor's type."""
     nodes = [
         node("ReduceMax", ["x"], ["m"], keepdims=0),
@@ -66,7 +66,7 @@ def test_a_branch_that_only_asks_for_the_shape_of_an_outer_tensor(tmp_path: Path
     check(write(graph(nodes, {"x": (3, 4)}, ["y"], {"zero": np.float32(0)}), tmp_path))
 
 
-def test_concat_with_nothing_passes_the_rest_on(tmp_path: Path) -> None:
+def test_concat_with_nothing_passes_the_rest_on(tmp_path):
     nodes = parse_nodes(
         "nothing = Slice(x, two, two, axis) still_nothing = Relu(nothing) "
         "y = Concat <axis = 1>(x, still_nothing)"
@@ -77,7 +77,7 @@ def test_concat_with_nothing_passes_the_rest_on(tmp_path: Path) -> None:
     assert set(operators(module)) <= {""}
 
 
-def test_sum_over_an_input_of_nothing_is_zero(tmp_path: Path) -> None:
+def test_sum_over_an_input_of_nothing_is_zero(tmp_path):
     nodes = parse_nodes("s = ReduceSum <keepdims = 1>(empty, axes) y = Add(x, s)")
     constants = {"axes": np.array([1], np.int64)}
     model = graph(nodes, {"x": (2, 3), "empty": (2, "n")}, ["y"], constants)
@@ -101,7 +101,7 @@ def check_without(path: Path, empty: dict[str, tuple[int, ...]]) -> tuple:
     return imported, module
 
 
-def test_old_opset_is_converted(tmp_path: Path) -> None:
+def test_old_opset_is_converted(tmp_path):
     """Until opset 7 an operand was broadcast by an attribute."""
     nodes = [node("Add", ["x", "b"], ["y"], broadcast=1)]
     constants = {"b": np.arange(4, dtype=np.float32)}
@@ -114,7 +114,7 @@ def test_old_opset_is_converted(tmp_path: Path) -> None:
     assert any(d.taken == "converted from opset 6 to 7" for d in imported.decisions)
 
 
-def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
+def test_nodes_out_of_order_are_sorted(tmp_path):
     inner = branch(node("Add", ["b", "p"], ["r"]))
     inner.node.append(node("Abs", ["x"], ["p"]))
     nodes = [
@@ -132,7 +132,7 @@ def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
     assert any(d.taken == "sorted its nodes" for d in imported.decisions)
 
 
-def test_function_with_a_branch_that_reads_its_attribute(tmp_path: Path) -> None:
+def test_function_with_a_branch_that_reads_its_attribute(tmp_path):
     leaky = node("LeakyRelu", ["v"], ["r"])
     leaky.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
     inner = branch(leaky)
@@ -150,7 +150,7 @@ def test_function_with_a_branch_that_reads_its_attribute(tmp_path: Path) -> None
     check(write(model, tmp_path))
 
 
-def test_pads_below_zero_cut(tmp_path: Path) -> None:
+def test_pads_below_zero_cut(tmp_path):
     constants = {"p": np.array([0, -1, 2, -1, 0, 1, -3, 0], np.int64)}
     model = graph([node("Pad", ["x", "p"], ["y"])], {"x": (1, 3, 5, 4)}, ["y"], constants)
     check(write(model, tmp_path))
@@ -164,7 +164,7 @@ def _of_older_function(folder: Path, *body: onnx.NodeProto) -> Path:
     return write(model, folder)
 
 
-def test_functions_may_be_of_an_older_opset(tmp_path: Path) -> None:
+def test_functions_may_be_of_an_older_opset(tmp_path):
     path = _of_older_function(tmp_path, node("Exp", ["v"], ["e"]), node("Relu", ["e"], ["w"]))
     imported = import_model(path, shapes={})
     module, _ = simplify(imported.module)
@@ -173,7 +173,7 @@ def test_functions_may_be_of_an_older_opset(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, np.exp(x), rtol=1e-5)
 
 
-def test_functions_whose_operators_meant_something_else_are_refused(tmp_path: Path) -> None:
+def test_functions_whose_operators_meant_something_else_are_refused(tmp_path):
     """Softmax of opset 11 is over all axes from one on; onnxruntime takes it for the model's."""
     path = _of_older_function(tmp_path, node("Softmax", ["v"], ["w"], axis=1))
     with pytest.raises(ModelFormatError, match=r"\(Old\) are some of another opset"):

@@ -73,11 +73,11 @@ def check(
         assert any(d.subject == name and "-1" in d.taken for d in imported.decisions)
 
 
-def test_boxes_as_an_output(tmp_path: Path) -> None:
+def test_boxes_as_an_output(tmp_path):
     check(tmp_path, [SELECT], ["n"])
 
 
-def test_boxes_and_scores_gathered(tmp_path: Path) -> None:
+def test_boxes_and_scores_gathered(tmp_path):
     """As exporters write boxes[b, i], and the row [batch, box, class, score]."""
     nodes = [
         SELECT,
@@ -93,7 +93,7 @@ def test_boxes_and_scores_gathered(tmp_path: Path) -> None:
     check(tmp_path, nodes, ["row", "corners", "score"])
 
 
-def test_first_boxes_alone(tmp_path: Path) -> None:
+def test_first_boxes_alone(tmp_path):
     nodes = [
         SELECT,
         node("Slice", ["n", "zero", "three", "zero"], ["first"]),
@@ -110,7 +110,7 @@ def test_first_boxes_alone(tmp_path: Path) -> None:
     check(tmp_path, nodes, ["y", "first"], shapes=shapes, inputs=fed, most=3)
 
 
-def test_indices_that_are_not_zero(tmp_path: Path) -> None:
+def test_indices_that_are_not_zero(tmp_path):
     mask = np.random.default_rng(1).integers(-1, 2, (3, 1, 5)).astype(np.float32)
     shapes = {"x": (3, 1, 5)}
     nodes = [node("NonZero", ["x"], ["n"])]
@@ -129,7 +129,7 @@ def rows() -> list[np.ndarray]:
     return [random.uniform(-1, 1, (9, 4)).astype(np.float32), taken]
 
 
-def test_rows_by_themselves(tmp_path: Path) -> None:
+def test_rows_by_themselves(tmp_path):
     weight = np.random.default_rng(3).uniform(-1, 1, (4, 6)).astype(np.float32)
     nodes = [
         *ROWS,
@@ -153,7 +153,7 @@ def test_rows_by_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
-def test_rows_put_back(tmp_path: Path, op: str) -> None:
+def test_rows_put_back(tmp_path, op):
     """Those that are not there go nowhere: the first row keeps what it has."""
     nodes = [*ROWS, node("Unsqueeze", ["i", "one"], ["column_of"]), node("Shape", ["rows"], ["s"])]
     if op == "ScatterElements":
@@ -176,7 +176,7 @@ def test_rows_put_back(tmp_path: Path, op: str) -> None:
     ),
     ids=lambda n: n.op_type,
 )
-def test_what_mixes_rows_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> None:
+def test_what_mixes_rows_is_refused(tmp_path, reader):
     reader.name = "reader"
     own = {**CONSTANTS, "ones": np.ones((9, 9), np.float32), "ints": np.zeros((9, 4), np.int64)}
     model = graph([*ROWS, reader], {"x": (9, 4), "m": (9,)}, ["y"], own)
@@ -192,14 +192,14 @@ def test_what_mixes_rows_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> N
     ),
     ids=lambda n: n.op_type,
 )
-def test_what_mixes_entries_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> None:
+def test_what_mixes_entries_is_refused(tmp_path, reader):
     reader.name = "reader"
     model = graph([SELECT, reader], SHAPES, ["y"], CONSTANTS)
     with pytest.raises(UnsupportedOperatorError, match=r"'reader'.*'n' has depends on data"):
         import_model(write(model, tmp_path), shapes={})
 
 
-def test_boxes_without_a_limit_are_refused(tmp_path: Path) -> None:
+def test_boxes_without_a_limit_are_refused(tmp_path):
     shapes = {**SHAPES, "limit": (1,)}
     limited = node("NonMaxSuppression", ["x", "s", "limit_int"], ["y"], name="nms")
     model = graph([node("Cast", ["limit"], ["limit_int"], to=7), limited], shapes, ["y"], CONSTANTS)
@@ -208,7 +208,7 @@ def test_boxes_without_a_limit_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [None, 0, -1])
-def test_no_box_of_a_class_is_an_empty_result(tmp_path: Path, most: int | None) -> None:
+def test_no_box_of_a_class_is_an_empty_result(tmp_path, most):
     """A maximum that is left out is 0; onnxruntime takes negative ones as 0."""
     limit = [] if most is None else ["limit"]
     nodes = [
@@ -227,7 +227,7 @@ def test_no_box_of_a_class_is_an_empty_result(tmp_path: Path, most: int | None) 
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_what_reads_refused_nodes_is_not_named(tmp_path: Path) -> None:
+def test_what_reads_refused_nodes_is_not_named(tmp_path):
     """Of a tensor of unknown shape nobody knows whether rows are mixed."""
     nodes = [
         *ROWS,
@@ -267,7 +267,7 @@ COUNTED_VALUES = parse_nodes(
 
 
 @pytest.mark.parametrize("of", ("bools", "numbers"))
-def test_values_are_assigned_where_a_mask_holds(tmp_path: Path, of: str) -> None:
+def test_values_are_assigned_where_a_mask_holds(tmp_path, of):
     nodes = [
         node("Greater", ["x", "none"], ["m"]),
         node("Cast", ["m"], ["ones"], to=1),
@@ -279,7 +279,7 @@ def test_values_are_assigned_where_a_mask_holds(tmp_path: Path, of: str) -> None
 
 
 @pytest.mark.parametrize("written", ("cut", "expanded"))
-def test_rows_are_changed_where_a_mask_holds(tmp_path: Path, written: str) -> None:
+def test_rows_are_changed_where_a_mask_holds(tmp_path, written):
     """x[m] = f(x[m]): places of elements, and values of the rows that were found."""
     nodes = parse_nodes(
         "m = Greater(k, none) found = NonZero(m) at = Transpose <perm = [1, 0]>(found) "
@@ -298,7 +298,7 @@ def test_rows_are_changed_where_a_mask_holds(tmp_path: Path, written: str) -> No
     check_assigned(tmp_path, nodes, {"x": (8, 6), "k": (8,)})
 
 
-def test_one_row_for_all_that_another_mask_found_is_refused(tmp_path: Path) -> None:
+def test_one_row_for_all_that_another_mask_found_is_refused(tmp_path):
     """Rows of one mask at the places of another may be one row for all of them."""
     nodes = [
         *ROWS,
@@ -336,7 +336,7 @@ ONES = onnx.numpy_helper.from_array(ints(1))
 
 
 @pytest.mark.parametrize("columns", ("split", "gathered"))
-def test_one_value_where_a_mask_of_the_first_axes_holds(tmp_path: Path, columns: str) -> None:
+def test_one_value_where_a_mask_of_the_first_axes_holds(tmp_path, columns):
     """x[torch.where(x.sum(-1) == 0)] = value, as OneFormer's decoder has it."""
     split = parse_nodes(
         "t = Transpose <perm = [1, 0]>(n) ta, tb = Split <axis = 1>(t) a = Squeeze(ta, one) "
@@ -364,7 +364,7 @@ def test_one_value_where_a_mask_of_the_first_axes_holds(tmp_path: Path, columns:
     check_assigned(tmp_path, nodes, {"x": (3, 5, 6)}, **more)
 
 
-def test_one_value_at_places_in_another_order_is_refused(tmp_path: Path) -> None:
+def test_one_value_at_places_in_another_order_is_refused(tmp_path):
     nodes = parse_nodes(
         "m = Greater(x, none) n = NonZero(m) turned = Gather <axis = 0>(n, swapped) "
         "places = Transpose <perm = [1, 0]>(turned) size = Shape(places) "

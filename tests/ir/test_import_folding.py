@@ -39,9 +39,7 @@ def gathered(data: tuple[int, ...], index: tuple[int, ...]) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(("data", "index"), [((1, 512), (1, 64)), ((3, 8), (2, 5))])
-def test_gathered_constants_fold(
-    tmp_path: Path, data: tuple[int, ...], index: tuple[int, ...]
-) -> None:
+def test_gathered_constants_fold(tmp_path, data, index):
     check(write(gathered(data, index), tmp_path))
 
 
@@ -98,8 +96,8 @@ def fails(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
 @pytest.mark.parametrize("op", FOLDED)
 @pytest.mark.parametrize("with_onnxruntime", [True, False])
 def test_a_reference_that_fails_is_no_fault_of_the_model(
-    op: str, with_onnxruntime: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    op, with_onnxruntime, tmp_path, monkeypatch
+):
     fails(monkeypatch, op)
     if not with_onnxruntime:
         monkeypatch.setattr(infer, "_is_installed", lambda: False)
@@ -108,7 +106,7 @@ def test_a_reference_that_fails_is_no_fault_of_the_model(
     assert [d.taken.split()[0] for d in told] == ["folded" if with_onnxruntime else "left"]
 
 
-def test_what_nothing_computes_is_the_fault_of_the_model(tmp_path: Path) -> None:
+def test_what_nothing_computes_is_the_fault_of_the_model(tmp_path):
     nodes = [node("Gather", ["c", "i"], ["k"]), node("Add", ["x", "k"], ["y"])]
     model = graph(nodes, {"x": (3, 4)}, ["y"], {"c": ONES, "i": np.array([0, 1, 99])})
     with pytest.raises(ModelFormatError, match=r"cannot be computed.*out of"):
@@ -117,7 +115,7 @@ def test_what_nothing_computes_is_the_fault_of_the_model(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("opset", [12, 14, 16])
 @pytest.mark.parametrize("op", ["GreaterOrEqual", "LessOrEqual"])
-def test_shape_of_a_comparison_is_known(op: str, opset: int, tmp_path: Path) -> None:
+def test_shape_of_a_comparison_is_known(op, opset, tmp_path):
     """Inference of opsets 12 to 15 tells none, and what is shaped by it had no shape."""
     nodes = [
         node(op, ["x", "bound"], ["is_so"]),
@@ -129,9 +127,7 @@ def test_shape_of_a_comparison_is_known(op: str, opset: int, tmp_path: Path) -> 
     check(write(graph(nodes, {"x": (3, 4)}, ["y"], constants, opset=opset), tmp_path))
 
 
-def test_inference_that_fails_is_no_fault_of_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inference_that_fails_is_no_fault_of_the_model(tmp_path, monkeypatch):
     whole = onnx.shape_inference.infer_node_outputs
 
     def refuses(schema: Any, *args: Any, **kwargs: Any) -> Any:
@@ -163,14 +159,12 @@ def described(*shapes: tuple[int, int], weights: bool = True) -> onnx.ModelProto
     return graph(nodes, inputs, [f"y{n}" for n in range(len(shapes))], constants)
 
 
-def test_weights_may_be_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_may_be_described(tmp_path, monkeypatch):
     monkeypatch.setattr("adrenoc.importers.imported.MOST_GROWN", 100)
     check(write(described((64, 10), (30, 40)), tmp_path), tolerance=1e-3)  # one number in all
 
 
-def test_what_is_no_weight_is_refused_sooner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_weight_is_refused_sooner(tmp_path, monkeypatch):
     monkeypatch.setattr("adrenoc.importers.imported.MOST_GROWN", 100)
     with pytest.raises(AdrenocError, match="640 constant elements, expected up to 100"):
         imported(tmp_path, described((64, 10), weights=False))
@@ -181,16 +175,14 @@ def test_what_is_no_weight_is_refused_sooner(
     [[(10**6, 10**6)], [(10**5, 10**4)] * 20, [(2**14, 2**13)] * 20],
     ids=["one of 10^12", "many of 10^9", "many of 10^8"],
 )
-def test_bombs_take_no_memory(shapes: list[tuple[int, int]], tmp_path: Path) -> None:
+def test_bombs_take_no_memory(shapes, tmp_path):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(AdrenocError, match="elements of weights, and there is room for"):
         imported(tmp_path, described(*shapes))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18
 
 
-def test_weights_have_room_by_the_memory_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_have_room_by_the_memory_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr("adrenoc.importers.imported.MOST_GROWN", 100)
     monkeypatch.setattr(constant_budget, "available_bytes", lambda: 16 * 700)
     assert imported(tmp_path, described((64, 10)))
@@ -198,7 +190,7 @@ def test_weights_have_room_by_the_memory_of_the_machine(
         imported(tmp_path, described((64, 10), (30, 40)))
 
 
-def test_the_memory_of_this_machine_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_this_machine_is_known(monkeypatch):
     assert 1 << 20 < host_memory.available_bytes() < 1 << 50
     monkeypatch.setattr(host_memory, "_MEMINFO", Path("/nowhere"))
     monkeypatch.setattr(host_memory, "_GROUP", Path("/nowhere"))
@@ -241,12 +233,12 @@ def standardised(op: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("op", ["training", "instance", "inference", "variance"])
-def test_norms_of_weights_fold(op: str, tmp_path: Path) -> None:
+def test_norms_of_weights_fold(op, tmp_path):
     _, module = check(write(standardised(op), tmp_path))
     assert set(operators(module)) == {"nn.conv2d"}
 
 
-def test_norms_that_train_are_refused_in_few_words(tmp_path: Path) -> None:
+def test_norms_that_train_are_refused_in_few_words(tmp_path):
     names = [f"c{i}" for i in range(4)]
     constants = {name: np.ones(3, np.float32) for name in names}
     nodes = [
@@ -266,9 +258,7 @@ def test_norms_that_train_are_refused_in_few_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("factors", [(1e20, 1e20), (1e-30, 1e-30)], ids=["large", "small"])
-def test_factors_whose_product_is_no_number_stay_apart(
-    factors: tuple[float, float], tmp_path: Path
-) -> None:
+def test_factors_whose_product_is_no_number_stay_apart(factors, tmp_path):
     held = {f"f{i}": np.array(f, np.float32) for i, f in enumerate(factors)}
     held["before"] = np.array(1 / factors[0], np.float32)
     nodes = [

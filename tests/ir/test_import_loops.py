@@ -1,7 +1,5 @@
 """Loops: written out up to a stated count, and refused above it with what is so and what to do."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -53,13 +51,13 @@ def looped(steps: int | None, *, go: str = "go", held: int = 6) -> onnx.ModelPro
     return model
 
 
-def test_a_recurrence_of_constant_length_is_written_out(tmp_path: Path) -> None:
+def test_a_recurrence_of_constant_length_is_written_out(tmp_path):
     """Beside onnxruntime: the last state and all of them."""
     _, module = check(write(looped(6), tmp_path))
     assert operators(module)["tanh"] == 6
 
 
-def test_what_is_the_same_in_all_steps_is_computed_once(tmp_path: Path) -> None:
+def test_what_is_the_same_in_all_steps_is_computed_once(tmp_path):
     """Of what the loop hands on from step to step as it is, and of a tensor outside."""
     model = looped(6)
     (loop,) = model.graph.node
@@ -90,16 +88,14 @@ def test_what_is_the_same_in_all_steps_is_computed_once(tmp_path: Path) -> None:
     ],
     ids=["count", "condition", "none", "long"],
 )
-def test_a_loop_that_is_refused_says_why(
-    tmp_path: Path, model: onnx.ModelProto, reason: str
-) -> None:
+def test_a_loop_that_is_refused_says_why(tmp_path, model, reason):
     path = write(model, tmp_path)
     with pytest.raises(UnsupportedOperatorError) as caught:
         import_model(path, shapes={})
     assert reason in str(caught.value)
 
 
-def test_a_refused_loop_says_why_whatever_ranks_its_body_states(tmp_path: Path) -> None:
+def test_a_refused_loop_says_why_whatever_ranks_its_body_states(tmp_path):
     model = looped(6, go="small")
     body = model.graph.node[0].attribute[0].g
     body.input[1].CopyFrom(value("go", TensorProto.BOOL, (1,)))
@@ -107,7 +103,7 @@ def test_a_refused_loop_says_why_whatever_ranks_its_body_states(tmp_path: Path) 
         import_model(write(model, tmp_path), shapes={})
 
 
-def test_a_count_that_is_an_input_is_fixed(tmp_path: Path) -> None:
+def test_a_count_that_is_an_input_is_fixed(tmp_path):
     path = write(looped(None), tmp_path)
     imported = import_model(path, shapes={}, fixed=(("n", "3"),))
     assert operators(imported.module)["tanh"] == 3

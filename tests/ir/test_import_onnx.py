@@ -22,7 +22,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "squeezenet", "unet", "vit"])
-def test_networks_compute_what_the_file_says(tmp_path: Path, name: str) -> None:
+def test_networks_compute_what_the_file_says(tmp_path, name):
     check(write_network(tmp_path, name, size=32, width=0.25))
 
 
@@ -187,13 +187,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_operator_computes_what_onnxruntime_does(tmp_path: Path, name: str) -> None:
+def test_operator_computes_what_onnxruntime_does(tmp_path, name):
     _, module = check(write(CASES[name], tmp_path))
     made = operators(module)
     assert not any(op.startswith(("call_tir", "shape_of", "dynamic")) or not op for op in made)
 
 
-def test_definition_of_a_node_that_leaves_an_input_out(tmp_path: Path) -> None:
+def test_definition_of_a_node_that_leaves_an_input_out(tmp_path):
     """The mask stands between keys, values and what is before them."""
     one_row, past = (1, 2, 3, 4), (1, 2, 5, 4)
     model = graph(
@@ -207,14 +207,12 @@ def test_definition_of_a_node_that_leaves_an_input_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize(("shape", "axis"), [((2, 4, 5, 5), -1), ((2, 7, 1, 1), 1), ((2, 1), 1)])
-def test_old_softmax_along_one_axis_needs_no_reshape(
-    tmp_path: Path, op: str, shape: tuple[int, ...], axis: int
-) -> None:
+def test_old_softmax_along_one_axis_needs_no_reshape(tmp_path, op, shape, axis):
     _, module = check(write(one(op, shape, axis=axis, opset=11), tmp_path))
     assert not operators(module)["reshape"]
 
 
-def test_shape_arithmetic_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_shape_arithmetic_leaves_nothing_behind(tmp_path):
     nodes = parse_nodes(
         "s = Shape(x) n = Gather(s, zero) n1 = Unsqueeze(n, axes) "
         "t = Concat <axis = 0>(n1, rest) r = Relu(x) y = Reshape(r, t)"
@@ -226,7 +224,7 @@ def test_shape_arithmetic_leaves_nothing_behind(tmp_path: Path) -> None:
     assert any("folded" in d.taken for d in imported.decisions)
 
 
-def test_corners_aligned_by_a_fraction_are_named(tmp_path: Path) -> None:
+def test_corners_aligned_by_a_fraction_are_named(tmp_path):
     def decided(scale: float) -> list[str]:
         scales = np.array([1, 1, scale, 2], np.float32)
         attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
@@ -240,15 +238,13 @@ def test_corners_aligned_by_a_fraction_are_named(tmp_path: Path) -> None:
     assert "axis 2 of 5 elements is scaled to 7.5" in reason
 
 
-def test_symbolic_dimension_is_fixed_at_every_input(tmp_path: Path) -> None:
+def test_symbolic_dimension_is_fixed_at_every_input(tmp_path):
     model = graph([node("Add", ["a", "b"], ["y"])], {"a": ("n", 3), "b": ("n", 3)}, ["y"])
     imported = import_model(write(model, tmp_path), shapes={"a": (4, 3)})
     assert [spec.shape for spec in imported.inputs] == [(4, 3), (4, 3)]
 
 
-def test_gather_by_indices_that_are_data_stays_within_the_table(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_gather_by_indices_that_are_data_stays_within_the_table(tmp_path, capfd):
     model = graph([node("Gather", ["table", "i"], ["y"])], {"i": (2, 3)}, ["y"],
                   {"table": floats(10, 4)}, dtype=onnx.TensorProto.INT64)  # fmt: skip
     _, module = check(write(model, tmp_path))
@@ -257,7 +253,7 @@ def test_gather_by_indices_that_are_data_stays_within_the_table(
     assert "Warning" not in capfd.readouterr().err
 
 
-def test_grid_of_doubles_samples_in_the_dtype_of_the_data(tmp_path: Path) -> None:
+def test_grid_of_doubles_samples_in_the_dtype_of_the_data(tmp_path):
     def sampled(*between: onnx.NodeProto, grid: str) -> onnx.ModelProto:
         nodes = [*between, node("GridSample", ["x", grid], ["y"])]
         return graph(nodes, {"x": (1, 3, 5, 6), "g": (1, 4, 4, 2)}, ["y"])
@@ -270,7 +266,7 @@ def test_grid_of_doubles_samples_in_the_dtype_of_the_data(tmp_path: Path) -> Non
     assert str(result.dtype) == imported.outputs[0].dtype == "float32"
 
 
-def test_weights_that_are_opened_are_told(tmp_path: Path) -> None:
+def test_weights_that_are_opened_are_told(tmp_path):
     model = graph(
         [node("DequantizeLinear", ["q", "s"], ["w"], axis=1), node("MatMul", ["x", "w"], ["y"])],
         {"x": (2, 6)},
@@ -282,13 +278,13 @@ def test_weights_that_are_opened_are_told(tmp_path: Path) -> None:
     assert told == ["stored as floats, not as the integers of the file"]
 
 
-def test_dropout_and_identity_are_passed_through(tmp_path: Path) -> None:
+def test_dropout_and_identity_are_passed_through(tmp_path):
     nodes = parse_nodes("d, mask = Dropout <ratio = 0.5>(x) r = Relu(d) y = Identity(r)")
     _, module = check(write(graph(nodes, {"x": (1, 4)}, ["y"], opset=11), tmp_path))
     assert operators(module) == {"nn.relu": 1}
 
 
-def test_if_with_constant_condition_is_inlined(tmp_path: Path) -> None:
+def test_if_with_constant_condition_is_inlined(tmp_path):
     def branch(op: str) -> onnx.GraphProto:
         return helper.make_graph(
             [node(op, ["x"], ["inner"])], op, [], [onnx.ValueInfoProto(name="inner")]
@@ -303,14 +299,14 @@ def test_if_with_constant_condition_is_inlined(tmp_path: Path) -> None:
     assert operators(module) == {"nn.relu": 1, "negative": 1}
 
 
-def test_initialiser_that_is_also_an_input_is_a_constant(tmp_path: Path) -> None:
+def test_initialiser_that_is_also_an_input_is_a_constant(tmp_path):
     model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 4), "w": (4,)}, ["y"],
                   {"w": floats(4)})  # fmt: skip
     imported = import_model(write(model, tmp_path), shapes={})
     assert [spec.name for spec in imported.inputs] == ["x"]
 
 
-def test_outputs_keep_name_and_order_and_variables_the_names_of_tensors(tmp_path: Path) -> None:
+def test_outputs_keep_name_and_order_and_variables_the_names_of_tensors(tmp_path):
     nodes = [node("Relu", ["in/0"], ["mid:0"]), node("Neg", ["mid:0"], ["out/0"])]
     path = write(graph(nodes, {"in/0": (1, 4)}, ["out/0", "mid:0"]), tmp_path)
     imported, module = check(path)
@@ -321,7 +317,7 @@ def test_outputs_keep_name_and_order_and_variables_the_names_of_tensors(tmp_path
     assert imported.tensors[module["main"].params[0].name] == "in/0"
 
 
-def test_external_data_is_read_and_digested(tmp_path: Path) -> None:
+def test_external_data_is_read_and_digested(tmp_path):
     model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 400)}, ["y"], {"w": floats(400)})
     path = tmp_path / "model.onnx"
     onnx.save(model, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
@@ -330,7 +326,7 @@ def test_external_data_is_read_and_digested(tmp_path: Path) -> None:
     assert import_model(path, shapes={}).model_sha256 != imported.model_sha256
 
 
-def test_the_digest_of_a_whole_model_is_that_of_its_file(tmp_path: Path) -> None:
+def test_the_digest_of_a_whole_model_is_that_of_its_file(tmp_path):
     path = write(graph([node("Relu", ["x"], ["y"])], {"x": (1, 4)}, ["y"]), tmp_path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert find_model_files(path).sha256() == digest
@@ -346,12 +342,12 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 @pytest.mark.parametrize("name", ["shufflenet", "inception_v2", "squeezenet"])
-def test_light_networks_import_with_static_shapes(name: str) -> None:
+def test_light_networks_import_with_static_shapes(name):
     imported = import_model(LIGHT / f"light_{name}.onnx", shapes={})
     assert imported.outputs[0].shape[:2] == (1, 1000)
 
 
-def test_large_weights_are_read_where_they_stay(tmp_path: Path) -> None:
+def test_large_weights_are_read_where_they_stay(tmp_path):
     numbers = np.random.default_rng(3).standard_normal((64, 1024)).astype(np.float16)
     path = tmp_path / "weights"
     path.write_bytes(b"abc" + numbers.tobytes())

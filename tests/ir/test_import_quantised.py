@@ -1,7 +1,5 @@
 """Quantised models in forms that exporters seldom write compute what onnxruntime computes."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import helper
@@ -19,7 +17,7 @@ def number(value: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("constant", [True, False])
-def test_zeros_are_quantised_by_a_scale_of_one(tmp_path: Path, constant: bool) -> None:
+def test_zeros_are_quantised_by_a_scale_of_one(tmp_path, constant):
     """Their range is nothing to divide by; onnxruntime says so."""
     data = "zeros" if constant else "none"
     nodes = [
@@ -31,7 +29,7 @@ def test_zeros_are_quantised_by_a_scale_of_one(tmp_path: Path, constant: bool) -
     check(write(graph(nodes, {"x": (2, 4)}, ["q", "scale", "zero", "y"], held), tmp_path))
 
 
-def test_a_scale_of_zero_quantises_to_the_ends(tmp_path: Path) -> None:
+def test_a_scale_of_zero_quantises_to_the_ends(tmp_path):
     nodes = parse_nodes("q = QuantizeLinear(x, none, zero) y = DequantizeLinear(q, scale, zero)")
     held = {"none": number(0.0), "scale": number(0.1), "zero": np.array(7, np.uint8)}
     check(write(graph(nodes, {"x": (2, 4)}, ["y"], held), tmp_path))
@@ -71,9 +69,7 @@ def product(shape: tuple[int, ...], axis: int) -> tuple[list, dict[str, np.ndarr
         ((8,), 0, False),
     ],
 )
-def test_a_weight_has_scales_along_any_axis(
-    tmp_path: Path, shape: tuple[int, ...], axis: int, fused: bool
-) -> None:
+def test_a_weight_has_scales_along_any_axis(tmp_path, shape, axis, fused):
     """Those of its columns become a factor of sums; others are no factor of any sum."""
     nodes, held = product(shape, axis)
     imported, _ = check(write(graph(nodes, {"x": (2, 5, 8)}, ["y"], held), tmp_path))

@@ -26,7 +26,7 @@ def two_steps(folder: Path) -> Path:
     return write(graph(nodes, {"x": SPEC.shape}, ["y"]), folder)
 
 
-def test_onnx_outputs_and_intermediate_tensors(tmp_path: Path) -> None:
+def test_onnx_outputs_and_intermediate_tensors(tmp_path):
     pytest.importorskip("onnxruntime")
     feeds = make_inputs([SPEC])
     found = run_reference(two_steps(tmp_path), feeds, tensors=["mid"])
@@ -34,7 +34,7 @@ def test_onnx_outputs_and_intermediate_tensors(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["y"], np.maximum(-feeds["x"], 0))
 
 
-def test_tflite_intermediate_tensors(tmp_path: Path) -> None:
+def test_tflite_intermediate_tensors(tmp_path):
     pytest.importorskip("ai_edge_litert")
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
     feeds = make_inputs([TensorSpec(name="input", shape=(1, 31, 31, 3), dtype="float32")])
@@ -44,14 +44,14 @@ def test_tflite_intermediate_tensors(tmp_path: Path) -> None:
     assert found["output"].sum() == pytest.approx(1.0, abs=1e-5)
 
 
-def test_unknown_tensor_names_the_nearest(tmp_path: Path) -> None:
+def test_unknown_tensor_names_the_nearest(tmp_path):
     pytest.importorskip("onnxruntime")
     with pytest.raises(InputError) as caught:
         run_reference(two_steps(tmp_path), make_inputs([SPEC]), tensors=["midd"])
     assert "'mid'" in caught.value.hint
 
 
-def test_missing_and_misshapen_inputs(tmp_path: Path) -> None:
+def test_missing_and_misshapen_inputs(tmp_path):
     pytest.importorskip("onnxruntime")
     with pytest.raises(InputError, match="no array for 'x'"):
         run_reference(two_steps(tmp_path), {})
@@ -59,7 +59,7 @@ def test_missing_and_misshapen_inputs(tmp_path: Path) -> None:
         run_reference(two_steps(tmp_path), {"x": np.ones((1, 5), np.float32)})
 
 
-def test_what_litert_loads_and_cannot_run(tmp_path: Path) -> None:
+def test_what_litert_loads_and_cannot_run(tmp_path):
     """A kernel that looks at the dtype when it is called."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
@@ -78,9 +78,7 @@ def test_what_litert_loads_and_cannot_run(tmp_path: Path) -> None:
         run_reference(path, feeds)
 
 
-def test_what_xnnpack_refuses_plain_kernels_compute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_xnnpack_refuses_plain_kernels_compute(tmp_path, monkeypatch, capfd):
     """It does so with whole networks in int8 that LiteRT itself computes."""
     runtime = pytest.importorskip("ai_edge_litert.interpreter")
     whole = runtime.Interpreter
@@ -103,21 +101,21 @@ def test_what_xnnpack_refuses_plain_kernels_compute(
     assert "its plain kernels compute the reference" in capfd.readouterr().err
 
 
-def test_misshapen_tflite_input(tmp_path: Path) -> None:
+def test_misshapen_tflite_input(tmp_path):
     pytest.importorskip("ai_edge_litert")
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
     with pytest.raises(InputError, match=r"expected float32 \[1, 31, 31, 3\]"):
         run_reference(path, {"input": np.ones((1, 3), np.float32)})
 
 
-def test_model_that_the_runtime_refuses(tmp_path: Path) -> None:
+def test_model_that_the_runtime_refuses(tmp_path):
     pytest.importorskip("onnxruntime")
     model = graph([helper.make_node("NoSuchOperator", ["x"], ["y"])], {"x": (1,)}, ["y"])
     with pytest.raises(ModelFormatError, match="NoSuchOperator"):
         run_reference(write(model, tmp_path), {"x": np.ones(1, np.float32)})
 
 
-def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(DependencyError) as caught:
         runtimes.run_reference(two_steps(tmp_path), make_inputs([SPEC]))
@@ -137,14 +135,14 @@ def _with_quanta(folder: Path) -> Path:
     return write(model, folder)
 
 
-def test_a_quantised_model_tells_its_quanta(tmp_path: Path) -> None:
+def test_a_quantised_model_tells_its_quanta(tmp_path):
     found = read_quanta(_with_quanta(tmp_path))
     assert found.quanta == {"y": pytest.approx(0.05), "q": 1.0}
     assert found.tensors == {**found.quanta, "d": pytest.approx(0.05)}
     assert read_quanta(two_steps(tmp_path)) is None
 
 
-def test_other_kernels_compute_it_too(tmp_path: Path) -> None:
+def test_other_kernels_compute_it_too(tmp_path):
     pytest.importorskip("onnxruntime")
     path, feeds = _with_quanta(tmp_path), make_inputs([SPEC])
     expected, others = run_reference(path, feeds), other_kernels(path, feeds)
@@ -180,7 +178,7 @@ def _product_of_4_bits(folder: Path, *, as_conversion: bool) -> tuple[Path, np.n
 
 
 @pytest.mark.parametrize("as_conversion", [True, False])
-def test_weights_of_4_bits_are_multiplied_in_float(tmp_path: Path, as_conversion: bool) -> None:
+def test_weights_of_4_bits_are_multiplied_in_float(tmp_path, as_conversion):
     """onnxruntime rounds x to bytes for it, of its own accord or because the model lets it."""
     pytest.importorskip("onnxruntime")
     path, weights = _product_of_4_bits(tmp_path, as_conversion=as_conversion)
@@ -192,7 +190,7 @@ def test_weights_of_4_bits_are_multiplied_in_float(tmp_path: Path, as_conversion
     np.testing.assert_allclose(run_reference(path, {"x": x})["y"], exact, atol=1e-4)
 
 
-def test_a_model_that_stores_halves_rounds(tmp_path: Path) -> None:
+def test_a_model_that_stores_halves_rounds(tmp_path):
     model = graph([helper.make_node("Add", ["x", "c"], ["y"])], {"x": SPEC.shape}, ["y"])
     assert read_quanta(write(model, tmp_path)) is None
     for value in (*model.graph.input, *model.graph.output):
@@ -201,7 +199,7 @@ def test_a_model_that_stores_halves_rounds(tmp_path: Path) -> None:
     assert found.quanta == {}
 
 
-def test_quanta_of_a_tflite_file(tmp_path: Path) -> None:
+def test_quanta_of_a_tflite_file(tmp_path):
     pytest.importorskip("ai_edge_litert")
     built = ModelBuilder()
     main = built.graph()
@@ -218,7 +216,7 @@ def test_quanta_of_a_tflite_file(tmp_path: Path) -> None:
     assert set(other_kernels(path, {"x": data})) == {PLAIN, REFERENCE_KERNELS}
 
 
-def test_types_that_onnxruntime_has_no_kernel_for_are_not_the_models_fault(tmp_path: Path) -> None:
+def test_types_that_onnxruntime_has_no_kernel_for_are_not_the_models_fault(tmp_path):
     pytest.importorskip("onnxruntime")
     weights = {"w": np.ones((4, 3, 3, 3))}
     model = graph(

@@ -23,11 +23,11 @@ def refused(path: Path, kind: type[errors.AdrenocError], **shapes: tuple[int, ..
     return caught.value.message
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     assert "does not exist" in refused(tmp_path / "no.onnx", errors.ModelNotFoundError)
 
 
-def test_folder(tmp_path: Path) -> None:
+def test_folder(tmp_path):
     assert "folder" in refused(tmp_path, errors.ModelNotFoundError)
 
 
@@ -42,7 +42,7 @@ def test_folder(tmp_path: Path) -> None:
         (bytes(range(256)) * 4, "neither a whole ONNX"),
     ],
 )
-def test_other_files(tmp_path: Path, content: bytes, said: str) -> None:
+def test_other_files(tmp_path, content, said):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     assert said in refused(path, errors.ModelFormatError)
@@ -50,20 +50,20 @@ def test_other_files(tmp_path: Path, content: bytes, said: str) -> None:
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.999])
 @pytest.mark.parametrize("name", ["squeezenet", "mobilenet_v1_small"])
-def test_truncated(tmp_path: Path, name: str, share: float) -> None:
+def test_truncated(tmp_path, name, share):
     content = network(name, size=32, width=0.25)
     path = tmp_path / "cut"
     path.write_bytes(content[: int(len(content) * share)])
     refused(path, errors.ModelFormatError)
 
 
-def test_format_is_told_by_content_not_by_suffix(tmp_path: Path) -> None:
+def test_format_is_told_by_content_not_by_suffix(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(network("mixed_small", size=31, width=1.0))
     assert import_model(path, shapes={}).format == "tflite"
 
 
-def test_missing_external_data_is_named(tmp_path: Path) -> None:
+def test_missing_external_data_is_named(tmp_path):
     weights = np.ones(400, np.float32)
     model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 400)}, ["y"], {"w": weights})
     path = tmp_path / "model.onnx"
@@ -72,7 +72,7 @@ def test_missing_external_data_is_named(tmp_path: Path) -> None:
     assert "'w.bin'" in refused(path, errors.ModelNotFoundError)
 
 
-def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_external_data_outside_of_the_folder_is_refused(tmp_path):
     model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 4)}, ["y"])
     tensor = model.graph.initializer.add(name="w", data_type=1, dims=[4])
     tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -80,7 +80,7 @@ def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert "../secret.bin" in refused(write(model, tmp_path), errors.ModelFormatError)
 
 
-def test_all_unsupported_nodes_are_listed(tmp_path: Path) -> None:
+def test_all_unsupported_nodes_are_listed(tmp_path):
     nodes = [
         node("Unique", ["x"], ["a"], name="first"),
         node("Unique", ["x"], ["b"], name="second"),
@@ -94,7 +94,7 @@ def test_all_unsupported_nodes_are_listed(tmp_path: Path) -> None:
     assert "the node of 'c' (float32 [4]): it draws" in said
 
 
-def test_all_nodes_that_fail_in_translation_are_listed(tmp_path: Path) -> None:
+def test_all_nodes_that_fail_in_translation_are_listed(tmp_path):
     nodes = [
         node("Dropout", ["x", "r", "t"], ["a"], name="drop"),
         node("Pad", ["a", "p"], ["y"], name="crop", mode="odd"),
@@ -110,7 +110,7 @@ def test_all_nodes_that_fail_in_translation_are_listed(tmp_path: Path) -> None:
     assert "'crop' (float32 [1, 1, 4, 4], int64 [8]): unknown mode 'odd'" in said
 
 
-def test_refusals_of_tvm_name_their_operator_in_a_word() -> None:
+def test_refusals_of_tvm_name_their_operator_in_a_word():
     from tvm import relax
 
     x, weight = (relax.Var(name, relax.TensorType((4, 16), "float32")) for name in "xw")
@@ -121,7 +121,7 @@ def test_refusals_of_tvm_name_their_operator_in_a_word() -> None:
     assert said.startswith("relax.nn.rms_norm requires the input weight"), said
 
 
-def test_refusals_of_all_kinds_are_listed_at_once(tmp_path: Path) -> None:
+def test_refusals_of_all_kinds_are_listed_at_once(tmp_path):
     nodes = [
         node("Magic", ["x"], ["m"], name="spell", domain="com.acme"),
         node("Relu", ["m"], ["a"], name="behind_it"),
@@ -136,7 +136,7 @@ def test_refusals_of_all_kinds_are_listed_at_once(tmp_path: Path) -> None:
     assert "behind_it" not in said
 
 
-def test_what_reads_a_shape_of_data_is_not_named(tmp_path: Path) -> None:
+def test_what_reads_a_shape_of_data_is_not_named(tmp_path):
     """VITS, Longformer: one cause, and not all that follows from it, in words of no library."""
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
@@ -164,7 +164,7 @@ def test_what_reads_a_shape_of_data_is_not_named(tmp_path: Path) -> None:
     assert "relax" not in said
 
 
-def test_what_fills_a_shape_of_data_is_told_in_our_words(tmp_path: Path) -> None:
+def test_what_fills_a_shape_of_data_is_told_in_our_words(tmp_path):
     """FastSpeech2: as many zeros as frames are predicted."""
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["most"], keepdims=1),
@@ -179,7 +179,7 @@ def test_what_fills_a_shape_of_data_is_told_in_our_words(tmp_path: Path) -> None
     assert "Check failed" not in said
 
 
-def test_custom_domain(tmp_path: Path) -> None:
+def test_custom_domain(tmp_path):
     nodes = [node("Magic", ["x"], ["y"], name="spell", domain="com.acme")]
     path = write(graph(nodes, {"x": (4,)}, ["y"], domains=["com.acme"]), tmp_path)
     said = refused(path, errors.CustomDomainError)
@@ -192,9 +192,7 @@ def test_custom_domain(tmp_path: Path) -> None:
     ["Identity", "Dropout", "Optional", "Shape", "Add", "If", "Loop", "NonZero", "HannWindow"],
 )
 @pytest.mark.parametrize("domain", ["com.acme", "com.microsoft"])
-def test_a_foreign_operator_is_not_the_standard_one_of_its_name(
-    tmp_path: Path, domain: str, operator: str
-) -> None:
+def test_a_foreign_operator_is_not_the_standard_one_of_its_name(tmp_path, domain, operator):
     source = "c" if operator == "Add" else "x"
     nodes = [node(operator, [source, source], ["m"], domain=domain), node("Neg", ["m"], ["y"])]
     held = {"c": np.ones(4, np.float32)}
@@ -204,7 +202,7 @@ def test_a_foreign_operator_is_not_the_standard_one_of_its_name(
 
 
 @pytest.mark.parametrize(("at", "operator"), [(1, "DequantizeLinear"), (3, "Relu")])
-def test_a_foreign_operator_between_quantised_ones(tmp_path: Path, at: int, operator: str) -> None:
+def test_a_foreign_operator_between_quantised_ones(tmp_path, at, operator):
     nodes = parse_nodes(
         "d = DequantizeLinear(q, s, z) f = Add(d, d) r = Relu(f) y = QuantizeLinear(r, s, z)"
     )
@@ -216,7 +214,7 @@ def test_a_foreign_operator_between_quantised_ones(tmp_path: Path, at: int, oper
     assert f"com.acme.{operator} (1x)" in said
 
 
-def test_if_on_data_with_unlike_branches(tmp_path: Path) -> None:
+def test_if_on_data_with_unlike_branches(tmp_path):
     one = helper.make_graph([node("Relu", ["x"], ["r"])], "b", [], [onnx.ValueInfoProto(name="r")])
     sums = [node("ReduceSum", ["x"], ["s"], keepdims=1)]
     other = helper.make_graph(sums, "b", [], [onnx.ValueInfoProto(name="s")])
@@ -231,7 +229,7 @@ def test_if_on_data_with_unlike_branches(tmp_path: Path) -> None:
     assert "float32 [1, 3] and float32 [1, 1]" in said
 
 
-def test_refusals_tell_the_nearest_rewrite(tmp_path: Path) -> None:
+def test_refusals_tell_the_nearest_rewrite(tmp_path):
     path = write(graph([node("Unique", ["x"], ["y"])], {"x": (4,)}, ["y"]), tmp_path)
     assert "do it on the CPU" in refused(path, errors.UnsupportedOperatorError)
 
@@ -240,7 +238,7 @@ def relu(*dims: int | str) -> onnx.ModelProto:
     return graph([node("Relu", ["x"], ["y"])], {"x": dims}, ["y"])
 
 
-def test_open_dimensions_of_several_inputs_tell_one_command(tmp_path: Path) -> None:
+def test_open_dimensions_of_several_inputs_tell_one_command(tmp_path):
     nodes = [node("Add", ["a", "b"], ["t"]), node("Mul", ["t", "c"], ["y"])]
     open_dims = {"a": ("n", "m"), "b": ("n", "m"), "c": ("k", 3)}
     path = write(graph(nodes, open_dims, ["y"]), tmp_path)
@@ -253,7 +251,7 @@ def test_open_dimensions_of_several_inputs_tell_one_command(tmp_path: Path) -> N
     assert caught.value.hint == said
 
 
-def test_open_dimension_tells_the_option(tmp_path: Path) -> None:
+def test_open_dimension_tells_the_option(tmp_path):
     path = write(relu("batch", 3, "height", "width"), tmp_path)
     with pytest.raises(errors.ShapeError) as caught:
         import_model(path, shapes={})
@@ -263,9 +261,7 @@ def test_open_dimension_tells_the_option(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factor", [np.nan, np.inf, 3e38, -2.0, 0.0])
 @pytest.mark.parametrize("operator", ["Resize", "Upsample"])
-def test_factors_that_no_axis_can_be_resized_by(
-    tmp_path: Path, operator: str, factor: float
-) -> None:
+def test_factors_that_no_axis_can_be_resized_by(tmp_path, operator, factor):
     between = [""] if operator == "Resize" else []
     nodes = [node(operator, ["x", *between, "s"], ["y"], mode="nearest")]
     constants = {"s": np.array([1, 1, factor, 2], np.float32)}
@@ -276,7 +272,7 @@ def test_factors_that_no_axis_can_be_resized_by(
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-def test_nothing_cannot_be_enlarged(tmp_path: Path, mode: str) -> None:
+def test_nothing_cannot_be_enlarged(tmp_path, mode):
     """An axis of no elements, which a slice left, has nothing to make elements of."""
     nodes = [
         node("Slice", ["x", "from", "to", "axes"], ["none"]),
@@ -289,7 +285,7 @@ def test_nothing_cannot_be_enlarged(tmp_path: Path, mode: str) -> None:
     assert "axis 2 of 6 elements is made from one of none" in said
 
 
-def test_a_window_that_never_fits_is_no_constant(tmp_path: Path) -> None:
+def test_a_window_that_never_fits_is_no_constant(tmp_path):
     """The mean of no element is NaN, of which nothing more would be computed."""
     nodes = [node("Conv", ["x", "w"], ["t"], strides=[4]), node("ReduceMean", ["t"], ["y"])]
     constants = {"w": np.ones((1, 1, 10), np.float32)}
@@ -298,18 +294,18 @@ def test_a_window_that_never_fits_is_no_constant(tmp_path: Path) -> None:
     assert "'t' has the shape [1, 1, 0]: a window is larger" in said
 
 
-def test_wrong_rank(tmp_path: Path) -> None:
+def test_wrong_rank(tmp_path):
     said = refused(write(relu("n", 3), tmp_path), errors.ShapeError, x=(1, 3, 4))
     assert "3 dimensions" in said
     assert "2: [n, 3]" in said
 
 
-def test_contradiction_of_a_fixed_dimension(tmp_path: Path) -> None:
+def test_contradiction_of_a_fixed_dimension(tmp_path):
     said = refused(write(relu("n", 3), tmp_path), errors.ShapeError, x=(1, 4))
     assert "asks for 4 in dimension 1, where the model has 3" in said
 
 
-def test_contradiction_of_two_inputs_hints_at_what_fits_both(tmp_path: Path) -> None:
+def test_contradiction_of_two_inputs_hints_at_what_fits_both(tmp_path):
     nodes = [node("Add", ["a", "b"], ["y"])]
     model = graph(nodes, {"a": ("n", 3), "b": ("n", "m")}, ["y"])
     with pytest.raises(errors.ShapeError, match="'n' is 2 already") as caught:
@@ -317,7 +313,7 @@ def test_contradiction_of_two_inputs_hints_at_what_fits_both(tmp_path: Path) -> 
     assert caught.value.hint.startswith("--shape b:2,3,")
 
 
-def test_unknown_input_names_the_nearest(tmp_path: Path) -> None:
+def test_unknown_input_names_the_nearest(tmp_path):
     model = graph([node("Relu", ["input"], ["y"])], {"input": ("n", 3)}, ["y"])
     with pytest.raises(errors.ShapeError) as caught:
         import_model(write(model, tmp_path), shapes={"inptu": (1, 3)})
@@ -325,7 +321,7 @@ def test_unknown_input_names_the_nearest(tmp_path: Path) -> None:
     assert "--shape input:" in caught.value.hint
 
 
-def test_extent_of_nothing(tmp_path: Path) -> None:
+def test_extent_of_nothing(tmp_path):
     path = write(relu("n", 3), tmp_path)
     assert "below 0" in refused(path, errors.ShapeError, x=(-1, 3))
     said = refused(path, errors.ShapeError, x=(0, 3))
@@ -333,31 +329,31 @@ def test_extent_of_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opset", [0, 99])
-def test_opset_out_of_range(tmp_path: Path, opset: int) -> None:
+def test_opset_out_of_range(tmp_path, opset):
     model = relu(1, 3)
     model.opset_import[0].version = opset
     assert f"opset {opset}" in refused(write(model, tmp_path), errors.ModelFormatError)
 
 
-def test_inconsistent_graph_names_the_node(tmp_path: Path) -> None:
+def test_inconsistent_graph_names_the_node(tmp_path):
     constants = {"w": np.ones((4, 5, 3, 3), np.float32)}
     model = graph([node("Gemm", ["x", "w"], ["y"], name="dense")], {"x": (2, 3)}, ["y"], constants)
     assert "'dense'" in refused(write(model, tmp_path), errors.ModelFormatError)
 
 
-def test_output_that_nothing_computes(tmp_path: Path) -> None:
+def test_output_that_nothing_computes(tmp_path):
     model = graph([node("Relu", ["x"], ["y"])], {"x": (1,)}, ["z"])
     assert "'z'" in refused(write(model, tmp_path), errors.ModelFormatError)
 
 
-def test_tflite_shape_is_fixed(tmp_path: Path) -> None:
+def test_tflite_shape_is_fixed(tmp_path):
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
     said = refused(path, errors.ShapeError, input=(1, 64, 64, 3))
     assert "[1, 31, 31, 3]" in said
 
 
 @pytest.mark.parametrize("name", ["BFLOAT16", "FLOAT8E4M3FN", "INT4"])
-def test_numbers_that_no_device_computes(tmp_path: Path, name: str) -> None:
+def test_numbers_that_no_device_computes(tmp_path, name):
     """TVM writes no OpenCL for them; as weights they are folded."""
     element = onnx.TensorProto.DataType.Value(name)
     nodes = [helper.make_node("Cast", ["x"], ["y"], to=onnx.TensorProto.FLOAT)]
@@ -367,7 +363,7 @@ def test_numbers_that_no_device_computes(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sequence", "optional"])
-def test_inputs_that_are_no_tensors_are_not_asked_for_a_shape(tmp_path: Path, kind: str) -> None:
+def test_inputs_that_are_no_tensors_are_not_asked_for_a_shape(tmp_path, kind):
     model = graph([node("Identity", ["s"], ["y"])], {"s": (2, 3)}, ["y"])
     tensor = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, (2, 3))
     made = {
@@ -379,13 +375,13 @@ def test_inputs_that_are_no_tensors_are_not_asked_for_a_shape(tmp_path: Path, ki
     assert f"input 's' holds {kind}s" in said
 
 
-def test_numbers_as_text_are_refused(tmp_path: Path) -> None:
+def test_numbers_as_text_are_refused(tmp_path):
     cast = node("Cast", ["x"], ["y"], to=onnx.TensorProto.STRING)
     path = write(graph([cast], {"x": (3,)}, ["y"]), tmp_path)
     assert "'y' holds text" in refused(path, errors.UnsupportedOperatorError)
 
 
-def test_a_model_without_standard_operators_may_name_no_opset(tmp_path: Path) -> None:
+def test_a_model_without_standard_operators_may_name_no_opset(tmp_path):
     """As onnxmltools writes trees of XGBoost."""
     tree = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml")
     model = graph([tree], {"x": (1, 3)}, ["y"], domains=["ai.onnx.ml"])

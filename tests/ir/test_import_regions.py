@@ -36,7 +36,7 @@ def check(
 
 @pytest.mark.parametrize("opset", [10, 16])
 @pytest.mark.parametrize(("mode", "samples"), [("avg", 0), ("avg", 2), ("max", 2)])
-def test_roi_align_of_a_smaller_map(tmp_path: Path, opset: int, mode: str, samples: int) -> None:
+def test_roi_align_of_a_smaller_map(tmp_path, opset, mode, samples):
     """The half pixel is one of the feature map, not of the image."""
     attrs: dict[str, Any] = {"output_height": 3, "output_width": 4, "spatial_scale": 0.25}
     nodes = [
@@ -48,7 +48,7 @@ def test_roi_align_of_a_smaller_map(tmp_path: Path, opset: int, mode: str, sampl
     check(tmp_path, model, {"x": DATA, "r": REGIONS}, opset)
 
 
-def test_largest_of_regions_of_a_smaller_map(tmp_path: Path) -> None:
+def test_largest_of_regions_of_a_smaller_map(tmp_path):
     regions = np.concatenate([BATCHES[:, None], np.clip(REGIONS, 0, 79)], 1).astype(np.float32)
     attrs: dict[str, Any] = {"pooled_shape": [3, 4], "spatial_scale": 0.25}
     nodes = [helper.make_node("MaxRoiPool", ["x", "r"], ["y"], **attrs)]

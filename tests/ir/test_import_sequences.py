@@ -1,7 +1,5 @@
 """Lists of tensors, whose length is known: what is taken from them is known too."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -23,7 +21,7 @@ def number(value: int) -> np.ndarray:
     return np.array(value, np.int64)
 
 
-def test_results_of_a_loop_are_joined(tmp_path: Path) -> None:
+def test_results_of_a_loop_are_joined(tmp_path):
     """As torch exports an EmbeddingBag, and what appends to a list."""
     body = helper.make_graph(
         parse_nodes(
@@ -81,12 +79,12 @@ SEQUENCES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_sequence(name: str, tmp_path: Path) -> None:
+def test_sequence(name, tmp_path):
     nodes, constants = SEQUENCES[name]
     check(write(graph(nodes, {"x": (3, 5)}, ["y"], constants), tmp_path))
 
 
-def test_a_position_that_is_data_is_refused(tmp_path: Path) -> None:
+def test_a_position_that_is_data_is_refused(tmp_path):
     nodes = parse_nodes(
         "s = SplitToSequence(x) m = ArgMax <axis = 0, keepdims = 0>(x) "
         "k = ReduceMax <keepdims = 0>(m) y = SequenceAt(s, k)"
@@ -96,14 +94,14 @@ def test_a_position_that_is_data_is_refused(tmp_path: Path) -> None:
         import_model(path, shapes={})
 
 
-def test_a_sequence_as_output_is_refused(tmp_path: Path) -> None:
+def test_a_sequence_as_output_is_refused(tmp_path):
     nodes = [node("SequenceConstruct", ["x", "x"], ["s"]), node("Identity", ["s"], ["y"])]
     path = write(graph(nodes, {"x": (3, 5)}, ["y"], {}), tmp_path)
     with pytest.raises(UnsupportedOperatorError, match=r"SequenceConstruct \(1x\)"):
         import_model(path, shapes={})
 
 
-def test_a_map_over_a_sequence_is_refused(tmp_path: Path) -> None:
+def test_a_map_over_a_sequence_is_refused(tmp_path):
     """onnx's own definition of it ends the process where it is given no types."""
     body = helper.make_graph(
         [node("Relu", ["e"], ["r"])],

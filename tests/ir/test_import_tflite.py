@@ -11,7 +11,7 @@ from tests.ir.import_and_run import check, operators
 from tests.models import network, write_network
 
 
-def test_mobilenet_computes_what_the_file_says(tmp_path: Path) -> None:
+def test_mobilenet_computes_what_the_file_says(tmp_path):
     imported, module = check(write_network(tmp_path, "mobilenet_v1_small", size=32, width=0.25))
     assert imported.format == "tflite"
     made = operators(module)
@@ -20,7 +20,7 @@ def test_mobilenet_computes_what_the_file_says(tmp_path: Path) -> None:
     assert not made["nn.pad"]
 
 
-def test_paddings_pools_and_depth_multiplier(tmp_path: Path) -> None:
+def test_paddings_pools_and_depth_multiplier(tmp_path):
     imported, module = check(write_network(tmp_path, "mixed_small", size=31, width=1.0))
     assert [spec.name for spec in imported.inputs] == ["input"]
     assert [spec.name for spec in imported.outputs] == ["output"]
@@ -43,7 +43,7 @@ def patched(content: bytes, old: int, new: int) -> bytes:
 
 
 @pytest.mark.parametrize("slot", [4, 10])
-def test_an_operator_has_the_larger_of_its_two_numbers(slot: int, tmp_path: Path) -> None:
+def test_an_operator_has_the_larger_of_its_two_numbers(slot, tmp_path):
     """As LiteRT has it: one alone is enough, and a file without the older one is no ADD."""
     content = bytearray(network("mixed_small", size=31, width=1.0))
     whole = read_tflite(tmp_path / "m.tflite", bytes(content))
@@ -57,7 +57,7 @@ def test_an_operator_has_the_larger_of_its_two_numbers(slot: int, tmp_path: Path
     assert kinds == [[operator.kind for operator in graph.operators] for graph in whole.graphs]
 
 
-def test_unsupported_operators_are_listed(tmp_path: Path) -> None:
+def test_unsupported_operators_are_listed(tmp_path):
     kinds = tflite.BuiltinOperator
     content = network("mixed_small", size=31, width=1.0)
     content = patched(content, kinds.AVERAGE_POOL_2D, kinds.SKIP_GRAM)
@@ -70,7 +70,7 @@ def test_unsupported_operators_are_listed(tmp_path: Path) -> None:
     assert reason in caught.value.message
 
 
-def test_options_of_tensorflows_own_operators_are_no_text(tmp_path: Path) -> None:
+def test_options_of_tensorflows_own_operators_are_no_text(tmp_path):
     """They hold a serialised node: a file with one is whole, and says which operator it is."""
     build = pytest.importorskip("tests.tflite.build")
     flexbuffers = pytest.importorskip("flatbuffers.flexbuffers")
@@ -85,7 +85,7 @@ def test_options_of_tensorflows_own_operators_are_no_text(tmp_path: Path) -> Non
         import_model(path, shapes={})
 
 
-def test_what_keeps_variables_is_told_once(tmp_path: Path) -> None:
+def test_what_keeps_variables_is_told_once(tmp_path):
     kinds = tflite.BuiltinOperator
     content = network("mixed_small", size=31, width=1.0)
     content = patched(content, kinds.AVERAGE_POOL_2D, kinds.CALL_ONCE)
@@ -97,7 +97,7 @@ def test_what_keeps_variables_is_told_once(tmp_path: Path) -> None:
     assert "'output': it draws random numbers: make them an input" in caught.value.message
 
 
-def test_weights_that_were_left_out_are_no_states(tmp_path: Path) -> None:
+def test_weights_that_were_left_out_are_no_states(tmp_path):
     """As of a Keras 3 model by from_concrete_functions: variables that nothing ever sets."""
     kinds = tflite.BuiltinOperator
     content = network("mixed_small", size=31, width=1.0)
@@ -110,7 +110,7 @@ def test_weights_that_were_left_out_are_no_states(tmp_path: Path) -> None:
     assert caught.value.message.count("TFLiteConverter.from_keras_model") == 1
 
 
-def test_a_refusal_says_what_was_seen_and_expected(tmp_path: Path) -> None:
+def test_a_refusal_says_what_was_seen_and_expected(tmp_path):
     build = pytest.importorskip("tests.tflite.cases")
     case = build.recipe("BITCAST", "", [build.f(3, 4)], [build.it("int16")]).case()
     path = tmp_path / "m.tflite"
@@ -121,7 +121,7 @@ def test_a_refusal_says_what_was_seen_and_expected(tmp_path: Path) -> None:
     assert expected in caught.value.message
 
 
-def test_repeated_tensor_names_are_told_apart(tmp_path: Path) -> None:
+def test_repeated_tensor_names_are_told_apart(tmp_path):
     content = network("mixed_small", size=31, width=1.0)
     path = tmp_path / "m.tflite"
     # conv_3 and add_14 would clash with nothing; give two tensors one name of one length.
@@ -152,9 +152,7 @@ def open_batch() -> bytes:
 
 
 @pytest.mark.parametrize(("shapes", "rows"), [({}, 1), ({"x": (4, 2, 3)}, 4)])
-def test_an_axis_that_the_file_leaves_open(
-    tmp_path: Path, shapes: dict[str, tuple[int, ...]], rows: int
-) -> None:
+def test_an_axis_that_the_file_leaves_open(tmp_path, shapes, rows):
     pytest.importorskip("ai_edge_litert")
     (tmp_path / "m.tflite").write_bytes(open_batch())
     imported = import_model(tmp_path / "m.tflite", shapes=shapes)
@@ -162,7 +160,7 @@ def test_an_axis_that_the_file_leaves_open(
     assert [spec.shape for spec in imported.outputs] == [(rows, 6)]
 
 
-def test_an_axis_that_the_file_fixes(tmp_path: Path) -> None:
+def test_an_axis_that_the_file_fixes(tmp_path):
     pytest.importorskip("ai_edge_litert")
     (tmp_path / "m.tflite").write_bytes(open_batch())
     with pytest.raises(errors.ShapeError) as caught:
@@ -171,7 +169,7 @@ def test_an_axis_that_the_file_fixes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_shape_computed_of_an_open_batch(tmp_path: Path, rows: int) -> None:
+def test_a_shape_computed_of_an_open_batch(tmp_path, rows):
     """As Keras writes a dense layer behind a layer of images: extents are multiplied."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
@@ -200,7 +198,7 @@ def test_a_shape_computed_of_an_open_batch(tmp_path: Path, rows: int) -> None:
     assert [spec.shape for spec in imported.outputs] == [(rows * 8, 3)]
 
 
-def test_a_graph_that_calls_itself(tmp_path: Path) -> None:
+def test_a_graph_that_calls_itself(tmp_path):
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
 
@@ -216,7 +214,7 @@ def test_a_graph_that_calls_itself(tmp_path: Path) -> None:
         import_model(tmp_path / "m.tflite", shapes={})
 
 
-def test_a_tile_without_measure(tmp_path: Path) -> None:
+def test_a_tile_without_measure(tmp_path):
     """Each repeat is an operand; so many are no memory's."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
@@ -258,22 +256,22 @@ OPERANDS = {
 
 
 @pytest.mark.parametrize("kind", OPERANDS)
-def test_arithmetic_of_truth_values_is_refused(tmp_path: Path, kind: str) -> None:
+def test_arithmetic_of_truth_values_is_refused(tmp_path, kind):
     """LiteRT has no kernel for it, and so nothing says what it would be."""
     said = refused_at(tmp_path, kind, dtype="bool", result="bool")
     assert f"input 0 ('x') holds bool; {kind} takes numbers" in said
 
 
-def test_a_mean_of_plain_integers_is_refused(tmp_path: Path) -> None:
+def test_a_mean_of_plain_integers_is_refused(tmp_path):
     assert "holds int16" in refused_at(tmp_path, "AVERAGE_POOL_2D", dtype="int16", result="int16")
 
 
-def test_a_result_of_another_dtype_is_refused(tmp_path: Path) -> None:
+def test_a_result_of_another_dtype_is_refused(tmp_path):
     said = refused_at(tmp_path, "LESS", dtype="float32", result="float32")
     assert "comes out as bool, not as float32" in said
 
 
-def test_language_models_of_several_calls_are_refused(tmp_path: Path) -> None:
+def test_language_models_of_several_calls_are_refused(tmp_path):
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
     flatbuffers = pytest.importorskip("flatbuffers")
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
@@ -296,7 +294,7 @@ def test_language_models_of_several_calls_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [("loop", False), ("suppression_loop", True)])
-def test_a_loop_that_data_end_is_the_one_thing_told(tmp_path: Path, name: str, said: bool) -> None:
+def test_a_loop_that_data_end_is_the_one_thing_told(tmp_path, name, said):
     """What reads its results cannot be judged: their shapes and numbers are not known."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
@@ -333,7 +331,7 @@ def test_a_loop_that_data_end_is_the_one_thing_told(tmp_path: Path, name: str, s
         ("Mine", "tell what Mine computes by an entry point of adrenoc.tflite_operators"),
     ],
 )
-def test_what_to_do_about_operators_of_others(tmp_path: Path, kind: str, hint: str) -> None:
+def test_what_to_do_about_operators_of_others(tmp_path, kind, hint):
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T
 
@@ -347,7 +345,7 @@ def test_what_to_do_about_operators_of_others(tmp_path: Path, kind: str, hint: s
     assert hint in str(caught.value.hint)
 
 
-def test_chains_on_static_shapes_fold(tmp_path: Path) -> None:
+def test_chains_on_static_shapes_fold(tmp_path):
     """Frames of a sound, of which exporters compute how many there are and where each begins."""
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T

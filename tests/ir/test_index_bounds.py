@@ -1,7 +1,5 @@
 """Random whole numbers fit what they index; a reference that fails says whose numbers it had."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -87,7 +85,7 @@ def model_of(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_whole_numbers_fit_what_they_index(case: str, tmp_path: Path) -> None:
+def test_whole_numbers_fit_what_they_index(case, tmp_path):
     nodes, bounds = CASES[case]
     path = write(model_of(nodes), tmp_path)
     imported, _ = check(path)
@@ -102,7 +100,7 @@ def test_whole_numbers_fit_what_they_index(case: str, tmp_path: Path) -> None:
     assert (seen.min(), seen.max()) == (bounds or (0, 9))
 
 
-def test_lookups_of_tflite(tmp_path: Path) -> None:
+def test_lookups_of_tflite(tmp_path):
     builder = ModelBuilder()
     main = builder.graph()
     ids = main.add(T(dtype="int32", data=np.array([0, 1], np.int32)))
@@ -114,7 +112,7 @@ def test_lookups_of_tflite(tmp_path: Path) -> None:
     assert [s.bounds for s in import_model(path, shapes={}).inputs] == [(0, 6)]
 
 
-def test_whose_numbers_failed_is_told(tmp_path: Path) -> None:
+def test_whose_numbers_failed_is_told(tmp_path):
     model = model_of([node("Gather", ["table", "i"], ["y"])])
     path = write(model, tmp_path)
     (spec,) = import_model(path, shapes={}).inputs
@@ -138,9 +136,7 @@ def test_whose_numbers_failed_is_told(tmp_path: Path) -> None:
         ("Sub", 0.485, ()),
     ],
 )
-def test_floats_that_are_scaled_as_pixels_are_pixels(
-    tmp_path: Path, operator: str, number: float, bounds: tuple[int, ...]
-) -> None:
+def test_floats_that_are_scaled_as_pixels_are_pixels(tmp_path, operator, number, bounds):
     nodes = [node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]), node(operator, ["t", "c"], ["y"])]
     made = graph(nodes, {"x": [1, 4, 4, 3]}, ["y"], {"c": np.float32(number)})
     (spec,) = import_model(write(made, tmp_path), shapes={}).inputs
@@ -170,7 +166,7 @@ def spectrum(*, of: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("of", ["convolution", "product", "network"])
-def test_what_a_spectrum_is_taken_of_is_a_sound_of_16_bits(tmp_path: Path, of: str) -> None:
+def test_what_a_spectrum_is_taken_of_is_a_sound_of_16_bits(tmp_path, of):
     imported = import_model(write(spectrum(of=of), tmp_path), shapes={})
     (found,) = imported.inputs
     assert found.bounds == (() if of == "network" else (-32768, 32767))

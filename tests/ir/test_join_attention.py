@@ -33,7 +33,7 @@ def node_of(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 23, 24])
-def test_a_past_that_grows_is_read_in_place(tmp_path: Path, tokens: int) -> None:
+def test_a_past_that_grows_is_read_in_place(tmp_path, tokens):
     imported = read(make_decoder(SMALL), tmp_path, tokens)
     told = {d.subject: d.taken for d in imported.decisions}
     assert told["1 attentions"] == "read and write their caches in place"
@@ -44,7 +44,7 @@ def test_a_past_that_grows_is_read_in_place(tmp_path: Path, tokens: int) -> None
     assert "softmax" not in text
 
 
-def test_other_masks_are_refused(tmp_path: Path) -> None:
+def test_other_masks_are_refused(tmp_path):
     """A prefix that all tokens see, and a bias that grows with the square of a row's number."""
     model = make_decoder(SMALL)
     node_of(model, "mask/causal").op_type = "GreaterOrEqual"
@@ -55,13 +55,13 @@ def test_other_masks_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 23])
-def test_biases_along_the_rows_are_tables_by_distance(tmp_path: Path, tokens: int) -> None:
+def test_biases_along_the_rows_are_tables_by_distance(tmp_path, tokens):
     imported = read(bias_scores(squared=False), tmp_path, tokens)
     told = {d.subject: d.reason for d in imported.decisions}
     assert told["1 attentions"].endswith("; 1 add a bias by how far rows lie apart")
 
 
-def test_scores_that_are_bounded_with_their_mask_are_refused(tmp_path: Path) -> None:
+def test_scores_that_are_bounded_with_their_mask_are_refused(tmp_path):
     """A bound behind the mask shows what the mask hides."""
     model = make_decoder(replace(SMALL, softcap=3.0))
     scaled, masked = (f"/model/layers.0/attn/{name}" for name in ("scaled", "masked"))
@@ -98,7 +98,7 @@ def bias_scores(*, squared: bool) -> onnx.ModelProto:
     return model
 
 
-def test_other_readers_of_a_cache_are_refused(tmp_path: Path) -> None:
+def test_other_readers_of_a_cache_are_refused(tmp_path):
     model = make_decoder(SMALL)
     joined = node_of(model, "/model/layers.0/attn/joined")
     at = list(model.graph.node).index(joined)
@@ -113,14 +113,14 @@ def test_other_readers_of_a_cache_are_refused(tmp_path: Path) -> None:
         read(model, tmp_path)
 
 
-def test_attention_of_another_form_is_refused_for_all_caches(tmp_path: Path) -> None:
+def test_attention_of_another_form_is_refused_for_all_caches(tmp_path):
     model = make_decoder(SMALL)
     node_of(model, "/model/layers.0/attn/weights").op_type = "LogSoftmax"
     with pytest.raises(UnsupportedOperatorError, match=r"2 of 2 caches .*'present.0.key', 'pres"):
         read(model, tmp_path)
 
 
-def test_layers_that_share_a_cache_are_refused(tmp_path: Path) -> None:
+def test_layers_that_share_a_cache_are_refused(tmp_path):
     """As those of Gemma 3n, the last of which have no keys and values of their own."""
     model = make_decoder(replace(SMALL, layers=2))
     for node in model.graph.node:
@@ -131,7 +131,7 @@ def test_layers_that_share_a_cache_are_refused(tmp_path: Path) -> None:
         read(model, tmp_path)
 
 
-def test_all_that_is_not_covered_is_said_at_once(tmp_path: Path) -> None:
+def test_all_that_is_not_covered_is_said_at_once(tmp_path):
     model = make_decoder(replace(SMALL, layers=3))
     node_of(model, "mask/causal").op_type = "GreaterOrEqual"
     node_of(model, "/model/layers.1/attn/weights").op_type = "LogSoftmax"
@@ -143,14 +143,14 @@ def test_all_that_is_not_covered_is_said_at_once(tmp_path: Path) -> None:
         read(model, tmp_path)
 
 
-def test_positions_beyond_their_table_ask_for_its_context(tmp_path: Path) -> None:
+def test_positions_beyond_their_table_ask_for_its_context(tmp_path):
     model = make_decoder(replace(SMALL, kind="learned", kv_heads=4, context=37))
     assert read(model, tmp_path, rows=37).states
     with pytest.raises(OptionError, match=r"has 37 rows, expected at least the context's 200"):
         read(model, tmp_path, rows=200)
 
 
-def test_heads_that_are_repeated_otherwise_are_refused(tmp_path: Path) -> None:
+def test_heads_that_are_repeated_otherwise_are_refused(tmp_path):
     """Head i of the queries reads head i modulo 2, as no cache is read."""
     model = make_decoder(SMALL)
     for name in ("present.0.key", "present.0.value"):
@@ -161,7 +161,7 @@ def test_heads_that_are_repeated_otherwise_are_refused(tmp_path: Path) -> None:
         read(model, tmp_path)
 
 
-def test_what_else_hangs_on_the_past_is_refused(tmp_path: Path) -> None:
+def test_what_else_hangs_on_the_past_is_refused(tmp_path):
     model = make_decoder(SMALL)
     joined = node_of(model, "/model/layers.0/attn/joined")
     at = list(model.graph.node).index(joined)
@@ -175,7 +175,7 @@ def test_what_else_hangs_on_the_past_is_refused(tmp_path: Path) -> None:
         read(model, tmp_path)
 
 
-def test_an_attention_that_masks_by_itself(tmp_path: Path) -> None:
+def test_an_attention_that_masks_by_itself(tmp_path):
     """It counts the rows of a past that it is given, and no others."""
     model = make_decoder(replace(SMALL, plain=23))
     node = next(node for node in model.graph.node if node.op_type == "Attention")

@@ -44,7 +44,7 @@ def _said(state: State, subject: str) -> str:
 
 
 @pytest.mark.parametrize("preset", ["mixed", "buffer"])
-def test_parts_are_written_where_the_whole_lies(preset: str) -> None:
+def test_parts_are_written_where_the_whole_lies(preset):
     net = Net(8)
     squeezed = net.conv("x", 8)
     one, three = net.conv(squeezed, 12), net.conv(squeezed, 8, kernel=3)
@@ -58,7 +58,7 @@ def test_parts_are_written_where_the_whole_lies(preset: str) -> None:
     assert spec.alone.physical[0] == 2
 
 
-def test_a_whole_that_grows_is_one_tensor() -> None:
+def test_a_whole_that_grows_is_one_tensor():
     net = Net(8)
     first = net.conv("x", 8)
     second = net.conv(net.conv(first, 4), 4, kernel=3)
@@ -75,7 +75,7 @@ def test_a_whole_that_grows_is_one_tensor() -> None:
     ]
 
 
-def test_concatenations_of_concatenations_are_one_tensor() -> None:
+def test_concatenations_of_concatenations_are_one_tensor():
     net = Net(4)
     a, b, c = (net.conv("x", 4 * n) for n in (1, 2, 3))
     inner = net.concat(b, c)
@@ -86,14 +86,14 @@ def test_concatenations_of_concatenations_are_one_tensor() -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "kept"), [(6, 4, False), (4, 6, True)])
-def test_a_part_within_a_block_of_four_needs_a_kernel(first: int, second: int, kept: bool) -> None:
+def test_a_part_within_a_block_of_four_needs_a_kernel(first, second, kept):
     net = Net(4)
     whole = net.concat(net.conv("x", first), net.conv("x", second))
     found, _ = _joined(net.model(net.conv(net.op("Softmax", whole), 4)))
     assert (_maps(found) == []) is kept
 
 
-def test_a_kernel_does_not_read_the_image_that_it_writes() -> None:
+def test_a_kernel_does_not_read_the_image_that_it_writes():
     """The second half of a ghost module reads the first, which is written twice for that."""
     net = Net(4)
     first = net.conv("x", 8)
@@ -110,7 +110,7 @@ def test_a_kernel_does_not_read_the_image_that_it_writes() -> None:
     assert _maps(found) == [], "a buffer can be read and written in one kernel, elsewhere each"
 
 
-def test_a_part_that_stands_there_twice_is_written_twice() -> None:
+def test_a_part_that_stands_there_twice_is_written_twice():
     net = Net(4)
     part = net.conv("x", 8)
     whole = net.concat(part, part)
@@ -120,7 +120,7 @@ def test_a_part_that_stands_there_twice_is_written_twice() -> None:
     assert f"written into {whole} too" in _said(state, part)
 
 
-def test_inputs_and_outputs_of_the_model_have_memory_of_their_own() -> None:
+def test_inputs_and_outputs_of_the_model_have_memory_of_their_own():
     net = Net(4)
     part = net.conv("x", 8)
     whole = net.concat(part, net.conv("x", 8))
@@ -136,7 +136,7 @@ def test_inputs_and_outputs_of_the_model_have_memory_of_their_own() -> None:
     assert _maps(found) == [("concat",)]
 
 
-def test_parts_in_two_wholes_are_written_into_both() -> None:
+def test_parts_in_two_wholes_are_written_into_both():
     net = Net(4)
     a, b, c = (net.conv("x", 4) for _ in range(3))
     one, other = net.concat(a, b), net.concat(b, c)
@@ -152,7 +152,7 @@ def test_parts_in_two_wholes_are_written_into_both() -> None:
     assert _written(found, a) == [(other, 1, 0), (one, 0, 0)]
 
 
-def test_halves_of_one_result_go_to_different_wholes() -> None:
+def test_halves_of_one_result_go_to_different_wholes():
     """Its kernel writes both, and the result as a whole lies nowhere."""
     net = Net(4)
     both = net.conv("x", 24)
@@ -164,7 +164,7 @@ def test_halves_of_one_result_go_to_different_wholes() -> None:
     assert both not in {found.owner(name) for node in found.nodes for name in node.writes}
 
 
-def test_a_concatenation_within_two_others_is_written_by_those_that_make_its_parts() -> None:
+def test_a_concatenation_within_two_others_is_written_by_those_that_make_its_parts():
     net = Net(4)
     a, b, c, d = (net.conv("x", 4 * n) for n in (1, 2, 3, 1))
     inner = net.concat(a, b)
@@ -174,7 +174,7 @@ def test_a_concatenation_within_two_others_is_written_by_those_that_make_its_par
     assert _written(found, b) == [(other, 2, 0), (one, 1, 0)]
 
 
-def test_more_places_than_a_kernel_may_write_are_copied() -> None:
+def test_more_places_than_a_kernel_may_write_are_copied():
     net = Net(4)
     part = net.conv("x", 4)
     wholes = [net.concat(part, net.conv("x", 4)) for _ in range(9)]
@@ -185,14 +185,14 @@ def test_more_places_than_a_kernel_may_write_are_copied() -> None:
     assert len(_written(found, part)) == 8
 
 
-def test_what_no_kernel_makes_is_copied_into_a_concatenation() -> None:
+def test_what_no_kernel_makes_is_copied_into_a_concatenation():
     net = Net(8)
     whole = net.concat(net.conv("x", 8), "x")
     found, _ = _joined(net.model(net.conv(whole, 4)))
     assert _maps(found) == [("concat",)]
 
 
-def test_parts_are_written_into_a_whole_that_is_folded_otherwise() -> None:
+def test_parts_are_written_into_a_whole_that_is_folded_otherwise():
     net = Net(4)
     parts = net.conv("x", 8), net.conv("x", 8)
     whole = net.concat(*parts)
@@ -202,7 +202,7 @@ def test_parts_are_written_into_a_whole_that_is_folded_otherwise() -> None:
     assert [_written(found, part) for part in parts] == [[(whole, 0, 0)], [(whole, 2, 0)]]
 
 
-def test_slices_of_whole_blocks_need_no_kernel() -> None:
+def test_slices_of_whole_blocks_need_no_kernel():
     net = Net(4)
     source = net.conv("x", 20)
     first, second, third = net.split(source, 8, 8, 4)
@@ -212,7 +212,7 @@ def test_slices_of_whole_blocks_need_no_kernel() -> None:
     assert _places(found, first, second, third) == [(source, 0), (source, 2), (source, 4)]
 
 
-def test_a_slice_within_a_block_is_copied() -> None:
+def test_a_slice_within_a_block_is_copied():
     net = Net(4)
     source = net.conv("x", 20)
     first, second = net.split(source, 6, 14)
@@ -222,7 +222,7 @@ def test_a_slice_within_a_block_is_copied() -> None:
     assert "not whole blocks" in _said(state, first)
 
 
-def test_the_end_of_a_tensor_is_whole_blocks_too() -> None:
+def test_the_end_of_a_tensor_is_whole_blocks_too():
     net = Net(4)
     source = net.conv("x", 14)
     first, second = net.split(source, 8, 6)
@@ -231,7 +231,7 @@ def test_the_end_of_a_tensor_is_whole_blocks_too() -> None:
     assert found.operand(second).extents.c == 6
 
 
-def test_slices_that_are_all_of_their_source_join_with_it() -> None:
+def test_slices_that_are_all_of_their_source_join_with_it():
     net = Net(4)
     source = net.conv("x", 16)
     first, second = net.split(source, 8, 8)
@@ -242,7 +242,7 @@ def test_slices_that_are_all_of_their_source_join_with_it() -> None:
     assert _places(found, source, second, third) == [(whole, 0), (whole, 2), (whole, 4)]
 
 
-def test_a_slice_that_is_part_of_a_concatenation_is_written_there() -> None:
+def test_a_slice_that_is_part_of_a_concatenation_is_written_there():
     net = Net(8)
     both = net.conv("x", 16)
     kept, changed = net.split(both, 8, 8)
@@ -252,7 +252,7 @@ def test_a_slice_that_is_part_of_a_concatenation_is_written_there() -> None:
     assert _written(found, both) == [(both, 0, 0), (whole, 0, 0)]
 
 
-def test_the_memory_of_a_whole_is_planned_once() -> None:
+def test_the_memory_of_a_whole_is_planned_once():
     net = Net(8)
     whole = net.concat(net.conv("x", 8), net.conv("x", 8))
     state = plan(net.model(net.conv(whole, 4)), until="plan_memory")
@@ -270,7 +270,7 @@ def _check_stores(found: Graph, output: str, *stores: Store) -> None:
     check_graph(replace(found, nodes=tuple(nodes)))
 
 
-def test_the_check_finds_what_views_must_not_do() -> None:
+def test_the_check_finds_what_views_must_not_do():
     net = Net(8)
     source = net.conv("x", 8)
     second, first = net.conv(source, 8, kernel=3), net.conv(source, 8)
@@ -297,7 +297,7 @@ def test_the_check_finds_what_views_must_not_do() -> None:
         check_graph(replace(found, nodes=tuple(n for n in found.nodes if n.output != second)))
 
 
-def test_parts_of_a_chain_are_written_twice_but_the_last() -> None:
+def test_parts_of_a_chain_are_written_twice_but_the_last():
     """Each reads the one before it, from memory of its own."""
     net = Net(4)
     source = net.conv("x", 8)
@@ -311,7 +311,7 @@ def test_parts_of_a_chain_are_written_twice_but_the_last() -> None:
     assert _written(found, second) == [(second, 0, 0), (whole, 2, 0)]
 
 
-def test_a_part_gets_the_layout_that_the_whole_is_wanted_in() -> None:
+def test_a_part_gets_the_layout_that_the_whole_is_wanted_in():
     """A resize says nothing about its axes but the channel; the convolution behind does."""
     net = Net(4)
     grown = net.doubled(net.halved(net.conv("x", 8)))

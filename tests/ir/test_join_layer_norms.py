@@ -96,11 +96,11 @@ def simplified(build: Build) -> tvm.IRModule:
 @pytest.mark.parametrize(
     "build", [by_keras, by_tensorflow, by_torch, by_square, without_kept_axes, over_two_axes]
 )
-def test_a_norm_is_one_operator(build: Build) -> None:
+def test_a_norm_is_one_operator(build):
     assert operators(simplified(build)) == {"nn.layer_norm": 1}
 
 
-def test_gains_along_other_axes_stay_apart() -> None:
+def test_gains_along_other_axes_stay_apart():
     rows = const(RNG.uniform(0.5, 1.5, (1, 5, 1)))
 
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
@@ -112,7 +112,7 @@ def test_gains_along_other_axes_stay_apart() -> None:
     assert operators(simplified(build)) == {"nn.layer_norm": 1, "multiply": 1, "add": 1}
 
 
-def test_what_is_read_beside_the_norm_stays() -> None:
+def test_what_is_read_beside_the_norm_stays():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         _, centred, raised = statistics(bb, x)
         normed = bb.emit(op.multiply(centred, bb.emit(op.rsqrt(raised))))
@@ -127,7 +127,7 @@ def test_what_is_read_beside_the_norm_stays() -> None:
     }
 
 
-def test_two_norms_of_one_tensor() -> None:
+def test_two_norms_of_one_tensor():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         _, centred, raised = statistics(bb, x)
         normed = bb.emit(op.multiply(centred, bb.emit(op.rsqrt(raised))))
@@ -171,5 +171,5 @@ def _read_beside(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
 
 
 @pytest.mark.parametrize("build", [_other_mean, _other_sign, _other_gains, _squared, _read_beside])
-def test_what_only_looks_like_a_norm_stays(build: Build) -> None:
+def test_what_only_looks_like_a_norm_stays(build):
     assert "nn.layer_norm" not in operators(simplified(build))

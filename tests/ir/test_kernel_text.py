@@ -1,7 +1,6 @@
 """The OpenCL C of kernels: claims on what they hold, goldens for the small ones."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,11 +44,11 @@ def _source(model: onnx.ModelProto, part: str, preset: str = "mixed") -> str:
     return found
 
 
-def test_pointwise_convolution(golden: Callable[[str], None]) -> None:
+def test_pointwise_convolution(golden):
     golden(_source(_conv(8, 8, 1), "conv2d"))
 
 
-def test_what_a_prologue_reads_of_each_block_is_read_once() -> None:
+def test_what_a_prologue_reads_of_each_block_is_read_once():
     """Scales and shifts come through local memory, with the weights."""
     nodes = parse_nodes(
         "p = MaxPool <kernel_shape = [1, 1]>(x) m = Mul(p, scale) a = Add(m, shift) r = Relu(a) "
@@ -69,7 +68,7 @@ def test_what_a_prologue_reads_of_each_block_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("step", ("Floor", "Ceil"))
-def test_what_a_step_is_taken_of_is_divided_exactly(step: str) -> None:
+def test_what_a_step_is_taken_of_is_divided_exactly(step):
     """OpenCL C's own division may be off by 2.5 units: floor(2047 / 255.875) be 7 and not 8."""
     nodes = [helper.make_node("Div", ["x", "k"], ["q"]), helper.make_node(step, ["q"], ["y"])]
     constants = {"k": np.array(255.875, np.float32)}
@@ -78,11 +77,11 @@ def test_what_a_step_is_taken_of_is_divided_exactly(step: str) -> None:
     assert "QUOTIENT" in re.sub(r"static float4? QUOTIENT.*?}", "", text, flags=re.S)
 
 
-def test_depthwise_convolution(golden: Callable[[str], None]) -> None:
+def test_depthwise_convolution(golden):
     golden(_source(_conv(8, 8, 3, group=8), "conv2d"))
 
 
-def test_separable_convolution(golden: Callable[[str], None]) -> None:
+def test_separable_convolution(golden):
     """A depthwise convolution and the 1x1 convolution after it: nothing is stored between."""
     rng = np.random.default_rng(2)
     nodes = parse_nodes(
@@ -94,7 +93,7 @@ def test_separable_convolution(golden: Callable[[str], None]) -> None:
     golden(_source(graph(nodes, {"x": [1, 8, 16, 16]}, ["y"], weights), "conv2d"))
 
 
-def test_floats_keep_all_their_digits() -> None:
+def test_floats_keep_all_their_digits():
     nodes = [helper.make_node("Mul", ["x", "s"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
     scale = np.float32(32.504906)  # %e prints 3.250491e+01, which is its neighbour
     model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], {"s": np.array(scale)})
@@ -105,7 +104,7 @@ def test_floats_keep_all_their_digits() -> None:
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_zero_padding_is_the_samplers(stride: int) -> None:
+def test_zero_padding_is_the_samplers(stride):
     text = _source(_conv(8, 8, 3, stride=stride), "conv2d")
     read = "read_imagef(in0_ptr"
     assert "if (" not in text[text.index(read) : text.rindex(read)]
@@ -113,13 +112,13 @@ def test_zero_padding_is_the_samplers(stride: int) -> None:
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp32"])
-def test_no_half_arithmetic_outside_fp16(preset: str) -> None:
+def test_no_half_arithmetic_outside_fp16(preset):
     lines = _source(_conv(8, 8, 3), "conv2d", preset).splitlines()
     assert not [line for line in lines if "half" in line and not line.startswith("#")]
 
 
 @pytest.mark.parametrize("has_halves", [True, False])
-def test_buffers_hold_floats_where_the_device_has_no_half_type(has_halves: bool) -> None:
+def test_buffers_hold_floats_where_the_device_has_no_half_type(has_halves):
     """What no image holds lies in a buffer: tensors, and weights."""
     model = _conv(8, 8, 3)
     limits = {"image2d_max_width_texels": 8, "image2d_max_height_texels": 8, "fp16": has_halves}
@@ -131,13 +130,13 @@ def test_buffers_hold_floats_where_the_device_has_no_half_type(has_halves: bool)
     assert has_halves or {"r", "c"} & said
 
 
-def test_half_arithmetic_in_fp16() -> None:
+def test_half_arithmetic_in_fp16():
     text = _source(_conv(8, 8, 3), "conv2d", "fp16")
     assert "read_imageh(" in text
     assert "half4 acc" in text
 
 
-def test_weights_come_through_local_memory() -> None:
+def test_weights_come_through_local_memory():
     text = _source(_conv(64, 64, 1), "conv2d")
     brought, used = text.split("barrier(", 1)
     assert brought.count("read_imagef(in1_ptr") >= 1
@@ -147,7 +146,7 @@ def test_weights_come_through_local_memory() -> None:
     assert "vload" not in used
 
 
-def test_compilers_cannot_unroll_loops_over_input_blocks() -> None:
+def test_compilers_cannot_unroll_loops_over_input_blocks():
     text = _source(_conv(64, 64, 3), "conv2d")
     assert "#define ROLLED " in text
     rolled = re.findall(r"for \(int (rolled_\w+) = 0; \1 < \d+ \+ ROLLED; \+\+\1\)", text)
@@ -155,7 +154,7 @@ def test_compilers_cannot_unroll_loops_over_input_blocks() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["", ":a660", ":a750"])
-def test_the_host_gets_the_phones_kernels(gpu: str) -> None:
+def test_the_host_gets_the_phones_kernels(gpu):
     model = _conv(16, 24, 3)
     phone = plan(model, until="build", device=f"adreno{gpu}")
     host = plan(model, until="build", device=f"host{gpu}")
@@ -165,7 +164,7 @@ def test_the_host_gets_the_phones_kernels(gpu: str) -> None:
         np.testing.assert_array_equal(param.value, phone.program.params[name].value)
 
 
-def test_reads_within_indices_are_written_once() -> None:
+def test_reads_within_indices_are_written_once():
     """Of a warp along W: written into each index that holds them they made 350,000 characters."""
     random = np.random.default_rng(0)
     constants = {
@@ -184,7 +183,7 @@ def test_reads_within_indices_are_written_once() -> None:
 
 
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased: bool) -> None:
+def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased):
     """Compilers would ask for all texels of an epilogue before its first sum."""
     rng = np.random.default_rng(2)
     weights = {"w": rng.standard_normal((1024, 64, 1, 1)).astype(np.float32)}
@@ -208,7 +207,7 @@ def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased: bool
         assert len(parts) == 1
 
 
-def test_of_what_it_reads_for_each_pixel_too() -> None:
+def test_of_what_it_reads_for_each_pixel_too():
     """Seven pixels of a residual would wait beside seven sums."""
     rng = np.random.default_rng(2)
     weights = {"w": rng.standard_normal((1024, 256, 1, 1)).astype(np.float32)}
@@ -222,7 +221,7 @@ def test_of_what_it_reads_for_each_pixel_too() -> None:
     assert max(results) <= AT_ONCE
 
 
-def test_an_open_weight_is_stored_before_the_next_is_opened() -> None:
+def test_an_open_weight_is_stored_before_the_next_is_opened():
     """Else eight of them wait in registers, and half as many threads fit beside each other."""
     random = np.random.default_rng(4)
     constants = {
@@ -244,7 +243,7 @@ def test_an_open_weight_is_stored_before_the_next_is_opened() -> None:
     assert all(store < later for store, later in zip(stored, opened[1:], strict=False))
 
 
-def test_each_kernel_is_printed_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kernel_is_printed_without_the_others(monkeypatch):
     """TVM declares all kernels of a module above each one: text and time grew with the square."""
     printed: list[str] = []
     edit = build._edit_source
@@ -259,7 +258,7 @@ def test_each_kernel_is_printed_without_the_others(monkeypatch: pytest.MonkeyPat
     assert all(text.count("__kernel void") == 2 for text in printed)  # declared, and defined
 
 
-def test_scores_that_are_masked_stand_once() -> None:
+def test_scores_that_are_masked_stand_once():
     """A run that ends behind the last key: what counts for a key is a name, not its expression."""
     nodes = parse_nodes(
         "s = MatMul(q, k) m = Mul(s, scale) p = Softmax <axis = -1>(m) y = MatMul(p, v)"

@@ -44,9 +44,7 @@ def rows_kernel() -> tuple[object, object]:
 
 
 @pytest.mark.parametrize(("rows", "runs"), [(0, 0), (1, 1), (100, 13), (5000, 125)])
-def test_a_loop_runs_as_often_as_the_number_in_memory_says(
-    rows_kernel: tuple[object, object], rows: int, runs: int
-) -> None:
+def test_a_loop_runs_as_often_as_the_number_in_memory_says(rows_kernel, rows, runs):
     func, loop = rows_kernel
     known = KnownExtents(func, rows)
     assert known.extent(loop) == runs

@@ -57,7 +57,7 @@ def imported(model: onnx.ModelProto, folder: Path) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_an_input_that_the_operator_needs_is_named(tmp_path: Path, name: str) -> None:
+def test_an_input_that_the_operator_needs_is_named(tmp_path, name):
     """TVM's concatenation of nothing at all ends the process."""
     nodes, index = NEEDED[name]
     with pytest.raises(errors.ModelFormatError, match=f"leaves out input {index} ") as raised:
@@ -67,7 +67,7 @@ def test_an_input_that_the_operator_needs_is_named(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_function_that_leaves_an_input_out(tmp_path: Path, leaves: bool) -> None:
+def test_a_function_that_leaves_an_input_out(tmp_path, leaves):
     """What its node leaves out reaches those of its body."""
     model = model_of([node("F", ["x", "" if leaves else "c"], ["y"], domain="own")])
     body, opsets = [node("Sum", ["a", "b"], ["z"])], [helper.make_opsetid("", 17)]
@@ -80,7 +80,7 @@ def test_a_function_that_leaves_an_input_out(tmp_path: Path, leaves: bool) -> No
         imported(model, tmp_path)
 
 
-def test_what_may_be_left_out_is(tmp_path: Path) -> None:
+def test_what_may_be_left_out_is(tmp_path):
     nodes = [node("Clip", ["x", "", "most"], ["a"]), node("Resize", ["a", "", "scales"], ["y"])]
     held = {"most": np.array(1, np.float32), "scales": np.array([1, 2], np.float32)}
     model = graph(nodes, {"x": (2, 3)}, ["y"], held, opset=18)

@@ -74,7 +74,7 @@ _HEAD = _node("MatMul", "z v", "y")
     "activation",
     ("Sigmoid", "Tanh", "Elu", "Softplus", "Mish", "HardSwish", "Gelu", "LeakyRelu", "Relu"),
 )
-def test_activations_between_products_are_licensed(activation: str) -> None:
+def test_activations_between_products_are_licensed(activation):
     nodes = [*_LEARNED, _node("MatMul", "h v", "q"), _node(activation, "q", "z"), _HEAD]
     model = graph(nodes, {"x": [4, 8]}, ["y"], {n: _CONSTANTS[n] for n in "wv"})
     model.opset_import[0].version = 20
@@ -83,13 +83,13 @@ def test_activations_between_products_are_licensed(activation: str) -> None:
 
 
 @pytest.mark.parametrize("op", ("Sin", "Exp", "Log", "Floor", "Reciprocal", "Sqrt", "Round"))
-def test_functions_that_make_more_of_a_rounding_read_float32(op: str) -> None:
+def test_functions_that_make_more_of_a_rounding_read_float32(op):
     """The root is flat enough for itself; what reads it further is asked again."""
     kept = _kept([*_LEARNED, _node("MatMul", "h v", "q"), _node(op, "q", "z"), _HEAD])
     assert ("z" in kept) == (op != "Sqrt")
 
 
-def test_a_root_before_a_logarithm() -> None:
+def test_a_root_before_a_logarithm():
     nodes = [
         *_LEARNED,
         *parse_nodes(
@@ -101,7 +101,7 @@ def test_a_root_before_a_logarithm() -> None:
     assert any("makes more of a rounding" in why for why in kept.values())
 
 
-def test_angles_of_positions_behind_a_concatenation() -> None:
+def test_angles_of_positions_behind_a_concatenation():
     nodes = parse_nodes(
         "t = Cast <to = 1>(i) a = Mul(t, f) b = Concat <axis = -1>(a, a) c = Cos(b) "
         "y = MatMul(c, u)"
@@ -110,7 +110,7 @@ def test_angles_of_positions_behind_a_concatenation() -> None:
     assert all(name in kept for name in ("c",))
 
 
-def test_what_is_turned_by_bounded_numbers_is_licensed() -> None:
+def test_what_is_turned_by_bounded_numbers_is_licensed():
     """Rotations of what was learned by sines of positions."""
     nodes = [
         *_LEARNED,
@@ -126,17 +126,17 @@ def test_what_is_turned_by_bounded_numbers_is_licensed() -> None:
 
 
 @pytest.mark.parametrize("integers", (onnx.TensorProto.INT32, onnx.TensorProto.UINT16))
-def test_integers_of_any_size_and_their_differences(integers: int) -> None:
+def test_integers_of_any_size_and_their_differences(integers):
     nodes = [*parse_nodes("t = Cast <to = 1>(i) z = Sub(t, f)"), _HEAD]
     assert "z" in _kept(nodes, inputs={"i": [4, 8]}, integers=integers)
 
 
-def test_bytes_are_exact_in_half() -> None:
+def test_bytes_are_exact_in_half():
     nodes = [*parse_nodes("t = Cast <to = 1>(i) z = Relu(t)"), _HEAD]
     assert "z" not in _kept(nodes, inputs={"i": [4, 8]}, integers=onnx.TensorProto.UINT8)
 
 
-def test_a_spectrum_is_a_formula_with_its_transform_and_weights() -> None:
+def test_a_spectrum_is_a_formula_with_its_transform_and_weights():
     nodes = parse_nodes(
         "re = MatMul(x, w) im = MatMul(x, v) r2 = Mul(re, re) i2 = Mul(im, im) power = Add(r2, i2) "
         "m = MatMul(power, mel) floored = Max(m, tiny) z = Log(floored) h1 = MatMul(z, u) "
@@ -154,14 +154,14 @@ def test_a_spectrum_is_a_formula_with_its_transform_and_weights() -> None:
     assert len(weights) >= 2  # of the transforms, joined, and of the mel bands
 
 
-def test_data_times_data_of_any_size_is_a_formula() -> None:
+def test_data_times_data_of_any_size_is_a_formula():
     nodes = [*_LEARNED, _node("MatMul", "h v", "q"), _node("Mul", "q h", "z"), _HEAD]
     assert "grow" in str(_kept(nodes))
     gated = [_node("Sigmoid", "q", "g"), _node("Mul", "g h", "z"), _HEAD]
     assert "z" not in _kept([*_LEARNED, _node("MatMul", "h v", "q"), *gated])
 
 
-def test_what_comes_behind_the_last_product() -> None:
+def test_what_comes_behind_the_last_product():
     nodes = [
         *_LEARNED,
         *parse_nodes("q = MatMul(h, v) s = Sigmoid(q) y = Transpose <perm = [1, 0]>(s)"),
@@ -172,14 +172,14 @@ def test_what_comes_behind_the_last_product() -> None:
 
 
 @pytest.mark.parametrize("is_read_inside", [False, True])
-def test_an_output_that_is_read_inside(is_read_inside: bool) -> None:
+def test_an_output_that_is_read_inside(is_read_inside):
     """What is read is stored apart of what is given: small differences of sizes are lost of it."""
     read = "y" if is_read_inside else "x"
     nodes = [*_LEARNED, _node("Softplus", "h", "y"), _node("ReduceSum", f"{read} axis", "z")]
     assert ("y" in _kept(nodes, ("y", "z"))) == is_read_inside
 
 
-def test_weights_of_the_last_product_stay_halves() -> None:
+def test_weights_of_the_last_product_stay_halves():
     nodes = [_node("MatMul", "x w", "m"), _node("Reshape", "m line", "y")]
     constants = {"w": _weights(64, 32), "line": np.array([-1])}
     state = plan(
@@ -191,7 +191,7 @@ def test_weights_of_the_last_product_stay_halves() -> None:
     )
 
 
-def test_numbers_that_are_compared_for_equality() -> None:
+def test_numbers_that_are_compared_for_equality():
     """In half, neighbours whose scores differ little would all be the largest."""
     nodes = parse_nodes(
         "c = Conv <pads = [1, 1, 1, 1]>(x, k) s = Sigmoid(c) "
@@ -202,7 +202,7 @@ def test_numbers_that_are_compared_for_equality() -> None:
     assert "s" in kept
 
 
-def test_states_from_run_to_step_are_exact() -> None:
+def test_states_from_run_to_step_are_exact():
     """A recurrent layer hands its state on, and what it is off by grows."""
     lstm = helper.make_node("LSTM", ["x", "W", "R"], ["o"], hidden_size=8)
     constants = {"W": _weights(1, 32, 8), "R": _weights(1, 32, 8), "u": _weights(8, 8)}
@@ -214,13 +214,13 @@ def test_states_from_run_to_step_are_exact() -> None:
 
 
 @pytest.mark.parametrize(("size", "kept"), [(1e-7, True), (1e6, True), (1.0, False)])
-def test_weights_that_halves_cannot_hold(size: float, kept: bool) -> None:
+def test_weights_that_halves_cannot_hold(size, kept):
     nodes = [*_LEARNED, *parse_nodes("q = MatMul(h, k) z = Relu(q)"), _HEAD]
     found = _kept(nodes, constants={"k": _weights(8, 8, size=size)})
     assert ("z" in found) == kept
 
 
-def test_what_weights_bring_back_is_read_in_float32() -> None:
+def test_what_weights_bring_back_is_read_in_float32():
     """One channel is tiny, and the next weights make up for it."""
     first, second = _weights(8, 8), _weights(8, 8)
     first[:, 2] *= 1e-9
@@ -233,7 +233,7 @@ def test_what_weights_bring_back_is_read_in_float32() -> None:
     assert "brings its digits back" in kept["z"]
 
 
-def test_kernel_machines_are_formulas_of_the_inputs() -> None:
+def test_kernel_machines_are_formulas_of_the_inputs():
     """Exponentials of distances under weights that cancel, with these weights."""
     nodes = parse_nodes("s = Mul(x, x) n = Neg(s) k = Exp(n) y = MatMul(k, c)")
     centred = _weights(8, 8)
@@ -270,7 +270,7 @@ def _ordinary(size: float = 1.0, blocks: int = 24, channels: int = 16) -> onnx.M
     ("size", "kept", "free"),
     [(1.0, set(), {"p2", "p5"}), (1000.0, {"p5"}, {"p2"}), (80.0, {"p4", "p5"}, {"p2", "p3"})],
 )
-def test_what_weights_make_too_large(size: float, kept: set[str], free: set[str]) -> None:
+def test_what_weights_make_too_large(size, kept, free):
     """The estimate is of typical data; the largest of an image are a hundred times that."""
     state = plan(_ordinary(size), until="keep_float32", keep_float32=True)
     exact = state.graph.float32_names
@@ -278,7 +278,7 @@ def test_what_weights_make_too_large(size: float, kept: set[str], free: set[str]
     assert not free & exact
 
 
-def test_masks_keep_their_infinities() -> None:
+def test_masks_keep_their_infinities():
     """A mask of the lowest float is stored as it is; the scores that it is added to, too."""
     mask = np.where(_weights(1, 1, 8, 8) > 0, np.float32(-1e9), np.float32(0))
     nodes = parse_nodes(
@@ -298,7 +298,7 @@ def test_masks_keep_their_infinities() -> None:
     assert softmax.output not in graph_.float32_names
 
 
-def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights() -> None:
+def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights():
     """Sums of large terms that are near zero: a share of the terms is all of them there."""
     nodes = parse_nodes(
         "re = MatMul(x, w) power = Mul(re, re) floored = Add(power, tiny) y = Log(floored)"
@@ -310,7 +310,7 @@ def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights() -> None:
     assert product.inputs[1] in state.graph.float32_names
 
 
-def test_a_norm_of_the_inputs_is_a_formula() -> None:
+def test_a_norm_of_the_inputs_is_a_formula():
     """Angles are computed of it, a hundred times as large."""
     nodes = parse_nodes(
         "n = LayerNormalization(x, one8) a = Mul(n, hundred) b = Where(i, a, half) y = Sin(b)"
@@ -323,7 +323,7 @@ def test_a_norm_of_the_inputs_is_a_formula() -> None:
 
 
 @pytest.mark.parametrize(("samples", "is_sound"), [(512, True), (112, True), (64, False)])
-def test_sound_has_no_known_scale(samples: int, is_sound: bool) -> None:
+def test_sound_has_no_known_scale(samples, is_sound):
     """At 32768, sums of its samples are beyond half; the layers behind the first are as others."""
     nodes = parse_nodes(
         "c = Conv <strides = [4]>(x, k) h = Relu(c) d = Conv(h, l) e = Relu(d) y = Conv(e, l)"
@@ -336,7 +336,7 @@ def test_sound_has_no_known_scale(samples: int, is_sound: bool) -> None:
 
 
 @pytest.mark.parametrize(("between", "in_float32"), [("Relu", True), ("Sigmoid", False)])
-def test_what_grows_with_a_spectrum_has_no_known_scale(between: str, in_float32: bool) -> None:
+def test_what_grows_with_a_spectrum_has_no_known_scale(between, in_float32):
     """Magnitudes of sound of 16 bits are beyond half, and so are layers of them, until one ends."""
     nodes = [
         helper.make_node("Conv", ["x", "k"], ["c"], strides=[4]),
@@ -354,7 +354,7 @@ def test_what_grows_with_a_spectrum_has_no_known_scale(between: str, in_float32:
     assert ("g" in kept) == in_float32
 
 
-def test_large_angles_ask_all_that_they_are_computed_of() -> None:
+def test_large_angles_ask_all_that_they_are_computed_of():
     """What a layer before is off by turns an angle of some hundreds as far as its own rounding."""
 
     def layers(factor: Any, *moved: NodeProto) -> dict[str, str]:
@@ -383,7 +383,7 @@ def test_large_angles_ask_all_that_they_are_computed_of() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [("a", "b"), ("b", "a"), ("c", "a"), ("b", "d")])
-def test_of_several_reasons_the_one_of_the_first_name_is_told(rows: str, columns: str) -> None:
+def test_of_several_reasons_the_one_of_the_first_name_is_told(rows, columns):
     """Equal models give equal bundles, decisions included: the order of a set is not seen."""
     nodes = [
         _node("ReduceSum", "x first", rows, keepdims=1),
@@ -397,7 +397,7 @@ def test_of_several_reasons_the_one_of_the_first_name_is_told(rows: str, columns
     assert kept["u"] == why[min(why)]
 
 
-def test_constants_whose_rounding_a_difference_grows_stay_in_float32() -> None:
+def test_constants_whose_rounding_a_difference_grows_stay_in_float32():
     """Little is left of x * f - x where f is about one: half cannot tell such factors apart."""
     factors = 1 + np.float32(1e-3) * _weights(8)
     nodes = [_node("MatMul", "x w", "q"), _node("Mul", "q k", "s"), _node("Sub", "s q", "y")]
@@ -409,7 +409,7 @@ def test_constants_whose_rounding_a_difference_grows_stay_in_float32() -> None:
         assert any(np.array_equal(np.ravel(tensors[n].value), value) for n in names) == kept
 
 
-def test_a_logarithm_behind_products_of_data_asks_all_of_both() -> None:
+def test_a_logarithm_behind_products_of_data_asks_all_of_both():
     """Near zero it makes much of what little shares and values lose in halves."""
     nodes = [
         *_LEARNED,
@@ -426,7 +426,7 @@ def test_a_logarithm_behind_products_of_data_asks_all_of_both() -> None:
     assert not {"shares", "values"} & without.keys(), without
 
 
-def test_queries_keys_and_values_may_lie_in_one_tensor() -> None:
+def test_queries_keys_and_values_may_lie_in_one_tensor():
     nodes = [
         *parse_nodes(
             "qkv = MatMul(x, wide) q = Split <axis = 1>(qkv) kt = Transpose <perm = [1, 0]>(k) "
@@ -438,7 +438,7 @@ def test_queries_keys_and_values_may_lie_in_one_tensor() -> None:
     assert "z" not in _kept(nodes, constants={"wide": _weights(8, 24)})
 
 
-def test_a_logarithm_of_what_is_learned_asks_for_exact_sums() -> None:
+def test_a_logarithm_of_what_is_learned_asks_for_exact_sums():
     """Near zero a sum is off by what its terms were rounded by, of which a logarithm makes much."""
     deep = _weights(8, 8)
     text = "q = MatMul(h, deep) s = Mul(q, q) t = Add(s, tiny) z = Log(t)"
@@ -449,7 +449,7 @@ def test_a_logarithm_of_what_is_learned_asks_for_exact_sums() -> None:
     assert any(np.array_equal(value, deep) for value in kept)
 
 
-def test_what_divides_by_what_is_left_of_a_long_sum_asks_for_exact_terms() -> None:
+def test_what_divides_by_what_is_left_of_a_long_sum_asks_for_exact_terms():
     nodes = parse_nodes(
         "h = MatMul(x, w) r = Relu(h) p = MatMul(r, wide) s = ReduceSum(p, axis) a = Abs(s) "
         "m = Max(a, tiny) y = Div(p, m)"
@@ -458,7 +458,7 @@ def test_what_divides_by_what_is_left_of_a_long_sum_asks_for_exact_terms() -> No
     assert kept["p"] == kept["m"] == "y makes more of a rounding"
 
 
-def test_steps_of_small_numbers_ask_for_exact_sums() -> None:
+def test_steps_of_small_numbers_ask_for_exact_sums():
     """Of x - floor(x * 40) a step is little where x is 64 and much where it is one."""
     weights = (0.3 * np.eye(8)).astype(np.float32)
     nodes = parse_nodes("q = MatMul(x, w) s = Mul(q, forty) r = Floor(s) y = Sub(q, r)")
@@ -468,7 +468,7 @@ def test_steps_of_small_numbers_ask_for_exact_sums() -> None:
     assert any(np.array_equal(value, weights) for value in kept)
 
 
-def test_steps_of_a_table_are_found_between_its_elements() -> None:
+def test_steps_of_a_table_are_found_between_its_elements():
     """Of a floor of a table's rows few elements lie a rounding before a step, but some do."""
     table = np.random.default_rng(3).normal(scale=0.02, size=(50, 64)).astype(np.float32)
     nodes = parse_nodes("t = Gather(table, i) s = Mul(t, often) y = Floor(s)")
@@ -479,7 +479,7 @@ def test_steps_of_a_table_are_found_between_its_elements() -> None:
     assert any(np.array_equal(value, table) for value in kept)
 
 
-def test_the_first_layer_has_exact_weights_before_a_norm() -> None:
+def test_the_first_layer_has_exact_weights_before_a_norm():
     """A picture of 240 but for 4 to either side is off by its mean at the borders."""
     weights, ones = _weights(32, 16, 3, 3), np.ones(32, np.float32)
     nodes = parse_nodes(
@@ -499,9 +499,7 @@ def _of_a_logarithm(monkeypatch: pytest.MonkeyPatch, free: int) -> set[str]:
     return set(_kept([*_LEARNED, *parse_nodes("q = MatMul(h, v) s = Abs(q) z = Log(s)"), _HEAD]))
 
 
-def test_what_is_computed_in_less_time_than_a_launch_is_exact_to_the_inputs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_computed_in_less_time_than_a_launch_is_exact_to_the_inputs(monkeypatch):
     """What a product reads is off by as much as its weights: the layer before is exact, too."""
     large, small = (_of_a_logarithm(monkeypatch, free) for free in (0, 2**21))
     assert "h" not in large
@@ -516,7 +514,7 @@ _GATED = [
 
 
 @pytest.mark.parametrize("few_bits", [False, True])
-def test_a_gate_that_products_alone_read_lies_in_half_at_a_part_of_its_size(few_bits: bool) -> None:
+def test_a_gate_that_products_alone_read_lies_in_half_at_a_part_of_its_size(few_bits):
     last, constants = _HEAD, {}
     if few_bits:
         last = _node("MatMulNBits", "z b s", "y", K=32, N=8, bits=4, block_size=32)
@@ -544,14 +542,14 @@ def test_a_gate_that_products_alone_read_lies_in_half_at_a_part_of_its_size(few_
     np.testing.assert_array_equal(np.sort(scaled, axis=None), np.sort(16 * given, axis=None))
 
 
-def test_a_gate_that_is_an_output_too_stays_in_float32() -> None:
+def test_a_gate_that_is_an_output_too_stays_in_float32():
     model = graph([*_GATED, _HEAD], {"x": [4, 8]}, ["y", "z"], {n: _CONSTANTS[n] for n in "wv"})
     state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
     assert "z" in state.graph.float32_names
 
 
 @pytest.mark.parametrize("gain", [1.0, 1e5])
-def test_a_norm_that_no_kernel_covers_is_licensed_as_far_as_its_gains_let_it(gain: float) -> None:
+def test_a_norm_that_no_kernel_covers_is_licensed_as_far_as_its_gains_let_it(gain):
     """Its numbers are less their mean and over their deviation, however small that may be."""
     nodes = parse_nodes(
         "c = Conv(x, w4) h = Relu(c) d = Conv(h, w4) g = Reshape(d, groups) "

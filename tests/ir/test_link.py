@@ -59,9 +59,7 @@ def linker() -> Linker:
     return find_linker(host=False)
 
 
-def test_android_library_holds_what_the_loader_wants(
-    android: Any, linker: Linker, tmp_path: Path
-) -> None:
+def test_android_library_holds_what_the_loader_wants(android, linker, tmp_path):
     info = link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
     assert info.machine == "aarch64"
     assert info.needed == ()
@@ -74,18 +72,14 @@ def test_android_library_holds_what_the_loader_wants(
     assert "__TVMFFIErrorSetRaisedFromCStrParts" in facts.exported
 
 
-def test_a_library_tells_the_runtime_nothing_as_it_is_loaded(
-    linker: Linker, tmp_path: Path
-) -> None:
+def test_a_library_tells_the_runtime_nothing_as_it_is_loaded(linker, tmp_path):
     """A process has one place for a library's modules by name: a second one warned on stderr."""
     library = _compile(ANDROID, **{"opt-level": 0})
     link_library(library, tmp_path / "model.so", triple=ANDROID, linker=linker)
     assert "TVMFFIEnvModRegisterSystemLibSymbol" not in read_elf(tmp_path / "model.so").undefined
 
 
-def test_a_cut_library_is_known_by_its_headers(
-    android: Any, linker: Linker, tmp_path: Path
-) -> None:
+def test_a_cut_library_is_known_by_its_headers(android, linker, tmp_path):
     """Loading it would end the process."""
     path = tmp_path / "model.so"
     link_library(android, path, triple=ANDROID, linker=linker)
@@ -105,7 +99,7 @@ def test_a_cut_library_is_known_by_its_headers(
         ("x86_64-linux-android", "x86_64"),
     ],
 )
-def test_each_abi_of_android(triple: str, machine: str, linker: Linker, tmp_path: Path) -> None:
+def test_each_abi_of_android(triple, machine, linker, tmp_path):
     info = link_library(_compile(triple), tmp_path / "model.so", triple=triple, linker=linker)
     assert (info.machine, info.page_bytes) == (machine, ANDROID_PAGE_BYTES)
     assert set(info.needed) <= {"libc.so", "libm.so"}
@@ -135,7 +129,7 @@ def _note(api: int) -> str:
 
 
 @pytest.mark.parametrize("api", [24, 34])
-def test_the_api_level_in_the_ndks_note(api: int, linker: Linker, tmp_path: Path) -> None:
+def test_the_api_level_in_the_ndks_note(api, linker, tmp_path):
     pytest.importorskip("ziglang")
     facts = read_elf(_library(tmp_path, linker, _note(api)))
     assert facts.android_api == api
@@ -149,7 +143,7 @@ def test_the_api_level_in_the_ndks_note(api: int, linker: Linker, tmp_path: Path
         check_library(library, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
-def test_the_api_level_of_imported_symbols(linker: Linker, tmp_path: Path) -> None:
+def test_the_api_level_of_imported_symbols(linker, tmp_path):
     pytest.importorskip("ziglang")
     # What the NDK's libc.so is to a linker: names, each with the release that brought it.
     versions = tmp_path / "libc.map"
@@ -169,7 +163,7 @@ def test_the_api_level_of_imported_symbols(linker: Linker, tmp_path: Path) -> No
         assert facts.android_api == api
 
 
-def test_equal_objects_give_equal_bytes(android: Any, linker: Linker, tmp_path: Path) -> None:
+def test_equal_objects_give_equal_bytes(android, linker, tmp_path):
     written = []
     for name, compiled in (("a", android), ("b", android), ("c", _compile(ANDROID))):
         (tmp_path / name).mkdir()
@@ -180,7 +174,7 @@ def test_equal_objects_give_equal_bytes(android: Any, linker: Linker, tmp_path: 
 
 
 @pytest.mark.parametrize("origin", ["lld", "cc"])
-def test_host_library_loads_here(origin: str, linker: Linker, tmp_path: Path) -> None:
+def test_host_library_loads_here(origin, linker, tmp_path):
     compiler = shutil.which("cc")
     if origin == "cc":
         if compiler is None:
@@ -195,9 +189,7 @@ def test_host_library_loads_here(origin: str, linker: Linker, tmp_path: Path) ->
     np.testing.assert_allclose(result.numpy(), np.maximum(x + w, 0))
 
 
-def test_what_is_wrong_with_an_argument_is_told_to_who_opened_the_library(
-    linker: Linker, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_an_argument_is_told_to_who_opened_the_library(linker, tmp_path):
     @T.prim_func
     def kernel(a: T.handle):
         A = T.match_buffer(a, (4,), "float32")
@@ -211,7 +203,7 @@ def test_what_is_wrong_with_an_argument_is_told_to_who_opened_the_library(
         library["kernel"](tvm.runtime.tensor(np.ones(3, "float32")))
 
 
-def test_routines_of_libc_and_libm_name_their_library(linker: Linker, tmp_path: Path) -> None:
+def test_routines_of_libc_and_libm_name_their_library(linker, tmp_path):
     @T.prim_func
     def kernel(a: T.handle):
         A = T.match_buffer(a, (4,), "float32")
@@ -225,7 +217,7 @@ def test_routines_of_libc_and_libm_name_their_library(linker: Linker, tmp_path: 
     check_library(whole, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
-def test_a_symbol_that_nobody_has_is_refused(linker: Linker, tmp_path: Path) -> None:
+def test_a_symbol_that_nobody_has_is_refused(linker, tmp_path):
     @T.prim_func
     def kernel(a: T.handle):
         A = T.match_buffer(a, (4,), "float32")
@@ -259,16 +251,14 @@ def _link_kernel(kernel: Any, linker: Linker, folder: Path, triple: str = ANDROI
         ({"exported": frozenset()}, "does not export `__tvm_ffi__library_bin`"),
     ],
 )
-def test_each_wrong_fact_is_refused(
-    android: Any, linker: Linker, tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
+def test_each_wrong_fact_is_refused(android, linker, tmp_path, change, said):
     link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
     facts = replace(read_elf(tmp_path / "model.so"), **change)
     with pytest.raises(LinkError, match=said):
         check_library(facts, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
-def test_a_failing_linker_tells_how_to_run_it_again(android: Any, tmp_path: Path) -> None:
+def test_a_failing_linker_tells_how_to_run_it_again(android, tmp_path):
     broken = tmp_path / "ld.lld"
     broken.write_text("#!/bin/sh\necho 'ld.lld: error: out of luck' >&2\nexit 7\n")
     broken.chmod(0o755)
@@ -278,23 +268,19 @@ def test_a_failing_linker_tells_how_to_run_it_again(android: Any, tmp_path: Path
     assert str(broken) in caught.value.hint
 
 
-def test_a_full_folder_for_temporary_files_is_named(
-    android: Any, linker: Linker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_folder_for_temporary_files_is_named(android, linker, tmp_path, monkeypatch):
     monkeypatch.setattr("adrenoc.native.android.link.SCRATCH_BYTES", 1 << 60)
     with pytest.raises(DiskFullError, match="the folder for temporary files"):
         link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
 
 
-def test_what_is_no_elf_is_named(tmp_path: Path) -> None:
+def test_what_is_no_elf_is_named(tmp_path):
     (tmp_path / "text.o").write_text("I am no object file")
     with pytest.raises(LinkError, match=r"text\.o is not an ELF file"):
         read_elf(tmp_path / "text.o")
 
 
-def test_without_any_linker_the_fix_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_linker_the_fix_is_named(tmp_path, monkeypatch):
     forget_ndks(monkeypatch, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

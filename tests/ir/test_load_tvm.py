@@ -17,7 +17,7 @@ def _run(text: str) -> str:
     return done.stdout
 
 
-def test_a_compilation_loads_no_tuner_and_no_schedules_of_gpus() -> None:
+def test_a_compilation_loads_no_tuner_and_no_schedules_of_gpus():
     parts = _run("print('\\n'.join(sys.modules))").split()
     assert "tvm.relax" in parts
     for package in ("tvm.s_tir.meta_schedule", "tvm.s_tir.dlight", "tvm.relax.training"):
@@ -25,7 +25,7 @@ def test_a_compilation_loads_no_tuner_and_no_schedules_of_gpus() -> None:
         assert not [part for part in parts if part.startswith(f"{package}.")]
 
 
-def test_what_is_put_off_is_loaded_by_who_asks() -> None:
+def test_what_is_put_off_is_loaded_by_who_asks():
     text = """
 import tvm
 from tvm import s_tir

@@ -9,7 +9,7 @@ from tests.ir.planning import plan
 from tests.models import graph
 
 
-def test_places_take_no_conditions() -> None:
+def test_places_take_no_conditions():
     widths = np.array([0, 0, 2, 0, 0, 0, 3, 0])
     node = helper.make_node("Pad", ["x", "widths"], ["y"], mode="reflect")
     model = graph([node], {"x": (1, 3, 4, 6)}, ["y"], {"widths": widths})

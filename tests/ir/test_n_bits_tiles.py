@@ -16,7 +16,7 @@ def _work(tokens: int) -> NBitsWork:
 
 @pytest.mark.parametrize("gpu", ["660", "750"])
 @pytest.mark.parametrize("tokens", [4, 8])
-def test_teams_that_fold_many_sums_are_small(gpu: str, tokens: int) -> None:
+def test_teams_that_fold_many_sums_are_small(gpu, tokens):
     """Each member more takes every sum through local memory once more: it would be waited for."""
     target = load_target(f"adreno:{gpu}")
     machine = Machine.from_performance(target.performance, target.cost)

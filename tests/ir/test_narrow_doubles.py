@@ -65,7 +65,7 @@ NARROW = {
 
 
 @pytest.mark.parametrize("name", NARROW)
-def test_what_is_rounded_needs_no_doubles(tmp_path: Path, name: str) -> None:
+def test_what_is_rounded_needs_no_doubles(tmp_path, name):
     assert doubles(imported(tmp_path, NARROW[name], "y")) == 0
 
 
@@ -94,5 +94,5 @@ WIDE = {
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_other_doubles_stay(tmp_path: Path, name: str) -> None:
+def test_other_doubles_stay(tmp_path, name):
     assert doubles(imported(tmp_path, WIDE[name], "y")) > 0

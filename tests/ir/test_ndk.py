@@ -1,7 +1,5 @@
 """NDKs: which one is taken, what it is, and why one does not serve."""
 
-from pathlib import Path
-
 import pytest
 
 from adrenoc.base.errors import DependencyError, OptionError
@@ -12,9 +10,7 @@ from adrenoc.native.android.runtime_toolchain import find_ndk, ndk_version, why_
 from tests.ndks import fake_ndk, forget_ndks
 
 
-def test_the_order_in_which_ndks_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_order_in_which_ndks_are_looked_for(tmp_path, monkeypatch):
     forget_ndks(monkeypatch, tmp_path)
     expected = []
     fake_ndk(tmp_path / "Android/Sdk/ndk/27.0.1", "27.0.1")
@@ -40,9 +36,7 @@ def test_the_order_in_which_ndks_are_looked_for(
     assert asked.toolchain_file == tmp_path / "d/build/cmake/android.toolchain.cmake"
 
 
-def test_ndk_by_option_by_environment_and_in_the_sdk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ndk_by_option_by_environment_and_in_the_sdk(tmp_path, monkeypatch):
     forget_ndks(monkeypatch, tmp_path)
     for revision in ("23.1.7779620", "27.0.12077973", "21.4.7075529", "9.0.1"):
         fake_ndk(tmp_path / "Android/Sdk/ndk" / revision, revision)
@@ -54,7 +48,7 @@ def test_ndk_by_option_by_environment_and_in_the_sdk(
     assert find_linker(host=False, ndk=asked).version.startswith("NDK 26.1.10909125")
 
 
-def test_an_ndk_that_does_not_serve_is_an_error(tmp_path: Path) -> None:
+def test_an_ndk_that_does_not_serve_is_an_error(tmp_path):
     old = fake_ndk(tmp_path / "old", "21.4.7075529")
     assert ndk_version(old) == (21, 4, 7075529)
     with pytest.raises(DependencyError, match="is r21; adrenoc needs r23"):
@@ -79,7 +73,7 @@ def test_an_ndk_that_does_not_serve_is_an_error(tmp_path: Path) -> None:
         ("28.0.13004108", (28, 0, 13004108)),
     ],
 )
-def test_releases_of_the_ndk(revision: str, version: tuple[int, ...], tmp_path: Path) -> None:
+def test_releases_of_the_ndk(revision, version, tmp_path):
     ndk = find_ndk(fake_ndk(tmp_path / "ndk", revision))
     assert ndk.version == version
     assert ndk.apis == (21, 35)
@@ -90,21 +84,19 @@ def test_releases_of_the_ndk(revision: str, version: tuple[int, ...], tmp_path: 
 @pytest.mark.parametrize(
     "text", ["", "Pkg.Desc = Android NDK\n", "Pkg.Revision = new\n", "Pkg.BaseRevision = 27.0.1\n"]
 )
-def test_properties_without_a_revision(text: str, tmp_path: Path) -> None:
+def test_properties_without_a_revision(text, tmp_path):
     (tmp_path / "source.properties").write_text(text)
     with pytest.raises(DependencyError, match=r"no `source\.properties` with a Pkg\.Revision"):
         ndk_version(tmp_path)
 
 
-def test_properties_with_the_ends_of_lines_of_windows(tmp_path: Path) -> None:
+def test_properties_with_the_ends_of_lines_of_windows(tmp_path):
     (tmp_path / "source.properties").write_bytes(b"Pkg.Desc = x\r\nPkg.Revision=27.0.1\r\n")
     assert ndk_version(tmp_path) == (27, 0, 1)
 
 
 @pytest.mark.parametrize(("host", "system"), [("darwin", "macOS"), ("windows", "Windows")])
-def test_an_ndk_for_another_system(
-    host: str, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ndk_for_another_system(host, system, tmp_path, monkeypatch):
     forget_ndks(monkeypatch, tmp_path)
     foreign = fake_ndk(tmp_path / "Android/Sdk/ndk/27.0.1", "27.0.1", host=f"{host}-x86_64")
     with pytest.raises(DependencyError, match=f"does not run on Linux: its tools are for {system}"):
@@ -117,14 +109,14 @@ def test_an_ndk_for_another_system(
     assert found is not None and found.revision == "26.0.1"
 
 
-def test_an_ndk_of_several_systems_serves(tmp_path: Path) -> None:
+def test_an_ndk_of_several_systems_serves(tmp_path):
     folder = fake_ndk(tmp_path / "ndk", "27.0.1", host="darwin-x86_64")
     (folder / "toolchains/llvm/prebuilt/linux-x86_64/bin").mkdir(parents=True)
     ndk = find_ndk(folder)
     assert ndk is not None and ndk.tools.parent.name == "linux-x86_64"
 
 
-def test_why_no_ndk_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_no_ndk_is_there(tmp_path, monkeypatch):
     forget_ndks(monkeypatch, tmp_path)
     assert why_no_ndk() == "none in the usual places, and no variable names one"
     fake_ndk(tmp_path / "Android/Sdk/ndk/21.4.7075529", "21.4.7075529")
@@ -133,9 +125,7 @@ def test_why_no_ndk_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         build_runtime(abi="arm64-v8a", cache=tmp_path)
 
 
-def test_the_api_level_is_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_api_level_is_checked(tmp_path, monkeypatch, capsys):
     forget_ndks(monkeypatch, tmp_path)
     ndk = fake_ndk(tmp_path / "ndk", "29.0.1", apis=(26, 36))
     monkeypatch.setenv("ANDROID_NDK_HOME", str(ndk))
@@ -150,7 +140,7 @@ def test_the_api_level_is_checked(
         build_runtime(abi="arm64-v8a", ndk=ndk, api=37, cache=tmp_path)
 
 
-def test_an_ndk_without_its_files_for_cmake(tmp_path: Path) -> None:
+def test_an_ndk_without_its_files_for_cmake(tmp_path):
     ndk = fake_ndk(tmp_path / "ndk", "27.0.1")
     (ndk / "build/cmake/android.toolchain.cmake").unlink()
     with pytest.raises(DependencyError, match="is not whole: it has no build/cmake/android"):

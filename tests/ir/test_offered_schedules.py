@@ -153,13 +153,11 @@ def _find_wrong_estimates(task: TuneTask, draw: random.Random) -> Iterator[str]:
             yield f"{task.family} {tile}: {scored(tile)} among others, {scored.alone(tile)} alone"
 
 
-def test_claims_and_estimates_are_those_of_each_schedule(tried: tuple[list[str], set[str]]) -> None:
+def test_claims_and_estimates_are_those_of_each_schedule(tried):
     assert not tried[0]
 
 
-def test_every_family_that_declares_local_memory_is_among_them(
-    tried: tuple[list[str], set[str]],
-) -> None:
+def test_every_family_that_declares_local_memory_is_among_them(tried):
     declaring = {
         str(path.relative_to(FAMILIES))
         for path in FAMILIES.rglob("*.py")

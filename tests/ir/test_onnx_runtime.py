@@ -20,7 +20,7 @@ import_onnxruntime().InferenceSession(sys.argv[1], providers=["CPUExecutionProvi
 """
 
 
-def test_it_leaves_nothing_in_the_folders_of_the_user(tmp_path: Path) -> None:
+def test_it_leaves_nothing_in_the_folders_of_the_user(tmp_path):
     model = write(
         graph([onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": (4,)}, ["y"]), tmp_path
     )
@@ -36,7 +36,7 @@ def test_it_leaves_nothing_in_the_folders_of_the_user(tmp_path: Path) -> None:
     assert [path for place in places.values() for path in place.rglob("*")] == []
 
 
-def test_one_room_imports_it() -> None:
+def test_one_room_imports_it():
     imports = re.compile(r"^\s*(import onnxruntime|from onnxruntime)|\"onnxruntime\"\)", re.M)
     theirs = [path for path in (ROOT / "adrenoc").rglob("*.py") if imports.search(path.read_text())]
     assert [path.name for path in theirs] == ["onnx_runtime.py"]

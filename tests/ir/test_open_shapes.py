@@ -1,7 +1,6 @@
 """Inputs whose extents the file leaves open: batches are 1, and hints are such as can be typed."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -66,7 +65,7 @@ BATCHES: dict[str, tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]] = {
 
 
 @pytest.mark.parametrize("kind", BATCHES)
-def test_open_batches_are_one(tmp_path: Path, kind: str) -> None:
+def test_open_batches_are_one(tmp_path, kind):
     model, wanted = BATCHES[kind]
     imported = import_model(write(model, tmp_path), shapes={})
     assert {spec.name: spec.shape for spec in imported.inputs} == wanted
@@ -76,7 +75,7 @@ def test_open_batches_are_one(tmp_path: Path, kind: str) -> None:
     assert "--shape x:" in reason
 
 
-def test_the_told_option_takes_another_batch(tmp_path: Path) -> None:
+def test_the_told_option_takes_another_batch(tmp_path):
     path = write(conv_on("N", 3, 8, 8), tmp_path)
     assert "--shape x:N,3,8,8 takes another" in assumed(import_model(path, shapes={}))[0][2]
     imported = import_model(path, shapes={"x": (4, 3, 8, 8)})
@@ -84,7 +83,7 @@ def test_the_told_option_takes_another_batch(tmp_path: Path) -> None:
     assert not assumed(imported)
 
 
-def test_other_batches_are_as_that_which_is_given(tmp_path: Path) -> None:
+def test_other_batches_are_as_that_which_is_given(tmp_path):
     """A batch without a name is no other one than that of the input that was said."""
     path = write(lstm((5, "?", 6), (1, "?", 4)), tmp_path)
     imported = import_model(path, shapes={"x": (5, 3, 6)})
@@ -111,7 +110,7 @@ OTHERS: dict[str, tuple[onnx.ModelProto, str]] = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_what_is_no_batch_is_asked_for(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_batch_is_asked_for(tmp_path, kind):
     model, option = OTHERS[kind]
     path = write(model, tmp_path)
     with pytest.raises(errors.ShapeError) as caught:
@@ -119,13 +118,13 @@ def test_what_is_no_batch_is_asked_for(tmp_path: Path, kind: str) -> None:
     assert option in caught.value.hint
 
 
-def test_names_that_name_nothing_are_not_shared(tmp_path: Path) -> None:
+def test_names_that_name_nothing_are_not_shared(tmp_path):
     path = write(conv_on("?", 3, "?", "?"), tmp_path)
     imported = import_model(path, shapes={"x": (1, 3, 48, 192)})
     assert imported.outputs[0].shape == (1, 4, 46, 190)
 
 
-def test_a_hint_is_such_as_the_model_takes(tmp_path: Path) -> None:
+def test_a_hint_is_such_as_the_model_takes(tmp_path):
     """A window of 400 samples does not fit into 128, and a state takes no 224x224."""
     nodes = parse_nodes(
         "t = Conv <strides = [160]>(x, w) k = MatMul(s, v) "
@@ -160,7 +159,7 @@ SAID = {
 }
 
 
-def test_an_encoders_states_are_as_many_as_its_config_says(tmp_path: Path) -> None:
+def test_an_encoders_states_are_as_many_as_its_config_says(tmp_path):
     """As Whisper's decoder, whose first input is not read where there is a past."""
     nodes = [node("ReduceSum", ["k"], ["y"], keepdims=0)]
     inputs = {"hidden_states": ("batch", "steps", 6), "k": ("batch", 2, "steps", 3)}
@@ -178,7 +177,7 @@ def test_an_encoders_states_are_as_many_as_its_config_says(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("folder", ["", "onnx"])
 @pytest.mark.parametrize("name", SAID)
-def test_the_models_own_files_say_first(tmp_path: Path, name: str, folder: str) -> None:
+def test_the_models_own_files_say_first(tmp_path, name, folder):
     said, model, hint = SAID[name]
     (tmp_path / name).write_text(json.dumps(said))
     (tmp_path / folder).mkdir(exist_ok=True)

@@ -1,7 +1,6 @@
 """A model that this machine has no memory for ends in one sentence."""
 
 import sys
-from pathlib import Path
 
 import onnx
 import pytest
@@ -27,7 +26,7 @@ sys.exit(main(["check", sys.argv[1], "--device", "adreno:730"]))
 """
 
 
-def test_a_model_larger_than_memory(tmp_path: Path) -> None:
+def test_a_model_larger_than_memory(tmp_path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     model = graph(nodes, {"x": (1, 1 << 15)}, ["y"])
     weights = model.graph.initializer.add(
@@ -44,14 +43,14 @@ def test_a_model_larger_than_memory(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
-def test_what_tvm_raises_is_known() -> None:
+def test_what_tvm_raises_is_known():
     with pytest.raises(HostMemoryError, match="for a tensor"), memory_errors("a tensor"):
         tvm.runtime.empty((1 << 50,), "int8")
     with pytest.raises(RuntimeError, match="something else"), memory_errors("a tensor"):
         raise RuntimeError("something else")
 
 
-def test_what_a_gpu_does_not_give_in_one_piece_is_refused() -> None:
+def test_what_a_gpu_does_not_give_in_one_piece_is_refused():
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
     model = graph(nodes, {"x": [1, 8, 64, 64]}, ["y"])
     plan(model, until="plan_memory", preset="fp32", max_alloc_bytes=1 << 20)

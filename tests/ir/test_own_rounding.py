@@ -26,7 +26,7 @@ def _of_ties(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     return write(model, folder), {"x": np.arange(STEPS, dtype=np.float32) * 5}
 
 
-def test_what_a_last_digit_decides_is_no_error(tmp_path: Path) -> None:
+def test_what_a_last_digit_decides_is_no_error(tmp_path):
     model, inputs = _of_ties(tmp_path)
     expected = run_reference(model, inputs)
     assert len(run_moved(model, inputs)) == own_rounding._DRAWS
@@ -38,7 +38,7 @@ def test_what_a_last_digit_decides_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "error"), [("y", 20.0), ("z", 10.0)])
-def test_what_it_does_not_decide_is_one(tmp_path: Path, name: str, error: float) -> None:
+def test_what_it_does_not_decide_is_one(tmp_path, name, error):
     model, inputs = _of_ties(tmp_path)
     expected = run_reference(model, inputs)
     outputs = {**expected, name: expected[name] + np.float32(error) * (np.arange(STEPS) == 7)}
@@ -46,14 +46,14 @@ def test_what_it_does_not_decide_is_one(tmp_path: Path, name: str, error: float)
     assert [t.name for t in checked.tensors if not t.passed] == [name]
 
 
-def test_infinities_are_not_excused(tmp_path: Path) -> None:
+def test_infinities_are_not_excused(tmp_path):
     model, inputs = _of_ties(tmp_path)
     expected = run_reference(model, inputs)
     outputs = {**expected, "y": np.full_like(expected["y"], np.inf)}
     assert not Reference(model, inputs, expected).judge(outputs, tolerance=1e-4).passed
 
 
-def test_an_output_that_hardly_varies_is_known_to_some_steps(tmp_path: Path) -> None:
+def test_an_output_that_hardly_varies_is_known_to_some_steps(tmp_path):
     """Its range is a few float steps: over that, one step is a large error."""
     node = helper.make_node("Add", ["x", "one"], ["y"])
     model = write(graph([node], {"x": [8]}, ["y"], {"one": np.ones(8, np.float32)}), tmp_path)
@@ -65,9 +65,7 @@ def test_an_output_that_hardly_varies_is_known_to_some_steps(tmp_path: Path) -> 
         assert Reference(model, inputs, expected).judge(outputs, tolerance=1e-4).passed is passes
 
 
-def test_a_reference_that_its_plain_kernels_contradict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reference_that_its_plain_kernels_contradict(tmp_path, monkeypatch):
     """onnxruntime's optimiser computes BiT of transformers 2 % off its own unoptimised run."""
     model, inputs = _of_ties(tmp_path)
     expected = run_reference(model, inputs)
@@ -77,7 +75,7 @@ def test_a_reference_that_its_plain_kernels_contradict(
     assert [t.name for t in checked.accepted] == ["z"]
 
 
-def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path: Path) -> None:
+def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path):
     """onnxruntime refuses scales that are not quite 1 along channels."""
     node = helper.make_node("Resize", ["m", "", "scales"], ["y"], mode="linear")
     nodes = [helper.make_node("Mul", ["x", "tenth"], ["m"]), node]
@@ -87,7 +85,7 @@ def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path: Path) -> None:
     assert len(run_moved(model, inputs)) == own_rounding._DRAWS
 
 
-def test_a_model_that_is_refused_when_moved_has_its_inputs_moved(tmp_path: Path) -> None:
+def test_a_model_that_is_refused_when_moved_has_its_inputs_moved(tmp_path):
     """Here the scales are computed of a constant."""
     nodes = parse_nodes('scales = Mul(one, one) y = Resize <mode = "linear">(x, , scales)')
     constants = {"one": np.float32([1, 1, 2, 2])}
@@ -110,7 +108,7 @@ def _of_halves(folder: Path) -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
     return write(model, folder), {"x": x}, (x @ weight.astype(np.float32) + 1).T
 
 
-def test_what_halves_of_the_reference_round_is_no_error(tmp_path: Path) -> None:
+def test_what_halves_of_the_reference_round_is_no_error(tmp_path):
     """It rounds what it stores in half, which we do not where we compute in float."""
     model, inputs, exact = _of_halves(tmp_path)
     expected = run_reference(model, inputs)
@@ -121,7 +119,7 @@ def test_what_halves_of_the_reference_round_is_no_error(tmp_path: Path) -> None:
     assert not Reference(model, inputs, expected).judge({"y": wrong}, tolerance=1e-4).passed
 
 
-def test_kernels_without_an_operator_are_left_out(tmp_path: Path) -> None:
+def test_kernels_without_an_operator_are_left_out(tmp_path):
     """XNNPACK has MediaPipe's transposed convolution, LiteRT's plain kernels have not."""
     pytest.importorskip("ai_edge_litert")
     random = np.random.default_rng(2)

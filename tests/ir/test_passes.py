@@ -1,8 +1,5 @@
 """The texture pipeline's passes: what they leave, and what they say."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
@@ -30,20 +27,20 @@ def _conv_block() -> onnx.ModelProto:
     )
 
 
-def test_epilogues_move_into_the_convolution(golden: Callable[[str], None]) -> None:
+def test_epilogues_move_into_the_convolution(golden):
     state = plan(_conv_block(), until="fuse")
     assert [n.op for n in state.graph.nodes] == ["conv2d", "conv2d"]
     assert {"add", "sigmoid"} <= set(state.graph.nodes[1].operators)
     golden(state.graph.text())
 
 
-def test_a_residual_that_others_read_stays_a_tensor() -> None:
+def test_a_residual_that_others_read_stays_a_tensor():
     state = plan(_conv_block(), until="fuse")
     first, second = state.graph.nodes
     assert first.output in second.inputs
 
 
-def test_an_activation_that_reads_its_operand_twice_is_an_epilogue() -> None:
+def test_an_activation_that_reads_its_operand_twice_is_an_epilogue():
     silu = graph(
         parse_nodes(
             "c = Conv <pads = [1, 1, 1, 1]>(x, w) s = Sigmoid(c) m = Mul(c, s) "
@@ -60,7 +57,7 @@ def test_an_activation_that_reads_its_operand_twice_is_an_epilogue() -> None:
     assert all(node.is_map for node in maps)
 
 
-def test_movement_becomes_index_arithmetic() -> None:
+def test_movement_becomes_index_arithmetic():
     shuffle = graph(
         parse_nodes(
             "a = Reshape(x, s0) b = Transpose <perm = [0, 2, 1, 3, 4]>(a) y = Reshape(b, s1)"
@@ -74,7 +71,7 @@ def test_movement_becomes_index_arithmetic() -> None:
     assert node.operators == ("reshape", "permute_dims", "reshape")
 
 
-def test_transposes_between_layouts_need_no_kernel() -> None:
+def test_transposes_between_layouts_need_no_kernel():
     model = graph(
         parse_nodes(
             "c = Conv(x, w) t = Transpose <perm = [0, 2, 3, 1]>(c) y = Softmax <axis = -1>(t)"
@@ -88,7 +85,7 @@ def test_transposes_between_layouts_need_no_kernel() -> None:
     assert state.graph.aliases
 
 
-def test_flattening_a_pooled_tensor_needs_no_kernel() -> None:
+def test_flattening_a_pooled_tensor_needs_no_kernel():
     model = graph(
         parse_nodes("p = GlobalAveragePool(x) f = Flatten(p) y = Gemm <transB = 1>(f, w)"),
         {"x": [1, 12, 5, 5]},
@@ -99,7 +96,7 @@ def test_flattening_a_pooled_tensor_needs_no_kernel() -> None:
     assert not any("reshape" in n.operators for n in state.graph.nodes)
 
 
-def test_activations_are_textures(golden: Callable[[str], None]) -> None:
+def test_activations_are_textures(golden):
     state = plan(_conv_block(), until="plan_memory")
     placed = {
         name: p.memory
@@ -115,14 +112,14 @@ def test_activations_are_textures(golden: Callable[[str], None]) -> None:
     golden(state.program.graph.text())
 
 
-def test_a_tensor_beyond_the_layers_is_folded_into_rows() -> None:
+def test_a_tensor_beyond_the_layers_is_folded_into_rows():
     state = plan(_conv_block(), until="assign_memory", image_max_array_layers=1)
     taken = [d for d in state.log if "4c/rows" in d.taken]
     assert taken
     assert "beyond" in taken[0].reason
 
 
-def test_a_tensor_beyond_every_image_goes_to_a_buffer() -> None:
+def test_a_tensor_beyond_every_image_goes_to_a_buffer():
     state = plan(
         _conv_block(), until="assign_memory", image_max_array_layers=1, image2d_max_height_texels=2
     )
@@ -132,20 +129,20 @@ def test_a_tensor_beyond_every_image_goes_to_a_buffer() -> None:
     assert Memory.BLOCKED in {p.memory for p in state.graph.placements.values()}
 
 
-def test_the_buffer_preset_uses_no_texture() -> None:
+def test_the_buffer_preset_uses_no_texture():
     state = plan(_conv_block(), until="lower", preset="buffer")
     scopes = {scope for k in state.program.kernels.values() for scope in k.scopes}
     assert scopes == {"global"}
 
 
-def test_only_the_input_is_copied_and_the_log_says_so() -> None:
+def test_only_the_input_is_copied_and_the_log_says_so():
     state = plan(_conv_block(), until="assign_memory")
     copies = [d for d in state.log if d.taken.startswith("copied")]
     assert [d.subject for d in copies] == ["x_NCHW"]
     assert "cannot read x" in copies[0].reason
 
 
-def test_storage_is_reused_between_tensors_of_one_extent() -> None:
+def test_storage_is_reused_between_tensors_of_one_extent():
     nodes, constants = [], {}
     for i in range(6):
         nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
@@ -155,7 +152,7 @@ def test_storage_is_reused_between_tensors_of_one_extent() -> None:
     assert len(state.storage.plan.slots) == 2
 
 
-def test_equal_kernels_are_kept_once() -> None:
+def test_equal_kernels_are_kept_once():
     nodes, constants = [], {}
     for i in range(3):
         nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
@@ -165,7 +162,7 @@ def test_equal_kernels_are_kept_once() -> None:
     assert len(state.program.kernels) == 3  # the last convolution writes row-major
 
 
-def test_layers_kept_are_outputs_under_the_models_names() -> None:
+def test_layers_kept_are_outputs_under_the_models_names():
     target_names = {"r0", "y"}
     from dataclasses import replace
 
@@ -190,7 +187,7 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
         ({"group": 2}, False),
     ],
 )
-def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bool) -> None:
+def test_winograd_where_it_is_possible_and_wins(attrs, split):
     channels = 128 // attrs.get("group", 1)
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
@@ -207,7 +204,7 @@ def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bo
         assert ops == ["conv2d"]
 
 
-def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save() -> None:
+def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save():
     """Convolutions of ResNet's third stage on a GPU of many threads."""
     nodes = parse_nodes("r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)")
     model = graph(nodes, {"x": [1, 256, 14, 14]}, ["y"], {"w": _weights(256, 256, 3, 3)})
@@ -219,7 +216,7 @@ def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save() -> None:
 
 
 @pytest.mark.parametrize(("pixels", "split"), [(28, False), (56, True)])
-def test_winograd_in_three_kernels_where_phones_gain_by_it(pixels: int, split: bool) -> None:
+def test_winograd_in_three_kernels_where_phones_gain_by_it(pixels, split):
     """Estimated as the faster way for both; but LiteRT found that small images lose by it."""
     nodes = parse_nodes("r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)")
     shape = [1, 128, pixels, pixels]
@@ -230,7 +227,7 @@ def test_winograd_in_three_kernels_where_phones_gain_by_it(pixels: int, split: b
     assert found == (three if split else ["winograd_conv"])
 
 
-def test_an_image_is_kept_as_it_was_given() -> None:
+def test_an_image_is_kept_as_it_was_given():
     """Its rounding to half would be in every layer; a tensor of many channels costs too much."""
 
     def dtype_of_copy(channels: int, preset: str) -> str:
@@ -251,7 +248,7 @@ def test_an_image_is_kept_as_it_was_given() -> None:
 
 
 @pytest.mark.parametrize(("depth", "preset"), [(44, "fp16"), (44, "mixed"), (8, "fp16")])
-def test_deep_networks_add_up_in_float_at_first(depth: int, preset: str) -> None:
+def test_deep_networks_add_up_in_float_at_first(depth, preset):
     """The first layers' errors are handed on by all others; a network of few has none to spare."""
     nodes = [helper.make_node("Conv", ["x", "image"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2])]
     for i in range(1, depth):

@@ -35,7 +35,7 @@ def _feeds(graph: GraphBuilder) -> dict[str, np.ndarray]:
     return dict(zip(names, graph.feeds, strict=True))
 
 
-def test_each_float_goes_up_or_down_by_its_last_digit() -> None:
+def test_each_float_goes_up_or_down_by_its_last_digit():
     given = np.float32([0.0, 1.0, -3.5, np.inf])
     draws = [perturb_array(given, np.random.default_rng(n)) for n in range(30)]
     signs = {tuple(np.sign(moved[1:3] - given[1:3])) for moved in draws}
@@ -46,7 +46,7 @@ def test_each_float_goes_up_or_down_by_its_last_digit() -> None:
         assert np.all(np.abs(moved[1:3] - given[1:3]) <= np.spacing(np.abs(given[1:3])))
 
 
-def test_scales_of_a_quantised_file_move_and_equal_ones_stay_equal(tmp_path: Path) -> None:
+def test_scales_of_a_quantised_file_move_and_equal_ones_stay_equal(tmp_path):
     """LiteRT refuses a pool between two scales, and a sigmoid in other steps than of 1/256."""
     r = np.random.default_rng(0)
     made = ModelBuilder()
@@ -71,7 +71,7 @@ def test_scales_of_a_quantised_file_move_and_equal_ones_stay_equal(tmp_path: Pat
     run_reference(copy, _feeds(graph))
 
 
-def test_floats_of_a_file_move(tmp_path: Path) -> None:
+def test_floats_of_a_file_move(tmp_path):
     r = np.random.default_rng(0)
     made = ModelBuilder()
     graph = made.graph()

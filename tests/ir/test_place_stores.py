@@ -27,7 +27,7 @@ def _heads(net: Net, width: int) -> None:
         net.output(net.dense(part, width, 4))
 
 
-def test_heads_are_written_by_the_product() -> None:
+def test_heads_are_written_by_the_product():
     net = Net()
     _heads(net, 8)
     before, _ = _planned(net, until="split_winograd")
@@ -41,7 +41,7 @@ def test_heads_are_written_by_the_product() -> None:
     assert sum(d.taken.startswith("written by") for d in state.log) == 3
 
 
-def test_what_breaks_texels_up_stays_a_kernel() -> None:
+def test_what_breaks_texels_up_stays_a_kernel():
     net = Net()
     _heads(net, 6)
     found, state = _planned(net)
@@ -49,7 +49,7 @@ def test_what_breaks_texels_up_stays_a_kernel() -> None:
     assert any("put each texel together" in d.reason for d in state.log)
 
 
-def test_a_kernel_writes_as_many_images_as_the_target_lets_it() -> None:
+def test_a_kernel_writes_as_many_images_as_the_target_lets_it():
     net = Net()
     _heads(net, 8)
     found, state = _planned(net, max_write_image_args=2)
@@ -57,7 +57,7 @@ def test_a_kernel_writes_as_many_images_as_the_target_lets_it() -> None:
     assert any("would write more than 2 images" in d.reason for d in state.log)
 
 
-def test_moves_of_moves_are_one() -> None:
+def test_moves_of_moves_are_one():
     """Tokens of an image, of which some become an image again."""
     net = Net()
     x = net.conv(net.input(1, 8, 4, 6), 8, 8)
@@ -72,7 +72,7 @@ def test_moves_of_moves_are_one() -> None:
     assert maker.output not in maker.writes
 
 
-def test_what_is_also_read_in_place_is_written_there_too() -> None:
+def test_what_is_also_read_in_place_is_written_there_too():
     net = Net()
     x = net.conv(net.input(1, 8, 4, 6), 8, 8)
     tokens = net.turn(net.reshape(x, 1, 8, 24), 0, 2, 1)
@@ -83,7 +83,7 @@ def test_what_is_also_read_in_place_is_written_there_too() -> None:
     assert len(maker.writes) == 2
 
 
-def test_what_the_model_is_given_is_moved_by_a_kernel() -> None:
+def test_what_the_model_is_given_is_moved_by_a_kernel():
     net = Net()
     x = net.input(1, 8, 4, 6)
     tokens = net.turn(net.reshape(x, 1, 8, 24), 0, 2, 1)
@@ -95,7 +95,7 @@ def test_what_the_model_is_given_is_moved_by_a_kernel() -> None:
 
 
 @pytest.mark.parametrize(("times", "left"), [(2, 0), (3, 1)])
-def test_an_enlarged_image_is_written_a_few_times(times: int, left: int) -> None:
+def test_an_enlarged_image_is_written_a_few_times(times, left):
     net = Net()
     x = net("Relu", net.conv(net.input(1, 8, 4, 6), 8, 8))
     other = net("Relu", net.conv(net.input(1, 4, 4 * times, 6 * times), 4, 4))
@@ -108,7 +108,7 @@ def test_an_enlarged_image_is_written_a_few_times(times: int, left: int) -> None
     assert copies == ([(2, 2)] if not left else [])
 
 
-def test_parts_side_by_side_are_written_by_their_makers() -> None:
+def test_parts_side_by_side_are_written_by_their_makers():
     """One tensor of two kernels, another of one kernel that writes two parts of it."""
     net = Net()
     left, right = (net.dense(net.norm(net.input(1, n, 8), 8), 8, 8) for n in (5, 4))
@@ -124,7 +124,7 @@ def test_parts_side_by_side_are_written_by_their_makers() -> None:
     assert any(" and " in d.taken for d in state.log if d.subject == first)
 
 
-def test_a_part_that_no_kernel_makes_leaves_the_kernel() -> None:
+def test_a_part_that_no_kernel_makes_leaves_the_kernel():
     net = Net()
     tokens = net.dense(net.norm(net.input(1, 5, 8), 8), 8, 8)
     whole = net("Concat", net.weight(1, 1, 8), tokens, axis=1)
@@ -135,7 +135,7 @@ def test_a_part_that_no_kernel_makes_leaves_the_kernel() -> None:
 
 
 @pytest.mark.parametrize(("start", "end", "step"), [(0, 9, 2), (8, -10, -1)])
-def test_steps(start: int, end: int, step: int) -> None:
+def test_steps(start, end, step):
     """Every second row is no box of rows; rows that go back are."""
     net = Net()
     x = net.norm(net.dense(net.norm(net.input(1, 9, 8), 8), 8, 8), 8)

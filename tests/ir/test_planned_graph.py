@@ -32,7 +32,7 @@ def verdict(model: Path) -> Verdict:
     )
 
 
-def test_every_launch_is_a_node_that_names_its_place(verdict: Verdict) -> None:
+def test_every_launch_is_a_node_that_names_its_place(verdict):
     nodes = list_planned_nodes(verdict)
     assert [node.id for node in nodes][-len(verdict.nodes) :] == [n.tensor for n in verdict.nodes]
     assert len({node.id for node in nodes}) == len(nodes)
@@ -42,7 +42,7 @@ def test_every_launch_is_a_node_that_names_its_place(verdict: Verdict) -> None:
         assert dict(node.output)["tensor_name"] == planned.tensor
 
 
-def test_edges_lead_from_nodes_that_are_drawn(verdict: Verdict) -> None:
+def test_edges_lead_from_nodes_that_are_drawn(verdict):
     nodes = list_planned_nodes(verdict)
     drawn: set[str] = set()
     for node in nodes:
@@ -51,7 +51,7 @@ def test_edges_lead_from_nodes_that_are_drawn(verdict: Verdict) -> None:
     assert any(len(node.reads) > 1 for node in nodes)  # the residuals
 
 
-def test_the_tool_loads_the_adapter(model: Path, verdict: Verdict) -> None:
+def test_the_tool_loads_the_adapter(model, verdict):
     manager = pytest.importorskip("model_explorer.extension_manager")
     explorer = manager.ExtensionManager([PACKAGE])
     explorer.load_extensions()

@@ -38,21 +38,21 @@ def _clip(value: Any, low: float, high: float) -> Any:
     return tirx.Min(tirx.Max(value, _number(low)), _number(high))
 
 
-def test_what_is_rounded_and_cut_off_is_whole_and_fits_a_byte() -> None:
+def test_what_is_rounded_and_cut_off_is_whole_and_fits_a_byte():
     known = _known(_clip(_of("round", _load(_X)), -117, 138))
     assert known.whole
     assert known.interval == Interval(-117, 138)
     assert not _known(_clip(_load(_X), -117, 138)).whole
 
 
-def test_a_conversion_that_cannot_fit_takes_the_ends_of_its_type() -> None:
+def test_a_conversion_that_cannot_fit_takes_the_ends_of_its_type():
     cut = _clip(_of("round", _load(_X)), 0, 300)
     known = _known(tirx.Cast("float32", tirx.Cast("uint8", cut)))
     assert known.whole
     assert known.interval == Interval(0, 255)
 
 
-def test_ends_follow_sums_products_and_choices() -> None:
+def test_ends_follow_sums_products_and_choices():
     positive = Known(interval=FROM_ZERO)
     x, y = _load(_X), _load(_Y)
     assert _known(x + y, x=positive, y=positive).interval == FROM_ZERO
@@ -63,7 +63,7 @@ def test_ends_follow_sums_products_and_choices() -> None:
     assert _known(chosen).interval == Interval(-1, 3)
 
 
-def test_deep_and_shared_expressions_take_one_look_a_part() -> None:
+def test_deep_and_shared_expressions_take_one_look_a_part():
     deep = shared = _load(_X)
     for _ in range(3000):
         deep = deep + _number(1)
@@ -73,7 +73,7 @@ def test_deep_and_shared_expressions_take_one_look_a_part() -> None:
     assert _known(shared).interval == FROM_ZERO
 
 
-def test_a_long_graph_takes_no_deep_stack() -> None:
+def test_a_long_graph_takes_no_deep_stack():
     names = [f"t{n}" for n in range(3001)]
     tensors = {n: Tensor(name=n, shape=(8,), dtype="float32") for n in names}
     nodes = []
@@ -84,7 +84,7 @@ def test_a_long_graph_takes_no_deep_stack() -> None:
     assert not Analysis(graph)["t3000"].whole
 
 
-def test_each_operator_that_passes_read_says_what_data_of_one_becomes() -> None:
+def test_each_operator_that_passes_read_says_what_data_of_one_becomes():
     for operator in OPERATORS.values():
         made_of_others = not operator.relax and operator.name != "attention"
         assert (operator.typical is None) == made_of_others, operator.name
@@ -92,7 +92,7 @@ def test_each_operator_that_passes_read_says_what_data_of_one_becomes() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("size", [1e-4, 1.0, 100.0])
-def test_squares_of_weights_are_as_large_as_they_are(size: float, dtype: type) -> None:
+def test_squares_of_weights_are_as_large_as_they_are(size, dtype):
     """Of halves, those of 1e-4 are none in half and nine of 100 are infinite."""
     weights = np.full((3, 2, 4, 5), size, dtype)
     weights[:, 1] *= -2

@@ -5,8 +5,6 @@ import math
 import time
 from collections.abc import Mapping
 
-import pytest
-
 from adrenoc.check.accuracy.program_run import HalfTensors
 from adrenoc.check.accuracy.search import NODES, Effort, Unit, rank_units
 
@@ -32,31 +30,31 @@ def _rank(errors: Mapping[str, float], effort: Effort, bytes_more: Mapping[str, 
     return [unit.tensors[0] for unit in rank_units(units, measure, effort)]
 
 
-def test_what_adds_most_for_its_bytes_comes_first() -> None:
+def test_what_adds_most_for_its_bytes_comes_first():
     effort = Effort(nodes=5)
     assert _rank(ERRORS, effort, BYTES) == ["a", "d", "c", "b", "e"]
     assert effort.left == () and effort.runs == 9
 
 
-def test_what_overflows_comes_first() -> None:
+def test_what_overflows_comes_first():
     assert _rank({**ERRORS, "e": math.inf}, Effort(nodes=5), BYTES)[0] == "e"
 
 
-def test_the_largest_of_many_is_found_by_halves() -> None:
+def test_the_largest_of_many_is_found_by_halves():
     errors = {f"t{number}": 1e-9 for number in range(256)}
     effort = Effort(nodes=256)
     order = _rank({**errors, "t77": 1e-3}, effort, dict.fromkeys(errors, 4))
     assert order[0] == "t77" and effort.runs == 1 + 2 * 8
 
 
-def test_out_of_effort_the_order_is_what_is_known_and_says_so() -> None:
+def test_out_of_effort_the_order_is_what_is_known_and_says_so():
     effort = Effort(nodes=5, share=0.0)
     assert _rank(ERRORS, effort, BYTES) == list(ERRORS)
     assert effort.left == ("5 tensors to round alone",)
     assert _rank({}, effort, {}) == []
 
 
-def test_an_order_ends_by_its_work_and_not_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_ends_by_its_work_and_not_by_the_clock(monkeypatch):
     """A machine that is busy for a day between two measurements changes nothing."""
     found = []
     for step_s in (0.0, 86_400.0):

@@ -96,7 +96,7 @@ def _read(make: Any, case: Case, dtype: str) -> Any:
     return read_graph(builder.get(), DecisionLog(), avoided=everything)
 
 
-def test_the_table_has_every_product() -> None:
+def test_the_table_has_every_product():
     # Attention multiplies activations, which are floats; so are the states of a recurrent layer,
     # whose importers write one of quanta out step by step.
     kinds = (Kind.CONVOLUTION, Kind.PRODUCT)
@@ -106,13 +106,13 @@ def test_the_table_has_every_product() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_a_product_that_no_family_takes_is_a_loop_nest(name: str, case: Case, dtype: str) -> None:
+def test_a_product_that_no_family_takes_is_a_loop_nest(name, case, dtype):
     graph = _read(PRODUCTS[name][0], case, dtype)
     assert graph.nodes
     assert all(node.body is not None and not node.is_on_cpu for node in graph.nodes)
 
 
-def test_doubles_are_what_goes_to_the_cpu() -> None:
+def test_doubles_are_what_goes_to_the_cpu():
     """The reason that there is: and no form of quantised model computes in doubles."""
     make, cases = PRODUCTS["relax.matmul"]
     assert [node.is_on_cpu for node in _read(make, cases[0], "float64").nodes] == [True]
@@ -142,7 +142,7 @@ _KINDS = [
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_networks_of_a_gpu_that_can_do_nothing_whole(kind: str, tmp_path: Path) -> None:
+def test_networks_of_a_gpu_that_can_do_nothing_whole(kind, tmp_path):
     target = load_target("adreno:750")
     words = tuple(f"operator:{operator.name}" for operator in OF_RELAX.values())
     quirk = Quirk(name="nothing", text="whole operators are wrong", source="a test", avoid=words)

@@ -33,30 +33,30 @@ def _planned(case: Case, target: Target, preset: str, folder: Path) -> tuple[Gra
     return state.graph, state
 
 
-def test_every_family_of_the_registry_has_a_case() -> None:
+def test_every_family_of_the_registry_has_a_case():
     # Kernels of the cases of `winograd_multiply` and `n_bits_dot`.
     parts = {"winograd_tiles", "winograd_pixels", "round_tokens"}
     known = {case.family for case in CASES} | parts | set(NOT_IN_MODELS)
     assert known == set(OPERATORS)
 
 
-def test_what_is_left_out_is_what_no_importer_makes() -> None:
+def test_what_is_left_out_is_what_no_importer_makes():
     texts = "".join(p.read_text() for p in (ROOT / "adrenoc/importers").rglob("*.py"))
     for name, reason in NOT_IN_MODELS.items():
         assert reason
         assert name == "cumprod" or f"{name}(" not in texts
 
 
-def test_every_fused_form_has_a_case() -> None:
+def test_every_fused_form_has_a_case():
     assert {fusion.value for fusion in Fusion} <= {case.fusion for case in CASES}
 
 
-def test_titles_are_unique() -> None:
+def test_titles_are_unique():
     assert len({case.title for case in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
-def test_a_case_makes_the_kernel_that_it_is_there_for(case: Case, tmp_path: Path) -> None:
+def test_a_case_makes_the_kernel_that_it_is_there_for(case, tmp_path):
     seen = set()
     for name, preset in PLACES:
         graph, _ = _planned(case, load_target(name), preset, tmp_path)
@@ -65,7 +65,7 @@ def test_a_case_makes_the_kernel_that_it_is_there_for(case: Case, tmp_path: Path
 
 
 @pytest.mark.parametrize(("texels", "bounds"), [(600, {8193, 2049}), (512, {2049}), (9, set())])
-def test_less_local_memory_is_tried_where_kernels_share_more(texels: int, bounds: set[int]) -> None:
+def test_less_local_memory_is_tried_where_kernels_share_more(texels, bounds):
     kernel = KernelInfo(
         name="k",
         family="conv2d",
@@ -87,7 +87,7 @@ def test_less_local_memory_is_tried_where_kernels_share_more(texels: int, bounds
     [c for c in CASES if OPERATORS[c.family].kind in (Kind.NORM, Kind.SOFTMAX)],
     ids=lambda case: case.title,
 )
-def test_teams_fit_little_local_memory(case: Case, tmp_path: Path) -> None:
+def test_teams_fit_little_local_memory(case, tmp_path):
     file = tmp_path / "few.toml"
     file.write_text(f"""title = "t"
 base = "adreno:750"
@@ -103,7 +103,7 @@ local_bytes_below = {FEW_BYTES[-1] + 1}
     assert max(held) <= FEW_BYTES[-1]
 
 
-def test_products_of_bytes_are_multiplied_as_bytes(tmp_path: Path) -> None:
+def test_products_of_bytes_are_multiplied_as_bytes(tmp_path):
     """What else computes them, in floats, is another kernel."""
     cases = tuple(case for case in CASES if case.kernel)
     suite = Suite(precision="mixed", memory="textures", cases=cases)
@@ -125,7 +125,7 @@ _OF_NO_OPERATOR = ("map", "fold", "winograd_conv", "winograd_multiply")
 @pytest.mark.parametrize(
     "case", [c for c in CASES if c.family not in _OF_NO_OPERATOR], ids=lambda case: case.title
 )
-def test_an_operator_that_is_avoided_is_not_made(case: Case, tmp_path: Path) -> None:
+def test_an_operator_that_is_avoided_is_not_made(case, tmp_path):
     word = f"{OPERATOR}:{case.family}"
     graph, state = _planned(case, _without(word), "mixed", tmp_path)
     assert case.family not in {node.op for node in graph.nodes}
@@ -134,7 +134,7 @@ def test_an_operator_that_is_avoided_is_not_made(case: Case, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("fusion", ["image", "prologue", "winograd"])
-def test_a_form_that_is_avoided_is_not_made(fusion: str, tmp_path: Path) -> None:
+def test_a_form_that_is_avoided_is_not_made(fusion, tmp_path):
     case = next(case for case in CASES if case.fusion == fusion)
     word = fusion if fusion in OVERRIDES else f"fusion:{fusion}"
     before, _ = _planned(case, load_target("adreno:750"), "mixed", tmp_path)

@@ -4,7 +4,6 @@ Others have a factor that is computed, too: gates, norms, and the quantum of an 
 What is done for them is told as what it is.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +67,7 @@ def _inverse_size(ops: Ops, x: str) -> str:
 @pytest.mark.parametrize(
     "gate", [_excited, _largest_pixel, _largest_channel, _shares, _inverse_size]
 )
-def test_a_factor_that_is_computed_makes_no_dynamic_quantisation(
-    gate: Callable[[Ops, str], str], tmp_path: Path
-) -> None:
+def test_a_factor_that_is_computed_makes_no_dynamic_quantisation(gate, tmp_path):
     ops = Ops(seed=4)
     y = _quantised(ops, ops.input(1, 16, 24, 20))
     y = _quantised(ops, ops("Conv", y, _bytes(ops, 16, 16, 3, 3), pads=[1] * 4))
@@ -79,7 +76,7 @@ def test_a_factor_that_is_computed_makes_no_dynamic_quantisation(
     assert not _told(ops, y, tmp_path)
 
 
-def test_a_term_of_each_channel_makes_none(tmp_path: Path) -> None:
+def test_a_term_of_each_channel_makes_none(tmp_path):
     """As the embedding of a time step is added."""
     ops = Ops(seed=4)
     time = ops("Tanh", ops("MatMul", ops.input(1, 8), ops.weight(8, 32)))
@@ -88,7 +85,7 @@ def test_a_term_of_each_channel_makes_none(tmp_path: Path) -> None:
     assert not _told(ops, _quantised(ops, y), tmp_path)
 
 
-def test_the_quantum_of_an_earlier_rounding_makes_none(tmp_path: Path) -> None:
+def test_the_quantum_of_an_earlier_rounding_makes_none(tmp_path):
     """One dynamic quantisation; its sums, with others, are rounded by a fixed quantum next."""
     ops = Ops(seed=4)
     q, scale, zero = ops.several(
@@ -129,9 +126,7 @@ def _by_powers_of_two(ops: Ops, x: str, axes: list[int]) -> str:
 
 @pytest.mark.parametrize("by", [_by_largest, _by_ends, _by_steps, _by_powers_of_two])
 @pytest.mark.parametrize("axes", [[0, 1, 2], [2]])
-def test_a_quantum_by_the_range_makes_one(
-    by: Callable[[Ops, str, list[int]], str], axes: list[int], tmp_path: Path
-) -> None:
+def test_a_quantum_by_the_range_makes_one(by, axes, tmp_path):
     """As programs write it that have no operator for it."""
     ops = Ops(seed=4)
     x = ops("MatMul", ops.input(1, 24, 32), ops.weight(32, 32))

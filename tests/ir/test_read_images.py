@@ -31,21 +31,21 @@ def _planned(model: onnx.ModelProto, **more: str) -> tuple[Graph, State]:
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16", "fp32", "buffer"])
-def test_the_first_convolution_reads_the_image(preset: str) -> None:
+def test_the_first_convolution_reads_the_image(preset):
     found, state = _planned(_stem(), preset=preset)
     (conv,) = found.nodes
     assert (conv.op, conv.inputs[0]) == ("conv2d", "x")
     assert any("reads x as it is given" in d.taken and "estimated" in d.reason for d in state.log)
 
 
-def test_a_transpose_before_it_is_part_of_the_read() -> None:
+def test_a_transpose_before_it_is_part_of_the_read():
     transpose = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])
     found, _ = _planned(_stem(transpose, source="t", shape=(1, 64, 64, 3)))
     (conv,) = found.nodes
     assert conv.inputs[0] == "x"
 
 
-def test_a_transpose_of_rows_and_columns_is_not() -> None:
+def test_a_transpose_of_rows_and_columns_is_not():
     transpose = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2])
     found, _ = _planned(_stem(transpose, source="t"))
     (conv,) = [n for n in found.nodes if n.op == "conv2d"]
@@ -53,14 +53,14 @@ def test_a_transpose_of_rows_and_columns_is_not() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 1, 3, 3)])
-def test_a_diagonal_is_no_image(shape: tuple[int, ...]) -> None:
+def test_a_diagonal_is_no_image(shape):
     """Two axes of what it reads are one axis of the result."""
     diagonal = helper.make_node("Einsum", ["x"], ["y"], equation="...ii->...i")
     found, _ = _planned(graph([diagonal], {"x": list(shape)}, ["y"], opset=18))
     assert [n.inputs for n in found.nodes] == [("x",)]
 
 
-def test_another_reader_needs_the_copy() -> None:
+def test_another_reader_needs_the_copy():
     model = _stem()
     model.graph.node.append(helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2]))
     model.graph.output.append(onnx.ValueInfoProto(name="p"))
@@ -69,13 +69,13 @@ def test_another_reader_needs_the_copy() -> None:
     assert any("reads it too" in d.reason for d in state.log)
 
 
-def test_wide_kernels_are_no_rows_in_registers() -> None:
+def test_wide_kernels_are_no_rows_in_registers():
     found, state = _planned(_stem(kernel=9))
     assert any(n.op == "map" for n in found.nodes)
     assert any("a row of 9 taps" in d.reason for d in state.log)
 
 
-def test_the_cost_model_decides() -> None:
+def test_the_cost_model_decides():
     """Seven rows of seven taps read more than a copy costs on the Adreno 660."""
     found, state = _planned(
         _stem(kernel=7, shape=(1, 3, 224, 224), channels=64), device="adreno:a660", preset="fp16"
@@ -84,7 +84,7 @@ def test_the_cost_model_decides() -> None:
     assert any("with a copy in texels" in d.reason for d in state.log)
 
 
-def test_what_normalises_the_image_goes_along() -> None:
+def test_what_normalises_the_image_goes_along():
     model = _stem(
         helper.make_node("Mul", ["x", "scale"], ["s"]),
         helper.make_node("Add", ["s", "shift"], ["t"]),
@@ -99,7 +99,7 @@ def test_what_normalises_the_image_goes_along() -> None:
     assert conv.prologue is not None
 
 
-def test_an_image_that_depends_on_another_input_is_computed_first() -> None:
+def test_an_image_that_depends_on_another_input_is_computed_first():
     model = _stem(helper.make_node("Mul", ["x", "other"], ["t"]), source="t")
     shape = onnx.helper.make_tensor_value_info("other", onnx.TensorProto.FLOAT, [1, 3, 1, 1])
     model.graph.input.append(shape)
@@ -108,7 +108,7 @@ def test_an_image_that_depends_on_another_input_is_computed_first() -> None:
     assert "x" not in found.nodes[-1].inputs
 
 
-def test_an_image_that_is_added_to_the_result_is_copied() -> None:
+def test_an_image_that_is_added_to_the_result_is_copied():
     """The epilogue reads it too."""
     weight = np.ones((3, 3, 3, 3), np.float32)
     nodes = parse_nodes("c = Conv <pads = [1, 1, 1, 1]>(x, w) y = Add(c, x)")
@@ -118,7 +118,7 @@ def test_an_image_that_is_added_to_the_result_is_copied() -> None:
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 1)])
-def test_kernels_of_other_families_read_no_image(channels: int, size: int) -> None:
+def test_kernels_of_other_families_read_no_image(channels, size):
     """One channel is depthwise, one pixel a vector: their kernels know of nothing before them."""
     nodes = parse_nodes("s = Sigmoid(x) y = Conv(s, w)")
     weight = np.ones((channels, channels, 1, 1), np.float32)

@@ -46,9 +46,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write(graph(nodes, {"x": (1, 4)}, ["y"]), tmp_path, "m.onnx")
 
 
-def test_a_crash_is_an_error_in_a_sentence(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_is_an_error_in_a_sentence(model, tmp_path, monkeypatch):
     package = tmp_path / "packages" / "onnxruntime"
     (package / "capi").mkdir(parents=True)
     (package / "__init__.py").write_text(_CRASHES)
@@ -61,9 +59,7 @@ def test_a_crash_is_an_error_in_a_sentence(
     assert found["y"].tolist() == [[-1.0] * 4]
 
 
-def test_one_process_serves_all_calls_and_knows_the_folder(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_process_serves_all_calls_and_knows_the_folder(model, tmp_path, monkeypatch):
     x = {"x": np.ones((1, 4), np.float32)}
     run_reference(Path("m.onnx"), x)
     first = APART._process
@@ -79,7 +75,7 @@ def test_one_process_serves_all_calls_and_knows_the_folder(
     assert os.getsid(first.pid) == first.pid  # which Ctrl-C at a terminal does not reach
 
 
-def test_a_forked_process_has_one_of_its_own(model: Path) -> None:
+def test_a_forked_process_has_one_of_its_own(model):
     x = {"x": np.ones((1, 4), np.float32)}
     run_reference(model, x)
     child = os.fork()
@@ -91,9 +87,7 @@ def test_a_forked_process_has_one_of_its_own(model: Path) -> None:
     assert run_reference(model, x)["y"].tolist() == [[-1.0] * 4]
 
 
-def test_an_interruption_leaves_no_answer_for_the_next_question(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_leaves_no_answer_for_the_next_question(model, monkeypatch):
     x = {"x": np.ones((1, 4), np.float32)}
     run_reference(model, x)
 
@@ -108,7 +102,7 @@ def test_an_interruption_leaves_no_answer_for_the_next_question(
     assert run_reference(model, two)["y"].tolist() == [[-2.0] * 4]
 
 
-def test_a_process_that_was_killed_is_started_again(model: Path) -> None:
+def test_a_process_that_was_killed_is_started_again(model):
     x = {"x": np.ones((1, 4), np.float32)}
     run_reference(model, x)
     os.kill(APART._process.pid, signal.SIGKILL)
@@ -117,7 +111,7 @@ def test_a_process_that_was_killed_is_started_again(model: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_nobody_who_waits_for_the_answer_is_no_failure(cut: bool, tmp_path: Path) -> None:
+def test_nobody_who_waits_for_the_answer_is_no_failure(cut, tmp_path):
     """As when the command is killed while it asks, or while the reference computes."""
     question = pickle.dumps((str(tmp_path), "run_reference", Path("m.onnx"), {}, {}))
     reading, writing = os.pipe()

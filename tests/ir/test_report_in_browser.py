@@ -4,7 +4,6 @@ import re
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -41,7 +40,7 @@ REGION = RegionInfo(
 
 
 @pytest.mark.nightly
-def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
+def test_the_page_draws_1500_nodes_in_a_browser(tmp_path):
     browser = find_browser()
     names = [f"tensor_{i}" for i in range(1500)]
     nodes = tuple(node(b, a) for a, b in pairwise(["input", *names]))

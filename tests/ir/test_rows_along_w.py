@@ -20,11 +20,11 @@ from tests.models import graph, parse_nodes
         ((1, 1, 768), "NWC"),
     ],
 )
-def test_the_last_axis_of_several_runs_along_w(shape: tuple[int, ...], roles: str) -> None:
+def test_the_last_axis_of_several_runs_along_w(shape, roles):
     assert rows_along_w(shape) == Layout(roles)
 
 
-def test_moving_the_tokens_first_takes_no_kernel() -> None:
+def test_moving_the_tokens_first_takes_no_kernel():
     """A transpose of an axis of one moves no texel, for the product reads its tokens along W."""
     matrix = np.ones((32, 24), np.float32)
     nodes = parse_nodes(

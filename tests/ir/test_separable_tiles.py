@@ -25,7 +25,7 @@ WORK = SeparableWork(
 """MobileNetV2's first block."""
 
 
-def test_an_activation_between_the_two_takes_registers() -> None:
+def test_an_activation_between_the_two_takes_registers():
     """With it, twelve sums of floats and the texels of three pixels spill on the Adreno 660."""
     target = load_target("adreno:a660")
     machine = Machine.from_performance(target.performance, target.cost)
@@ -39,7 +39,7 @@ def test_an_activation_between_the_two_takes_registers() -> None:
     assert held(8) < 12
 
 
-def test_threads_that_share_sums_take_registers() -> None:
+def test_threads_that_share_sums_take_registers():
     """Nine sums of floats and fifteen texels leave no room for what splits are added with."""
     target = load_target("adreno:a660")
     work = replace(
@@ -58,7 +58,7 @@ def test_threads_that_share_sums_take_registers() -> None:
     assert tile.split_k == 1 or tile.pixels * tile.out_blocks < 9
 
 
-def test_pixels_that_lie_apart_take_registers() -> None:
+def test_pixels_that_lie_apart_take_registers():
     """Eight sums of floats and fifteen texels spill where the depthwise half has a stride."""
     target = load_target("adreno:a660")
     depthwise = ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1), groups=144)
@@ -78,7 +78,7 @@ def test_pixels_that_lie_apart_take_registers() -> None:
     assert tile.rolled or (tile.pixels, tile.out_blocks) != (2, 4)
 
 
-def test_kernels_hold_what_the_device_has() -> None:
+def test_kernels_hold_what_the_device_has():
     """ShuffleNetV2's fourth unit on `adreno`: the last round of loads goes beyond the weights."""
     target = load_target("adreno")
     work = replace(
@@ -100,7 +100,7 @@ def test_kernels_hold_what_the_device_has() -> None:
         assert (weights + span * 9) * 16 <= target.limits.local_mem_bytes
 
 
-def test_sums_of_splits_go_through_local_memory() -> None:
+def test_sums_of_splits_go_through_local_memory():
     """Eight splits of three k-steps move more sums than weights: in an Adreno 750's machine code,
     MobileNetV2's second block takes 0.065 ms so and 0.052 with four, if width counts."""
     target = load_target("adreno:a750")
@@ -130,7 +130,7 @@ def test_sums_of_splits_go_through_local_memory() -> None:
     assert scored(many) > 1.1 * scored(few)
 
 
-def test_wide_weights_take_a_register() -> None:
+def test_wide_weights_take_a_register():
     """Nine sums of floats beside fifteen texels leave an Adreno 750 two waves, as nine sums of
     halves do not: only then it pays to write the taps out, which asks for them at once."""
     target = load_target("adreno:a750")

@@ -49,14 +49,14 @@ def conv(bb: relax.BlockBuilder, x: relax.Expr, **options: object) -> relax.Expr
     return bb.emit(op.nn.conv2d(x, const(6, 4, 3, 3), padding=1, **options))
 
 
-def test_batch_norm_goes_into_the_convolution() -> None:
+def test_batch_norm_goes_into_the_convolution():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return batch_norm(bb, conv(bb, x))
 
     assert operators(simplified((1, 4, 5, 5), build)) == {"nn.conv2d": 1, "add": 1}
 
 
-def test_batch_norm_behind_a_bias_and_another_factor() -> None:
+def test_batch_norm_behind_a_bias_and_another_factor():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = batch_norm(bb, bb.emit(op.add(conv(bb, x), const(1, 6, 1, 1))))
         y = bb.emit(op.multiply(y, const(6, 1, 1)))
@@ -65,7 +65,7 @@ def test_batch_norm_behind_a_bias_and_another_factor() -> None:
     assert operators(simplified((1, 4, 5, 5), build)) == {"nn.conv2d": 1, "add": 1}
 
 
-def test_shared_convolution_keeps_its_weights() -> None:
+def test_shared_convolution_keeps_its_weights():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = conv(bb, x)
         return bb.emit(op.add(batch_norm(bb, y), y))
@@ -73,14 +73,14 @@ def test_shared_convolution_keeps_its_weights() -> None:
     assert operators(simplified((1, 4, 5, 5), build))["multiply"] == 1
 
 
-def test_factor_that_varies_over_pixels_stays() -> None:
+def test_factor_that_varies_over_pixels_stays():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return bb.emit(op.multiply(conv(bb, x), const(1, 6, 1, 5)))
 
     assert operators(simplified((1, 4, 5, 5), build))["multiply"] == 1
 
 
-def test_factors_without_a_convolution_are_joined() -> None:
+def test_factors_without_a_convolution_are_joined():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = bb.emit(op.multiply(batch_norm(bb, x), const(4, 1, 1)))
         return bb.emit(op.add(bb.emit(op.nn.relu(x)), batch_norm(bb, y)))
@@ -89,7 +89,7 @@ def test_factors_without_a_convolution_are_joined() -> None:
     assert made == {"multiply": 1, "add": 2, "nn.relu": 1}
 
 
-def test_channels_last_and_depthwise() -> None:
+def test_channels_last_and_depthwise():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = op.nn.conv2d(
             x, const(3, 3, 4, 1), padding=1, groups=4, data_layout="NHWC", kernel_layout="HWOI"
@@ -100,7 +100,7 @@ def test_channels_last_and_depthwise() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_transposed_convolution(groups: int) -> None:
+def test_transposed_convolution(groups):
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = op.nn.conv2d_transpose(x, const(4, 6 // groups, 2, 2), strides=2, groups=groups)
         return batch_norm(bb, bb.emit(y))
@@ -109,7 +109,7 @@ def test_transposed_convolution(groups: int) -> None:
     assert left == (0 if groups == 1 else 1)
 
 
-def test_matrix_product() -> None:
+def test_matrix_product():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = bb.emit(op.add(bb.emit(op.matmul(x, const(4, 6))), const(6)))
         return bb.emit(op.multiply(y, const(6)))
@@ -117,7 +117,7 @@ def test_matrix_product() -> None:
     assert operators(simplified((3, 4), build)) == {"matmul": 1, "add": 1}
 
 
-def test_constants_are_folded() -> None:
+def test_constants_are_folded():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         weight = bb.emit(op.permute_dims(const(6, 4), [1, 0]))
         bias = bb.emit(op.reshape(bb.emit(op.sqrt(const(2, 3))), (6,)))
@@ -128,7 +128,7 @@ def test_constants_are_folded() -> None:
 
 @pytest.mark.parametrize("place", [-1, 2, 3])
 @pytest.mark.parametrize("mode", ["clip", "fast"])
-def test_reads_of_constants_fold_where_their_place_is_known(place: int, mode: str) -> None:
+def test_reads_of_constants_fold_where_their_place_is_known(place, mode):
     places = relax.const(np.array([place], np.int64))
 
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
@@ -141,7 +141,7 @@ def test_reads_of_constants_fold_where_their_place_is_known(place: int, mode: st
         simplified((1,), build)
 
 
-def test_movements_that_move_nothing_go() -> None:
+def test_movements_that_move_nothing_go():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = bb.emit(op.reshape(bb.emit(op.expand_dims(x, [0])), (2, 12)))
         y = bb.emit(op.reshape(y, (2, 3, 4)))
@@ -153,14 +153,14 @@ def test_movements_that_move_nothing_go() -> None:
     assert operators(simplified((2, 3, 4), build)) == {"nn.relu": 1}
 
 
-def test_permutation_of_extents_of_one_is_a_reshape() -> None:
+def test_permutation_of_extents_of_one_is_a_reshape():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return bb.emit(op.permute_dims(x, [0, 2, 3, 1]))
 
     assert operators(simplified((1, 8, 1, 1), build)) == {"reshape": 1}
 
 
-def test_split_becomes_slices_and_dead_ones_go() -> None:
+def test_split_becomes_slices_and_dead_ones_go():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         parts = bb.emit(op.split(x, [1, 3], axis=1))
         return bb.emit(op.nn.relu(bb.emit(relax.TupleGetItem(parts, 1))))
@@ -168,7 +168,7 @@ def test_split_becomes_slices_and_dead_ones_go() -> None:
     assert operators(simplified((2, 4), build)) == {"strided_slice": 1, "nn.relu": 1}
 
 
-def test_division_and_subtraction_of_constants() -> None:
+def test_division_and_subtraction_of_constants():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return bb.emit(op.divide(bb.emit(op.subtract(x, const(4))), const(4)))
 
@@ -176,14 +176,14 @@ def test_division_and_subtraction_of_constants() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ceil", "floor", "round", "trunc"])
-def test_quotients_that_are_rounded_stay(kind: str) -> None:
+def test_quotients_that_are_rounded_stay(kind):
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return bb.emit(getattr(op, kind)(bb.emit(op.divide(x, const(4)))))
 
     assert operators(simplified((2, 4), build)) == {"divide": 1, kind: 1}
 
 
-def test_dropout_goes_with_a_decision() -> None:
+def test_dropout_goes_with_a_decision():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         dropped = bb.emit(relax.TupleGetItem(bb.emit(op.nn.dropout(x, 0.5)), 0))
         return bb.emit(op.nn.relu(dropped))
@@ -193,14 +193,14 @@ def test_dropout_goes_with_a_decision() -> None:
     assert [d.taken for d in decisions] == ["removed dropout"]
 
 
-def test_input_and_constant_as_outputs() -> None:
+def test_input_and_constant_as_outputs():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return relax.Tuple([x, const(3), bb.emit(op.nn.relu(x))])
 
     simplified((2, 4), build)
 
 
-def test_names_are_unique_and_the_old_module_is_untouched() -> None:
+def test_names_are_unique_and_the_old_module_is_untouched():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         first = bb.emit(op.nn.relu(x), "same")
         return bb.emit(op.exp(bb.emit(op.negative(first), "same")), "same")
@@ -214,7 +214,7 @@ def test_names_are_unique_and_the_old_module_is_untouched() -> None:
     assert before.script() == text
 
 
-def test_weights_are_scaled_in_the_models_dtype() -> None:
+def test_weights_are_scaled_in_the_models_dtype():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         half = bb.emit(op.astype(x, "float16"))
         weight = relax.const(RNG.standard_normal((4, 6)).astype(np.float16))
@@ -228,7 +228,7 @@ def test_weights_are_scaled_in_the_models_dtype() -> None:
     assert weight.dtype == np.float16
 
 
-def test_rows_that_a_loop_sets_one_by_one_become_one_concatenation() -> None:
+def test_rows_that_a_loop_sets_one_by_one_become_one_concatenation():
     def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         rows = relax.const(np.zeros((4, 1, 3), np.float32))
         value = x
@@ -249,7 +249,7 @@ def test_rows_that_a_loop_sets_one_by_one_become_one_concatenation() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_a_stack_of_very_many_is_a_concatenation_of_stacks(axis: int) -> None:
+def test_a_stack_of_very_many_is_a_concatenation_of_stacks(axis):
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         parts = [bb.emit(op.multiply(x, relax.const(np.float32(i)))) for i in range(2, 67)]
         return bb.emit(op.stack(relax.Tuple(parts), axis))
@@ -258,7 +258,7 @@ def test_a_stack_of_very_many_is_a_concatenation_of_stacks(axis: int) -> None:
     assert operators(after) == {"multiply": 65, "stack": 3, "concat": 1}
 
 
-def test_slice_of_a_concatenation_reads_its_parts() -> None:
+def test_slice_of_a_concatenation_reads_its_parts():
     def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         other = builder.emit(op.exp(x))
         joined = builder.emit(op.concat([x, other, x], 1))
@@ -271,7 +271,7 @@ def test_slice_of_a_concatenation_reads_its_parts() -> None:
     assert made["strided_slice"] == 3  # one of a part; the others cut two parts or two axes
 
 
-def test_logic_on_constants_is_computed() -> None:
+def test_logic_on_constants_is_computed():
     def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         yes, no = (relax.const(np.array(v)) for v in (True, False))
         either = builder.emit(op.logical_or(builder.emit(op.logical_and(yes, no)), yes))
@@ -284,14 +284,14 @@ def test_logic_on_constants_is_computed() -> None:
 
 
 @pytest.mark.parametrize("exponent", [2.0, 3.0, 5.0, 8.0])
-def test_powers_of_few_factors_are_products(exponent: float) -> None:
+def test_powers_of_few_factors_are_products(exponent):
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return bb.emit(op.power(x, relax.const(np.float32(exponent))))
 
     assert operators(simplified((1, 4, 5, 5), build)) == {"multiply": int(exponent) - 1}
 
 
-def test_products_of_powers_have_names_of_their_own() -> None:
+def test_products_of_powers_have_names_of_their_own():
     """Graphs know tensors by names: a second `lv`, as TVM calls what nobody names, is another's."""
 
     def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Var:
@@ -303,7 +303,7 @@ def test_products_of_powers_have_names_of_their_own() -> None:
     assert len(names) == len(set(names))
 
 
-def test_powers_of_many_factors_stay() -> None:
+def test_powers_of_many_factors_stay():
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return bb.emit(op.power(x, relax.const(np.float32(9.0))))
 

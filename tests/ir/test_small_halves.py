@@ -36,7 +36,7 @@ def _kept(model: onnx.ModelProto, preset: str = "mixed") -> set[str]:
     return kept
 
 
-def test_a_gate_its_mean_and_small_weights_are_exact() -> None:
+def test_a_gate_its_mean_and_small_weights_are_exact():
     kept = _kept(_gated())
     assert {"mean", "gate"} <= kept
     assert not {"map", "gated"} & kept
@@ -44,7 +44,7 @@ def test_a_gate_its_mean_and_small_weights_are_exact() -> None:
     assert len(small) >= 2, kept
 
 
-def test_a_small_part_lies_in_the_whole() -> None:
+def test_a_small_part_lies_in_the_whole():
     """So as the halves of ShuffleNetV2's units: a part of another dtype would be moved."""
     nodes = parse_nodes("a = Conv(x, w0) b = Conv(x, w1) c = Concat <axis=1>(a, b) y = Conv(c, w2)")
     shapes = {"w0": (252, 3, 1, 1), "w1": (4, 3, 1, 1), "w2": (16, 256, 1, 1)}
@@ -54,11 +54,11 @@ def test_a_small_part_lies_in_the_whole() -> None:
     assert any(n.startswith("const") or n == "w1" for n in kept), kept
 
 
-def test_weights_that_halves_hold_need_no_more() -> None:
+def test_weights_that_halves_hold_need_no_more():
     assert not any(n.startswith("const") or n in ("w0", "w1") for n in _kept(_gated(exact=True)))
 
 
-def test_no_more_than_the_share_is_spent() -> None:
+def test_no_more_than_the_share_is_spent():
     """Of a small picture the weights are too large a part of what is in half."""
     state = plan(_gated(side=8), until="keep_float32", keep_float32=True)
     tensors = state.graph.tensors
@@ -68,6 +68,6 @@ def test_no_more_than_the_share_is_spent() -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp16", "fp32"))
-def test_other_presets_stay_as_they_are(preset: str) -> None:
+def test_other_presets_stay_as_they_are(preset):
     """In fp16 it would be arithmetic, too, which costs what was asked for."""
     assert "gate" not in _kept(_gated(), preset)

@@ -57,7 +57,7 @@ def _is_refused(stages: tuple[Stage, ...]) -> bool:
 ALLOWED = {name: stages for name, stages in _moves() if not _is_refused(stages)}
 
 
-def test_the_table_is_in_order() -> None:
+def test_the_table_is_in_order():
     check_order(STAGES)
     assert {stage.phase for stage in STAGES} == set(Phase)
 
@@ -166,13 +166,13 @@ def _functions() -> dict[str, str]:
     return {name: function for name, function in found.items() if function is not None}
 
 
-def test_a_stage_asks_no_later_one_without_saying_so() -> None:
+def test_a_stage_asks_no_later_one_without_saying_so():
     functions = _functions()
     assert len(functions) > 30
     assert _undeclared(STAGES, functions, _calls) == []
 
 
-def test_a_call_of_a_later_stage_is_found_by_way_of_others() -> None:
+def test_a_call_of_a_later_stage_is_found_by_way_of_others():
     """The check itself: it follows helpers, and takes no declaration that nothing is behind."""
     functions = _functions()
     later, helper = functions["split_winograd"], "adrenoc.passes.fuse.helper:help"
@@ -187,7 +187,7 @@ def test_a_call_of_a_later_stage_is_found_by_way_of_others() -> None:
     assert sorted(_undeclared(STAGES, functions, lambda _: set())) == sorted(nothing)
 
 
-def test_each_reason_is_of_a_stage_of_the_same_phase() -> None:
+def test_each_reason_is_of_a_stage_of_the_same_phase():
     phases = {stage.name: stage.phase for stage in STAGES}
     for stage in STAGES:
         assert all(phases[other] is stage.phase for other in stage.after), stage.name
@@ -195,7 +195,7 @@ def test_each_reason_is_of_a_stage_of_the_same_phase() -> None:
         assert all(len(reason) > 10 for reason in (*stage.after.values(), *stage.asks.values()))
 
 
-def test_no_stage_can_be_moved_to_the_far_end() -> None:
+def test_no_stage_can_be_moved_to_the_far_end():
     """Phases see to it: nothing that plans stands behind `build`."""
     names = [stage.name for stage in STAGES]
     for at in range(len(STAGES)):
@@ -204,7 +204,7 @@ def test_no_stage_can_be_moved_to_the_far_end() -> None:
                 assert _is_refused(_moved(STAGES, at, to)), names[at]
 
 
-def test_an_order_that_is_refused_names_the_reason() -> None:
+def test_an_order_that_is_refused_names_the_reason():
     at = next(n for n, stage in enumerate(STAGES) if stage.name == "fuse_attention")
     with pytest.raises(ValueError, match="fuse comes after fuse_attention: else maps"):
         check_order(_moved(STAGES, at, at + 1))
@@ -260,9 +260,7 @@ def in_order(networks: tuple[State, ...]) -> tuple[list[State], ...]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ALLOWED)
-def test_what_the_table_allows_changes_no_kernel(
-    name: str, in_order: tuple[list[State], ...]
-) -> None:
+def test_what_the_table_allows_changes_no_kernel(name, in_order):
     """What comes before the first stage that is elsewhere is as it was.
 
     So is what comes after two that changed places where one of them changes nothing in either.
@@ -292,7 +290,7 @@ def _is_kept(before: State, after: State) -> bool:
     return all(getattr(before, name) is getattr(after, name) for name in names)
 
 
-def test_stages_that_both_change_something_are_not_idle(model: Path) -> None:
+def test_stages_that_both_change_something_are_not_idle(model):
     """The short cut itself."""
     states = _after(_start(model, preset="mixed"), STAGES[1:_END])
     changes = [n for n in range(1, len(states)) if not _is_kept(states[n - 1], states[n])]
@@ -308,14 +306,14 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_module_without_a_function_is_found(model: Path) -> None:
+def test_a_module_without_a_function_is_found(model):
     state = plan(model, until="simplify")
     module = tvm.IRModule({"other": state.module["main"]})
     with pytest.raises(DefectError, match="has no main, but other, after the phase simplify"):
         check_phase(Phase.SIMPLIFY, replace(state, module=module))
 
 
-def test_a_node_of_no_family_is_found_after_fusion(model: Path) -> None:
+def test_a_node_of_no_family_is_found_after_fusion(model):
     state = plan(model, until="fuse")
     check_phase(Phase.FUSE, state)
     graph = graph_of(state)
@@ -326,7 +324,7 @@ def test_a_node_of_no_family_is_found_after_fusion(model: Path) -> None:
         )
 
 
-def test_a_precision_of_no_tensor_is_found(model: Path) -> None:
+def test_a_precision_of_no_tensor_is_found(model):
     state = plan(model, until="keep_float32")
     check_phase(Phase.PRECISION, state)
     graph = replace(graph_of(state), precisions={"nobody": Precision(float32=True)})
@@ -334,7 +332,7 @@ def test_a_precision_of_no_tensor_is_found(model: Path) -> None:
         check_phase(Phase.PRECISION, replace(state, graph=graph))
 
 
-def test_a_tensor_without_a_place_is_found(model: Path) -> None:
+def test_a_tensor_without_a_place_is_found(model):
     state = plan(model, until="join_blocks")
     check_phase(Phase.PLACE, state)
     graph = graph_of(state)
@@ -344,7 +342,7 @@ def test_a_tensor_without_a_place_is_found(model: Path) -> None:
         check_phase(Phase.PLACE, replace(state, graph=graph))
 
 
-def test_a_step_that_is_lost_is_found(model: Path) -> None:
+def test_a_step_that_is_lost_is_found(model):
     state = plan(model, until="emit_relax")
     check_phase(Phase.LOWER, state)
     program = program_of(state)

@@ -18,7 +18,7 @@ HEADS = {"qwen3": (8, 2, 128), "llama-3.2-1b": (8, 4, 64), "smollm2-135m": (3, 3
 
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("gpu", ["adreno:660", "adreno:750"])
-def test_no_thread_is_idle_in_a_cache_that_is_filled_by_a_quarter(gpu: str, heads: str) -> None:
+def test_no_thread_is_idle_in_a_cache_that_is_filled_by_a_quarter(gpu, heads):
     """With 256 threads half of them had no row: 1,000 tokens took twice as long on a 750."""
     kept, group, head = HEADS[heads]
     target = load_target(gpu)
@@ -35,7 +35,7 @@ def test_no_thread_is_idle_in_a_cache_that_is_filled_by_a_quarter(gpu: str, head
 
 
 @pytest.mark.parametrize("gpu", ["adreno:750", "adreno:830"])
-def test_queries_of_wide_heads_stay_in_registers(gpu: str) -> None:
+def test_queries_of_wide_heads_stay_in_registers(gpu):
     """Four heads of 256, as Gemma 3 has them, took four times as long, for they were spilled."""
     target = load_target(gpu)
     machine = Machine.from_performance(target.performance, target.cost)

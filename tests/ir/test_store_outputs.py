@@ -14,7 +14,7 @@ def _stored(model: onnx.ModelProto) -> tuple[Graph, State]:
     return state.graph, state
 
 
-def test_an_output_that_is_read_inside_is_written_beside_it() -> None:
+def test_an_output_that_is_read_inside_is_written_beside_it():
     net = Net(4)
     made = net.conv("x", 8)
     found, state = _stored(net.model(made, net.conv(made, 4)))
@@ -24,7 +24,7 @@ def test_an_output_that_is_read_inside_is_written_beside_it() -> None:
     assert any(d.subject == copy and "written by" in d.taken for d in state.log)
 
 
-def test_an_output_that_is_read_inside_of_a_concatenation_is_written_beside_it() -> None:
+def test_an_output_that_is_read_inside_of_a_concatenation_is_written_beside_it():
     net = Net(4)
     parts = net.conv("x", 8), net.conv("x", 8)
     whole = net.concat(*parts)
@@ -34,7 +34,7 @@ def test_an_output_that_is_read_inside_of_a_concatenation_is_written_beside_it()
     assert found.place(parts[1]) == (whole, 2)
 
 
-def test_what_several_kernels_make_or_none_is_copied() -> None:
+def test_what_several_kernels_make_or_none_is_copied():
     net = Net(4)
     whole = net.concat(net.conv("x", 8), net.conv("x", 8))
     found, _ = _stored(net.model(whole, net.conv(whole, 4)))

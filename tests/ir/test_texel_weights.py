@@ -54,7 +54,7 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_they_are_textures(family: str) -> None:
+def test_they_are_textures(family):
     state = plan(MODELS[family], until="build", device="adreno:660", preset="fp16")
     assert OPERATORS[family] in [node.op for node in state.graph.nodes]
     (text,) = [t for name, t in kernel_sources(state.executable).items() if "conv2d" in name]
@@ -63,7 +63,7 @@ def test_they_are_textures(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_each_that_no_image_holds_is_a_decision(family: str) -> None:
+def test_each_that_no_image_holds_is_a_decision(family):
     """All images are narrower than rows of constants."""
     state = plan(
         MODELS[family],

@@ -78,9 +78,7 @@ def replace_code(old: str, new: str) -> Callable[[Any], None]:
         (replace_code("COS", "SIN"), ""),
     ],
 )
-def test_what_is_not_covered_is_named(
-    tmp_path: Path, change: Callable[[Any], None], message: str
-) -> None:
+def test_what_is_not_covered_is_named(tmp_path, change, message):
     model = write(tmp_path, SMALL, change)
     if not message:  # another model, as well covered
         assert compile_call(model).states
@@ -89,7 +87,7 @@ def test_what_is_not_covered_is_named(
         compile_call(model)
 
 
-def test_a_mask_that_hides_other_rows_is_refused(tmp_path: Path) -> None:
+def test_a_mask_that_hides_other_rows_is_refused(tmp_path):
     def change(model: Any) -> None:
         # The table of masks: its rows in the other order.
         side = SMALL.rows
@@ -102,7 +100,7 @@ def test_a_mask_that_hides_other_rows_is_refused(tmp_path: Path) -> None:
         compile_call(model)
 
 
-def test_plans_keep_to_what_the_file_has(tmp_path: Path) -> None:
+def test_plans_keep_to_what_the_file_has(tmp_path):
     form = find_decoder(write(tmp_path, SMALL))
     assert form is not None and (form.rows, form.lengths) == (40, (4, 8, 32))
     assert [dict(b)["input_ids"] for b in plan_decoder(form, None, USUAL_PREFILL).buckets] == [
@@ -119,7 +117,7 @@ def test_plans_keep_to_what_the_file_has(tmp_path: Path) -> None:
             plan_decoder(form, context, prefill)
 
 
-def test_weights_may_lie_behind_the_tables(tmp_path: Path) -> None:
+def test_weights_may_lie_behind_the_tables(tmp_path):
     model = write(tmp_path, SMALL)
     before = read_tflite(model, model.read_bytes())
     large: list[bytes] = []
@@ -143,7 +141,7 @@ def test_weights_may_lie_behind_the_tables(tmp_path: Path) -> None:
         read_tflite(model, whole[:-1])
 
 
-def test_weights_stay_in_their_bits(tmp_path: Path) -> None:
+def test_weights_stay_in_their_bits(tmp_path):
     for bits, block, word in ((8, 0, "uint8"), (4, 0, "uint8"), (4, 32, "uint8")):
         model = write(tmp_path, replace(SMALL, bits=bits, block=block))
         text = compile_call(model).module.script(show_meta=False)
@@ -151,13 +149,13 @@ def test_weights_stay_in_their_bits(tmp_path: Path) -> None:
         assert "relax.matmul" not in text
 
 
-def test_shapes_of_ones_own_are_refused(tmp_path: Path) -> None:
+def test_shapes_of_ones_own_are_refused(tmp_path):
     model = write(tmp_path, SMALL)
     with pytest.raises(AdrenocError, match="signatures prefill_4, prefill_8, prefill_32, decode"):
         import_model(model, shapes={})
 
 
-def test_masks_of_ten_thousand_hide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_of_ten_thousand_hide(tmp_path, monkeypatch):
     """As exports of Gemma-3 have them, which are added to scores of either sign."""
     monkeypatch.setattr(tflite_decoders, "_HIDDEN", -1e4)
     compile_call(write(tmp_path, replace(SMALL, mask_given=False)))

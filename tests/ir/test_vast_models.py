@@ -2,7 +2,6 @@
 
 import resource
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -198,7 +197,7 @@ def peak_bytes() -> int:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_grow_out_of_measure_is_refused(tmp_path: Path, name: str) -> None:
+def test_what_would_grow_out_of_measure_is_refused(tmp_path, name):
     make, said = REFUSED[name]
     onnx.save(make(), tmp_path / "model.onnx")
     before = peak_bytes()
@@ -208,7 +207,7 @@ def test_what_would_grow_out_of_measure_is_refused(tmp_path: Path, name: str) ->
     assert peak_bytes() - before < 1 << 29
 
 
-def test_a_long_chain_of_maps_becomes_several_kernels(tmp_path: Path) -> None:
+def test_a_long_chain_of_maps_becomes_several_kernels(tmp_path):
     """In one kernel, its expression would be deeper than Python recurses."""
     nodes = [node("Neg" if i % 2 else "Abs", [f"t{i}"], [f"t{i + 1}"]) for i in range(300)]
     onnx.save(graph(nodes, {"t0": (3,)}, ["t300"]), tmp_path / "model.onnx")
@@ -217,7 +216,7 @@ def test_a_long_chain_of_maps_becomes_several_kernels(tmp_path: Path) -> None:
     assert any("expected up to 64" in d.reason for d in state.log)
 
 
-def test_an_epilogue_does_not_double_without_end(tmp_path: Path) -> None:
+def test_an_epilogue_does_not_double_without_end(tmp_path):
     """Each step reads the last one twice: thirty of them are a milliard of reads."""
     nodes = [node("Conv", ["x", "w"], ["t0"])]
     for i in range(30):
@@ -232,7 +231,7 @@ def test_an_epilogue_does_not_double_without_end(tmp_path: Path) -> None:
     assert any("parts, expected up to" in d.reason for d in state.log)
 
 
-def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path: Path) -> None:
+def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path):
     nodes = [node("Concat", ["x", "z"] * 100, ["y"], axis=1)]
     onnx.save(graph(nodes, {"x": (1, 3, 5), "z": (1, 2, 5)}, ["y"]), tmp_path / "model.onnx")
     state = plan_as_user(tmp_path / "model.onnx")
@@ -240,7 +239,7 @@ def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path: Path) ->
     assert any("200 operands" in d.reason for d in state.log)
 
 
-def test_a_long_sequence_is_stacked_in_groups(tmp_path: Path) -> None:
+def test_a_long_sequence_is_stacked_in_groups(tmp_path):
     steps = 130
     nodes = [
         node("SequenceConstruct", ["x", "z"] * (steps // 2), ["s"]),
@@ -252,7 +251,7 @@ def test_a_long_sequence_is_stacked_in_groups(tmp_path: Path) -> None:
     assert any(f"{steps} operands" in d.reason for d in state.log)
 
 
-def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path: Path) -> None:
+def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path):
     model = graph(
         [node("Add", ["x", "c"], ["y"])], {"x": (3,)}, ["y"], {"c": np.ones(3, np.float32)}
     )
@@ -268,7 +267,7 @@ def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path: Path) -> N
     assert peak_bytes() - before < 1 << 27
 
 
-def test_channels_without_number_are_not_looked_into(tmp_path: Path) -> None:
+def test_channels_without_number_are_not_looked_into(tmp_path):
     nodes = [node("Concat", ["x", "z"], ["y"], axis=0)]
     onnx.save(graph(nodes, {"x": (2, 2), "z": (1 << 24, 2)}, ["y"]), tmp_path / "model.onnx")
     before = peak_bytes()
@@ -276,21 +275,19 @@ def test_channels_without_number_are_not_looked_into(tmp_path: Path) -> None:
     assert peak_bytes() - before < 1 << 29
 
 
-def test_an_operator_that_makes_too_much_is_refused(tmp_path: Path) -> None:
+def test_an_operator_that_makes_too_much_is_refused(tmp_path):
     nodes = [node("Identity", ["x"], ["y", "z"]), node("Optional", ["x"], ["o", "p"])]
     onnx.save(graph(nodes, {"x": (2, 2)}, ["y", "z", "o", "p"]), tmp_path / "model.onnx")
     with pytest.raises(errors.AdrenocError):
         plan_as_user(tmp_path / "model.onnx")
 
 
-def test_the_steps_of_a_scan_are_not_those_of_its_state(tmp_path: Path) -> None:
+def test_the_steps_of_a_scan_are_not_those_of_its_state(tmp_path):
     onnx.save(scanned_rows(1, 2, 1 << 15), tmp_path / "model.onnx")
     assert plan_as_user(tmp_path / "model.onnx").graph is not None
 
 
-def test_branches_that_hold_each_other_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_branches_that_hold_each_other_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_wire, "MOST_NODES", 50)
     held = {"go": np.array(True)}
     onnx.save(graph(branches(5, "x"), {"x": (2,)}, ["y"], held), tmp_path / "model.onnx")
@@ -315,9 +312,7 @@ def scanned_branches() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("make", [looped_branches, scanned_branches])
-def test_branches_that_a_loop_copies_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], onnx.ModelProto]
-) -> None:
+def test_branches_that_a_loop_copies_are_counted(tmp_path, monkeypatch, make):
     onnx.save(make(), tmp_path / "model.onnx")
     assert plan_as_user(tmp_path / "model.onnx").graph is not None
     monkeypatch.setattr(unroll, "MOST_COPIED", 1500)

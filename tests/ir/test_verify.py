@@ -248,9 +248,7 @@ IN_IMAGES: dict[Fault, str] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("device", DEVICES)
-def test_every_fault_is_refused_everywhere(
-    built: Callable[[str, str], State], device: str, preset: str
-) -> None:
+def test_every_fault_is_refused_everywhere(built, device, preset):
     state = built(device, preset)
     assert steps.verify_step(state) is state
     images = any(TEXTURE in kernel.scopes for kernel in program_of(state).kernels.values())
@@ -270,13 +268,7 @@ def test_every_fault_is_refused_everywhere(
         (", __write_only", ", int n, __write_only", "arguments"),
     ],
 )
-def test_the_text_of_kernels_is_held_against_the_launches(
-    built: Callable[[str, str], State],
-    monkeypatch: pytest.MonkeyPatch,
-    old: str,
-    new: str,
-    told: str,
-) -> None:
+def test_the_text_of_kernels_is_held_against_the_launches(built, monkeypatch, old, new, told):
     state = built("adreno", "mixed")
     sources = steps.kernel_sources(state.executable)
     name = next(n for n, text in sources.items() if old in text and "image2d_array_t in0" in text)
@@ -288,9 +280,7 @@ def test_the_text_of_kernels_is_held_against_the_launches(
 
 
 @pytest.mark.parametrize("number", ["int 2147483648", "int 1.0", "float 1e39f", "long 1"])
-def test_constants_of_kernels_are_such_as_the_runtime_reads(
-    built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch, number: str
-) -> None:
+def test_constants_of_kernels_are_such_as_the_runtime_reads(built, monkeypatch, number):
     state = built("adreno", "mixed")
     planted = [
         text.replace("_kernel\n", f"_kernel\n// Constants: {number}\n", 1)
@@ -302,9 +292,7 @@ def test_constants_of_kernels_are_such_as_the_runtime_reads(
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16", "fp32"])
-def test_the_text_of_kernels_is_parsed(
-    built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, preset: str
-) -> None:
+def test_the_text_of_kernels_is_parsed(built, monkeypatch, tmp_path, preset):
     """What is no OpenCL C is said by its line, and kept."""
     state = built("adreno", preset)
     texts = steps.module_texts(state.executable.mod)
@@ -322,7 +310,7 @@ def test_the_text_of_kernels_is_parsed(
     assert "write_imagef(float4)(" in kept.read_text().splitlines()[int(found[1]) - 1]
 
 
-def test_texts_neither_clash_nor_lend_each_other_what_they_define() -> None:
+def test_texts_neither_clash_nor_lend_each_other_what_they_define():
     own = "static float TWICE(float x) { return 2 * x; }\n#define FOUR 4\n"
     kernel = "__kernel void {}(__global float* restrict x) {{ x[0] = TWICE(x[FOUR]); }}\n"
     programs = {
@@ -337,9 +325,7 @@ def test_texts_neither_clash_nor_lend_each_other_what_they_define() -> None:
         parse_opencl(front_end, {**programs, "c_kernel": alone})
 
 
-def test_without_a_front_end_a_decision_says_so(
-    built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_front_end_a_decision_says_so(built, monkeypatch):
     monkeypatch.setattr(steps, "find_zig", lambda: None)
     state = replace(built("adreno", "mixed"), log=DecisionLog())
     steps.verify_step(state)
@@ -348,9 +334,7 @@ def test_without_a_front_end_a_decision_says_so(
 
 
 @pytest.mark.parametrize("shape", [(1,), (7, 1), (2, 3, 1), (1, 1, 7, 1), (4, 1, 5, 5)])
-def test_a_constant_half_output_of_one_channel_is_opencl(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
+def test_a_constant_half_output_of_one_channel_is_opencl(tmp_path, shape):
     value = np.arange(np.prod(shape), dtype=np.float16).reshape(shape)
     node = onnx.helper.make_node("Constant", [], ["y"], value=onnx.numpy_helper.from_array(value))
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, list(shape))
@@ -362,7 +346,7 @@ def test_a_constant_half_output_of_one_channel_is_opencl(
 # It runs in every compilation
 
 
-def test_no_option_and_no_target_leaves_it_out() -> None:
+def test_no_option_and_no_target_leaves_it_out():
     *_, last = STAGES
     assert last.run is steps.verify_step
     target = load_target("adreno")
@@ -374,9 +358,7 @@ def test_no_option_and_no_target_leaves_it_out() -> None:
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "buffer"])
 @pytest.mark.parametrize("device", ["adreno", "adreno:750", "host"])
-def test_a_pass_that_goes_wrong_writes_no_bundle(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, preset: str
-) -> None:
+def test_a_pass_that_goes_wrong_writes_no_bundle(monkeypatch, tmp_path, device, preset):
     """A chain whose later parts read earlier ones, with the pass that joins kernels blind."""
     monkeypatch.setattr(fuse_depthwise, "image_clash", lambda *_: None)
     with pytest.raises(DefectError, match="from the image that it writes"):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import helper
 
 from adrenoc.base.decision import DecisionLog
@@ -49,18 +48,18 @@ def _by_winograd(folder: Path, preset: str) -> tuple[int, list[str]]:
     return count, left
 
 
-def test_mixed_takes_what_its_rounding_allows_and_says_what_it_leaves(tmp_path: Path) -> None:
+def test_mixed_takes_what_its_rounding_allows_and_says_what_it_leaves(tmp_path):
     count, left = _by_winograd(tmp_path, "mixed")
     assert 0 < count < LAYERS
     assert len(left) == LAYERS - count
     assert all("it would save" in reason and f"beyond {MOST}" in reason for reason in left)
 
 
-def test_floats_take_all(tmp_path: Path) -> None:
+def test_floats_take_all(tmp_path):
     assert _by_winograd(tmp_path, "fp32") == (LAYERS, [])
 
 
-def test_what_saves_most_is_taken_first(tmp_path: Path) -> None:
+def test_what_saves_most_is_taken_first(tmp_path):
     target = load_target("adreno:750")
     options = resolve_options(target, preset="mixed").options
     state = State(model=write(_chain(), tmp_path), target=target, options=options)
@@ -78,8 +77,6 @@ def test_what_saves_most_is_taken_first(tmp_path: Path) -> None:
     assert choose_within_budget(placed, savings, halves, DecisionLog()) == frozenset(names)
 
 
-def test_long_kernels_do_not_wait_for_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_kernels_do_not_wait_for_the_host(tmp_path, monkeypatch):
     slow_host(monkeypatch, 1e5)
     assert _by_winograd(tmp_path, "fp32") == (LAYERS, [])

@@ -32,7 +32,7 @@ def add_lstm(
             weights = random.integers(-127, 128, (cells, width)).astype(np.int8)
             within = float(np.float32(random.uniform(0.3, 3) / (scale * 127 * 70 * np.sqrt(width))))
             inputs[first + place] = _constant(weights, "int8", within)
-        size = 2.0**-12 / 3 if norm else x.scale * inputs[1 + place].scales[0]  # type: ignore[union-attr]
+        size = 2.0**-12 / 3 if norm else x.scale * inputs[1 + place].scales[0]
         bias = (random.normal(0, 0.5, cells) / size).astype(np.int32)
         if norm:
             bias = random.integers(-(1 << 15), 1 << 15, cells).astype(np.int32)

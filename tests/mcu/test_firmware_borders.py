@@ -1,7 +1,6 @@
 """Models whose inputs and outputs are not int8: firmware has them so."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,9 +37,7 @@ def _converted(dtype: str) -> bytes:
 
 @needs_emulator
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_conversions_at_the_borders_are_left_to_the_firmware(
-    dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_conversions_at_the_borders_are_left_to_the_firmware(dtype, tmp_path, capsys):
     model, out = tmp_path / "m.tflite", tmp_path / "fw"
     model.write_bytes(_converted(dtype))
     assert (
@@ -56,7 +53,7 @@ def test_conversions_at_the_borders_are_left_to_the_firmware(
     assert len(run["layers"]) == 1
 
 
-def test_a_constant_that_two_operators_repeat_differently() -> None:
+def test_a_constant_that_two_operators_repeat_differently():
     make = Maker(seed=1)
     one = make.constant(1)
     parts = [make.input(1, 1, 1, 12), make.input(1, 2, 2, 20)]
@@ -65,7 +62,7 @@ def test_a_constant_that_two_operators_repeat_differently() -> None:
     )
 
 
-def test_shapes_that_are_computed_for_an_open_batch() -> None:
+def test_shapes_that_are_computed_for_an_open_batch():
     make = Maker(seed=1)
     x = make.input(1, 3, 2, 5)
     whole = {"dtype": "int32"}
@@ -92,7 +89,7 @@ def test_shapes_that_are_computed_for_an_open_batch() -> None:
     )
 
 
-def test_options_that_a_file_lacks_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_options_that_a_file_lacks_are_named(tmp_path, capsys):
     make = Maker()
     path = tmp_path / "m.tflite"
     path.write_bytes(make.finish(make.unary("LEAKY_RELU", make.input(1, 4))))
@@ -101,13 +98,13 @@ def test_options_that_a_file_lacks_are_named(tmp_path: Path, capsys: pytest.Capt
     assert "no option 'Alpha'" in capsys.readouterr().err
 
 
-def test_tile_repeats() -> None:
+def test_tile_repeats():
     make = Maker(seed=1)
     x = make.input(1, 3, 2, 5)
     evaluate_and_compare(make.finish(make.moved("TILE", x, [[1, 2, 1, 3]], (1, 6, 2, 15))))
 
 
-def test_numbers_go_through_a_border_unchanged() -> None:
+def test_numbers_go_through_a_border_unchanged():
     stored = np.arange(-128, 128).astype(np.int8)
     for dtype in ("float32", "uint8", "int8"):
         border = Border(scale=float(np.float32(0.0371)), zero=-7, dtype=dtype)

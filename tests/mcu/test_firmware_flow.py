@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_folder_for_firmware(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_folder_for_firmware(model, tmp_path, capsys):
     out = tmp_path / "kws"
     again = tmp_path / "again"
     assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
@@ -59,7 +59,7 @@ def test_a_folder_for_firmware(model: Path, tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
-def test_the_self_test_on_this_computer(core: str, model: Path, tmp_path: Path) -> None:
+def test_the_self_test_on_this_computer(core, model, tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler on this machine")
@@ -85,14 +85,12 @@ def test_the_self_test_on_this_computer(core: str, model: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     "core", sorted({n for n in core_names() if n[:3] != "cpu"} - {"cortex-m4"})
 )
-def test_each_core_computes_the_same(core: str, tmp_path: Path) -> None:
+def test_each_core_computes_the_same(core, tmp_path):
     run_and_compare(networks.keywords(width=8, blocks=1, height=11), tmp_path / "m", core=core)
 
 
 @needs_emulator
-def test_a_run_compares_every_byte(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_run_compares_every_byte(model, tmp_path, capsys):
     out = tmp_path / "kws"
     assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
     capsys.readouterr()
@@ -110,9 +108,7 @@ def test_a_run_compares_every_byte(
 @pytest.mark.parametrize("level", ["-O0", "-Os"])
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 @pytest.mark.parametrize("network", ["keywords", "anomalies", "audio", "keyword_lstm"])
-def test_code_compiles_without_a_warning(
-    network: str, core: str, level: str, model: Path, tmp_path: Path
-) -> None:
+def test_code_compiles_without_a_warning(network, core, level, model, tmp_path):
     out = tmp_path / "kws"
     if network == "anomalies":
         model.write_bytes(networks.anomalies(width=40))
@@ -138,7 +134,7 @@ def test_code_compiles_without_a_warning(
 @needs_emulator
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="not installed: ziglang")
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
-def test_an_object_file_computes_the_same(core: str, model: Path, tmp_path: Path) -> None:
+def test_an_object_file_computes_the_same(core, model, tmp_path):
     """Compiled by clang, and linked by GCC with what checks it."""
     out = tmp_path / "kws"
     assert (
@@ -164,7 +160,7 @@ def test_an_object_file_computes_the_same(core: str, model: Path, tmp_path: Path
     assert done.returncode == 0
 
 
-def test_inspect_shows_a_folder(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_inspect_shows_a_folder(model, tmp_path, capsys):
     out = tmp_path / "kws"
     assert main(["firmware", "compile", str(model), "--device", "cortex-m55", "-o", str(out)]) == 0
     capsys.readouterr()
@@ -176,7 +172,7 @@ def test_inspect_shows_a_folder(model: Path, tmp_path: Path, capsys: pytest.Capt
     assert main(["inspect", str(out), "--kernel", "x"]) == BundleError.exit_code
 
 
-def test_an_output_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_an_output_twice_is_refused(tmp_path, capsys):
     make = Maker()
     x = make.input(1, 4, 4, 4)
     y = make.conv(x, 4)
@@ -189,7 +185,7 @@ def test_an_output_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert "output" in capsys.readouterr().err
 
 
-def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_float_model_says_how_to_quantise(tmp_path, capsys):
     build = ModelBuilder()
     graph = build.graph()
     x = graph.add(T(shape=(1, 4)))
@@ -207,9 +203,7 @@ def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "o").exists()
 
 
-def test_operators_that_a_converter_left_in_floats_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_operators_that_a_converter_left_in_floats_are_named(tmp_path, capsys):
     make = Maker(seed=1)
     x = make.conv(make.input(1, 4, 4, 8), 8)
     graph, floats = make.graph, T(shape=(1, 4, 4, 8))
@@ -229,7 +223,7 @@ def test_operators_that_a_converter_left_in_floats_are_named(
     assert "representative_dataset" not in said
 
 
-def test_all_that_cannot_go_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_all_that_cannot_go_is_named_at_once(tmp_path, capsys):
     make = Maker()
     x = make.input(1, 4, 4, 4)
     tensor = T(dtype="int8", shape=x.shape, scales=[x.scale], zeros=[x.zero])
@@ -247,7 +241,7 @@ def test_all_that_cannot_go_is_named_at_once(tmp_path: Path, capsys: pytest.Capt
     assert "L2_NORMALIZATION" in said
 
 
-def test_options_and_names_that_mean_nothing(model: Path, capsys: pytest.CaptureFixture) -> None:
+def test_options_and_names_that_mean_nothing(model, capsys):
     compiled = ["firmware", "compile", str(model), "--device"]
     assert main([*compiled, "cortex-m99"]) == TargetError.exit_code
     assert "cortex-m4" in capsys.readouterr().err
@@ -256,9 +250,7 @@ def test_options_and_names_that_mean_nothing(model: Path, capsys: pytest.Capture
     assert main(["check-accuracy", str(model), "--device", "cortex-m4"]) == TargetError.exit_code
 
 
-def test_limits_of_flash_and_ram(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_limits_of_flash_and_ram(model, tmp_path, capsys):
     checked = ["firmware", "check", str(model), "--device", "cortex-m4"]
     assert main([*checked, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)["budget"]

@@ -1,6 +1,5 @@
 """LSTMs of microcontrollers: gates and cells of int16, kept between runs; against LiteRT."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ FORMS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_evaluation_is_the_reference(form: dict[str, Any]) -> None:
+def test_evaluation_is_the_reference(form):
     """Runs in turn, each of which begins with what the one before left."""
     for seed in range(7):
         make = Maker(seed=seed)
@@ -37,7 +36,7 @@ def test_evaluation_is_the_reference(form: dict[str, Any]) -> None:
 
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
-def test_code_is_the_reference(core: str, tmp_path: Path) -> None:
+def test_code_is_the_reference(core, tmp_path):
     make = Maker(seed=3)
     made = []
     for number, form in enumerate(FORMS[:5]):
@@ -46,7 +45,7 @@ def test_code_is_the_reference(core: str, tmp_path: Path) -> None:
     run_and_compare(make.finish(*made), tmp_path / "m", core=core)
 
 
-def test_curves_are_near_what_they_are_of() -> None:
+def test_curves_are_near_what_they_are_of():
     """Each number of 16 bits; that they are LiteRT's to the bit is shown by networks."""
     numbers = np.arange(-32768, 32768)
     real = 1 / (1 + np.exp(-numbers / 4096))
@@ -59,9 +58,7 @@ def test_curves_are_near_what_they_are_of() -> None:
 @pytest.mark.parametrize(
     ("place", "what"), [(9, "peepholes"), (16, "a projection"), (18, "result of int16")]
 )
-def test_what_cannot_go_is_named(
-    place: int, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_go_is_named(place, what, tmp_path, capsys):
     data = np.ones((4,), np.int16) if place == 9 else np.ones((4, 4), np.int8)
     tensor = T(dtype=str(data.dtype), data=data, is_constant=True, scales=[0.01], zeros=[0])
     if place == 18:

@@ -1,7 +1,5 @@
 """Whole networks for microcontrollers, small: under QEMU every byte is LiteRT's."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.mcu import networks
@@ -19,7 +17,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_evaluation_is_the_reference(name: str) -> None:
+def test_evaluation_is_the_reference(name):
     evaluate_and_compare(SMALL[name]())
 
 
@@ -28,5 +26,5 @@ def test_evaluation_is_the_reference(name: str) -> None:
     "core", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize("name", SMALL)
-def test_code_is_the_reference(name: str, core: str, tmp_path: Path) -> None:
+def test_code_is_the_reference(name, core, tmp_path):
     run_and_compare(SMALL[name](), tmp_path / name, core=core)

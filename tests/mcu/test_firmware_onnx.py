@@ -1,7 +1,6 @@
 """Quantised ONNX models for microcontrollers: under QEMU every byte is onnxruntime's."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -39,14 +38,7 @@ from tests.models import graph, write
         ("QOperator", "QInt8", "cortex-m0plus", True),
     ],
 )
-def test_every_byte_is_onnxruntimes(
-    form: str,
-    data: str,
-    core: str,
-    per_channel: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_every_byte_is_onnxruntimes(form, data, core, per_channel, tmp_path, capsys):
     seed = len(form + data + core)
     model = write_quantised(tmp_path, seed=seed, form=form, data=data, per_channel=per_channel)
     out = tmp_path / "fw"
@@ -62,7 +54,7 @@ def test_every_byte_is_onnxruntimes(
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("data", ["QInt8", "QUInt8"])
-def test_parts_of_networks_are_onnxruntimes(data: str, per_channel: bool, tmp_path: Path) -> None:
+def test_parts_of_networks_are_onnxruntimes(data, per_channel, tmp_path):
     """Where a tensor stays in floats between conversions, onnxruntime's sums are in floats too."""
     path = write_quantised(
         tmp_path, seed=5, form="QDQ", data=data, per_channel=per_channel, make=model_of_parts
@@ -78,7 +70,7 @@ def test_parts_of_networks_are_onnxruntimes(data: str, per_channel: bool, tmp_pa
             assert (want[network.tensors[index].name] == got[index]).all()
 
 
-def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_float_model_says_how_to_quantise(tmp_path, capsys):
     path = tmp_path / "m.onnx"
     path.write_bytes(float_model(0).SerializeToString())
     assert main(["firmware", "check", str(path), "--device", "cortex-m4"]) == CompileError.exit_code
@@ -87,7 +79,7 @@ def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.Captu
     assert "quantize_static" in said
 
 
-def test_what_stays_in_floats_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_stays_in_floats_is_named(tmp_path, capsys):
     model = onnx.load(write_quantised(tmp_path, seed=1, form="QDQ", data="QInt8"))
     for node in model.graph.node:
         if node.op_type == "Sigmoid":
@@ -102,7 +94,7 @@ def test_what_stays_in_floats_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     "mode", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
 )
-def test_linear_resizes_are_onnxruntimes(mode: str, tmp_path: Path) -> None:
+def test_linear_resizes_are_onnxruntimes(mode, tmp_path):
     random = np.random.default_rng(0)
     for number, size in enumerate(([9, 13], [4, 3], [14, 20], [1, 10], [21, 1])):
         dtype = (np.int8, np.uint8)[number % 2]
@@ -119,16 +111,14 @@ def test_linear_resizes_are_onnxruntimes(mode: str, tmp_path: Path) -> None:
 
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus"])
-def test_code_of_linear_resizes_is_onnxruntimes(core: str, tmp_path: Path) -> None:
+def test_code_of_linear_resizes_is_onnxruntimes(core, tmp_path):
     path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17])
     out = tmp_path / "fw"
     assert main(["firmware", "compile", str(path), "--device", core, "-o", str(out)]) == 0
     assert main(["firmware", "run", str(out), "--check", str(path)]) == 0
 
 
-def test_a_linear_resize_of_bytes_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_linear_resize_of_bytes_is_refused(tmp_path, capsys):
     """What onnxruntime computes depends on whether convolutions about it take channels last."""
     path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17], between=False)
     assert (
@@ -138,7 +128,7 @@ def test_a_linear_resize_of_bytes_is_refused(
     assert "a linear resize of bytes" in capsys.readouterr().err
 
 
-def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path: Path) -> None:
+def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path):
     """A pair in 65,536 may tell a fused product from one that is rounded alone."""
     make = helper.make_node
     every = np.arange(-128, 128)
@@ -166,7 +156,7 @@ def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(FUNCTIONS))
-def test_functions_between_conversions_are_tables(kind: str, tmp_path: Path) -> None:
+def test_functions_between_conversions_are_tables(kind, tmp_path):
     make = helper.make_node
     quanta = {"a": 0.031, "b": 0.027}
     nodes = [

@@ -254,7 +254,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("forms", FORMS)
-def test_evaluation_is_the_reference(forms: Any) -> None:
+def test_evaluation_is_the_reference(forms):
     for seed in range(4):
         make = Maker(seed=seed)
         evaluate_and_compare(make.finish(*forms(make)))
@@ -263,7 +263,7 @@ def test_evaluation_is_the_reference(forms: Any) -> None:
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 @pytest.mark.parametrize("forms", FORMS)
-def test_code_is_the_reference(forms: Any, core: str, tmp_path: Path) -> None:
+def test_code_is_the_reference(forms, core, tmp_path):
     for seed in range(2):
         make = Maker(seed=10 + seed)
         run_and_compare(make.finish(*forms(make)), tmp_path / str(seed), core=core, seed=seed)
@@ -272,13 +272,13 @@ def test_code_is_the_reference(forms: Any, core: str, tmp_path: Path) -> None:
 @pytest.mark.nightly
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
-def test_drawn_operators_are_the_reference(core: str, tmp_path: Path) -> None:
+def test_drawn_operators_are_the_reference(core, tmp_path):
     """As scripts/fuzz_firmware does by the thousand."""
     for seed in range(4):
         run_and_compare(drawn_model(seed), tmp_path / str(seed), core=core, seed=seed)
 
 
-def test_vectors_compute_what_they_cover() -> None:
+def test_vectors_compute_what_they_cover():
     make = Maker(seed=1)
     content = make.finish(*filter_forms(make), *depthwise_forms(make))
     network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
@@ -301,7 +301,7 @@ def _swallowed(make: Maker) -> list[Value]:
     return [make.dense(z, 6), x, make.dense(flat, 5)]
 
 
-def test_what_cannot_vary_is_folded_exactly() -> None:
+def test_what_cannot_vary_is_folded_exactly():
     for seed in range(8):
         make = Maker(seed=seed)
         content = make.finish(*_swallowed(make))
@@ -318,20 +318,20 @@ def test_what_cannot_vary_is_folded_exactly() -> None:
 
 
 @needs_emulator
-def test_code_of_what_is_left_is_the_reference(tmp_path: Path) -> None:
+def test_code_of_what_is_left_is_the_reference(tmp_path):
     make = Maker(seed=21)
     run_and_compare(make.finish(*_swallowed(make)), tmp_path / "m")
 
 
 @needs_emulator
-def test_a_dilation_of_one_tap_needs_no_room(tmp_path: Path) -> None:
+def test_a_dilation_of_one_tap_needs_no_room(tmp_path):
     """What dilates a window of one tap means nothing; the board tells what is written beyond."""
     make = Maker(seed=2)
     x = make.input(1, 1, 50, 24)
     run_and_compare(make.finish(make.conv(x, 8, dilations=(3, 2))), tmp_path / "m")
 
 
-def test_a_sum_goes_into_the_convolution_before_it() -> None:
+def test_a_sum_goes_into_the_convolution_before_it():
     make = Maker(seed=3)
     content = make.finish(*_residuals(make))
     network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))

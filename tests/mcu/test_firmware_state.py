@@ -3,7 +3,6 @@
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +39,7 @@ def _model(path: Path) -> bytes:
 @pytest.mark.parametrize(
     ("make", "state_bytes"), [(_model, 2 * (16 * 5 + 5 * 9)), (_lstms, 3 * (8 + 6))]
 )
-def test_runs_one_after_another_are_the_references(
-    make: Callable[[Path], bytes], state_bytes: int, tmp_path: Path
-) -> None:
+def test_runs_one_after_another_are_the_references(make, state_bytes, tmp_path):
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     content = make(model)
     assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
@@ -74,7 +71,7 @@ def test_runs_one_after_another_are_the_references(
 
 
 @needs_emulator
-def test_a_run_under_qemu_begins_anew(tmp_path: Path) -> None:
+def test_a_run_under_qemu_begins_anew(tmp_path):
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     _model(model)
     assert (
@@ -83,9 +80,7 @@ def test_a_run_under_qemu_begins_anew(tmp_path: Path) -> None:
     assert main(["firmware", "run", str(out), "--check", str(model)]) == 0
 
 
-def test_processors_say_that_they_cannot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_processors_say_that_they_cannot(tmp_path, capsys):
     model = tmp_path / "m.tflite"
     _model(model)
     for verb in ("compile", "check"):

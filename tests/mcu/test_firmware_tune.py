@@ -71,7 +71,7 @@ def _executor(*words: str) -> str:
 
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
-def test_all_schedules_of_a_layer_compute_the_same(core: str) -> None:
+def test_all_schedules_of_a_layer_compute_the_same(core):
     program = make_program(_network(_layers()), load_core(core))
     tasks = tasks_of(program)
     candidates = [Candidate(task=task, choice=c) for task in tasks for c in task.choices]
@@ -89,9 +89,7 @@ def test_all_schedules_of_a_layer_compute_the_same(core: str) -> None:
 
 
 @needs_compiler
-def test_a_board_behind_a_command_tunes(
-    tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_board_behind_a_command_tunes(tmp_path, adrenoc, monkeypatch):
     monkeypatch.setenv("ADRENOC_EXECUTOR", _executor())
     model, log = tmp_path / "m.tflite", tmp_path / "m.tune.json"
     model.write_bytes(_layers())
@@ -131,9 +129,7 @@ def _tune(folder: Path, adrenoc: Adrenoc, trials: int) -> tuple[Done, Path]:
 
 
 @needs_compiler
-def test_a_program_that_fails_is_halved(
-    tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_fails_is_halved(tmp_path, adrenoc, monkeypatch):
     monkeypatch.setenv("ADRENOC_EXECUTOR", _executor("fail", "2"))
     done, log = _tune(tmp_path, adrenoc, 4)
     assert done.exit_code == 0, done.errors
@@ -141,9 +137,7 @@ def test_a_program_that_fails_is_halved(
 
 
 @pytest.mark.parametrize("how", ["garbage", "crash"])
-def test_a_board_that_fails_is_told(
-    how: str, tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_board_that_fails_is_told(how, tmp_path, adrenoc, monkeypatch):
     monkeypatch.setenv("ADRENOC_EXECUTOR", _executor(how))
     done, log = _tune(tmp_path, adrenoc, 2)
     if how == "garbage":
@@ -155,9 +149,7 @@ def test_a_board_that_fails_is_told(
     assert [t.status for t in read_log(log)] == [Status.CRASH] * 2
 
 
-def test_what_cannot_be_tuned_is_refused(
-    tmp_path: Path, adrenoc: Adrenoc, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_tuned_is_refused(tmp_path, adrenoc, monkeypatch):
     model = tmp_path / "m.tflite"
     model.write_bytes(_layers())
     for core, executor, code, said in (
@@ -172,7 +164,7 @@ def test_what_cannot_be_tuned_is_refused(
         assert said in " ".join(done.errors.split()), done.errors
 
 
-def test_flash_is_spent_where_it_saves_most() -> None:
+def test_flash_is_spent_where_it_saves_most():
     network, core = _network(_layers()), load_core("cortex-m4")
     lean = make_program(network, core)
     last = lean.constant_bytes
@@ -183,7 +175,7 @@ def test_flash_is_spent_where_it_saves_most() -> None:
     assert last > lean.constant_bytes
 
 
-def test_spare_flash_is_asked_for_by_name(tmp_path: Path, adrenoc: Adrenoc) -> None:
+def test_spare_flash_is_asked_for_by_name(tmp_path, adrenoc):
     model = tmp_path / "m.tflite"
     model.write_bytes(_layers())
     words = ("firmware", "check", str(model), "--json", "--device")
@@ -194,7 +186,7 @@ def test_spare_flash_is_asked_for_by_name(tmp_path: Path, adrenoc: Adrenoc) -> N
     assert adrenoc(*words, "cpu:arm64", "--limit", "spare-flash-kib=64").exit_code == 2
 
 
-def test_a_log_of_failures_alone_forbids_nothing() -> None:
+def test_a_log_of_failures_alone_forbids_nothing():
     network, core = _network(_layers()), load_core("cortex-m4")
     usual = make_program(network, core)
     tasks = tasks_of(usual)

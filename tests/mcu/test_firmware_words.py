@@ -1,8 +1,6 @@
 """Operators of microcontrollers on activations of int16, against LiteRT."""
 
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -81,14 +79,14 @@ FORMS = [filter_forms, depthwise_forms, _dense, _pairs, _others, _curves, move_f
 
 
 @pytest.mark.parametrize("forms", FORMS)
-def test_evaluation_is_the_reference(forms: Any) -> None:
+def test_evaluation_is_the_reference(forms):
     for seed in range(4):
         make = Maker(seed=seed, dtype="int16")
         evaluate_and_compare(make.finish(*forms(make)))
 
 
 @pytest.mark.parametrize("forms", [filter_forms, _dense])
-def test_biases_of_32_bits_are_the_reference(forms: Any) -> None:
+def test_biases_of_32_bits_are_the_reference(forms):
     for seed in range(3):
         make = Maker(seed=seed, dtype="int16", bias_dtype="int32")
         evaluate_and_compare(make.finish(*forms(make)))
@@ -97,12 +95,12 @@ def test_biases_of_32_bits_are_the_reference(forms: Any) -> None:
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
 @pytest.mark.parametrize("forms", FORMS)
-def test_code_is_the_reference(forms: Any, core: str, tmp_path: Path) -> None:
+def test_code_is_the_reference(forms, core, tmp_path):
     make = Maker(seed=10, dtype="int16")
     run_and_compare(make.finish(*forms(make)), tmp_path / "m", core=core, seed=1)
 
 
-def test_code_calls_its_borders_what_they_are(tmp_path: Path) -> None:
+def test_code_calls_its_borders_what_they_are(tmp_path):
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     model.write_bytes(networks.audio())
     assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
@@ -112,7 +110,7 @@ def test_code_calls_its_borders_what_they_are(tmp_path: Path) -> None:
     assert "MODEL_OUTPUT_BYTES 22" in header
 
 
-def test_what_cannot_go_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_go_is_named(tmp_path, capsys):
     model = tmp_path / "m.tflite"
     model.write_bytes(networks.audio())
     code = main(["firmware", "compile", str(model), "--device", "cpu:arm64"])
@@ -128,7 +126,7 @@ def test_what_cannot_go_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert re.search("HARD_SWISH .*no kernel of int16 yet", capsys.readouterr().err)
 
 
-def test_real_factors_are_those_of_float64() -> None:
+def test_real_factors_are_those_of_float64():
     """Sums about every half, of factors that float64 has exactly and of others."""
     random = np.random.default_rng(0)
     for real in (2.0**-14, 3 * 2.0**-17, *random.uniform(1e-7, 1e-2, 6)):
@@ -144,7 +142,7 @@ def test_real_factors_are_those_of_float64() -> None:
 
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
-def test_long_sums_have_64_bits(core: str, tmp_path: Path) -> None:
+def test_long_sums_have_64_bits(core, tmp_path):
     """More products than 32 bits hold, each at its end."""
     make = Maker(seed=4, dtype="int16", least_weight=-128)
     x = make.input(1, 3, 3, 700)

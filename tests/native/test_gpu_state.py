@@ -13,7 +13,7 @@ def _state(root: Path) -> GpuState:
     return parse_gpu_state(tvm_ffi.get_global_func("adrenoc.runtime.gpu_state")(str(root)))
 
 
-def test_what_a_phone_shows(tmp_path: Path) -> None:
+def test_what_a_phone_shows(tmp_path):
     folder = tmp_path / "class/kgsl/kgsl-3d0"
     (folder / "devfreq").mkdir(parents=True)
     for name, content in (
@@ -33,7 +33,7 @@ def test_what_a_phone_shows(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_left_out(tmp_path):
     assert not _state(tmp_path).is_known
     folder = tmp_path / "class/kgsl/kgsl-3d0"
     folder.mkdir(parents=True)

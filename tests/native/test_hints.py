@@ -36,11 +36,11 @@ def _told(uses: list[dict[str, str]]) -> list[tuple[str, str, str, str]]:
     return [(use["hint"], use["asked"], use["given_by"], use["reason"]) for use in uses]
 
 
-def test_nothing_is_asked_unless_somebody_does(seen: dict[str, Any]) -> None:
+def test_nothing_is_asked_unless_somebody_does(seen):
     assert seen["unset"] == {"properties": "context", "uses": []}
 
 
-def test_qualcomm_has_both(seen: dict[str, Any]) -> None:
+def test_qualcomm_has_both(seen):
     assert seen["both"]["properties"] == "context 40c2 40c3 40c9 40cc"
     assert _told(seen["both"]["uses"]) == [
         ("performance", "high", "cl_qcom_perf_hint", ""),
@@ -48,7 +48,7 @@ def test_qualcomm_has_both(seen: dict[str, Any]) -> None:
     ]
 
 
-def test_the_standard_has_priorities_of_queues(seen: dict[str, Any]) -> None:
+def test_the_standard_has_priorities_of_queues(seen):
     assert seen["standard"]["properties"] == "context queue 1096 4"
     assert _told(seen["standard"]["uses"]) == [
         ("performance", "normal", "", "stub priorities has no cl_qcom_perf_hint"),
@@ -58,7 +58,7 @@ def test_the_standard_has_priorities_of_queues(seen: dict[str, Any]) -> None:
     assert seen["profiled"].endswith(" queue 1096 4 1093 2")
 
 
-def test_a_device_without_extensions_says_so(seen: dict[str, Any]) -> None:
+def test_a_device_without_extensions_says_so(seen):
     assert seen["none"]["properties"] == "context"
     assert _told(seen["none"]["uses"]) == [
         ("performance", "low", "", "stub plain has no cl_qcom_perf_hint"),
@@ -69,7 +69,7 @@ def test_a_device_without_extensions_says_so(seen: dict[str, Any]) -> None:
     ]
 
 
-def test_a_driver_that_refuses_works_without(seen: dict[str, Any]) -> None:
+def test_a_driver_that_refuses_works_without(seen):
     assert seen["deaf"]["properties"] == "context"
     for case in ("deaf", "deaf standard"):
         for _, _, given_by, reason in _told(seen[case]["uses"]):
@@ -77,7 +77,7 @@ def test_a_driver_that_refuses_works_without(seen: dict[str, Any]) -> None:
             assert reason.endswith("and refused it with CL_OUT_OF_RESOURCES")
 
 
-def test_what_is_asked_too_late_is_told(seen: dict[str, Any]) -> None:
+def test_what_is_asked_too_late_is_told(seen):
     late = "the device was in use by this process before it was asked for"
     assert _told(seen["late"])[2:] == [("performance", "low", "", late)]
     assert "expected low, normal or high" in seen["wrong"]

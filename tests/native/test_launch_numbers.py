@@ -46,7 +46,7 @@ class _Net:
 
 
 @pytest.mark.parametrize("recording", ["best", "always", "kept"])
-def test_replays_compute_what_the_first_run_computes(device: Any, recording: str) -> None:
+def test_replays_compute_what_the_first_run_computes(device, recording):
     net = _Net(device)
     plain, bound = net.bind("off"), net.bind(recording)
     random = np.random.default_rng(7)
@@ -58,7 +58,7 @@ def test_replays_compute_what_the_first_run_computes(device: Any, recording: str
     assert mode == KEPT if recording == "kept" else mode in (KEPT, BUFFER)
 
 
-def test_runs_in_a_queue_do_not_get_in_each_others_way(device: Any) -> None:
+def test_runs_in_a_queue_do_not_get_in_each_others_way(device):
     net = _Net(device)
     bound = net.bind("always")
     net.input.copyfrom(np.arange(64, dtype="float32"))
@@ -69,7 +69,7 @@ def test_runs_in_a_queue_do_not_get_in_each_others_way(device: Any) -> None:
 
 
 @pytest.mark.parametrize("recording", ["always", "kept"])
-def test_numbers_of_an_input_that_is_bound_to_other_memory(device: Any, recording: str) -> None:
+def test_numbers_of_an_input_that_is_bound_to_other_memory(device, recording):
     import tvm
 
     net = _Net(device)
@@ -85,7 +85,7 @@ def test_numbers_of_an_input_that_is_bound_to_other_memory(device: Any, recordin
             np.testing.assert_array_equal(bound["run"]().numpy(), expected)
 
 
-def test_an_input_that_is_an_output(device: Any) -> None:
+def test_an_input_that_is_an_output(device):
     """What is given back is the memory that is bound, in every run."""
     import tvm
     import tvm_ffi
@@ -109,12 +109,12 @@ def test_an_input_that_is_an_output(device: Any) -> None:
             del given, made
 
 
-def test_an_unknown_way_to_record(device: Any) -> None:
+def test_an_unknown_way_to_record(device):
     with pytest.raises(ValueError, match=r'recording is "fast", expected best, always, kept'):
         _Net(device).bind("fast")
 
 
-def test_numbers_on_pocl(device: Any) -> None:
+def test_numbers_on_pocl(device):
     import tvm
 
     from adrenoc.native import opencl

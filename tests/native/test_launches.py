@@ -73,9 +73,7 @@ def _check_logs(runs: list[dict[str, Any]]) -> None:
         ("4 off", MACHINE, "it was not asked for", None),
     ],
 )
-def test_runs_in_each_mode(
-    cases: dict[str, Any], case: str, mode: str, reason: str, calls: int | None
-) -> None:
+def test_runs_in_each_mode(cases, case, mode, reason, calls):
     runs = cases["modes"][case]
     _check_logs(runs)
     assert runs[0]["mode"] == MACHINE
@@ -87,14 +85,14 @@ def test_runs_in_each_mode(
     assert runs[-1]["host_ms"] > 0
 
 
-def test_the_second_run_is_recorded_unless_ways_are_tried(cases: dict[str, Any]) -> None:
+def test_the_second_run_is_recorded_unless_ways_are_tried(cases):
     assert [run["mode"] for run in cases["modes"]["1 always"]] == [MACHINE] + 7 * [BUFFER]
     tried = cases["modes"]["1 best"]
     assert [run["mode"] for run in tried] == [MACHINE, KEPT, KEPT] + 5 * [BUFFER]
     assert {run["reason"] for run in tried[1:5]} == {"the ways to launch are being tried"}
 
 
-def test_recordings_that_take_longer_are_not_used(cases: dict[str, Any]) -> None:
+def test_recordings_that_take_longer_are_not_used(cases):
     for number, ways in (("1", [BUFFER]), ("4", [QUEUE, BUFFER])):
         runs = cases["slow_recordings"][number]
         _check_logs(runs)
@@ -134,7 +132,7 @@ def test_recordings_that_take_longer_are_not_used(cases: dict[str, Any]) -> None
         ),
     ],
 )
-def test_an_entry_point_that_fails(cases: dict[str, Any], entry: str, way: str) -> None:
+def test_an_entry_point_that_fails(cases, entry, way):
     runs = cases["failures"][entry]
     _check_logs(runs)
     assert [run["mode"] for run in runs] == [MACHINE, KEPT, KEPT, KEPT]
@@ -144,7 +142,7 @@ def test_an_entry_point_that_fails(cases: dict[str, Any], entry: str, way: str) 
     assert f"{way}: {said}" in runs[-1]["reason"]
 
 
-def test_every_entry_point_was_made_to_fail(cases: dict[str, Any]) -> None:
+def test_every_entry_point_was_made_to_fail(cases):
     source = HERE.parents[1] / "adrenoc" / "native" / "src" / "opencl/cl_extensions.def"
     # Those of runs that are recorded; tests/runtime/test_device_memory.py has the others.
     names = re.findall(r'ADRENOC_CL_(?:COMMAND_BUFFER|RECORDING)\(\w+, "(\w+)"', source.read_text())
@@ -155,14 +153,14 @@ def test_every_entry_point_was_made_to_fail(cases: dict[str, Any]) -> None:
         assert f"the driver has no {name}" in runs[-1]["reason"]
 
 
-def test_no_kernel_objects_are_left(cases: dict[str, Any]) -> None:
+def test_no_kernel_objects_are_left(cases):
     runs = cases["failing_kernels"]
     assert runs[-1]["mode"] == MACHINE
     assert runs[-1]["reason"] == "clCreateKernel failed with CL_OUT_OF_RESOURCES"
     assert runs[-1]["log"].count("step") == STEPS
 
 
-def test_a_device_that_fails_is_an_error_and_may_come_back(cases: dict[str, Any]) -> None:
+def test_a_device_that_fails_is_an_error_and_may_come_back(cases):
     *_, error, after = cases["failing_launches"]
     assert error.startswith(
         "Launch of kernel step: clEnqueueNDRangeKernel failed with CL_OUT_OF_RESOURCES"
@@ -172,7 +170,7 @@ def test_a_device_that_fails_is_an_error_and_may_come_back(cases: dict[str, Any]
     assert after["reason"].startswith("Launch of kernel step")
 
 
-def test_a_failure_in_a_trial(cases: dict[str, Any]) -> None:
+def test_a_failure_in_a_trial(cases):
     runs = cases["failing_in_a_trial"]
     _check_logs(runs)
     assert runs[-1]["mode"] == KEPT
@@ -181,7 +179,7 @@ def test_a_failure_in_a_trial(cases: dict[str, Any]) -> None:
     )
 
 
-def test_nothing_is_left_behind(cases: dict[str, Any]) -> None:
+def test_nothing_is_left_behind(cases):
     assert len(cases["released"]) == 5
     for held, left in cases["released"].values():
         assert held >= 2 * STEPS  # a kernel and a buffer a launch
@@ -191,7 +189,7 @@ def test_nothing_is_left_behind(cases: dict[str, Any]) -> None:
 # --- what breaks a recording --------------------------------------------------------------------
 
 
-def test_outputs_that_a_caller_holds_are_not_overwritten(cases: dict[str, Any]) -> None:
+def test_outputs_that_a_caller_holds_are_not_overwritten(cases):
     first, second, third, fourth, _ = cases["held_outputs"]
     assert second["reason"] == "the outputs of the run before are still held"
     assert second["log"].splitlines()[-1] != first["log"].splitlines()[-1]
@@ -200,14 +198,14 @@ def test_outputs_that_a_caller_holds_are_not_overwritten(cases: dict[str, Any]) 
     assert [third["mode"], fourth["mode"]] == [BUFFER, BUFFER]
 
 
-def test_a_profile_among_recorded_runs(cases: dict[str, Any]) -> None:
+def test_a_profile_among_recorded_runs(cases):
     runs = cases["profiled"]["runs"]
     _check_logs(runs)
     assert [run["mode"] for run in runs] == [MACHINE, BUFFER, BUFFER, KEPT, BUFFER]
     assert cases["profiled"]["launches"] == [["step", 1000, 2000]] * STEPS
 
 
-def test_work_between_the_launches(cases: dict[str, Any]) -> None:
+def test_work_between_the_launches(cases):
     copied = cases["obstacles"]["copies"]
     _check_logs(copied)
     assert {run["mode"] for run in copied} == {MACHINE}
@@ -229,9 +227,7 @@ def test_work_between_the_launches(cases: dict[str, Any]) -> None:
         ("3 always", QUEUE, 3),
     ],
 )
-def test_each_part_between_steps_is_recorded(
-    cases: dict[str, Any], case: str, mode: str, commands: int
-) -> None:
+def test_each_part_between_steps_is_recorded(cases, case, mode, commands):
     """Steps before the first launch, two before the third, one before the last."""
     runs, marks = cases["stepped"][case]["runs"], 4
     names = [line.split()[0] for line in runs[0]["log"].splitlines()]
@@ -245,7 +241,7 @@ def test_each_part_between_steps_is_recorded(
 
 
 @pytest.mark.parametrize("case", ["0 best", "1 kept", "1 always", "3 always"])
-def test_steps_that_change_or_fail(cases: dict[str, Any], case: str) -> None:
+def test_steps_that_change_or_fail(cases, case):
     rebound, replayed, failed, after = cases["stepped"][case]["runs"][8:]
     assert [rebound["mode"], rebound["reason"]] == [MACHINE, "the first run"]
     assert replayed["mode"] != MACHINE
@@ -261,13 +257,13 @@ def test_steps_that_change_or_fail(cases: dict[str, Any], case: str) -> None:
     assert "the step failed" in after["reason"]
 
 
-def test_a_recording_that_is_forgotten(cases: dict[str, Any]) -> None:
+def test_a_recording_that_is_forgotten(cases):
     runs = cases["forgotten"]
     assert [run["mode"] for run in runs] == [MACHINE, BUFFER, MACHINE, BUFFER]
     assert runs[3]["log"] == runs[2]["log"]
 
 
-def test_an_argument_that_is_bound_to_other_memory(cases: dict[str, Any]) -> None:
+def test_an_argument_that_is_bound_to_other_memory(cases):
     runs = cases["rebound"]["runs"]
     before, changed, again = runs[:6], runs[6:9], runs[9:]
     assert before[-1]["mode"] == BUFFER
@@ -288,18 +284,18 @@ def test_an_argument_that_is_bound_to_other_memory(cases: dict[str, Any]) -> Non
     ]
 
 
-def test_two_threads_launch_what_is_theirs(cases: dict[str, Any]) -> None:
+def test_two_threads_launch_what_is_theirs(cases):
     assert cases["two_threads"]["launches"] == [[STEPS], [STEPS + 1]]
 
 
 # --- fewer calls --------------------------------------------------------------------------------
 
 
-def test_launches_are_flushed_in_batches(cases: dict[str, Any]) -> None:
+def test_launches_are_flushed_in_batches(cases):
     assert cases["flushes"] == {"off": 60 // 24, "kept": 60 // 24, "always": 1}
 
 
-def test_plain_launches_set_what_has_changed(cases: dict[str, Any]) -> None:
+def test_plain_launches_set_what_has_changed(cases):
     assert cases["kept_arguments"] == [
         3,
         0,

@@ -1,7 +1,5 @@
 """The device list and TVM's questions to a device."""
 
-from typing import Any
-
 import pytest
 
 from adrenoc import native
@@ -10,7 +8,7 @@ from adrenoc.native import opencl
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_a_device_describes_itself() -> None:
+def test_a_device_describes_itself():
     facts = opencl.devices()[0]
     assert facts["name"] and facts["vendor"] and facts["driver"]
     assert facts["version"].startswith("OpenCL ")
@@ -23,12 +21,12 @@ def test_a_device_describes_itself() -> None:
     assert facts["limits"]["max_allocation_bytes"] >= 1 << 27
 
 
-def test_gpus_come_before_cpus() -> None:
+def test_gpus_come_before_cpus():
     ranks = [["gpu", "accelerator", "cpu", "custom"].index(d["type"]) for d in opencl.devices()]
     assert ranks == sorted(ranks)
 
 
-def test_tvm_sees_the_same_facts(device: Any) -> None:
+def test_tvm_sees_the_same_facts(device):
     facts = opencl.devices()[0]
     assert device.exist
     assert device.device_name == facts["name"]
@@ -44,7 +42,7 @@ def test_tvm_sees_the_same_facts(device: Any) -> None:
     assert device.warp_size == 1
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_a_device_that_is_not_there():
     import tvm
 
     absent = tvm.opencl(len(opencl.devices()))
@@ -55,7 +53,7 @@ def test_a_device_that_is_not_there() -> None:
         opencl.memory_stats(len(opencl.devices()))
 
 
-def test_loading_again_changes_nothing() -> None:
+def test_loading_again_changes_nothing():
     import tvm_ffi
 
     before = tvm_ffi.get_global_func("device_api.opencl")().value
@@ -63,7 +61,7 @@ def test_loading_again_changes_nothing() -> None:
     assert tvm_ffi.get_global_func("device_api.opencl")().value == before
 
 
-def test_the_library_cannot_be_changed_in_use() -> None:
+def test_the_library_cannot_be_changed_in_use():
     import tvm_ffi
 
     opencl.devices()
@@ -71,7 +69,7 @@ def test_the_library_cannot_be_changed_in_use() -> None:
         tvm_ffi.get_global_func("adrenoc.opencl.set_library")("/another/libOpenCL.so")
 
 
-def test_only_the_default_stream_exists(device: Any) -> None:
+def test_only_the_default_stream_exists(device):
     device.sync()
     with pytest.raises(ValueError, match="default stream only"):
         device.sync(stream=1)

@@ -36,7 +36,7 @@ def _tensor(array: np.ndarray, device: Any, scope: str = "global") -> Any:
     return tensor
 
 
-def test_a_kernel_on_buffers(device: Any) -> None:
+def test_a_kernel_on_buffers(device):
     numbers = np.arange(64, dtype="float32")
     source, target = _tensor(numbers, device), _tensor(np.zeros(64, "float32"), device)
     load_kernels({"double_it": DOUBLE})["double_it"](pointer(source), pointer(target), 4, 16)
@@ -44,7 +44,7 @@ def test_a_kernel_on_buffers(device: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_reads_outside_an_image_give_zero(device: Any, dtype: str) -> None:
+def test_reads_outside_an_image_give_zero(device, dtype):
     numbers = np.random.default_rng(1).standard_normal((3, 5, 7, 4)).astype(dtype)
     source = _tensor(numbers, device, "global.texture")
     target = _tensor(np.full_like(numbers, 9), device, "global.texture")
@@ -56,7 +56,7 @@ def test_reads_outside_an_image_give_zero(device: Any, dtype: str) -> None:
     np.testing.assert_array_equal(target.numpy(), expected)
 
 
-def test_scalars_reach_the_kernel(device: Any) -> None:
+def test_scalars_reach_the_kernel(device):
     source = """
 __kernel void fill(__global float* b, int start) {
   b[get_global_id(0)] = start + (int)get_global_id(0);
@@ -67,7 +67,7 @@ __kernel void fill(__global float* b, int start) {
     np.testing.assert_array_equal(target.numpy(), np.arange(-3, 5))
 
 
-def test_threads_share_a_kernel(device: Any) -> None:
+def test_threads_share_a_kernel(device):
     kernel = load_kernels({"double_it": DOUBLE})["double_it"]
 
     def run(seed: int) -> bool:
@@ -86,7 +86,7 @@ def test_threads_share_a_kernel(device: Any) -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def test_a_kernel_that_does_not_compile(device: Any) -> None:
+def test_a_kernel_that_does_not_compile(device):
     module = load_kernels(
         {"broken": "__kernel void broken(__global float* a) { a[0] = nonsense; }"}
     )
@@ -96,13 +96,13 @@ def test_a_kernel_that_does_not_compile(device: Any) -> None:
     assert "-cl-std=CL" in str(caught.value)
 
 
-def test_source_that_defines_another_kernel(device: Any) -> None:
+def test_source_that_defines_another_kernel(device):
     module = load_kernels({"wanted": DOUBLE})
     with pytest.raises(DeviceError, match="source of kernel wanted does not define it"):
         opencl.build_all(module)
 
 
-def test_a_work_group_that_is_too_large(device: Any) -> None:
+def test_a_work_group_that_is_too_large(device):
     limit = opencl.devices()[0]["limits"]["max_work_group_size"]
     tensor = _tensor(np.zeros(4 * limit, "float32"), device)
     kernels = load_kernels(
@@ -114,33 +114,33 @@ def test_a_work_group_that_is_too_large(device: Any) -> None:
         kernels["double_it"](pointer(tensor), pointer(tensor), 1, 1 << 40, 1, 1)
 
 
-def test_a_buffer_where_an_image_is_expected(device: Any) -> None:
+def test_a_buffer_where_an_image_is_expected(device):
     buffer = _tensor(np.zeros(64, "float32"), device)
     kernels = load_kernels({"shift": SHIFT})
     with pytest.raises(RuntimeError, match=r"Argument 0 of kernel shift: .* a buffer of 256 bytes"):
         kernels["shift"](pointer(buffer), pointer(buffer), 1, 1)
 
 
-def test_an_image_where_a_buffer_is_expected(device: Any) -> None:
+def test_an_image_where_a_buffer_is_expected(device):
     image = _tensor(np.zeros((1, 4, 4, 4), "float32"), device, "global.texture")
     kernels = load_kernels({"double_it": DOUBLE})
     with pytest.raises(RuntimeError, match="Argument 0 of kernel double_it: expected a buffer"):
         kernels["double_it"](pointer(image), pointer(image), 1, 1)
 
 
-def test_a_null_argument(device: Any) -> None:
+def test_a_null_argument(device):
     kernels = load_kernels({"double_it": DOUBLE})
     with pytest.raises(ValueError, match="Argument 0 of kernel double_it is null"):
         kernels["double_it"](ctypes.c_void_p(0), ctypes.c_void_p(0), 1, 1)
 
 
-def test_an_argument_type_that_cannot_be_passed(device: Any) -> None:
+def test_an_argument_type_that_cannot_be_passed(device):
     module = load_kernels({"double_it": DOUBLE}, arguments=(MEMORY, (2, 32, 4)))
     with pytest.raises(ValueError, match="double_it has an argument of type float32x4"):
         module["double_it"]
 
 
-def test_dynamic_local_memory(device: Any) -> None:
+def test_dynamic_local_memory(device):
     tags = ("blockIdx.x", "threadIdx.x", "tirx.use_dyn_shared_memory")
     kernels = load_kernels({"double_it": DOUBLE}, tags=tags)
     tensor = _tensor(np.zeros(64, "float32"), device)
@@ -157,7 +157,7 @@ def _load(data: bytes) -> Any:
     return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(data)
 
 
-def test_a_module_saves_what_it_was_loaded_from(device: Any) -> None:
+def test_a_module_saves_what_it_was_loaded_from(device):
     data = serialised_module(
         f"// Function: double_it\n{DOUBLE}\n",
         {"double_it": (MEMORY, MEMORY)},
@@ -171,19 +171,19 @@ def test_a_module_saves_what_it_was_loaded_from(device: Any) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 5, 40, -1])
-def test_a_truncated_module(device: Any, length: int) -> None:
+def test_a_truncated_module(device, length):
     data = serialised_module(f"// Function: f\n{DOUBLE}", {"f": (MEMORY,)}, ())
     with pytest.raises(ValueError, match="serialised OpenCL module ends too early"):
         _load(data[:length])
 
 
-def test_a_function_without_source(device: Any) -> None:
+def test_a_function_without_source(device):
     data = serialised_module("// Function: there\n", {"there": (), "missing": ()}, ())
     with pytest.raises(ValueError, match=r'no section "// Function: missing"'):
         _load(data)
 
 
-def test_a_module_in_another_format(device: Any) -> None:
+def test_a_module_in_another_format(device):
     data = serialised_module("// Function: f\n", {"f": ()}, ()).replace(b"cl", b"xc", 1)
     with pytest.raises(ValueError, match=r'has the format "cl" .* but got "xc"'):
         _load(data)
@@ -192,7 +192,7 @@ def test_a_module_in_another_format(device: Any) -> None:
 # --- binaries -----------------------------------------------------------------------------------
 
 
-def test_binaries_spare_the_compiler(device: Any) -> None:
+def test_binaries_spare_the_compiler(device):
     saved = load_kernels({"double_it": DOUBLE})["opencl.GetPreCompiledPrograms"]()
     module = load_kernels({"double_it": DOUBLE})
     module["opencl.SetPreCompiledPrograms"](saved)
@@ -203,7 +203,7 @@ def test_binaries_spare_the_compiler(device: Any) -> None:
     np.testing.assert_array_equal(target.numpy(), 2 * numbers)
 
 
-def test_binaries_of_another_source(device: Any) -> None:
+def test_binaries_of_another_source(device):
     saved = load_kernels({"double_it": DOUBLE})["opencl.GetPreCompiledPrograms"]()
     module = load_kernels({"double_it": DOUBLE.replace("2.0f", "3.0f")})
     with pytest.raises(ValueError, match="kernel double_it was made of another source"):
@@ -211,7 +211,7 @@ def test_binaries_of_another_source(device: Any) -> None:
     assert opencl.build_all(module)["double_it"] > 0
 
 
-def test_binaries_of_another_device(device: Any) -> None:
+def test_binaries_of_another_device(device):
     saved = bytes(load_kernels({"double_it": DOUBLE})["opencl.GetPreCompiledPrograms"]())
     name = opencl.devices()[0]["name"].encode()
     foreign = saved.replace(name, b"?" * len(name), 1)
@@ -228,7 +228,7 @@ def test_binaries_of_another_device(device: Any) -> None:
 # --- profiling ----------------------------------------------------------------------------------
 
 
-def test_each_launch_is_recorded(device: Any) -> None:
+def test_each_launch_is_recorded(device):
     tensor = _tensor(np.zeros(64, "float32"), device)
     kernel = load_kernels({"double_it": DOUBLE})["double_it"]
     kernel(pointer(tensor), pointer(tensor), 4, 16)
@@ -244,7 +244,7 @@ def test_each_launch_is_recorded(device: Any) -> None:
     assert profile.total_ns() == {"double_it": total}
 
 
-def test_profiling_does_not_nest(device: Any) -> None:
+def test_profiling_does_not_nest(device):
     refused = pytest.raises(RuntimeError, match="already been started")
     with opencl.profile_kernels() as profile, refused, opencl.profile_kernels():
         pass

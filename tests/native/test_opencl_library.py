@@ -31,7 +31,7 @@ def _pretend_compiler(folder: Path, script: str) -> None:
 # --- building -----------------------------------------------------------------------------------
 
 
-def test_the_library_is_built_once(device: Any) -> None:
+def test_the_library_is_built_once(device):
     first = native.build()
     stamp = first.stat().st_mtime_ns
     assert native.build() == first
@@ -42,9 +42,7 @@ def test_the_library_is_built_once(device: Any) -> None:
     assert [name for name in beside if not name.endswith(first.suffix)] == []
 
 
-def test_another_compiler_builds_another_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_compiler_builds_another_library(tmp_path, monkeypatch):
     # Pretends to be two compilers that write an empty file where -o says.
     script = 'if [ "$1" = --version ]; then echo {}; exit; fi\n'
     script += 'while [ "$1" != -o ]; do shift; done; : > "$2"'
@@ -57,7 +55,7 @@ def test_another_compiler_builds_another_library(
     assert all(library.is_file() for library in made)
 
 
-def test_a_damaged_library_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_library_is_not_opened(tmp_path, monkeypatch):
     """Its name holds its digest; what is cut off, or somebody else's, is built again."""
     script = 'if [ "$1" = --version ]; then exit; fi\n'
     script += 'while [ "$1" != -o ]; do shift; done; echo library > "$2"'
@@ -72,15 +70,13 @@ def test_a_damaged_library_is_not_opened(tmp_path: Path, monkeypatch: pytest.Mon
     assert whole.stat().st_mode & 0o022 == 0
 
 
-def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DependencyError, match=r"none of c\+\+, g\+\+, clang\+\+ is on the PATH"):
         native.build(cache=tmp_path)
 
 
-def test_an_earlier_library_does_without_a_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_earlier_library_does_without_a_compiler(tmp_path, monkeypatch):
     script = 'if [ "$1" = --version ]; then echo one; exit; fi\n'
     script += 'while [ "$1" != -o ]; do shift; done; : > "$2"'
     _pretend_compiler(tmp_path / "bin", script)
@@ -90,7 +86,7 @@ def test_an_earlier_library_does_without_a_compiler(
     assert native.build(cache=tmp_path) == made
 
 
-def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails(tmp_path, monkeypatch):
     script = '[ "$1" = --version ] || { echo no such language >&2; exit 3; }'
     _pretend_compiler(tmp_path / "bin", script)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
@@ -99,14 +95,14 @@ def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not list((tmp_path / "cache").rglob("*.so"))
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
     with pytest.raises(OutputError, match="is a file, not a folder"):
         native.build(cache=in_the_way)
 
 
-def test_tvm_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tvm_is_missing(monkeypatch):
     monkeypatch.setattr(compile_plugin.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DependencyError, match="Python package tvm is not installed"):
         native.build()
@@ -115,7 +111,7 @@ def test_tvm_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- loading ------------------------------------------------------------------------------------
 
 
-def test_a_runtime_that_is_there_is_kept() -> None:
+def test_a_runtime_that_is_there_is_kept():
     program = """
 import tvm, tvm_ffi
 tvm_ffi.register_global_func("device_api.opencl", lambda: None)
@@ -126,7 +122,7 @@ print(tvm_ffi.get_global_func("adrenoc.opencl.devices", allow_missing=True))
     assert _run(program) == "None"
 
 
-def test_no_opencl_library(device: Any) -> None:
+def test_no_opencl_library(device):
     program = """
 import tvm, tvm_ffi
 from adrenoc import native
@@ -144,7 +140,7 @@ except DeviceError as error:
     assert "/nowhere/libOpenCL.so" in said
 
 
-def test_a_library_that_is_not_opencl(device: Any) -> None:
+def test_a_library_that_is_not_opencl(device):
     program = """
 import sys, tvm_ffi
 from adrenoc import native
@@ -160,16 +156,12 @@ except DeviceError as error:
     assert f"{native.build()}: has no clGetPlatformIDs" in _run(program, str(native.build()))
 
 
-def test_the_software_device_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_software_device_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert native.use_software_device() is False
 
 
-def test_the_software_device_is_incomplete(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_the_software_device_is_incomplete(device, tmp_path, monkeypatch, request):
     if request.config.getoption("--opencl"):
         pytest.skip("a driver was named, and so none of Intel's is looked for")
     (tmp_path / "lib").mkdir()
@@ -201,7 +193,7 @@ def refusing_library(device: Any, tmp_path: Path) -> Path:
     return library
 
 
-def test_a_device_of_an_old_language_is_refused(refusing_library: Path) -> None:
+def test_a_device_of_an_old_language_is_refused(refusing_library):
     program = """
 import sys
 sys.path.insert(0, sys.argv[2])
@@ -244,12 +236,12 @@ except MemoryError as error:
 """
 
 
-def test_no_room_on_the_device(refusing_library: Path) -> None:
+def test_no_room_on_the_device(refusing_library):
     said = _run(_REFUSED, str(refusing_library), "100")
     assert said.startswith("clCreateImage failed with CL_MEM_OBJECT_ALLOCATION_FAILURE: no room")
     assert "image of 5 x 100 texels in 1 layers (8000 bytes)" in said
     assert "where 240 bytes are in use by this process" in said
 
 
-def test_the_pool_gives_way_when_memory_is_short(refusing_library: Path) -> None:
+def test_the_pool_gives_way_when_memory_is_short(refusing_library):
     assert _run(_REFUSED, str(refusing_library), "50") == "allocated 0"

@@ -35,7 +35,7 @@ def _on_device(array: np.ndarray, device: Any, scope: str | None) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int32", "uint8", "int64", "bool"])
 @pytest.mark.parametrize("shape", [(1,), (7, 3), (2, 5, 3, 11)])
-def test_buffers_keep_what_is_written(device: Any, shape: tuple[int, ...], dtype: str) -> None:
+def test_buffers_keep_what_is_written(device, shape, dtype):
     array = _numbers(shape, "float32").astype(dtype)
     np.testing.assert_array_equal(_on_device(array, device, None).numpy(), array)
 
@@ -45,21 +45,19 @@ def test_buffers_keep_what_is_written(device: Any, shape: tuple[int, ...], dtype
     "scope", ["global.texture", "global.texture-weight", "global.texture-nhwc"]
 )
 @pytest.mark.parametrize("shape", [(1, 1, 1, 4), (3, 7, 5, 4), (2, 3, 5, 7, 4), (13, 17, 4)])
-def test_images_keep_what_is_written(
-    device: Any, shape: tuple[int, ...], scope: str, dtype: str
-) -> None:
+def test_images_keep_what_is_written(device, shape, scope, dtype):
     array = _numbers(shape, dtype)
     np.testing.assert_array_equal(_on_device(array, device, scope).numpy(), array)
 
 
-def test_an_empty_tensor_copies_nothing(device: Any) -> None:
+def test_an_empty_tensor_copies_nothing(device):
     array = np.zeros((0, 3), "float32")
     assert _on_device(array, device, None).numpy().shape == (0, 3)
 
 
 @pytest.mark.parametrize("source", [None, "global.texture", "global.texture-weight"])
 @pytest.mark.parametrize("target", [None, "global.texture", "global.texture-weight"])
-def test_copies_on_the_device(device: Any, source: str | None, target: str | None) -> None:
+def test_copies_on_the_device(device, source, target):
     array = _numbers((3, 5, 7, 4), "float16")
     tensor = _on_device(array, device, source)
     copy = _empty(array.shape, "float16", device, target or "global")
@@ -67,7 +65,7 @@ def test_copies_on_the_device(device: Any, source: str | None, target: str | Non
     np.testing.assert_array_equal(copy.numpy(), array)
 
 
-def test_images_folded_differently_hold_the_same_elements(device: Any) -> None:
+def test_images_folded_differently_hold_the_same_elements(device):
     array = _numbers((6, 4, 2, 4), "float32")
     wide = _empty((2, 4, 6, 4), "float32", device)
     _on_device(array, device, "global.texture").copyto(wide)
@@ -77,7 +75,7 @@ def test_images_folded_differently_hold_the_same_elements(device: Any) -> None:
 # --- views --------------------------------------------------------------------------------------
 
 
-def test_a_buffer_view_starts_at_its_byte_offset(device: Any) -> None:
+def test_a_buffer_view_starts_at_its_byte_offset(device):
     array = _numbers((6, 4), "float32")
     whole = _on_device(array, device, None)
     view = whole._create_view((2, 4), "float32", relative_byte_offset=3 * 16)
@@ -88,7 +86,7 @@ def test_a_buffer_view_starts_at_its_byte_offset(device: Any) -> None:
 
 
 @pytest.mark.parametrize("to_image", [True, False])
-def test_copies_between_an_image_and_part_of_a_buffer(device: Any, to_image: bool) -> None:
+def test_copies_between_an_image_and_part_of_a_buffer(device, to_image):
     array = _numbers((4, 3, 5, 4), "float32")
     buffer = _on_device(array, device, None)
     view = buffer._create_view((1, 3, 5, 4), "float32", relative_byte_offset=2 * 3 * 5 * 16)
@@ -102,7 +100,7 @@ def test_copies_between_an_image_and_part_of_a_buffer(device: Any, to_image: boo
         np.testing.assert_array_equal(buffer.numpy(), array)
 
 
-def test_a_view_of_an_image_takes_its_first_layers(device: Any) -> None:
+def test_a_view_of_an_image_takes_its_first_layers(device):
     array = _numbers((5, 3, 7, 4), "float16")
     whole = _on_device(array, device, "global.texture")
     view = whole._create_view((2, 3, 7, 4), "float16")
@@ -120,9 +118,7 @@ def test_a_view_of_an_image_takes_its_first_layers(device: Any) -> None:
         ((1, 3, 7, 4), "float32", 3 * 7 * 16),  # a later layer
     ],
 )
-def test_a_view_that_is_no_part_of_an_image(
-    device: Any, shape: tuple[int, ...], dtype: str, offset: int
-) -> None:
+def test_a_view_that_is_no_part_of_an_image(device, shape, dtype, offset):
     whole = _empty((5, 3, 7, 4), "float32", device)
     view = whole._create_view(shape, dtype, relative_byte_offset=offset)
     with pytest.raises(ValueError, match="does not fit the image of 7 x 3 texels in 5 layers"):
@@ -132,7 +128,7 @@ def test_a_view_that_is_no_part_of_an_image(
 # --- pool and statistics ------------------------------------------------------------------------
 
 
-def test_statistics_count_what_is_in_use(device: Any, stats: Stats) -> None:
+def test_statistics_count_what_is_in_use(device, stats):
     before = stats()
     image = _empty((2, 3, 5, 4), "float32", device)
     buffer = _empty((256,), "float32", device, "global")
@@ -151,7 +147,7 @@ def test_statistics_count_what_is_in_use(device: Any, stats: Stats) -> None:
 
 
 @pytest.mark.parametrize("scope", ["global", "global.texture"])
-def test_freed_memory_is_used_again(device: Any, stats: Stats, scope: str) -> None:
+def test_freed_memory_is_used_again(device, stats, scope):
     _empty((2, 3, 50, 4), "float32", device, scope)
     before = stats()
     tensor = _empty((2, 3, 50, 4), "float32", device, scope)
@@ -162,7 +158,7 @@ def test_freed_memory_is_used_again(device: Any, stats: Stats, scope: str) -> No
     del tensor
 
 
-def test_only_an_image_of_the_same_kind_is_used_again(device: Any, stats: Stats) -> None:
+def test_only_an_image_of_the_same_kind_is_used_again(device, stats):
     _empty((2, 3, 50, 4), "float32", device)
     before = stats()["reuses"]
     others = [
@@ -174,7 +170,7 @@ def test_only_an_image_of_the_same_kind_is_used_again(device: Any, stats: Stats)
     del others
 
 
-def test_a_buffer_of_nearly_the_size_is_used_again(device: Any, stats: Stats) -> None:
+def test_a_buffer_of_nearly_the_size_is_used_again(device, stats):
     _empty((100_000,), "int8", device, "global")
     before = stats()["reuses"]
     tensor = _empty((99_000,), "int8", device, "global")
@@ -182,7 +178,7 @@ def test_a_buffer_of_nearly_the_size_is_used_again(device: Any, stats: Stats) ->
     del tensor
 
 
-def test_a_texture_inside_a_host_function(device: Any, stats: Stats) -> None:
+def test_a_texture_inside_a_host_function(device, stats):
     import tvm
 
     extents = (ctypes.c_int64 * 3)(5, 3, 2)
@@ -201,35 +197,35 @@ def test_a_texture_inside_a_host_function(device: Any, stats: Stats) -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def test_an_image_beyond_the_limits(device: Any) -> None:
+def test_an_image_beyond_the_limits(device):
     width = opencl.devices()[0]["images"]["max_width"] + 1
     with pytest.raises(ValueError, match=rf"image of {width} x 1 texels .* beyond the limits of"):
         _empty((1, 1, width, 4), "float16", device)
 
 
-def test_a_buffer_beyond_the_limits(device: Any) -> None:
+def test_a_buffer_beyond_the_limits(device):
     size = opencl.devices()[0]["limits"]["max_allocation_bytes"] + 1
     with pytest.raises(ValueError, match=f"buffer of {size} bytes is beyond the limit of"):
         _empty((size,), "uint8", device, "global")
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (1, 2, 3), (2, 3, 5, 8)])
-def test_a_shape_that_is_no_texture(device: Any, shape: tuple[int, ...]) -> None:
+def test_a_shape_that_is_no_texture(device, shape):
     with pytest.raises(ValueError, match=r"a shape of \[..., rows, columns, 4\], but got \["):
         _empty(shape, "float32", device)
 
 
-def test_a_texture_without_texels(device: Any) -> None:
+def test_a_texture_without_texels(device):
     with pytest.raises(ValueError, match=r"extents of at least 1, but got \[1, 0, 5, 4\]"):
         _empty((1, 0, 5, 4), "float32", device)
 
 
-def test_a_texture_of_integers(device: Any) -> None:
+def test_a_texture_of_integers(device):
     with pytest.raises(ValueError, match="holds float16 or float32, but got int8"):
         _empty((1, 2, 3, 4), "int8", device)
 
 
-def test_an_unknown_scope(device: Any) -> None:
+def test_an_unknown_scope(device):
     with pytest.raises(ValueError, match=r'has no scope "global\.vtcm"'):
         _empty((1, 2, 3, 4), "float32", device, "global.vtcm")
 
@@ -247,9 +243,7 @@ def test_an_unknown_scope(device: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("period", [1, 101, 7 * 33 * 5 * 4, 100_003])
-def test_a_pattern_is_repeated_over_a_tensor(
-    device: Any, dtype: str, scope: str, period: int
-) -> None:
+def test_a_pattern_is_repeated_over_a_tensor(device, dtype, scope, period):
     """Inputs of a tuner's candidates are made where they are used."""
     import tvm
     import tvm_ffi
@@ -263,7 +257,7 @@ def test_a_pattern_is_repeated_over_a_tensor(
         repeat(tensor, tensor)
 
 
-def test_an_output_is_kept_on_the_host_of_the_device(device: Any) -> None:
+def test_an_output_is_kept_on_the_host_of_the_device(device):
     import tvm
     import tvm_ffi
 

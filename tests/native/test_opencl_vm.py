@@ -31,11 +31,11 @@ def _check(machine: Any, device: Any) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
-def test_a_model_with_buffers_and_textures(machine: Any, device: Any) -> None:
+def test_a_model_with_buffers_and_textures(machine, device):
     _check(machine, device)
 
 
-def test_nothing_is_allocated_by_a_second_run(machine: Any, device: Any) -> None:
+def test_nothing_is_allocated_by_a_second_run(machine, device):
     _check(machine, device)
     before = opencl.memory_stats()
     for _ in range(3):
@@ -46,9 +46,7 @@ def test_nothing_is_allocated_by_a_second_run(machine: Any, device: Any) -> None
     assert after["reuses"] > before["reuses"]
 
 
-def test_the_storage_that_is_planned_for_a_texture_takes_no_memory(
-    machine: Any, device: Any
-) -> None:
+def test_the_storage_that_is_planned_for_a_texture_takes_no_memory(machine, device):
     _check(machine, device)
     device.sync()
     opencl.release_pool()
@@ -59,7 +57,7 @@ def test_the_storage_that_is_planned_for_a_texture_takes_no_memory(
     assert taken <= 256 + 2 * 3 * 5 * 16 + 512
 
 
-def test_a_library_that_tvm_saved_by_itself(device: Any, tmp_path: Path) -> None:
+def test_a_library_that_tvm_saved_by_itself(device, tmp_path):
     import tvm
     from tvm import relax
 
@@ -69,7 +67,7 @@ def test_a_library_that_tvm_saved_by_itself(device: Any, tmp_path: Path) -> None
     _check(relax.VirtualMachine(tvm.runtime.load_module(str(library)), [device, device]), device)
 
 
-def test_a_library_that_our_module_saved(device: Any, tmp_path: Path) -> None:
+def test_a_library_that_our_module_saved(device, tmp_path):
     import opencl_model
     import tvm
     from tvm import relax
@@ -82,7 +80,7 @@ def test_a_library_that_our_module_saved(device: Any, tmp_path: Path) -> None:
     _check(relax.VirtualMachine(module, [device, device]), device)
 
 
-def test_time_evaluator_uses_the_device_clock(machine: Any, device: Any) -> None:
+def test_time_evaluator_uses_the_device_clock(machine, device):
     import tvm
 
     argument = tvm.runtime.tensor(np.zeros((2, 3, 5), "float32"), device)
@@ -113,7 +111,7 @@ def _storage_machine(device: Any, storage: tuple[int, ...], view: tuple[int, ...
     return relax.VirtualMachine(built, [device])
 
 
-def test_textures_share_a_planned_image(device: Any) -> None:
+def test_textures_share_a_planned_image(device):
     machine = _storage_machine(device, (4, 3, 5, 4), (2, 3, 5, 4))
     device.sync()
     opencl.release_pool()
@@ -130,7 +128,7 @@ def test_textures_share_a_planned_image(device: Any) -> None:
 
 
 @pytest.mark.parametrize("view", [(1, 3, 4, 4), (1, 2, 5, 4)])
-def test_a_texture_that_has_no_place_in_a_planned_image(device: Any, view: tuple[int, ...]) -> None:
+def test_a_texture_that_has_no_place_in_a_planned_image(device, view):
     machine = _storage_machine(device, (4, 3, 5, 4), view)
     with pytest.raises(ValueError, match="cannot share the memory of an image of 5 x 3 texels"):
         machine["main"]()

@@ -51,11 +51,11 @@ def runs_of(device: Any, entries: tuple[int, ...], tokens: int) -> list[int]:
         (550, [512, 16, 16, 16]),
     ],
 )
-def test_prompts_take_what_is_cheapest(device: Any, tokens: int, runs: list[int]) -> None:
+def test_prompts_take_what_is_cheapest(device, tokens, runs):
     assert runs_of(device, (1, 16, 128, 512), tokens) == runs
 
 
-def test_runs_that_only_read_the_weights_are_not_repeated(device: Any) -> None:
+def test_runs_that_only_read_the_weights_are_not_repeated(device):
     """A run of 4 takes nearly as long as one of 16: both wait for the weights."""
     assert runs_of(device, (1, 4, 16), 8) == [16]
     assert runs_of(device, (1, 4), 10) == [4, 4, 4]

@@ -131,7 +131,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_tokens_are_those_of_the_same_arithmetic(device: Any, case: Any, dtype: str) -> None:
+def test_tokens_are_those_of_the_same_arithmetic(device, case, dtype):
     logits = some_logits(dtype)
     tokens = draw(device, logits, 300, **case)
     said = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 7, **case}
@@ -144,7 +144,7 @@ def test_tokens_are_those_of_the_same_arithmetic(device: Any, case: Any, dtype: 
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_tokens_come_as_often_as_they_shall(device: Any, case: Any) -> None:
+def test_tokens_come_as_often_as_they_shall(device, case):
     logits = some_logits()
     tokens = draw(device, logits, DRAWS, **case)
     temperature, top_k = case["temperature"], case.get("top_k", 0)
@@ -170,7 +170,7 @@ def test_tokens_come_as_often_as_they_shall(device: Any, case: Any) -> None:
     assert ((seen - wrong)[kinds] ** 2 / wrong[kinds]).sum() > freedom + 4 * np.sqrt(2 * freedom)
 
 
-def test_a_seed_and_a_position_decide(device: Any) -> None:
+def test_a_seed_and_a_position_decide(device):
     logits = some_logits()
     first = draw(device, logits, 50)
     assert draw(device, logits, 50) == first
@@ -209,9 +209,7 @@ CHANGES = [
 @pytest.mark.parametrize("case", CHANGES, ids=str)
 @pytest.mark.parametrize("temperature", [0.0, 1.2])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_logits_are_changed_by_what_was_made(
-    device: Any, case: Any, temperature: float, dtype: str
-) -> None:
+def test_logits_are_changed_by_what_was_made(device, case, temperature, dtype):
     logits = some_logits(dtype)
     order = np.argsort(logits)
     prompt = [int(order[-1]), int(order[-3]), int(order[0])]
@@ -229,7 +227,7 @@ def test_logits_are_changed_by_what_was_made(
             assert changed[token] >= changed.max() - 1e-5, at
 
 
-def test_what_was_counted_is_forgotten_with_the_next_start(device: Any) -> None:
+def test_what_was_counted_is_forgotten_with_the_next_start(device):
     logits = some_logits()
     loop = make_loop(device, logits)
     answers = []
@@ -243,7 +241,7 @@ def test_what_was_counted_is_forgotten_with_the_next_start(device: Any) -> None:
     assert answers[0] == answers[1] == [int(one) for one in np.argsort(-logits)[:20]]
 
 
-def test_tokens_that_are_allowed(device: Any) -> None:
+def test_tokens_that_are_allowed(device):
     logits = some_logits()
     loop = make_loop(device, logits)
     chance = np.random.default_rng(1)
@@ -268,7 +266,7 @@ def test_tokens_that_are_allowed(device: Any) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-3])
-def test_tokens_that_are_suppressed(device: Any, temperature: float) -> None:
+def test_tokens_that_are_suppressed(device, temperature):
     """The first of them only as the first behind a prompt."""
     logits = some_logits()
     best, second, third = np.argsort(-logits)[:3].tolist()
@@ -286,7 +284,7 @@ def test_tokens_that_are_suppressed(device: Any, temperature: float) -> None:
     assert make(second) == [third] + [second] * 8
 
 
-def test_an_end_token_is_the_last(device: Any) -> None:
+def test_an_end_token_is_the_last(device):
     logits = some_logits()
     tokens = draw(device, logits, 200)
     ends = [tokens[20], tokens[50]]
@@ -305,7 +303,7 @@ def test_an_end_token_is_the_last(device: Any) -> None:
         ([-5.0, -6.0, -7.0, -100.0], {"top_k": 3}, {0, 1, 2}),
     ],
 )
-def test_strange_logits(device: Any, logits: Any, case: Any, allowed: set[int]) -> None:
+def test_strange_logits(device, logits, case, allowed):
     tokens = draw(device, np.array(logits, np.float32), 200, **case)
     assert set(tokens) == allowed
 
@@ -319,6 +317,6 @@ def test_strange_logits(device: Any, logits: Any, case: Any, allowed: set[int]) 
     ],
     ids=str,
 )
-def test_numbers_that_mean_nothing(device: Any, case: Any) -> None:
+def test_numbers_that_mean_nothing(device, case):
     with pytest.raises(ValueError, match="expected"):
         draw(device, some_logits(), 1, **case)

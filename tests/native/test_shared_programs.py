@@ -37,7 +37,7 @@ def _filled(module: Any, name: str, device: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("built", [True, False])
-def test_constants_reach_their_kernel(device: Any, built: bool) -> None:
+def test_constants_reach_their_kernel(device, built):
     module = load_kernels(KERNELS)
     if built:
         times = opencl.build_all(module)
@@ -49,7 +49,7 @@ def test_constants_reach_their_kernel(device: Any, built: bool) -> None:
     assert set(opencl.build_all(module).values()) == {0}
 
 
-def test_binaries_of_shared_programs(device: Any) -> None:
+def test_binaries_of_shared_programs(device):
     saved = load_kernels(KERNELS)["opencl.GetPreCompiledPrograms"]()
     module = load_kernels(KERNELS)
     module["opencl.SetPreCompiledPrograms"](saved)
@@ -58,7 +58,7 @@ def test_binaries_of_shared_programs(device: Any) -> None:
         np.testing.assert_array_equal(_filled(module, name, device), np.full(8, number))
 
 
-def test_texts_that_do_not_go_together_are_built_alone(device: Any) -> None:
+def test_texts_that_do_not_go_together_are_built_alone(device):
     names = [f"k{i}" for i in range(20)]
     module = load_kernels({name: HELPER.format(f"{i}.0f", name) for i, name in enumerate(names)})
     assert all(time_ms > 0 for time_ms in opencl.build_all(module).values())
@@ -66,7 +66,7 @@ def test_texts_that_do_not_go_together_are_built_alone(device: Any) -> None:
         np.testing.assert_array_equal(_filled(module, name, device), np.full(8, i))
 
 
-def test_functions_that_all_texts_have_are_defined_once_a_program(device: Any) -> None:
+def test_functions_that_all_texts_have_are_defined_once_a_program(device):
     functions = "".join(text for _, text in prelude() if "static " in text and "half" not in text)
     assert functions
     names = [f"k{i}" for i in range(40)]
@@ -92,6 +92,6 @@ def test_functions_that_all_texts_have_are_defined_once_a_program(device: Any) -
         ("// Program: fill\n// Constants: float 1.0", 'has the constant "float 1.0"; expected'),
     ],
 )
-def test_sections_that_cannot_be_read(section: str, said: str) -> None:
+def test_sections_that_cannot_be_read(section, said):
     with pytest.raises(ValueError, match=said):
         load_kernels({**KERNELS, "bad": section}, arguments=(MEMORY, MEMORY))

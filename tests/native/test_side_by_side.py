@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opencl_source import load_kernels
@@ -17,7 +16,7 @@ HERE = Path(__file__).parent
 SOURCES = Path(adrenoc.__file__).parent / "native" / "src"
 
 
-def test_what_side_by_side_promises(tmp_path: Path) -> None:
+def test_what_side_by_side_promises(tmp_path):
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     assert compiler is not None, "the runtime was built, so there is a compiler"
     program = tmp_path / "side_by_side"
@@ -28,7 +27,7 @@ def test_what_side_by_side_promises(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_first_broken_kernel_is_told(device: Any) -> None:
+def test_the_first_broken_kernel_is_told(device):
     good = "__kernel void {0}(__global float* a, __global float* b) {{ b[0] = a[0]; }}"
     bad = "__kernel void {0}(__global float* a, __global float* b) {{ b[0] = missing; }}"
     names = [f"k{i:02}" for i in range(16)]

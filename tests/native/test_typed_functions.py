@@ -19,7 +19,7 @@ from adrenoc import native
         ),
     ],
 )
-def test_wrong_arguments(arguments: tuple[object, ...], said: str) -> None:
+def test_wrong_arguments(arguments, said):
     native.load()
     with pytest.raises(TypeError, match=re.escape(said)):
         tvm_ffi.get_global_func("adrenoc.opencl.set_hints")(*arguments)

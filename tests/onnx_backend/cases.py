@@ -142,7 +142,7 @@ def load_cases() -> dict[str, Case]:
 
 
 def _adapted(case: object) -> Case:
-    model, (inputs, outputs) = case.model, case.data_sets[0]  # type: ignore[attr-defined]
+    model, (inputs, outputs) = case.model, case.data_sets[0]
     graph = model.graph
     excluded = _exclusion(model, inputs, outputs)
     feeds: dict[str, np.ndarray] = {}
@@ -153,13 +153,13 @@ def _adapted(case: object) -> Case:
         feeds = {name: value for name, value in given.items() if name not in constants}
     names = [v.name for v in graph.output]
     return Case(
-        name=case.name,  # type: ignore[attr-defined]
-        operator=_operator(case.name, graph),  # type: ignore[attr-defined]
+        name=case.name,
+        operator=_operator(case.name, graph),
         model=model.SerializeToString(),
         inputs=feeds,
         outputs={} if excluded else dict(zip(names, map(np.asarray, outputs), strict=True)),
-        rtol=case.rtol,  # type: ignore[attr-defined]
-        atol=_CANCELLING.get(case.name, case.atol),  # type: ignore[attr-defined]
+        rtol=case.rtol,
+        atol=_CANCELLING.get(case.name, case.atol),
         excluded=excluded,
     )
 

@@ -25,7 +25,7 @@ def _sample(cases: dict[str, Case]) -> list[Case]:
     return sorted(quick, key=lambda c: hashlib.sha256(c.name.encode()).hexdigest())[:SAMPLE]
 
 
-def test_table_is_complete_and_holds_no_wrong_number(cases: dict[str, Case]) -> None:
+def test_table_is_complete_and_holds_no_wrong_number(cases):
     table = read_table()
     assert sorted(table) == sorted(cases)
     statuses = Counter(line.partition(":")[0] for line in table.values())
@@ -34,13 +34,13 @@ def test_table_is_complete_and_holds_no_wrong_number(cases: dict[str, Case]) -> 
     assert not told, f"no reason is given for {told}"
 
 
-def test_excluded_cases_are_those_of_the_table(cases: dict[str, Case]) -> None:
+def test_excluded_cases_are_those_of_the_table(cases):
     table = read_table()
     for case in cases.values():
         assert table[case.name].startswith("excluded") == bool(case.excluded), case.name
 
 
-def test_sample_agrees_with_the_table(cases: dict[str, Case], plain_processes: None) -> None:
+def test_sample_agrees_with_the_table(cases, plain_processes):
     table = read_table()
     seen: dict[str, Outcome] = {}
     run_cases(_sample(cases), jobs=1, done=lambda case, outcome: seen.update({case.name: outcome}))

@@ -34,7 +34,7 @@ def write(folder: Path, net: QNet, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["qoperator", "qdq"])
-def test_fused_and_plain_kernels_agree(tmp_path: Path, form: str) -> None:
+def test_fused_and_plain_kernels_agree(tmp_path, form):
     net = network("uint8")
     path, feeds = write(tmp_path, net, form), {"x": net.image()}
     (fused,) = run_reference(path, feeds).values()
@@ -45,16 +45,14 @@ def test_fused_and_plain_kernels_agree(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["qoperator", "qdq"])
-def test_a_difference_is_told_where_there_is_one(tmp_path: Path, form: str) -> None:
+def test_a_difference_is_told_where_there_is_one(tmp_path, form):
     net = network("uint8")
     path, feeds = write(tmp_path, net, form), {"x": net.image()}
     told = explain_installed(path, feeds, run_reference(path, feeds))
     assert ("is off the exact arithmetic by" in told) == saturates()
 
 
-def test_what_saturates_is_told_with_its_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_saturates_is_told_with_its_size(tmp_path, monkeypatch):
     """On every CPU: products that saturate are put in the place of those that do not."""
     net = network("uint8")
     path, feeds = write(tmp_path, net, "qoperator"), {"x": net.image()}
@@ -79,7 +77,7 @@ def test_what_saturates_is_told_with_its_size(
 
 
 @pytest.mark.parametrize("form", ["qoperator", "qdq"])
-def test_what_has_one_sign_stays_as_it_is(form: str) -> None:
+def test_what_has_one_sign_stays_as_it_is(form):
     assert mixes_signs(network("uint8").model())
     model = network("int8").model()
     model = with_conversions(model) if form == "qdq" else model
@@ -90,9 +88,7 @@ def test_what_has_one_sign_stays_as_it_is(form: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [True, False])
-def test_what_is_too_large_to_change_is_refused_where_it_has_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: bool
-) -> None:
+def test_what_is_too_large_to_change_is_refused_where_it_has_to_be(tmp_path, monkeypatch, wrong):
     path = write(tmp_path, network("uint8"), "qoperator")
     monkeypatch.setattr(session, "_PROTOBUF_MAX_BYTES", 1000)
     monkeypatch.setattr(session, "saturates", lambda: wrong)
@@ -103,7 +99,7 @@ def test_what_is_too_large_to_change_is_refused_where_it_has_to_be(
         assert open_session(path).get_inputs()
 
 
-def test_sessions_are_made_in_one_place() -> None:
+def test_sessions_are_made_in_one_place():
     """But for one that computes nothing: it writes a file of onnxruntime's format as ONNX."""
     made = {
         path.relative_to(PACKAGE).as_posix()
@@ -113,12 +109,12 @@ def test_sessions_are_made_in_one_place() -> None:
     assert made == {"importers/onnx/session.py", "importers/onnx/load.py"}
 
 
-def test_files_that_go_in_circles_end() -> None:
+def test_files_that_go_in_circles_end():
     nodes = parse_nodes("a = Reshape(b) b = Reshape(a) c = MatMul(a, b) d = MatMulInteger(a, b)")
     assert not mixes_signs(onnx.ModelProto(graph=onnx.helper.make_graph(nodes, "g", [], [])))
 
 
-def test_doctor_names_it() -> None:
+def test_doctor_names_it():
     found = _references()[0]
     assert found.state == "ok"
     assert ("saturate" in found.seen) == saturates()

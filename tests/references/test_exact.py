@@ -34,7 +34,7 @@ def log_sigmoid(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("make", [group_norm, log_sigmoid])
-def test_who_agrees_with_float64_is_right(tmp_path: Path, make: object) -> None:
+def test_who_agrees_with_float64_is_right(tmp_path, make):
     assert callable(make)
     path, inputs = make(tmp_path)
     found, right = run_reference(path, inputs), run_exact(path, inputs)
@@ -48,7 +48,7 @@ def test_who_agrees_with_float64_is_right(tmp_path: Path, make: object) -> None:
     assert "float64 says that the reference is wrong" in wrong.tensors[0].reason
 
 
-def test_the_side_of_what_is_no_number_is_named(tmp_path: Path) -> None:
+def test_the_side_of_what_is_no_number_is_named(tmp_path):
     path, inputs = log_sigmoid(tmp_path)
     right = run_exact(path, inputs)["y"].astype(np.float32)
     seen = {"y": np.full_like(right, np.nan)}
@@ -56,7 +56,7 @@ def test_the_side_of_what_is_no_number_is_named(tmp_path: Path) -> None:
     assert "are NaN or infinite in ours alone" in first.reason
 
 
-def test_what_the_evaluator_lacks_is_not_settled(tmp_path: Path) -> None:
+def test_what_the_evaluator_lacks_is_not_settled(tmp_path):
     node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
     path = write(graph([node], {"x": [4]}, ["y"], domains=["com.microsoft"]), tmp_path)
     assert run_exact(path, {"x": np.ones(4, np.float32)}) == {}
@@ -89,9 +89,7 @@ def few_bits(folder: Path, *, beside: bool) -> tuple[Path, dict[str, np.ndarray]
 
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("optimise", [False, True])
-def test_the_reference_rounds_no_data_of_products_of_few_bits(
-    tmp_path: Path, beside: bool, optimise: bool
-) -> None:
+def test_the_reference_rounds_no_data_of_products_of_few_bits(tmp_path, beside, optimise):
     path, inputs, exact = few_bits(tmp_path, beside=beside)
     found = run_reference(path, inputs, optimise=optimise)["y"]
     np.testing.assert_allclose(found, exact, atol=1e-4 * float(np.ptp(exact)))
@@ -99,7 +97,7 @@ def test_the_reference_rounds_no_data_of_products_of_few_bits(
     assert "its accuracy_level lets it round data to bytes" in told
 
 
-def test_recurrent_layers_of_bytes_tell_what_users_see(tmp_path: Path) -> None:
+def test_recurrent_layers_of_bytes_tell_what_users_see(tmp_path):
     weights = {
         "w": RANDOM.integers(-128, 128, (1, 5, 24)).astype(np.int8),
         "r": RANDOM.integers(-128, 128, (1, 6, 24)).astype(np.int8),

@@ -112,9 +112,7 @@ def assert_exact(path: Path, feeds: Mapping[str, np.ndarray], wanted: np.ndarray
 @pytest.mark.parametrize("held", [True, False], ids=["constant", "fed"])
 @pytest.mark.parametrize(("data", "weights"), SIGNS)
 @pytest.mark.parametrize("kind", ["MatMulInteger", "ConvInteger"])
-def test_sums_are_whole_numbers(
-    tmp_path: Path, kind: str, data: str, weights: str, held: bool
-) -> None:
+def test_sums_are_whole_numbers(tmp_path, kind, data, weights, held):
     for zero in (True, False):
         case = Case(data, weights, convolution=kind == "ConvInteger", zero=zero)
         names = ["x", "w", "zx", "zw"] if zero else ["x", "w"]
@@ -128,9 +126,7 @@ def test_sums_are_whole_numbers(
     ("data", "weights"), [s for s in SIGNS if s != ("int8", "uint8")]
 )  # onnxruntime has no kernel for the fourth
 @pytest.mark.parametrize("kind", ["QLinearMatMul", "QLinearConv", "QGemm"])
-def test_quantised_sums_are_whole_numbers(
-    tmp_path: Path, kind: str, data: str, weights: str, held: bool
-) -> None:
+def test_quantised_sums_are_whole_numbers(tmp_path, kind, data, weights, held):
     case = Case(data, weights, convolution=kind == "QLinearConv")
     read = ["x", "sx", "zx", "w", "sw", "zw"]
     node = (
@@ -145,7 +141,7 @@ def test_quantised_sums_are_whole_numbers(
 
 @pytest.mark.parametrize("held", [True, False], ids=["constant", "fed"])
 @pytest.mark.parametrize("weights", ["uint8", "int8"])
-def test_sums_as_floats_are_exact(tmp_path: Path, weights: str, held: bool) -> None:
+def test_sums_as_floats_are_exact(tmp_path, weights, held):
     case = Case("uint8", weights, convolution=False)
     for node in (
         own("MatMulIntegerToFloat", "x", "w", "sx", "sw", "zx", "zw"),
@@ -158,9 +154,7 @@ def test_sums_as_floats_are_exact(tmp_path: Path, weights: str, held: bool) -> N
 @pytest.mark.parametrize("held", [True, False], ids=["constant", "fed"])
 @pytest.mark.parametrize(("data", "weights"), SIGNS)
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm", "Conv", "moved"])
-def test_floats_between_conversions_are_products_of_bytes(
-    tmp_path: Path, kind: str, data: str, weights: str, held: bool
-) -> None:
+def test_floats_between_conversions_are_products_of_bytes(tmp_path, kind, data, weights, held):
     """As onnxruntime fuses them; `moved` has its weights transposed after they are opened."""
     case = Case(data, weights, convolution=kind == "Conv")
     product = [helper.make_node(kind, ["a", "b"], ["p"])]
@@ -178,8 +172,8 @@ def test_floats_between_conversions_are_products_of_bytes(
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("data", ["uint8", "int8"])
 def test_a_network_between_conversions_has_the_integers_of_its_plain_kernels(
-    tmp_path: Path, data: str, signed: bool
-) -> None:
+    tmp_path, data, signed
+):
     """Data that onnxruntime turns from signed to unsigned meets signed weights there, too."""
     case = Case(data, "int8", convolution=True)
     nodes = (
@@ -198,7 +192,7 @@ def test_a_network_between_conversions_has_the_integers_of_its_plain_kernels(
 
 
 @pytest.mark.parametrize("weights", ["uint8", "int8"])
-def test_bytes_that_an_operator_rounds_itself(tmp_path: Path, weights: str) -> None:
+def test_bytes_that_an_operator_rounds_itself(tmp_path, weights):
     """The range of the data is 0 to 255, so that they are their own bytes."""
     case = Case("uint8", weights, convolution=False)
     x = case.x.astype(np.float32)

@@ -1,6 +1,5 @@
 """A reference that ends half-way is told in a sentence that names the runtime."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from tests.models import graph, write
 @pytest.mark.parametrize(
     ("code", "said"), [(1, "ended its process with code 1"), (-11, r"crashed \(SIGSEGV\)")]
 )
-def test_a_process_that_ends_is_the_runtimes(tmp_path: Path, code: int, said: str) -> None:
+def test_a_process_that_ends_is_the_runtimes(tmp_path, code, said):
     model = write(graph([helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"]), tmp_path)
     error = _explain_end(model, code)
     assert isinstance(error, ToolError) and error.exit_code == 19
@@ -24,9 +23,7 @@ def test_a_process_that_ends_is_the_runtimes(tmp_path: Path, code: int, said: st
         raise error
 
 
-def test_steps_that_litert_refuses_are_told_as_one_run_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_litert_refuses_are_told_as_one_run_is(tmp_path, monkeypatch):
     def fail(*_: Any) -> None:
         raise RuntimeError("gather index out of bounds")
 

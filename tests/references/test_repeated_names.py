@@ -1,6 +1,5 @@
 """LiteRT's tensors are told apart by their numbers, as files may give several one name."""
 
-from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -28,7 +27,7 @@ def difference() -> ModelBuilder:
     return model
 
 
-def test_inputs_tensors_and_outputs_of_one_name(tmp_path: Path) -> None:
+def test_inputs_tensors_and_outputs_of_one_name(tmp_path):
     path = tmp_path / "m.tflite"
     path.write_bytes(difference().write())
     assert {"x", "x__1", "y", "y__1"} <= tensor_names(path)
@@ -38,7 +37,7 @@ def test_inputs_tensors_and_outputs_of_one_name(tmp_path: Path) -> None:
     assert read_quanta(path) is None
 
 
-def test_a_buffer_that_also_names_bytes_behind_the_file(tmp_path: Path) -> None:
+def test_a_buffer_that_also_names_bytes_behind_the_file(tmp_path):
     model: Any = schema.ModelT.InitFromPackedBuf(difference().write(), 0)
     model.buffers.append(schema.BufferT())
     model.buffers[-1].data = [1, 2, 3, 4]

@@ -25,13 +25,13 @@ def run_on_haswell(*words: str) -> str:
     return ended.stdout
 
 
-def test_its_own_products_saturate() -> None:
+def test_its_own_products_saturate():
     """Else the next test would say nothing."""
     assert run_on_haswell("-c", SATURATES).split() == ["True"]
 
 
 @pytest.mark.nightly
-def test_references_are_exact() -> None:
+def test_references_are_exact():
     told = run_on_haswell(
         *("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"),
         *(str(HERE / module) for module in MODULES),

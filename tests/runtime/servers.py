@@ -44,7 +44,7 @@ def server_process(*command: object, **extra: str) -> Iterator[tuple[subprocess.
             assert line, f"the server ended: {said}"
             said += line
         # What it says later must not fill the pipe.
-        server.heard = [said]  # type: ignore[attr-defined]
+        server.heard = [said]
         threading.Thread(target=_listen, args=[server], daemon=True).start()
         yield server, int(port[1])
     finally:
@@ -54,7 +54,7 @@ def server_process(*command: object, **extra: str) -> Iterator[tuple[subprocess.
 
 def _listen(server: subprocess.Popen[str]) -> None:
     for line in server.stdout or ():
-        server.heard.append(line)  # type: ignore[attr-defined]
+        server.heard.append(line)
 
 
 Served = AbstractContextManager[tuple["subprocess.Popen[str]", int]]

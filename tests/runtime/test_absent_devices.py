@@ -1,18 +1,15 @@
 """An OpenCL library that opens, and no device to use behind it: which of the reasons it is."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from adrenoc.base.errors import DeviceError
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.remote import run_remote
-from adrenoc.native.android.runtime_build import Runtime
 from tests.commands import run_program
 from tests.patience import WAIT_S
-from tests.runtime.programs import Case, Finished, compile_opencl
+from tests.runtime.programs import compile_opencl
 from tests.runtime.servers import address_of, native_server
 
 NO_DEVICE = 24
@@ -47,9 +44,7 @@ def absent(opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_runner_tells_why(
-    kind: str, absent: Path, bundle: Bundle, runtime: Runtime, execute: Callable[..., Finished]
-) -> None:
+def test_the_runner_tells_why(kind, absent, bundle, runtime, execute):
     command = (runtime.runner, bundle.path, "--opencl", absent)
     said = execute(*command, expect=NO_DEVICE, ADRENOC_TEST_ABSENT=kind).err
     assert said.startswith("adrenoc_run: no device: no OpenCL device with images; ")
@@ -58,7 +53,7 @@ def test_the_runner_tells_why(
 
 
 @pytest.mark.parametrize("kind", ["registry", "devices", "facts"])
-def test_python_tells_why(kind: str, absent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_tells_why(kind, absent, monkeypatch):
     monkeypatch.setenv("ADRENOC_TEST_ABSENT", kind)
     command = [sys.executable, "-c", _IN_PYTHON, str(absent)]
     said = run_program(command, timeout=WAIT_S, check=True).stdout
@@ -66,9 +61,7 @@ def test_python_tells_why(kind: str, absent: Path, monkeypatch: pytest.MonkeyPat
     assert KINDS[kind] in said
 
 
-def test_one_broken_driver_hides_no_other(
-    absent: Path, bundle: Bundle, runtime: Runtime, execute: Callable[..., Finished]
-) -> None:
+def test_one_broken_driver_hides_no_other(absent, bundle, runtime, execute):
     command = (runtime.runner, bundle.path, "--opencl", absent, "--repeat", "1")
     assert execute(*command, ADRENOC_TEST_ABSENT="broken").json()["device"]
     said = execute(*command, "--device", "none", expect=NO_DEVICE, ADRENOC_TEST_ABSENT="broken").err
@@ -76,9 +69,7 @@ def test_one_broken_driver_hides_no_other(
     assert f"a platform without a name {KINDS['lost']}" in said
 
 
-def test_a_client_is_told_why_its_server_has_none(
-    absent: Path, bundle: Bundle, case: Case, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_is_told_why_its_server_has_none(absent, bundle, case, runtime, monkeypatch):
     monkeypatch.setenv("ADRENOC_TEST_ABSENT", "registry")
     with (
         native_server(runtime, str(absent)) as (_, port),

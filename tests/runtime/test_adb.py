@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import AdbError, DependencyError, RemoteError
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device import adb
-from adrenoc.native.android.runtime_build import Runtime
 from tests.patience import WAIT_S
 from tests.runtime.fake_adb import fake_adb_process, what_happened
-from tests.runtime.programs import Case
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT, free_port
 
 pytest.importorskip("adbutils", reason="pip install '.[adb]'")
@@ -33,15 +30,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
 
 
 def test_a_bundle_runs_on_a_phone(
-    fake: int,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    fake, bundle, case, runtime, opencl, tmp_path, capsys, monkeypatch
+):
     inputs = [f"{name}={file}" for name, file in case.files.items()]
     monkeypatch.setenv("ADRENOC_RUNTIME", str(runtime.folder))
     command = ["run", str(bundle.path), "--on", f"adb:{SERIAL}"]
@@ -66,16 +56,7 @@ def test_a_bundle_runs_on_a_phone(
     assert again["notes"][-1].startswith("0.0 MB were sent")
 
 
-def test_the_walk_of_the_readme(
-    fake: int,
-    bundle: Bundle,
-    runtime: Runtime,
-    opencl: str,
-    work: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_walk_of_the_readme(fake, bundle, runtime, opencl, work, tmp_path, capsys, monkeypatch):
     """Build the runtime, run, compare, profile; what is there is not sent again."""
     built = tmp_path / "built"
     assert main(["runtime", "build", "-o", str(built)]) == 0
@@ -101,14 +82,7 @@ def test_the_walk_of_the_readme(
     assert len({Path(name).parent for name in again}) == 2
 
 
-def test_a_hang_names_what_the_user_can_read(
-    fake: int,
-    bundle: Bundle,
-    runtime: Runtime,
-    opencl: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hang_names_what_the_user_can_read(fake, bundle, runtime, opencl, capsys, monkeypatch):
     """Nobody sees what the server on a phone says."""
 
     def late(*_: object) -> None:
@@ -123,7 +97,7 @@ def test_a_hang_names_what_the_user_can_read(
     assert "the server's output" not in said
 
 
-def test_a_runtime_that_does_not_start(fake: int, tmp_path: Path) -> None:
+def test_a_runtime_that_does_not_start(fake, tmp_path):
     broken = tmp_path / "runtime"
     broken.mkdir()
     (broken / "adrenoc_rpc").write_text("#!/bin/sh\necho CANNOT LINK EXECUTABLE\nexit 1\n")
@@ -135,7 +109,7 @@ def test_a_runtime_that_does_not_start(fake: int, tmp_path: Path) -> None:
         pass
 
 
-def test_a_runtime_without_a_server(fake: int, tmp_path: Path) -> None:
+def test_a_runtime_without_a_server(fake, tmp_path):
     phone = adb.pick_device("", timeout_s=WAIT_S)
     with (
         pytest.raises(DependencyError, match="has no adrenoc_rpc, which runs on the device"),
@@ -155,22 +129,20 @@ def test_a_runtime_without_a_server(fake: int, tmp_path: Path) -> None:
         ({"A": "device"}, "B", "no device B; there is A"),
     ],
 )
-def test_phones_that_cannot_be_used(
-    devices: dict[str, str], serial: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_phones_that_cannot_be_used(devices, serial, said, monkeypatch):
     with fake_adb_process(devices) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
         with pytest.raises(AdbError, match=said):
             adb.pick_device(serial, timeout_s=WAIT_S)
 
 
-def test_the_only_phone_that_is_ready_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_phone_that_is_ready_is_taken(monkeypatch):
     with fake_adb_process({"A": "offline", "B": "device"}) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
         assert adb.pick_device("", timeout_s=WAIT_S).serial == "B"
 
 
-def test_devices_lists_phones(fake: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_lists_phones(fake, capsys):
     command = ["device", "list"]
     assert main([*command, "--json"]) == 0
     (phone,) = json.loads(capsys.readouterr().out)["adb"]
@@ -180,7 +152,7 @@ def test_devices_lists_phones(fake: int, capsys: pytest.CaptureFixture[str]) -> 
     assert SERIAL in capsys.readouterr().out
 
 
-def test_an_adb_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adb_that_hangs_is_given_up(monkeypatch):
     with socket.create_server(("127.0.0.1", free_port())) as silent:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(silent.getsockname()[1]))
         with pytest.raises(AdbError, match="failed"):
@@ -198,8 +170,8 @@ def test_an_adb_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_no_server_is_started_here_where_another_is_meant(
-    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    variable, value, said, monkeypatch, tmp_path
+):
     started = tmp_path / "started"
     program = tmp_path / "adb"
     program.write_text(f"#!/bin/sh\ntouch {started}\n")
@@ -211,7 +183,7 @@ def test_no_server_is_started_here_where_another_is_meant(
     assert not started.exists()
 
 
-def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch):
     with fake_adb_process({"A": "device"}) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_HOST", "")
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))

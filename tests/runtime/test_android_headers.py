@@ -67,6 +67,6 @@ def flags_of(abi: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("abi", ABIS)
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_unit(tmp_path: Path, unit: str, abi: str) -> None:
+def test_a_unit(tmp_path, unit, abi):
     write, warning = UNITS[unit]
     check_syntax(write(tmp_path), warning, flags_of(abi, tmp_path))

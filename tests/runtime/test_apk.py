@@ -66,7 +66,7 @@ def _run(*command: object) -> None:
 
 
 @pytest.mark.nightly
-def test_the_sample_as_an_app(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sample_as_an_app(sources, capsys):
     """The doctor reads what aapt writes, and finds what is left out."""
     written = (sources / "sample/app/src/main/AndroidManifest.xml").read_text()
     plain = written.replace(f"{_ROOT}>", _FACTS)

@@ -10,8 +10,7 @@ from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.programs import Case, Finished, run_case
+from tests.runtime.programs import Finished, run_case
 
 Execute = Callable[..., Finished]
 
@@ -30,32 +29,20 @@ def _pack(bundle: Bundle, folder: Path) -> Bundle:
     return open_bundle(tar)  # with digests of all that it lists
 
 
-def test_a_bundle_runs_as_it_did(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_a_bundle_runs_as_it_did(bundle, case, runtime, opencl, execute, tmp_path):
     packed = _pack(bundle, tmp_path)
     _, outputs = run_case(execute, runtime.runner, opencl, packed.path, case, tmp_path)
     for name, expected in case.outputs.items():
         assert np.array_equal(outputs[name], expected)
 
 
-def test_buckets_keep_theirs(
-    shapes: Bundle, runtime: Runtime, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_buckets_keep_theirs(shapes, runtime, opencl, execute, tmp_path):
     packed = _pack(shapes, tmp_path)
     assert len(open_buckets(packed)) == len(open_buckets(shapes)) > 1
     execute(runtime.runner, packed.path, "--opencl", opencl, "--repeat", 1)
 
 
-def test_kernels_for_several_gpus(
-    bundle: Bundle,
-    case: Case,
-    work: Path,
-    runtime: Runtime,
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-) -> None:
+def test_kernels_for_several_gpus(bundle, case, work, runtime, opencl, execute, tmp_path):
     several = tmp_path / "several.adrenoc"
     words = ["compile", str(work / "two.onnx"), "--device", "host:660,host:750"]
     assert main([*words, "--preset", "fp32", "-o", str(several)]) == 0

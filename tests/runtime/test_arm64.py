@@ -133,7 +133,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_library_is_for_arm64(arm64: Runtime) -> None:
+def test_the_library_is_for_arm64(arm64):
     facts = read_elf(arm64.library)
     assert facts.machine == "aarch64"
     assert facts.soname == arm64.library.name
@@ -143,20 +143,12 @@ def test_the_library_is_for_arm64(arm64: Runtime) -> None:
         assert read_elf(arm64.folder / name).run_path == "$ORIGIN"
 
 
-def test_the_version_is_the_same_program(arm64: Runtime, emulate: Callable[..., Finished]) -> None:
+def test_the_version_is_the_same_program(arm64, emulate):
     assert emulate(arm64.runner, "--version").out.strip() == arm64.stamp
 
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
-def test_numbers_equal_this_machine(
-    form: str,
-    arm64: Runtime,
-    runtime: Runtime,
-    emulate: Callable[..., Finished],
-    execute: Callable[..., Finished],
-    image: Path,
-    tmp_path: Path,
-) -> None:
+def test_numbers_equal_this_machine(form, arm64, runtime, emulate, execute, image, tmp_path):
     bundle = _write_bundle(tmp_path / "arm64.adrenoc", TRIPLE)
     if form == "tar":
         write_tar(bundle, tmp_path / "arm64.tar", name="cpu")
@@ -181,9 +173,7 @@ def held(arm64: Runtime) -> Runtime:
     return build_runtime(abi="aarch64-linux", static=True)
 
 
-def test_programs_that_hold_the_runtime_end_well(
-    held: Runtime, emulate: Callable[..., Finished], image: Path, tmp_path: Path
-) -> None:
+def test_programs_that_hold_the_runtime_end_well(held, emulate, image, tmp_path):
     """Ours and one of an app: they give the numbers, and then end without a signal."""
     bundle = _write_bundle(tmp_path / "arm64.adrenoc", TRIPLE)
     made = tmp_path / "scores.raw"
@@ -205,9 +195,7 @@ def test_programs_that_hold_the_runtime_end_well(
     assert done.stdout == made.read_bytes()
 
 
-def test_without_opencl_it_says_so(
-    arm64: Runtime, emulate: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_without_opencl_it_says_so(arm64, emulate, tmp_path):
     bundle = _write_bundle(tmp_path / "arm64.adrenoc", TRIPLE)
     said = emulate(arm64.runner, bundle, expect=NO_DEVICE).err
     assert said.startswith(
@@ -233,13 +221,7 @@ def carrying(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Path]:
 
 # The second has SDOT.
 @pytest.mark.parametrize("cpu", ["cortex-a72", "neoverse-n1"])
-def test_a_phones_bundle_computes_on_its_cpu(
-    cpu: str,
-    carrying: tuple[bytes, Path],
-    arm64: Runtime,
-    emulate: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+def test_a_phones_bundle_computes_on_its_cpu(cpu, carrying, arm64, emulate, tmp_path):
     """Every byte is LiteRT's, through the C API, and the reason is told."""
     content, bundle = carrying
     reference = Reference(content)

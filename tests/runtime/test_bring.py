@@ -67,9 +67,7 @@ def _move(dtype: str, outputs: int) -> ConstantSource:
 @pytest.mark.nightly
 @pytest.mark.parametrize("outputs", [2, 3, 4])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_filters_are_transformed_in_the_same_bits(
-    dtype: str, outputs: int, program: Path, tmp_path: Path
-) -> None:
+def test_filters_are_transformed_in_the_same_bits(dtype, outputs, program, tmp_path):
     filters, move = _filters(dtype), _move(dtype, outputs)
     stored = np.ascontiguousarray(filters.transpose(2, 3, 0, 1))
     wanted = move.bring(stored, "")
@@ -109,9 +107,7 @@ Change = Callable[[dict[str, Any]], Any]
         lambda t: t["rows"][1].__setitem__(0, 1 << 20),
     ],
 )
-def test_transforms_that_no_compiler_writes_are_refused(
-    change: Change, program: Path, tmp_path: Path
-) -> None:
+def test_transforms_that_no_compiler_writes_are_refused(change, program, tmp_path):
     move = _move("float16", 2)
     plain = json.loads(moves_to_json({"p1": move}))
     change(plain["moves"][0]["transform"])
@@ -123,7 +119,7 @@ def test_transforms_that_no_compiler_writes_are_refused(
     assert "moves.json: moves[0].transform" in refused.stdout
 
 
-def test_filters_of_whole_numbers_are_refused(program: Path, tmp_path: Path) -> None:
+def test_filters_of_whole_numbers_are_refused(program, tmp_path):
     move = replace(_move("float16", 2), width=1)
     (tmp_path / "moves.json").write_text(moves_to_json({"p1": move}))
     write_params(tmp_path / "params", {"p0": _filters("float16")})

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.mcu import networks
 from tests.models import write_stepper
@@ -35,15 +33,8 @@ def _compile(model: Path, output: Path, *more: str) -> Bundle:
 
 @pytest.mark.nightly
 def test_calls_end_soon_and_leave_the_model_right(
-    runtime: Runtime,
-    long_chain: Bundle,
-    stepper: Bundle,
-    device: Any,
-    opencl: str,
-    execute: Execute,
-    work: Path,
-    tmp_path: Path,
-) -> None:
+    runtime, long_chain, stepper, device, opencl, execute, work, tmp_path
+):
     """Whole runs, pieces, threads that race, a state, tokens and prompts."""
     folder = tmp_path / "decoder"
     folder.mkdir()
@@ -56,9 +47,7 @@ def test_calls_end_soon_and_leave_the_model_right(
 
 
 @pytest.mark.nightly
-def test_code_for_the_cpu_ends_too(
-    runtime: Runtime, opencl: str, execute: Execute, work: Path, tmp_path: Path
-) -> None:
+def test_code_for_the_cpu_ends_too(runtime, opencl, execute, work, tmp_path):
     model = tmp_path / "wake.tflite"
     model.write_bytes(networks.wake_words(size=96))
     bundle = tmp_path / "wake.adrenoc"

@@ -1,7 +1,6 @@
 """Conversations by a phone's runtime, in C++, in Java and by its runner: those of Python."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.language.tokenizer import Tokenizer
-from adrenoc.native.android.runtime_build import Runtime
 from tests.host.decoder_bundles import WRITER, make_decoder_bundle, make_writer, write_decoder
-from tests.runtime.jvm import Jvm
 from tests.runtime.programs import Finished, compile_against
 
 pytest.importorskip("tokenizers")
@@ -65,9 +62,7 @@ def answers(writer: Bundle) -> list[str]:
     return [answer.replace("\r\n", "\n").replace("\r", "\n") for answer in made]
 
 
-def test_five_turns_of_the_runner(
-    runtime: Runtime, writer: Bundle, answers: list[str], opencl: str, execute: Execute
-) -> None:
+def test_five_turns_of_the_runner(runtime, writer, answers, opencl, execute):
     said = [word for text in SAID for word in ("--say", text)]
     command = [runtime.runner, writer.path, "--opencl", opencl, "--system", SYSTEM, *said]
     drawing = ("--temperature", SAMPLING.temperature, "--seed", SAMPLING.seed)
@@ -75,32 +70,23 @@ def test_five_turns_of_the_runner(
     assert done.out == "".join(f"{answer}\n" for answer in answers)
 
 
-def test_text_in_cpp(
-    runtime: Runtime,
-    writer: Bundle,
-    answers: list[str],
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-) -> None:
+def test_text_in_cpp(runtime, writer, answers, opencl, execute, tmp_path):
     program = compile_against(runtime, "chat_program.cc", tmp_path / "chat")
     assert execute(program, writer.path, opencl).out == answers[0]
 
 
-def test_five_turns_in_a_jvm(jvm: Jvm, carried: Bundle, answers: list[str], opencl: str) -> None:
+def test_five_turns_in_a_jvm(jvm, carried, answers, opencl):
     lines = jvm.run("Chats", opencl, carried.path, COUNT, SYSTEM, *SAID).split("\n")[:-1]
     assert lines == [a.replace("\\", "\\\\").replace("\n", "\\n") for a in answers]
 
 
-def test_a_bundle_says_what_it_holds_of_text(writer: Bundle) -> None:
+def test_a_bundle_says_what_it_holds_of_text(writer):
     assert TEXT_TABLES in {entry.path for entry in writer.manifest.files}
     decided = [d for d in writer.decisions() if d["subject"].endswith("on the device")]
     assert [d["taken"].split(",")[0] for d in decided] == [TEXT_TABLES]
 
 
-def test_a_bundle_without_a_tokenizer_says_so(
-    runtime: Runtime, device: Any, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_a_bundle_without_a_tokenizer_says_so(runtime, device, opencl, execute, tmp_path):
     bundle, _ = make_decoder_bundle(write_decoder(tmp_path, WRITER), "fp32")
     done = execute(runtime.runner, bundle.path, "--opencl", opencl, "--say", "a", expect=29)
     assert "the bundle has no text_tables.bin" in done.err

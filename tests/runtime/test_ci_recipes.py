@@ -31,13 +31,13 @@ def run(folder: Path, *words: str, **variables: str) -> tuple[int, str, str]:
     return done.returncode, (folder / "told").read_text().splitlines()[-1], done.stderr
 
 
-def test_the_first_run_makes_the_lock_and_fails(project: Path) -> None:
+def test_the_first_run_makes_the_lock_and_fails(project):
     code, told, said = run(project)
     assert code == 45 and "commit it" in said
     assert told == "build adrenoc.toml --junit build/adrenoc/adrenoc.xml"
 
 
-def test_later_runs_hold_to_the_lock(project: Path) -> None:
+def test_later_runs_hold_to_the_lock(project):
     (project / "adrenoc.lock").touch()
     code, told, said = run(project, "--jobs", "4", ADRENOC_RESULTS="out")
     assert (code, said) == (0, "")
@@ -46,7 +46,7 @@ def test_later_runs_hold_to_the_lock(project: Path) -> None:
 
 
 @pytest.mark.parametrize("has_lock", [False, True])
-def test_a_failing_build_fails_with_its_code(project: Path, has_lock: bool) -> None:
+def test_a_failing_build_fails_with_its_code(project, has_lock):
     (project / "models").mkdir()
     if has_lock:
         (project / "models" / "adrenoc.lock").touch()
@@ -54,7 +54,7 @@ def test_a_failing_build_fails_with_its_code(project: Path, has_lock: bool) -> N
     assert code == 33 and told.startswith("build models/adrenoc.toml") and "commit" not in said
 
 
-def test_the_action_uses_what_it_declares() -> None:
+def test_the_action_uses_what_it_declares():
     text = (_CI / "action.yml").read_text()
     declared = set(re.findall(r"^  ([\w-]+):\n    description", text, re.MULTILINE)) - {"results"}
     assert (
@@ -67,5 +67,5 @@ def test_the_action_uses_what_it_declares() -> None:
     assert given == read and '"$ADRENOC_ACTION/build"' in text
 
 
-def test_the_container_has_the_script() -> None:
+def test_the_container_has_the_script():
     assert "scripts/ci/build" in (_CI / "Containerfile").read_text()

@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Finished
 
@@ -36,9 +34,7 @@ def offloaded(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return open_bundle(output)
 
 
-def test_both_variants_agree(
-    runtime: Runtime, offloaded: Bundle, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_both_variants_agree(runtime, offloaded, opencl, execute, tmp_path):
     assert [len(region.operators) for region in offloaded.manifest.regions] == [1, 1]
     data = np.random.default_rng(5).standard_normal((1, 3, 9, 7)).astype("float32")
     (tmp_path / "x").write_bytes(data.tobytes())
@@ -65,9 +61,7 @@ def test_both_variants_agree(
         assert np.allclose(found[name], found["none"], atol=1e-5)
 
 
-def test_a_failing_run_is_an_error(
-    runtime: Runtime, offloaded: Bundle, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_a_failing_run_is_an_error(runtime, offloaded, opencl, execute, tmp_path):
     (tmp_path / "x").write_bytes(bytes(4 * 3 * 9 * 7))
     settings = {
         "failing_call": "clEnqueueCopyMLTensorDataQCOM",

@@ -77,15 +77,7 @@ def damage(work: Path) -> Path:
 @pytest.mark.parametrize("for_app", [False, True])
 @pytest.mark.parametrize("kind", ["bundle", "shapes"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_bundles_are_refused(
-    damage: Path,
-    execute: Execute,
-    tmp_path: Path,
-    seed: int,
-    kind: str,
-    for_app: bool,
-    request: pytest.FixtureRequest,
-) -> None:
+def test_damaged_bundles_are_refused(damage, execute, tmp_path, seed, kind, for_app, request):
     whole: Bundle = request.getfixturevalue(kind)
     tar = whole.path.with_suffix(".tar")
     if for_app:
@@ -112,9 +104,7 @@ def test_damaged_bundles_are_refused(
         ("params.0.scope", ""),
     ],
 )
-def test_hostile_names_are_refused(
-    damage: Path, bundle: Bundle, execute: Execute, tmp_path: Path, path: str, name: str
-) -> None:
+def test_hostile_names_are_refused(damage, bundle, execute, tmp_path, path, name):
     """The runtime takes the names that Python takes, and shows no others as they are."""
     plain = json.loads((bundle.root / "manifest.json").read_text(encoding="utf-8"))
     file = tmp_path / "manifest.json"
@@ -132,9 +122,7 @@ def test_hostile_names_are_refused(
     assert said.strip().isprintable() and len(said) < 500
 
 
-def test_a_manifest_with_a_long_key_takes_little_memory(
-    damage: Path, execute: Execute, tmp_path: Path
-) -> None:
+def test_a_manifest_with_a_long_key_takes_little_memory(damage, execute, tmp_path):
     """Each element knows its place; the texts of all places would be the file squared."""
     file = tmp_path / "manifest.json"
     file.write_text(f'{{"{"k" * 120_000}": [{"0," * 59_999}0]}}', encoding="utf-8")

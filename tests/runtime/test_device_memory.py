@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.programs import Case, Finished, compile_against, compile_opencl, read_printed
+from tests.runtime.programs import Finished, compile_against, compile_opencl, read_printed
 
 Execute = Callable[..., Finished]
 
@@ -26,16 +25,8 @@ def accepting(work: Path, opencl: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["buffers", "qcom", "khr"])
 def test_numbers_equal_python(
-    kind: str,
-    program: Path,
-    accepting: Path,
-    bundle: Bundle,
-    case: Case,
-    opencl: str,
-    execute: Execute,
-    work: Path,
-    tmp_path: Path,
-) -> None:
+    kind, program, accepting, bundle, case, opencl, execute, work, tmp_path
+):
     is_buffer = kind == "buffers"
     command = [program, bundle.path, opencl if is_buffer else accepting, work / "memory-cache"]
     command += case.inputs_of(bundle)

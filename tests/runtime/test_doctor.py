@@ -52,7 +52,7 @@ def _adbutils(request: pytest.FixtureRequest) -> None:
         pytest.importorskip("adbutils", reason="pip install '.[adb]'")
 
 
-def test_no_ndk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_ndk(monkeypatch, tmp_path):
     forget_ndks(monkeypatch, tmp_path)
     found = _ndk_finding()
     assert (found.state, found.seen) == (
@@ -82,7 +82,7 @@ def _ndk_finding() -> CheckedItem:
     return found
 
 
-def test_no_adb_for_a_phone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_adb_for_a_phone(monkeypatch):
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(free_port()))
     monkeypatch.setenv("ADBUTILS_ADB_PATH", "/nowhere/adb")
     found = _finding("adb")
@@ -93,7 +93,7 @@ def test_no_adb_for_a_phone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "apt-get install adb" in found.fix
 
 
-def test_no_phone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_phone(monkeypatch):
     with fake_adb_process({}) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
         assert _finding("adb").seen == "it answers; no phone is connected"
@@ -107,25 +107,21 @@ def test_no_phone(monkeypatch: pytest.MonkeyPatch) -> None:
         ("recovery", "its state is recovery"),
     ],
 )
-def test_a_phone_that_is_not_ready(
-    state: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_phone_that_is_not_ready(state, said, monkeypatch, tmp_path):
     with _phone(monkeypatch, tmp_path / "phone", FACTS, state):
         found = _finding("phone R58")
     assert found.state == "missing"
     assert said in found.seen
 
 
-def test_a_phone_without_opencl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_phone_without_opencl(monkeypatch, tmp_path):
     with _phone(monkeypatch, tmp_path / "phone", FACTS):
         found = _finding("phone R58")
     assert found.state == "missing"
     assert found.seen.startswith("it has no libOpenCL.so in /vendor")
 
 
-def test_a_phone_that_is_good(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_phone_that_is_good(monkeypatch, tmp_path, capsys):
     library = tmp_path / "libOpenCL.so"
     library.touch()
     facts = adb._FACTS.replace("/vendor/lib64 ", f"{tmp_path} ")
@@ -137,7 +133,7 @@ def test_a_phone_that_is_good(
         assert str(library) in "".join(capsys.readouterr().out.split())
 
 
-def test_a_phone_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_phone_that_is_too_old(monkeypatch, tmp_path):
     old = {**FACTS, "ro.build.version.release": "6.0", "ro.build.version.sdk": "23"}
     with _phone(monkeypatch, tmp_path / "phone", old):
         found = _finding("phone R58")

@@ -65,7 +65,7 @@ def _run(
     return said
 
 
-def test_it_is_one_line_and_one_decision(carrying: Path) -> None:
+def test_it_is_one_line_and_one_decision(carrying):
     manifest = json.loads((carrying / "manifest.json").read_text())
     assert [entry["path"] for entry in manifest["files"]].count("cpu.so") == 1
     decisions = json.loads((carrying / "decisions.json").read_text())
@@ -75,83 +75,53 @@ def test_it_is_one_line_and_one_decision(carrying: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["registry", "devices"])
-def test_it_computes_where_opencl_is_missing(
-    kind: str,
-    absent: Path,
-    carrying: Path,
-    model: Path,
-    runtime: Runtime,
-    execute: Callable[..., Finished],
-) -> None:
+def test_it_computes_where_opencl_is_missing(kind, absent, carrying, model, runtime, execute):
     more = ("--opencl", absent)
     said = _run(carrying, model, runtime, execute, *more, ADRENOC_TEST_ABSENT=kind)
     assert said["device"] == "CPU"
     assert len([n for n in said["notes"] if n.startswith(WHY + "no OpenCL device")]) == 1
 
 
-def test_it_computes_where_there_is_no_library(
-    carrying: Path, model: Path, runtime: Runtime, execute: Callable[..., Finished]
-) -> None:
+def test_it_computes_where_there_is_no_library(carrying, model, runtime, execute):
     said = _run(carrying, model, runtime, execute, "--opencl", "/nowhere/libOpenCL.so")
     assert any(WHY in note and "libOpenCL" in note for note in said["notes"])
 
 
 @pytest.mark.parametrize("refused", ["BUILD", "MEMORY"])
 def test_it_computes_where_the_device_refuses(
-    refused: str,
-    opencl: str,
-    carrying: Path,
-    model: Path,
-    runtime: Runtime,
-    execute: Callable[..., Finished],
-    work: Path,
-) -> None:
+    refused, opencl, carrying, model, runtime, execute, work
+):
     more = ("--opencl", compile_opencl("failing_opencl.c", work, opencl))
     said = _run(carrying, model, runtime, execute, *more, **{f"ADRENOC_TEST_FAIL_{refused}": "1"})
     assert said["device"] == "CPU"
     assert len([note for note in said["notes"] if note.startswith(WHY)]) == 1
 
 
-def test_it_computes_when_asked_to(
-    carrying: Path, model: Path, runtime: Runtime, execute: Callable[..., Finished]
-) -> None:
+def test_it_computes_when_asked_to(carrying, model, runtime, execute):
     said = _run(carrying, model, runtime, execute, "--device", "cpu")
     assert any(note == WHY + "the caller asked for it" for note in said["notes"])
 
 
-def test_a_device_that_is_there_computes(
-    carrying: Path, opencl: str, runtime: Runtime, execute: Callable[..., Finished]
-) -> None:
+def test_a_device_that_is_there_computes(carrying, opencl, runtime, execute):
     said = execute(runtime.runner, carrying, "--opencl", opencl, "--repeat", "1").json()
     assert said["device"] != "CPU"
     assert not [note for note in said["notes"] if WHY in note]
 
 
-def test_a_device_that_was_named_is_not_replaced(
-    carrying: Path, opencl: str, runtime: Runtime, execute: Callable[..., Finished]
-) -> None:
+def test_a_device_that_was_named_is_not_replaced(carrying, opencl, runtime, execute):
     command = (runtime.runner, carrying, "--opencl", opencl, "--device", "none such")
     assert "none such" in execute(*command, expect=NO_DEVICE).err
 
 
 @pytest.mark.parametrize("refused", ["BUILD", "MEMORY"])
-def test_nor_is_one_that_was_named_and_refuses(
-    refused: str,
-    opencl: str,
-    carrying: Path,
-    runtime: Runtime,
-    execute: Callable[..., Finished],
-    work: Path,
-) -> None:
+def test_nor_is_one_that_was_named_and_refuses(refused, opencl, carrying, runtime, execute, work):
     library = compile_opencl("failing_opencl.c", work, opencl)
     command = (runtime.runner, carrying, "--opencl", library, "--device", "0")
     done = execute(*command, expect=None, **{f"ADRENOC_TEST_FAIL_{refused}": "1"})
     assert done.code in (DEVICE_FAILED, OUT_OF_MEMORY), done.err
 
 
-def test_a_damaged_library_is_refused(
-    carrying: Path, absent: Path, runtime: Runtime, execute: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_a_damaged_library_is_refused(carrying, absent, runtime, execute, tmp_path):
     copy = tmp_path / "b.adrenoc"
     shutil.copytree(carrying, copy)
     content = bytearray((copy / "cpu.so").read_bytes())
@@ -164,9 +134,7 @@ def test_a_damaged_library_is_refused(
     assert "cpu.so is not what was compiled" in done.err
 
 
-def test_float_models_are_refused_before_the_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_float_models_are_refused_before_the_work(tmp_path, capsys):
     path = tmp_path / "m.onnx"
     path.write_bytes(float_model(0).SerializeToString())
     out = tmp_path / "o"
@@ -177,9 +145,7 @@ def test_float_models_are_refused_before_the_work(
     assert not out.exists()
 
 
-def test_numbers_of_float_inputs_are_the_models_own(
-    absent: Path, tmp_path: Path, runtime: Runtime, execute: Callable[..., Finished]
-) -> None:
+def test_numbers_of_float_inputs_are_the_models_own(absent, tmp_path, runtime, execute):
     """A QDQ model takes and gives floats: so does the CPU in its place."""
     model = write_quantised(tmp_path, seed=4, form="QDQ", data="QInt8")
     out = tmp_path / "q.adrenoc"
@@ -203,13 +169,8 @@ def test_numbers_of_float_inputs_are_the_models_own(
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_adrenoc_run_falls_back_and_says_why(
-    threads: int,
-    carrying: Path,
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    threads, carrying, model, tmp_path, monkeypatch, capsys
+):
     def refused(_device: str) -> None:
         raise DeviceError("there is no OpenCL device here", hint="none")
 

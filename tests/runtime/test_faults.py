@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,9 @@ from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, Rem
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress, open_session, run_remote
-from adrenoc.native.android.runtime_build import Runtime
 from tests.commands import run_program
 from tests.runtime.link import link_to
-from tests.runtime.programs import Case, Finished, compile_opencl
+from tests.runtime.programs import Case, compile_opencl
 from tests.runtime.servers import (
     SOFTWARE_ENVIRONMENT,
     WAIT_S,
@@ -45,9 +44,7 @@ def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
 # --- links ----------------------------------------------------------------------------------------
 
 
-def test_a_slow_link_is_no_failure(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
-) -> None:
+def test_a_slow_link_is_no_failure(bundle, case, runtime, opencl):
     with native_server(runtime, opencl) as (_, port), link_to(port, bytes_per_s=40_000) as slow:
         started = time.monotonic()
         # Each kernel's source and each answer pass one by one; the library is the longest message.
@@ -58,16 +55,7 @@ def test_a_slow_link_is_no_failure(
 @pytest.mark.parametrize(("then", "said"), [("stall", "within 1 s"), ("cut", "left or did not")])
 # In the greeting, in the upload of the library, in that of the constants or later.
 @pytest.mark.parametrize("end", [10, 2_000, 30_000])
-def test_a_link_that_ends_half_way(
-    end: int,
-    then: str,
-    said: str,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    tmp_path: Path,
-) -> None:
+def test_a_link_that_ends_half_way(end, then, said, bundle, case, runtime, opencl, tmp_path):
     options = ("--store", str(tmp_path / "store"), "--folder", str(tmp_path))
     with native_server(runtime, opencl, *options) as (_, port):
         with link_to(port, end=end, then=then) as broken:
@@ -79,9 +67,7 @@ def test_a_link_that_ends_half_way(
         wait_until(lambda: not list(tmp_path.glob("adrenoc-rpc-*")))
 
 
-def test_a_second_client_waits_or_is_told(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
-) -> None:
+def test_a_second_client_waits_or_is_told(bundle, case, runtime, opencl):
     with native_server(runtime, opencl) as (_, port):
         with open_session(address_of(port)):
             with pytest.raises(RemoteError, match="did not answer within 1 s") as caught:
@@ -90,9 +76,7 @@ def test_a_second_client_waits_or_is_told(
         _check(bundle, case, address_of(port))
 
 
-def test_a_server_of_another_version(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
-) -> None:
+def test_a_server_of_another_version(bundle, case, runtime, opencl):
     versions = {**bundle.manifest.versions, "apache-tvm": "0.28.0"}
     newer = replace(bundle, manifest=replace(bundle.manifest, versions=versions))
     with (
@@ -116,14 +100,7 @@ def _kill_when_it_runs(server: subprocess.Popen[str], folder: Path) -> None:
     server.kill()
 
 
-def test_what_ran_before_is_kept(
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_ran_before_is_kept(bundle, case, runtime, opencl, tmp_path, capsys):
     kept = tmp_path / "kept.npz"
     with native_server(runtime, opencl, "--folder", str(tmp_path)) as (server, port):
         command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--repeat", "1000000"]
@@ -158,9 +135,7 @@ def _on_a_small_disk(folder: Path, kib: int, command: list[object], **extra: str
 
 
 @pytest.mark.parametrize("kib", [4, 8, 16])
-def test_a_full_disk_at_the_server(
-    kib: int, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
-) -> None:
+def test_a_full_disk_at_the_server(kib, bundle, case, runtime, opencl, tmp_path):
     """No room for a session's folder, for what it notes, or for what is sent."""
     disk = tmp_path / "disk"
     command = [runtime.server, "--port", "0", "--opencl", opencl, "--folder", disk]
@@ -171,9 +146,7 @@ def test_a_full_disk_at_the_server(
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])
-def test_the_store_may_lie_on_another_disk(
-    kind: str, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
-) -> None:
+def test_the_store_may_lie_on_another_disk(kind, bundle, case, runtime, opencl, tmp_path):
     disk = tmp_path / "disk"
     command: list[object] = [runtime.server, "--port", "0", "--opencl", opencl]
     command += ["--folder", disk, "--store", tmp_path / "store"]
@@ -202,17 +175,8 @@ def test_the_store_may_lie_on_another_disk(
     ],
 )
 def test_a_driver_that_refuses(
-    what: str,
-    error: type[DeviceError],
-    said: str,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    work: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    what, error, said, bundle, case, runtime, opencl, work, monkeypatch, capsys
+):
     library = compile_opencl("failing_opencl.c", work, opencl)
     monkeypatch.setenv(f"ADRENOC_TEST_FAIL_{what}", "1")
     with native_server(runtime, str(library)) as (_, port):
@@ -225,14 +189,7 @@ def test_a_driver_that_refuses(
 
 
 @pytest.mark.parametrize("what", ["LAUNCH", "FINISH"])
-def test_the_c_api_tells_what_decides_too(
-    what: str,
-    bundle: Bundle,
-    runtime: Runtime,
-    opencl: str,
-    execute: Callable[..., Finished],
-    work: Path,
-) -> None:
+def test_the_c_api_tells_what_decides_too(what, bundle, runtime, opencl, execute, work):
     library = compile_opencl("failing_opencl.c", work, opencl)
     command = [runtime.runner, bundle.path, "--opencl", library]
     said = execute(*command, expect=DEVICE_FAILED, **{f"ADRENOC_TEST_FAIL_{what}": "1"}).err
@@ -245,15 +202,8 @@ def test_the_c_api_tells_what_decides_too(
 
 @pytest.mark.parametrize("wrong", ["binaries", "folder", "full"])
 def test_built_kernels_that_cannot_be_kept_cost_the_next_start_alone(
-    wrong: str,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    execute: Callable[..., Finished],
-    work: Path,
-    tmp_path: Path,
-) -> None:
+    wrong, bundle, case, runtime, opencl, execute, work, tmp_path
+):
     """The driver does not give them, the folder cannot be written, the disk is full."""
     library = compile_opencl("failing_opencl.c", work, opencl)
     cache, extra, enter = tmp_path / "cache", {}, []
@@ -280,9 +230,7 @@ def test_built_kernels_that_cannot_be_kept_cost_the_next_start_alone(
     }[wrong] in note
 
 
-def test_a_launch_that_hangs_keeps_nobody(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str, work: Path, tmp_path: Path
-) -> None:
+def test_a_launch_that_hangs_keeps_nobody(bundle, case, runtime, opencl, work, tmp_path):
     """The client ends with its error; the server ends the session, and serves the next one."""
     library = compile_opencl("failing_opencl.c", work, opencl)
     hang = tmp_path / "hang"
@@ -297,19 +245,12 @@ def test_a_launch_that_hangs_keeps_nobody(
         assert done.returncode == RemoteError.exit_code, done.stderr
         assert "did not answer within 4 s" in " ".join(done.stderr.split())
         # While the file is there, the session does not end by itself.
-        wait_until(lambda: "after its peer had left" in "".join(server.heard))  # type: ignore[attr-defined]
+        wait_until(lambda: "after its peer had left" in "".join(server.heard))
         hang.unlink()
         _check(bundle, case, address_of(port))
 
 
-def test_a_run_that_hangs_ends(
-    bundle: Bundle,
-    opencl: str,
-    runtime: Runtime,
-    execute: Callable[..., Finished],
-    work: Path,
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_hangs_ends(bundle, opencl, runtime, execute, work, tmp_path):
     """The runner ends by itself, as a server's client does."""
     library = compile_opencl("failing_opencl.c", work, opencl)
     hang = tmp_path / "hang"
@@ -325,9 +266,7 @@ def test_a_run_that_hangs_ends(
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])
-def test_a_session_that_cannot_start_tells_why(
-    kind: str, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
-) -> None:
+def test_a_session_that_cannot_start_tells_why(kind, bundle, case, runtime, opencl, tmp_path):
     disk = tmp_path / "disk"
     command: list[object] = [runtime.server, "--port", "0", "--opencl", opencl, "--folder", disk]
     disk.mkdir()
@@ -361,7 +300,7 @@ while True:
         yield served
 
 
-def test_where_sessions_have_their_folders(runtime: Runtime, tmp_path: Path) -> None:
+def test_where_sessions_have_their_folders(runtime, tmp_path):
     """Beside the program, else in TMPDIR, else where all may write; a phone has no /tmp."""
     there, other = tmp_path / "there", tmp_path / "other"
     shutil.copytree(runtime.folder, there)
@@ -371,7 +310,7 @@ def test_where_sessions_have_their_folders(runtime: Runtime, tmp_path: Path) -> 
 
     def folder(*command: object, **extra: str) -> str:
         with server_process(*command, server, "--port", "0", **extra) as (process, _):
-            return str(json.loads(process.heard[0])["folder"])  # type: ignore[attr-defined]
+            return str(json.loads(process.heard[0])["folder"])
 
     assert folder() == str(there)
     enter = [*_OWN_MOUNTS, frozen, there]

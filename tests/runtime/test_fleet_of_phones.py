@@ -1,12 +1,10 @@
 """A fleet of phones by adb: one leaves in the middle and comes back, one was never there."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adrenoc.native.android.runtime_build import Runtime
 from tests.hostile.models import relu
 from tests.runtime.fake_adb import fake_adb_process, pull_cable, put_cable, what_happened
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT, wait_until
@@ -25,9 +23,7 @@ def _has_begun(port: int, serial: str) -> bool:
 
 
 @pytest.mark.nightly
-def test_a_phone_leaves_and_comes_back(
-    runtime: Runtime, opencl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_phone_leaves_and_comes_back(runtime, opencl, tmp_path, monkeypatch):
     models = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
     for model in models:
         model.write_bytes(relu(model.stem))

@@ -12,7 +12,6 @@ import pytest
 
 from adrenoc.base.host.commands import TIMEOUT_CODE, CommandRunner
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.hostile.models import relu
 from tests.patience import WAIT_S
 from tests.runtime.servers import free_port, native_server, tvm_process, wait_until
@@ -32,13 +31,13 @@ def read_rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     return rows
 
 
-def test_a_command_is_ended_when_it_takes_too_long() -> None:
+def test_a_command_is_ended_when_it_takes_too_long():
     result = CommandRunner(0.1).run(["doctor", "--json"])
     assert (result.exit_code, result.is_final) == (TIMEOUT_CODE, True)
     assert "it took longer than the limit of 0 s and was stopped" in result.error
 
 
-def test_a_command_tells_of_its_error_and_its_output() -> None:
+def test_a_command_tells_of_its_error_and_its_output():
     runner = CommandRunner(WAIT_S)
     failed = runner.run(["inspect", "nowhere.adrenoc", "--json"])
     assert failed.exit_code > 0
@@ -48,7 +47,7 @@ def test_a_command_tells_of_its_error_and_its_output() -> None:
     assert not runner.run(["doctor", "--json"]).is_final  # whatever is begun now is ended
 
 
-def test_a_fleet_that_is_killed_takes_its_commands_along(tmp_path: Path) -> None:
+def test_a_fleet_that_is_killed_takes_its_commands_along(tmp_path):
     """An orphan would hold the device, and what the next fleet goes on from."""
     text = (
         "from adrenoc.base.host.commands import CommandRunner\n"
@@ -80,9 +79,7 @@ def test_a_fleet_that_is_killed_takes_its_commands_along(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
-def test_a_fleet_that_is_killed_goes_on(
-    runtime: Runtime, opencl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fleet_that_is_killed_goes_on(runtime, opencl, tmp_path, monkeypatch):
     models = [tmp_path / name for name in ("a.onnx", "b.onnx")]
     for model in models:
         model.write_bytes(relu(model.stem))
@@ -108,7 +105,7 @@ def test_a_fleet_that_is_killed_goes_on(
     assert (left["status"], left["action"]) == ("left", "identify")
 
 
-def test_a_fleet_of_a_tracker(runtime: Runtime, opencl: str, tmp_path: Path) -> None:
+def test_a_fleet_of_a_tracker(runtime, opencl, tmp_path):
     model = tmp_path / "a.onnx"
     model.write_bytes(relu())
     with ExitStack() as stack:
@@ -137,9 +134,7 @@ def test_a_fleet_of_a_tracker(runtime: Runtime, opencl: str, tmp_path: Path) -> 
         (["M", "--on", "h"], "the address of the server is"),
     ],
 )
-def test_devices_that_nobody_can_mean(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_devices_that_nobody_can_mean(words, said, tmp_path, capsys):
     (tmp_path / "m.onnx").write_bytes(relu())
     told = [str(tmp_path / "m.onnx") if word == "M" else word for word in words]
     assert main(["device", "fleet", *told, "-o", str(tmp_path / "fleet")]) != 0

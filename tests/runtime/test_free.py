@@ -1,13 +1,8 @@
 """A model that is freed gives the device all back: counted, not believed."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.programs import Finished, compile_against
+from tests.runtime.programs import compile_against
 
 # Of the context that lives as long as the process: itself and its queue.
 KEPT = 2
@@ -16,15 +11,8 @@ KEPT = 2
 @pytest.mark.parametrize("name", ["bundle", "shapes"])
 @pytest.mark.parametrize("device", ["stub plain", "stub buffers", "stub recordable"])
 def test_all_is_released_whatever_failed(
-    name: str,
-    device: str,
-    runtime: Runtime,
-    bundle: Bundle,
-    shapes: Bundle,
-    stub: Path,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+    name, device, runtime, bundle, shapes, stub, execute, tmp_path
+):
     program = compile_against(runtime, "free_program.cc", tmp_path / "free_program", "-ldl")
     path = {"bundle": bundle, "shapes": shapes}[name].path
     told = execute(program, path, stub, device).json()

@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model, set_memory_budget
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import FEATURES, FRAMES, make_cross_decoder, make_encoder
-from tests.runtime.programs import Finished, compile_against
+from tests.runtime.programs import compile_against
 from tests.tokenizer_files import make_bytes
 
 SHAPE = DecoderShape(kind="llama", layers=2, context=64, plain=14, packed=False, vocabulary=300)
@@ -41,7 +40,7 @@ def folder(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-def test_tokens_are_those_of_onnxruntime(folder: Path) -> None:
+def test_tokens_are_those_of_onnxruntime(folder):
     """For each of two inputs, one after the other, also when the constants had to leave."""
     random = np.random.default_rng(1)
     features = [random.normal(size=(1, FEATURES, FRAMES)).astype(np.float32) for _ in range(2)]
@@ -68,9 +67,7 @@ def test_tokens_are_those_of_onnxruntime(folder: Path) -> None:
     assert said[0] == said[2] != said[1]
 
 
-def test_the_runner_takes_files_and_programs_buffers(
-    folder: Path, runtime: Runtime, opencl: str, execute: Callable[..., Finished]
-) -> None:
+def test_the_runner_takes_files_and_programs_buffers(folder, runtime, opencl, execute):
     features = np.random.default_rng(2).normal(size=(1, FEATURES, FRAMES)).astype(np.float32)
     words = ["--prompt", ",".join(map(str, PROMPT)), "--max-tokens", "8", "--opencl", opencl]
     with Model(folder / "encoder.adrenoc") as encoder:
@@ -93,7 +90,7 @@ def test_the_runner_takes_files_and_programs_buffers(
     assert done.code != 0 and "is not bound" in done.err
 
 
-def test_text_that_goes_on_is_of_what_is_bound(folder: Path) -> None:
+def test_text_that_goes_on_is_of_what_is_bound(folder):
     """Nothing of the context stays that was made with other inputs."""
     text = b"Once upon a time"
     said: list[bytes] = []
@@ -133,7 +130,7 @@ def test_text_that_goes_on_is_of_what_is_bound(folder: Path) -> None:
             module._call("logits", model._model, 0, tokens, 2, row, 4, None)
 
 
-def test_what_is_not_bound_is_named(folder: Path) -> None:
+def test_what_is_not_bound_is_named(folder):
     with Model(folder / "decoder.adrenoc") as model:
         with pytest.raises(InputError, match=r"`past_key_values.0.encoder.key` is not bound"):
             model.generate(PROMPT)

@@ -54,7 +54,7 @@ def _inflate(program: Path, deflated: bytes, *words: object, expect: int = 0) ->
 
 
 @pytest.mark.parametrize("what", _CONTENTS)
-def test_it_undoes_what_zlib_does(program: Path, what: str) -> None:
+def test_it_undoes_what_zlib_does(program, what):
     content = _CONTENTS[what]
     levels = [(level, zlib.Z_DEFAULT_STRATEGY) for level in (0, 1, 6)]
     for level, strategy in (*levels, *((9, strategy) for strategy in _STRATEGIES)):
@@ -84,14 +84,14 @@ def test_it_undoes_what_zlib_does(program: Path, what: str) -> None:
         (_stream("1 01 00000 00000 0000 100 000 000 000 1"), 9, "a word is in no code"),
     ],
 )
-def test_what_is_wrong_is_told(program: Path, deflated: bytes, said: int, reason: str) -> None:
+def test_what_is_wrong_is_told(program, deflated, said, reason):
     told = _inflate(program, deflated, said, expect=3).decode()
     assert told.startswith("model.so cannot be inflated: ")
     assert reason in told
 
 
 @pytest.mark.parametrize("strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED])
-def test_damage_does_no_harm(program: Path, strategy: int) -> None:
+def test_damage_does_no_harm(program, strategy):
     for seed, what in enumerate(_CONTENTS):
         content = _CONTENTS[what][:20_000]
         _inflate(program, _deflate(content, strategy=strategy), len(content), seed, 500)

@@ -10,11 +10,9 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.java_classes import JNI_LIBRARY, compile_classes, java_folder
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
-from adrenoc.native.android.runtime_build import LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import LIBRARY
 from tests.commands import run_program
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
-from tests.runtime.jvm import Jvm
-from tests.runtime.programs import Case
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "java_api.txt"
 LOADS = 1000
@@ -24,9 +22,7 @@ PROMPT = (3, 5, 7, 11, 2, 9)
 ROWS = 40
 
 
-def test_a_model_in_a_jvm(
-    jvm: Jvm, bundle: Bundle, case: Case, opencl: str, tmp_path: Path
-) -> None:
+def test_a_model_in_a_jvm(jvm, bundle, case, opencl, tmp_path):
     for name, array in case.arrays.items():
         (tmp_path / f"{name}.raw").write_bytes(array.tobytes())
     for name, array in case.outputs.items():
@@ -37,7 +33,7 @@ def test_a_model_in_a_jvm(
     assert said.splitlines() == described
 
 
-def test_what_fails_has_its_own_class(jvm: Jvm, bundle: Bundle, opencl: str) -> None:
+def test_what_fails_has_its_own_class(jvm, bundle, opencl):
     jvm.run("Faults", opencl, bundle.path.with_suffix(".tar"))
 
 
@@ -48,7 +44,7 @@ def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return make_decoder_bundle(model, "fp32")[0]
 
 
-def test_null_ends_no_process(jvm: Jvm, decoder: Bundle, opencl: str) -> None:
+def test_null_ends_no_process(jvm, decoder, opencl):
     """Each native function refuses null for all its objects."""
     source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")
     takes = re.findall(r"static native [\w\[\]]+ \w+\(([^;]+)\);", source)
@@ -56,7 +52,7 @@ def test_null_ends_no_process(jvm: Jvm, decoder: Bundle, opencl: str) -> None:
     assert int(jvm.run("Nulls", opencl, decoder.path)) == len(taking)
 
 
-def test_tokens_in_a_jvm(jvm: Jvm, decoder: Bundle, runtime: Runtime, opencl: str) -> None:
+def test_tokens_in_a_jvm(jvm, decoder, runtime, opencl):
     ids = ",".join(map(str, PROMPT))
     command = [runtime.runner, decoder.path, "--opencl", opencl, "--prompt", ids]
     tokens = jvm.execute(*command).out.splitlines()[0].split()
@@ -64,21 +60,21 @@ def test_tokens_in_a_jvm(jvm: Jvm, decoder: Bundle, runtime: Runtime, opencl: st
     assert jvm.run("Tokens", opencl, decoder.path, ids).split() == tokens
 
 
-def test_a_budget_of_memory(jvm: Jvm, bundle: Bundle, shapes: Bundle, opencl: str) -> None:
+def test_a_budget_of_memory(jvm, bundle, shapes, opencl):
     """Android's levels of onTrimMemory, too."""
     jvm.run("Budget", opencl, bundle.path, shapes.path)
 
 
-def test_pieces_and_pauses(jvm: Jvm, bundle: Bundle, opencl: str) -> None:
+def test_pieces_and_pauses(jvm, bundle, opencl):
     jvm.run("Pace", opencl, bundle.path)
 
 
-def test_runs_that_are_cancelled(jvm: Jvm, long_chain: Bundle, opencl: str) -> None:
+def test_runs_that_are_cancelled(jvm, long_chain, opencl):
     """By the model, by signals and by futures; of several runs just the one that is meant."""
     jvm.run("Cancels", opencl, long_chain.path)
 
 
-def test_what_java_declares_is_what_there_is(jvm: Jvm, runtime: Runtime) -> None:
+def test_what_java_declares_is_what_there_is(jvm, runtime):
     library = read_elf(jvm.libraries / JNI_LIBRARY)
     source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")
     declared = set(re.findall(r"static native [\w\[\]]+ (\w+)\(", source))
@@ -88,7 +84,7 @@ def test_what_java_declares_is_what_there_is(jvm: Jvm, runtime: Runtime) -> None
     assert LIBRARY in library.needed
 
 
-def test_the_public_classes(jvm: Jvm, request: pytest.FixtureRequest) -> None:
+def test_the_public_classes(jvm, request):
     """What apps call: a change here breaks them, and is reviewed as such."""
     names = {path.removesuffix(".class").replace("/", ".") for path in compile_classes()}
     shown = [str(Path(jvm.java).with_name("javap")), "-public", "-cp", jvm.class_path]
@@ -105,7 +101,7 @@ def test_the_public_classes(jvm: Jvm, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.nightly
-def test_closing_gives_memory_back(jvm: Jvm, bundle: Bundle, opencl: str, tmp_path: Path) -> None:
+def test_closing_gives_memory_back(jvm, bundle, opencl, tmp_path):
     words = (opencl, bundle.path, tmp_path / "cache", LOADS)
     before, after = map(int, jvm.run("Loops", *words, heap_mib=64).split())
     assert after - before < MOST_GROWN_KIB, f"{before} KiB grew to {after} by {LOADS} loads"

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runtime.jvm import Jvm
-
 MEAN = np.array([0.485, 0.456, 0.406], "float32")
 DEVIATION = np.array([0.229, 0.224, 0.225], "float32")
 YUV = (37, 26)  # width and height of the camera's picture
@@ -113,7 +111,7 @@ def _camera_picture(rng: np.random.Generator, folder: Path) -> np.ndarray:
 
 
 @pytest.mark.nightly
-def test_pictures_become_tensors(jvm: Jvm, tmp_path: Path) -> None:
+def test_pictures_become_tensors(jvm, tmp_path):
     rng = np.random.default_rng(11)
     camera = _camera_picture(rng, tmp_path)
     pictures = {}

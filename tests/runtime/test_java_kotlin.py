@@ -5,12 +5,10 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.java_classes import java_folder
 from tests.commands import run_program
@@ -65,11 +63,11 @@ def kotlin(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
     return replace(jvm, class_path=os.pathsep.join((path, str(classes))))
 
 
-def test_runs_that_are_cancelled(kotlin: Jvm, long_chain: Bundle, opencl: str) -> None:
+def test_runs_that_are_cancelled(kotlin, long_chain, opencl):
     kotlin.run("ComputesKt", opencl, long_chain.path)
 
 
-def test_tokens_in_a_flow(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path) -> None:
+def test_tokens_in_a_flow(kotlin, device, opencl, tmp_path):
     """Who stops collecting, or is cancelled, ends what makes tokens."""
     model = write_decoder(tmp_path, DecoderShape(layers=1, context=ROWS))
     decoder = make_decoder_bundle(model, "fp32")[0]
@@ -79,14 +77,14 @@ def test_tokens_in_a_flow(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path)
     assert kotlin.run("Tokens", opencl, decoder.path, ids).split() == tokens
 
 
-def test_the_sample_s_conversation(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path) -> None:
+def test_the_sample_s_conversation(kotlin, device, opencl, tmp_path):
     pytest.importorskip("tokenizers")
     pytest.importorskip("jinja2")
     bundle = make_writer(tmp_path)
     assert kotlin.run("TalksKt", opencl, bundle.path, "Hello there", "Why 你好?").strip() == "2"
 
 
-def test_the_sample_s_eyes(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path) -> None:
+def test_the_sample_s_eyes(kotlin, device, opencl, tmp_path):
     """Scores are the colours of a picture: kinds before rows, behind them, one; and their means."""
     kinds = {
         "first": "y = Conv(x, eye)",

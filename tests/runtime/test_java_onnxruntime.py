@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.onnx_context import PROVIDER as PROVIDER_NAME
 from adrenoc.bundle.onnx_context import write_onnx_context
 from adrenoc.bundle.tar import SUFFIX
@@ -60,7 +60,7 @@ def _compile(sample: str, folder: Path) -> list[str]:
     return [str(Path(javac).resolve().with_name("java")), "-cp", str(folder), "Sample"]
 
 
-def test_the_sample_opens_what_packages_hold(phone_bundle: Bundle, tmp_path: Path) -> None:
+def test_the_sample_opens_what_packages_hold(phone_bundle, tmp_path):
     (sample,) = re.findall(r"^```java\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
     name = phone_bundle.manifest.name
     # Whatever its file is called: the package has it by the model's name.

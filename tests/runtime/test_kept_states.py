@@ -1,19 +1,13 @@
 """States of models that are no decoders, through the C API: they go on from run to run."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.models import write_stepper
-from tests.runtime.programs import Finished, compile_against
+from tests.runtime.programs import compile_against
 
 SHAPE = (1, 1, 8)
 
 
-def test_a_state_goes_on(
-    runtime: Runtime, opencl: str, execute: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_a_state_goes_on(runtime, opencl, execute, tmp_path):
     model = write_stepper(tmp_path, SHAPE)
     bundle = tmp_path / "step.adrenoc"
     command = ["compile", str(model), "--device", "host", "--preset", "fp32"]

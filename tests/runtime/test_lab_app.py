@@ -101,7 +101,7 @@ def suites(phone: Phone, tmp_path_factory: pytest.TempPathFactory) -> Phone:
     return replace(phone, assets=assets)
 
 
-def test_a_right_driver(phone: Phone, tmp_path: Path) -> None:
+def test_a_right_driver(phone, tmp_path):
     report = phone.report(tmp_path)
     assert [suite["status"] for suite in report["suites"]] == ["right"] * 3, report
     (network,) = report["networks"]
@@ -140,7 +140,7 @@ def _faulty(layer: Path, *orders: str) -> dict[str, str]:
     return {"OPENCL_LAYERS": str(layer), "FAULTY_OPENCL": "\n".join((*claim("640"), *orders))}
 
 
-def test_a_driver_that_gives_wrong_numbers(suites: Phone, layer: Path, tmp_path: Path) -> None:
+def test_a_driver_that_gives_wrong_numbers(suites, layer, tmp_path):
     report = suites.report(tmp_path, **_faulty(layer, "edit|softmax|exp(|1.5f + exp("))
     assert report["device"]["facts"]["gpu"] == "640"
     wrong = [finding for suite in report["suites"] for finding in suite.get("findings", ())]
@@ -151,7 +151,7 @@ def test_a_driver_that_gives_wrong_numbers(suites: Phone, layer: Path, tmp_path:
     assert {finding.case for finding in verified.findings} == {CASES[0]}
 
 
-def test_a_driver_that_ends_the_app(suites: Phone, layer: Path, tmp_path: Path) -> None:
+def test_a_driver_that_ends_the_app(suites, layer, tmp_path):
     """The next start names the step, and goes on after it."""
     crash = _faulty(layer, "crash|conv2d")
     for _ in range(8):
@@ -163,7 +163,7 @@ def test_a_driver_that_ends_the_app(suites: Phone, layer: Path, tmp_path: Path) 
     assert report["is_whole"]
 
 
-def test_expected_numbers_that_are_altered(suites: Phone, tmp_path: Path) -> None:
+def test_expected_numbers_that_are_altered(suites, tmp_path):
     """One number of each suite: it is found, and its case is named."""
     altered = replace(suites, assets=shutil.copytree(suites.assets, tmp_path / "assets"))
     rows = [line.split("\t") for line in (altered.assets / "lab.tsv").read_text().splitlines()]
@@ -177,7 +177,7 @@ def test_expected_numbers_that_are_altered(suites: Phone, tmp_path: Path) -> Non
     assert len(wrong) == len(report["suites"]) and {finding["case"] for finding in wrong} == {last}
 
 
-def test_a_proof_that_is_altered(phone: Phone, tmp_path: Path) -> None:
+def test_a_proof_that_is_altered(phone, tmp_path):
     """One number that a bundle is held to: the network is wrong, and no time of it is told."""
     folder = shutil.copytree(
         phone.assets.parent / f"scratch/{NETWORK}.adrenoc", tmp_path / "n.adrenoc"
@@ -195,7 +195,7 @@ def test_a_proof_that_is_altered(phone: Phone, tmp_path: Path) -> None:
     assert "output" in network["text"]
 
 
-def test_tokens_that_are_altered(phone: Phone, tmp_path: Path) -> None:
+def test_tokens_that_are_altered(phone, tmp_path):
     """Of those that the reference is sure of; what it is not sure of may be another."""
     rows = (phone.assets / "lab.tsv").read_text().splitlines()
     (row,) = (line.split("\t") for line in rows if line.startswith("decoder\t"))
@@ -218,7 +218,7 @@ def test_tokens_that_are_altered(phone: Phone, tmp_path: Path) -> None:
         assert status == "right" or f"token {at} is wrong" in decoder["text"]
 
 
-def test_no_opencl(suites: Phone, tmp_path: Path) -> None:
+def test_no_opencl(suites, tmp_path):
     absent = replace(suites, opencl=str(tmp_path / "libOpenCL.so"))
     report = absent.report(tmp_path)
     assert "The app cannot run anything here" in report["device"]["text"]
@@ -246,7 +246,7 @@ def app(android: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.nightly
-def test_the_app_whole(app: Path, tmp_path: Path) -> None:
+def test_the_app_whole(app, tmp_path):
     with zipfile.ZipFile(app) as archive:
         names = archive.namelist()
         plan = archive.read("assets/lab.tsv").decode()
@@ -264,7 +264,7 @@ def test_the_app_whole(app: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_its_code_does_the_same(phone: Phone, app: Path, tmp_path: Path) -> None:
+def test_its_code_does_the_same(phone, app, tmp_path):
     """What stands in for d8: its classes.dex, made class files again, runs as the classes do."""
     back, runner = tmp_path / "back.jar", tmp_path / "runner"
     with zipfile.ZipFile(app) as archive:

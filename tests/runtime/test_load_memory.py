@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.commands import run_program
 from tests.models import graph, parse_nodes, write
 
@@ -24,9 +23,7 @@ BYTES = ROWS["large"] * WIDTH * 4
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])
-def test_a_constant_is_in_memory_once(
-    runtime: Runtime, opencl: str, tmp_path: Path, suffix: str
-) -> None:
+def test_a_constant_is_in_memory_once(runtime, opencl, tmp_path, suffix):
     peaks = {}
     for name, rows in ROWS.items():
         table = np.ones((rows, WIDTH), np.float32)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Finished, compile_against
 
@@ -29,23 +28,13 @@ def cache(work: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", ["recorded", "plain"])
-def test_two_models_are_right(
-    way: str,
-    program: Path,
-    bundle: Bundle,
-    shapes: Bundle,
-    opencl: str,
-    cache: Path,
-    execute: Execute,
-) -> None:
+def test_two_models_are_right(way, program, bundle, shapes, opencl, cache, execute):
     extra = {"NO_RECORD": "1"} if way == "plain" else {}
     told = execute(program, bundle.path, shapes.path, opencl, cache, 300, **extra).json()
     assert told["contexts"] == 1
 
 
-def test_memory_does_not_grow(
-    program: Path, bundle: Bundle, shapes: Bundle, opencl: str, cache: Path, execute: Execute
-) -> None:
+def test_memory_does_not_grow(program, bundle, shapes, opencl, cache, execute):
     command = (program, bundle.path, shapes.path, opencl, cache, RUNS)
     told = execute(*command, NO_RECORD="1").json()
     assert told["runs"] == RUNS
@@ -53,15 +42,7 @@ def test_memory_does_not_grow(
 
 
 @pytest.mark.parametrize("device", ["stub plain", "stub buffers", "stub recordable"])
-def test_all_objects_come_back(
-    device: str,
-    runtime: Runtime,
-    stub: Path,
-    bundle: Bundle,
-    shapes: Bundle,
-    execute: Execute,
-    tmp_path: Path,
-) -> None:
+def test_all_objects_come_back(device, runtime, stub, bundle, shapes, execute, tmp_path):
     counted = compile_against(runtime, "counted_models.cc", tmp_path / "counted", "-ldl")
     told = execute(counted, bundle.path, shapes.path, stub, device, RUNS).json()
     assert len(set(told["live"])) == 1

@@ -1,13 +1,11 @@
 """A budget of the device's memory over models: who is evicted comes back, and is right."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.runtime_build import Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.programs import Finished, compile_against
 
@@ -25,16 +23,8 @@ def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.mark.nightly
 def test_models_within_a_budget(
-    runtime: Runtime,
-    bundle: Bundle,
-    shapes: Bundle,
-    decoder: Bundle,
-    long_chain: Bundle,
-    opencl: str,
-    execute: Execute,
-    work: Path,
-    tmp_path: Path,
-) -> None:
+    runtime, bundle, shapes, decoder, long_chain, opencl, execute, work, tmp_path
+):
     """Two in turn, one too large, a decoder's context, and threads that trim and run."""
     program = compile_against(runtime, "budget_program.cc", tmp_path / "budget")
     paths = (bundle.path, shapes.path, decoder.path, long_chain.path)

@@ -94,24 +94,20 @@ def _expect(many: Bundle, folder: str, tmp_path: Path) -> None:
         ("735", ".", "kernels for any Adreno run: the driver says Adreno 735, and the bundle has"),
     ],
 )
-def test_each_gpu_runs_its_own(
-    gpu: str, folder: str, note: str, many: Bundle, start: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_each_gpu_runs_its_own(gpu, folder, note, many, start, tmp_path):
     notes: list[Any] = start(many.path, gpu).json()["notes"]
     assert notes[0].startswith(note)
     _expect(many, folder, tmp_path)
 
 
-def test_mesas_name_of_a_gpu_is_known(many: Bundle, start: Callable[..., Finished]) -> None:
+def test_mesas_name_of_a_gpu_is_known(many, start):
     mesa = ("name|FD660", "version|OpenCL 3.0 ")
     note = start(many.path, "735", *mesa).json()["notes"][0]
     assert note.startswith("kernels for Adreno 660 run: the driver says Adreno 660")
 
 
 @pytest.mark.parametrize(("gpu", "seen"), [("850", "850"), ("X1-85", "X1-85")])
-def test_no_gpu_is_advised_that_is_not_listed(
-    gpu: str, seen: str, many: Bundle, start: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_no_gpu_is_advised_that_is_not_listed(gpu, seen, many, start, tmp_path):
     """The runtime has no list, so it names what fits all."""
     copy = tmp_path / "single.adrenoc"
     shutil.copytree(many.path, copy)
@@ -123,18 +119,14 @@ def test_no_gpu_is_advised_that_is_not_listed(
     assert "--device adreno " in notes and "adreno:" not in notes
 
 
-def test_a_tar_of_several_gpus(
-    many: Bundle, start: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_a_tar_of_several_gpus(many, start, tmp_path):
     tar = tmp_path / "many.adrenoc.tar"
     write_tar(many.root, tar, name=many.manifest.name)
     assert "Adreno 750" in start(tar, "750").json()["notes"][0]
     _expect(many, "devices/a750", tmp_path)
 
 
-def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(
-    many: Bundle, start: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(many, start, tmp_path):
     note = start(many.path, "660", "fail|clCreateImage|1|-10").json()["notes"][0]
     assert note.startswith("kernels for any Adreno run: ")
     assert "could not run those for Adreno 660" in note
@@ -142,7 +134,7 @@ def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(
 
 
 @pytest.mark.parametrize("gpu", ["660", "735"])
-def test_the_proof_holds_for_each(many: Bundle, start: Callable[..., Finished], gpu: str) -> None:
+def test_the_proof_holds_for_each(many, start, gpu):
     assert start(many.path, gpu, verify=True).code == 0
 
 
@@ -155,14 +147,7 @@ def test_the_proof_holds_for_each(many: Bundle, start: Callable[..., Finished], 
         ("moves.json", (b'"source": "p', b'"source": "q'), "params.safetensors lacks p"),
     ],
 )
-def test_damaged_lists_are_refused(
-    name: str,
-    change: tuple[bytes, bytes],
-    said: str,
-    many: Bundle,
-    start: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+def test_damaged_lists_are_refused(name, change, said, many, start, tmp_path):
     folder = tmp_path / "damaged.adrenoc"
     shutil.copytree(many.root, folder)
     content = (folder / name).read_bytes()

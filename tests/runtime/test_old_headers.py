@@ -3,8 +3,6 @@
 NDK r23 to r25 bring the libc++ of LLVM 11 to 14, which refuses things that newer ones take.
 """
 
-from pathlib import Path
-
 import pytest
 
 from tests.runtime.runtime_units import UNITS, check_syntax
@@ -13,6 +11,6 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_unit(tmp_path: Path, unit: str) -> None:
+def test_a_unit(tmp_path, unit):
     write, warning = UNITS[unit]
     check_syntax(write(tmp_path), warning, ["-stdlib=libc++"])

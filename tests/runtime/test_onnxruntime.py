@@ -93,20 +93,18 @@ def _reference(model: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return made
 
 
-def test_the_library_shows_two_functions_and_needs_no_onnxruntime(inside: Runtime) -> None:
+def test_the_library_shows_two_functions_and_needs_no_onnxruntime(inside):
     facts = read_elf(inside.provider)
     assert sorted(facts.exported) == ["CreateEpFactories", "ReleaseEpFactory"]
     assert not [name for name in facts.needed if "onnxruntime" in name]
     assert facts.run_path == "$ORIGIN"
 
 
-def test_a_runtime_without_it_has_no_such_file(runtime: Runtime) -> None:
+def test_a_runtime_without_it_has_no_such_file(runtime):
     assert PROVIDER not in {file.name for file in runtime.files}
 
 
-def test_a_tar_of_an_app_under_the_bundles_name(
-    two: Path, case: Case, deed: Deed, tmp_path: Path
-) -> None:
+def test_a_tar_of_an_app_under_the_bundles_name(two, case, deed, tmp_path):
     """As apps lay it, whose archive of the model holds a tar."""
     bundle = open_bundle(two.with_name("two.adrenoc"))
     write_app_tar(bundle.root, tmp_path / bundle.path.name, name=bundle.manifest.name)
@@ -117,20 +115,12 @@ def test_a_tar_of_an_app_under_the_bundles_name(
         np.testing.assert_array_equal(made, wanted)
 
 
-def test_it_needs_the_shared_library(capsys: pytest.CaptureFixture) -> None:
+def test_it_needs_the_shared_library(capsys):
     assert main(["runtime", "build", "--static", "--onnxruntime"]) == 2
     assert "--onnxruntime needs the shared library: no --static" in capsys.readouterr().err
 
 
-def test_bits_equal_the_runner(
-    two: Path,
-    case: Case,
-    deed: Deed,
-    inside: Runtime,
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-) -> None:
+def test_bits_equal_the_runner(two, case, deed, inside, opencl, execute, tmp_path):
     told = deed("run", two, list(case.arrays.values()), len(case.outputs))
     bundle = two.with_name("two.adrenoc")
     (tmp_path / "out").mkdir()
@@ -143,7 +133,7 @@ def test_bits_equal_the_runner(
     ("preset", "bound"),
     [pytest.param("fp32", 1e-5, marks=pytest.mark.nightly), ("mixed", 1e-2)],
 )
-def test_a_network(preset: str, bound: float, deed: Deed, tmp_path: Path) -> None:
+def test_a_network(preset, bound, deed, tmp_path):
     model = write_network(tmp_path, "mobilenet_v2")
     context = _compile(model, tmp_path / "net.adrenoc", preset=preset)
     x = np.random.default_rng(1).standard_normal((1, 3, 64, 64)).astype("float32")
@@ -155,7 +145,7 @@ def test_a_network(preset: str, bound: float, deed: Deed, tmp_path: Path) -> Non
     np.testing.assert_array_equal(made, next(iter(own.values())))
 
 
-def test_names_tell_which_tensor_is_which(two: Path, case: Case, deed: Deed) -> None:
+def test_names_tell_which_tensor_is_which(two, case, deed):
     model = onnx.load(two)
     for repeated in (
         model.graph.input,
@@ -171,7 +161,7 @@ def test_names_tell_which_tensor_is_which(two: Path, case: Case, deed: Deed) -> 
         np.testing.assert_array_equal(made, wanted)
 
 
-def test_two_parts_with_onnxruntime_between(deed: Deed, tmp_path: Path) -> None:
+def test_two_parts_with_onnxruntime_between(deed, tmp_path):
     """Convolution and a dense layer by a bundle each, under other names; Mish by onnxruntime."""
     rng = np.random.default_rng(2)
     conv = {"w": rng.standard_normal((4, 3, 3, 3)).astype("float32")}
@@ -211,7 +201,7 @@ def test_two_parts_with_onnxruntime_between(deed: Deed, tmp_path: Path) -> None:
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_range_of_shapes(deed: Deed, tmp_path: Path) -> None:
+def test_a_range_of_shapes(deed, tmp_path):
     weights = {"d": np.random.default_rng(3).standard_normal((6, 5)).astype("float32")}
     nodes = parse_nodes("y = MatMul(x, d) turned = Transpose <perm = [1, 0]>(y)")
     model = write(graph(nodes, {"x": ("n", 6)}, ["y", "turned"], weights), tmp_path, "rows.onnx")
@@ -226,11 +216,11 @@ def test_a_range_of_shapes(deed: Deed, tmp_path: Path) -> None:
     assert "adrenoc: no bucket takes 5x6; the bundle has 1x6, 4x6" in said
 
 
-def test_threads_share_a_session(two: Path, case: Case, deed: Deed) -> None:
+def test_threads_share_a_session(two, case, deed):
     assert deed("threads", two, list(case.arrays.values()))["wrong"] == []
 
 
-def test_a_deadline_and_a_dynamic_option_end_runs(long_chain: Any, deed: Deed, work: Path) -> None:
+def test_a_deadline_and_a_dynamic_option_end_runs(long_chain, deed, work):
     context = _compile(work / "chain.onnx", work / "ort-long.adrenoc")
     x = np.ones(long_chain.manifest.inputs[0].shape, "float32")
     told = deed("ends", context, [x], cancel_within_ms="0.5")
@@ -240,7 +230,7 @@ def test_a_deadline_and_a_dynamic_option_end_runs(long_chain: Any, deed: Deed, w
     assert told["right"] is True
 
 
-def test_a_session_outlives_the_registration(two: Path, case: Case, deed: Deed) -> None:
+def test_a_session_outlives_the_registration(two, case, deed):
     assert deed("unregister", two, list(case.arrays.values()))["right"] is True
 
 
@@ -255,13 +245,11 @@ def test_a_session_outlives_the_registration(two: Path, case: Case, deed: Deed) 
         ({"ep__context_enable": "1"}, "adrenoc compile --onnxruntime writes such a model"),
     ],
 )
-def test_options_that_are_refused(
-    options: dict[str, str], said: str, two: Path, case: Case, deed: Deed
-) -> None:
+def test_options_that_are_refused(options, said, two, case, deed):
     assert said in deed("run", two, list(case.arrays.values()), **options)["error"]
 
 
-def test_bundles_that_are_refused(two: Path, case: Case, deed: Deed, tmp_path: Path) -> None:
+def test_bundles_that_are_refused(two, case, deed, tmp_path):
     inputs = list(case.arrays.values())
     model = tmp_path / two.name
     shutil.copy(two, model)
@@ -290,7 +278,7 @@ def test_bundles_that_are_refused(two: Path, case: Case, deed: Deed, tmp_path: P
     assert "embed_mode 1, expected 0" in deed("run", model, inputs)["error"]
 
 
-def test_the_model_itself_by_its_digest(two: Path, deed: Deed, work: Path, case: Case) -> None:
+def test_the_model_itself_by_its_digest(two, deed, work, case):
     """The bits are those of the bundle; the first of the two that are named is another model's."""
     relu = graph([helper.make_node("Relu", ["q"], ["r"])], {"q": (1, 4)}, ["r"], {})
     other = _compile(write(relu, work, "q.onnx"), work / "q.adrenoc")
@@ -303,9 +291,7 @@ def test_the_model_itself_by_its_digest(two: Path, deed: Deed, work: Path, case:
 
 
 @pytest.mark.parametrize("wrong", ["none is named", "another file", "no device", "no such bundle"])
-def test_other_models_are_left_to_onnxruntime(
-    wrong: str, two: Path, deed: Deed, work: Path, case: Case, tmp_path: Path
-) -> None:
+def test_other_models_are_left_to_onnxruntime(wrong, two, deed, work, case, tmp_path):
     """A warning where a bundle was named, and the numbers of onnxruntime's own CPU."""
     bundle = str(two.with_name("two.adrenoc"))
     model = tmp_path / "two.onnx"
@@ -329,7 +315,7 @@ def test_other_models_are_left_to_onnxruntime(
     assert said in told["log"]
 
 
-def test_states_are_refused_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_states_are_refused_before_the_work(tmp_path, capsys):
     model = write_stepper(tmp_path, (1, 4))
     words = ["compile", str(model), "--device", "host", "--state", "h=hn", "--onnxruntime"]
     assert main([*words, "-o", str(tmp_path / "s.adrenoc")]) == 2
@@ -348,14 +334,7 @@ PROMPT = [3, 5, 7, 11, 2, 9, 8]
     "name",
     ["grouped", *(pytest.param(name, marks=pytest.mark.nightly) for name in list(SHAPES)[1:])],
 )
-def test_a_decoder_keeps_its_caches(
-    name: str,
-    deed: Deed,
-    inside: Runtime,
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-) -> None:
+def test_a_decoder_keeps_its_caches(name, deed, inside, opencl, execute, tmp_path):
     """The tokens are the runner's, and onnxruntime's from the file; caches are no tensors."""
     model = write_decoder(tmp_path, SHAPES[name])
     context = _compile(model, tmp_path / "d.adrenoc", "--prefill", "4")
@@ -384,7 +363,7 @@ def test_a_decoder_keeps_its_caches(
 
 
 @pytest.mark.nightly
-def test_a_decoder_reads_what_an_encoder_made(deed: Deed, tmp_path: Path) -> None:
+def test_a_decoder_reads_what_an_encoder_made(deed, tmp_path):
     shape = DecoderShape(kind="llama", layers=2, context=64, plain=14, packed=False)
     model = tmp_path / "decoder.onnx"
     onnx.save(make_cross_decoder(shape), model)
@@ -403,7 +382,7 @@ def test_a_decoder_reads_what_an_encoder_made(deed: Deed, tmp_path: Path) -> Non
     assert found.equal == len(made) == 20
 
 
-def test_the_decoders_model_itself_is_left_to_onnxruntime(deed: Deed, tmp_path: Path) -> None:
+def test_the_decoders_model_itself_is_left_to_onnxruntime(deed, tmp_path):
     model = write_decoder(tmp_path, SHAPES["grouped"])
     _compile(model, tmp_path / "d.adrenoc", "--prefill", "1")
     told = deed("open", model, [], bundles=str(tmp_path / "d.adrenoc"))
@@ -411,7 +390,7 @@ def test_the_decoders_model_itself_is_left_to_onnxruntime(deed: Deed, tmp_path: 
     assert "d.adrenoc is not used: it keeps states, which the model hands out" in told["log"]
 
 
-def test_a_decoder_has_no_code_for_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_decoder_has_no_code_for_the_cpu(tmp_path, capsys):
     model = write_decoder(tmp_path, DecoderShape())
     command = ["compile", str(model), "--device", "host", "--fallback", "cpu"]
     assert main([*command, "-o", str(tmp_path / "d.adrenoc")]) == 2
@@ -419,7 +398,7 @@ def test_a_decoder_has_no_code_for_the_cpu(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.nightly
-def test_nodes_of_onnx(inside: Runtime, opencl: str, execute: Execute, tmp_path: Path) -> None:
+def test_nodes_of_onnx(inside, opencl, execute, tmp_path):
     """A sample of ONNX's node tests that pass: each a bundle that onnxruntime opens."""
     table = read_table()
     passing = [

@@ -1,26 +1,22 @@
 """A decoder by onnxruntime-genai, as its wheel is."""
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import TOKENIZER
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime, build_runtime
+from adrenoc.native.android.runtime_build import build_runtime
 from tests.host.decoder_bundles import DecoderShape, write_decoder, write_tokenizer
-from tests.runtime.programs import HERE, Finished
+from tests.runtime.programs import HERE
 
 pytest.importorskip("onnxruntime_genai")
 
 SHAPE = DecoderShape()
 
 
-def test_tokens_are_those_of_the_cpu(
-    runtime: Runtime, device: object, execute: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_tokens_are_those_of_the_cpu(runtime, device, execute, tmp_path):
     """Also when a generator goes back, and when another one follows."""
     try:
         inside = build_runtime(onnxruntime=True)

@@ -1,14 +1,12 @@
 """Models that leave the device to others: runs in pieces, and pauses."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.models import write_conv_chain
 from tests.runtime.programs import Finished, compile_against
@@ -38,15 +36,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.mark.nightly
 def test_runs_in_pieces_and_pauses(
-    runtime: Runtime,
-    chain: Bundle,
-    shapes: Bundle,
-    decoder: Bundle,
-    opencl: str,
-    execute: Execute,
-    work: Path,
-    tmp_path: Path,
-) -> None:
+    runtime, chain, shapes, decoder, opencl, execute, work, tmp_path
+):
     """Each launch by itself, two models in pieces, runs and tokens around pauses."""
     program = compile_against(runtime, "pace_program.cc", tmp_path / "pace")
     paths = (chain.path, shapes.path, decoder.path)

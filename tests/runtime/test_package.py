@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +24,6 @@ from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
 from tests.runtime.phones import link_stub, without_sources
-from tests.runtime.programs import Finished
 
 ABI = "arm64-v8a"
 
@@ -33,9 +31,7 @@ ABI = "arm64-v8a"
 # --- CMake --------------------------------------------------------------------------------------
 
 
-def test_the_cmake_package_builds_and_runs_its_sample(
-    bundle: Bundle, runtime: Runtime, opencl: str, execute: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_the_cmake_package_builds_and_runs_its_sample(bundle, runtime, opencl, execute, tmp_path):
     package = tmp_path / "package"
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(package)]
     assert main([*command, "--runtime", str(runtime.folder)]) == 0
@@ -55,9 +51,7 @@ def test_the_cmake_package_builds_and_runs_its_sample(
     assert (package / "share/doc/adrenoc" / LICENSE).is_file()
 
 
-def test_a_runtime_for_another_machine_is_refused(
-    bundle: Bundle, android: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_runtime_for_another_machine_is_refused(bundle, android, tmp_path, capsys):
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "out")]
     code = main([*command, "--runtime", str(android.folder)])
     assert code == BundleError.exit_code
@@ -65,7 +59,7 @@ def test_a_runtime_for_another_machine_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_runtime_has_no_names_of_its_own(runtime: Runtime) -> None:
+def test_a_runtime_has_no_names_of_its_own(runtime):
     assert read_elf(runtime.library).is_stripped
     names = runtime.library.with_name(f"{LIBRARY}.debug")
     assert not read_elf(names).is_stripped
@@ -81,9 +75,7 @@ def aar(phone_bundle: Bundle, android: Runtime, tmp_path: Path) -> Path:
     return output
 
 
-def test_an_aar_has_what_android_builds_look_for(
-    aar: Path, phone_bundle: Bundle, android: Runtime, tmp_path: Path
-) -> None:
+def test_an_aar_has_what_android_builds_look_for(aar, phone_bundle, android, tmp_path):
     with zipfile.ZipFile(aar) as archive:
         names = set(archive.namelist())
         assert {
@@ -112,7 +104,7 @@ def test_an_aar_has_what_android_builds_look_for(
     assert check_app(aar) == ()
 
 
-def test_an_aar_brings_the_java_classes(aar: Path) -> None:
+def test_an_aar_brings_the_java_classes(aar):
     with zipfile.ZipFile(aar) as archive:
         rules = archive.read("proguard.txt").decode()
         stored = archive.getinfo("classes.jar").compress_type == zipfile.ZIP_STORED
@@ -135,12 +127,8 @@ def _native_half() -> str:
 
 
 def test_an_aar_needs_javac_and_a_runtime_with_the_native_half(
-    phone_bundle: Bundle,
-    android: Runtime,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    phone_bundle, android, tmp_path, monkeypatch, capsys
+):
     old = tmp_path / "old"
     shutil.copytree(android.folder, old)
     (old / JNI_LIBRARY).unlink()
@@ -155,8 +143,8 @@ def test_an_aar_needs_javac_and_a_runtime_with_the_native_half(
 
 
 def test_what_does_not_belong_on_a_phone_is_refused(
-    bundle: Bundle, phone_bundle: Bundle, runtime: Runtime, android: Runtime, tmp_path: Path
-) -> None:
+    bundle, phone_bundle, runtime, android, tmp_path
+):
     with pytest.raises(BundleError, match="was compiled for this computer"):
         write_aar(bundle, [android], tmp_path / "out.aar")
     with pytest.raises(LinkError, match=r"is not for Android .*needs .*libc\.so\.6"):
@@ -167,7 +155,7 @@ def test_what_does_not_belong_on_a_phone_is_refused(
         write_aar(other, [android], tmp_path / "out.aar")
 
 
-def test_the_manifest_of_an_aar(aar: Path) -> None:
+def test_the_manifest_of_an_aar(aar):
     with zipfile.ZipFile(aar) as archive:
         manifest = ElementTree.fromstring(archive.read("AndroidManifest.xml"))
     android = "{http://schemas.android.com/apk/res/android}"
@@ -204,7 +192,7 @@ def _apk(folder: Path, aar: Path, changes: dict[str, bytes | None], *, compress:
     return apk
 
 
-def test_a_good_apk(aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_apk(aar, tmp_path, capsys):
     manifest = binary_manifest(
         [
             ("uses-sdk", {"minSdkVersion": MIN_API}),
@@ -218,7 +206,7 @@ def test_a_good_apk(aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "finds OpenCL" in capsys.readouterr().out
 
 
-def test_entries_beside_libraries_are_no_abis(aar: Path, tmp_path: Path) -> None:
+def test_entries_beside_libraries_are_no_abis(aar, tmp_path):
     """Some tools write folders into the archive, and some leave notes."""
     manifest = _manifest(extracts=True)
     more: dict[str, bytes | None] = dict.fromkeys(
@@ -241,7 +229,7 @@ def _manifest(*, extracts: bool) -> bytes:
     return binary_manifest([("application", {"extractNativeLibs": extracts}), library])
 
 
-def test_libraries_that_android_cannot_take_out_of_an_apk(aar: Path, tmp_path: Path) -> None:
+def test_libraries_that_android_cannot_take_out_of_an_apk(aar, tmp_path):
     compressed = {"AndroidManifest.xml": _manifest(extracts=False)}
     stored = {"AndroidManifest.xml": _manifest(extracts=True)}
     troubles = check_app(_apk(tmp_path, aar, compressed, compress=False))
@@ -265,9 +253,7 @@ def _stored(apk: Path) -> Path:
     return apk
 
 
-def test_each_trouble_of_an_app_is_named(
-    aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_trouble_of_an_app_is_named(aar, tmp_path, capsys):
     small, wrong, named = (tmp_path / name for name in (LIBRARY, "wrong.so", "named.so"))
     link_stub(small, "-z", "max-page-size=4096")
     link_stub(wrong, emulation="elf_x86_64")
@@ -295,14 +281,14 @@ def test_each_trouble_of_an_app_is_named(
     assert "hide the GPU's OpenCL" in capsys.readouterr().err
 
 
-def test_a_stored_library_must_lie_at_a_page(aar: Path, tmp_path: Path) -> None:
+def test_a_stored_library_must_lie_at_a_page(aar, tmp_path):
     apk = _stored(_apk(tmp_path, aar, {}, compress=False))
     wrongs = [trouble.wrong for trouble in check_app(apk)]
     assert len(wrongs) == 2
     assert all("not at a multiple of 16384" in wrong for wrong in wrongs)
 
 
-def test_what_is_no_archive(tmp_path: Path) -> None:
+def test_what_is_no_archive(tmp_path):
     (tmp_path / "x.apk").write_text("no archive")
     with pytest.raises(BundleError, match=r"x\.apk is no APK or AAR"):
         check_app(tmp_path / "x.apk")

@@ -11,7 +11,6 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.remote import RemoteAddress, describe, run_remote
 from adrenoc.device.tracker import HostPort, Tracker
-from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Case
 from tests.runtime.servers import (
     WAIT_S,
@@ -45,7 +44,7 @@ def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
         np.testing.assert_array_equal(result.outputs[name], expected)
 
 
-def test_tvms_server(bundle: Bundle, case: Case, opencl: str) -> None:
+def test_tvms_server(bundle, case, opencl):
     with tvm_server("--key", "phone") as port:
         _check(bundle, case, address_of(port, key="phone"))
         told = describe(address_of(port, key="phone"))
@@ -54,9 +53,7 @@ def test_tvms_server(bundle: Bundle, case: Case, opencl: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["native", "python", "tvm"])
-def test_servers_of_a_tracker(
-    kind: str, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tracker: int
-) -> None:
+def test_servers_of_a_tracker(kind, bundle, case, runtime, opencl, tracker):
     where = f"127.0.0.1:{tracker}"
     options = ("--tracker", where, "--key", kind)
     if kind == "tvm":
@@ -76,9 +73,7 @@ def test_servers_of_a_tracker(
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])
-def test_who_was_given_a_server_may_come_again(
-    kind: str, runtime: Runtime, opencl: str, tracker: int
-) -> None:
+def test_who_was_given_a_server_may_come_again(kind, runtime, opencl, tracker):
     """What a fleet proves on a device takes many sessions there; it stays free for one client."""
     key = f"again-{kind}"
     options = ("--tracker", f"127.0.0.1:{tracker}", "--key", key)
@@ -98,9 +93,7 @@ def test_who_was_given_a_server_may_come_again(
     known.close()
 
 
-def test_two_clients_take_turns(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tracker: int
-) -> None:
+def test_two_clients_take_turns(bundle, case, runtime, opencl, tracker):
     failures: list[BaseException] = []
 
     def client() -> None:
@@ -119,21 +112,19 @@ def test_two_clients_take_turns(
     assert not failures
 
 
-def test_a_kind_that_nobody_offers(bundle: Bundle, case: Case, tracker: int) -> None:
+def test_a_kind_that_nobody_offers(bundle, case, tracker):
     with pytest.raises(RemoteError, match='no free server with the key "nobody"'):
         run_remote(bundle, _tracked(tracker, "nobody", timeout_s=3.0), inputs=case.arrays)
 
 
-def test_no_tracker_and_what_is_none(bundle: Bundle, case: Case, opencl: str) -> None:
+def test_no_tracker_and_what_is_none(bundle, case, opencl):
     with pytest.raises(RemoteError, match="no tracker at"):
         run_remote(bundle, _tracked(free_port(), "any"), inputs=case.arrays)
     with tvm_server() as port, pytest.raises(RemoteError, match="tracker"):
         run_remote(bundle, _tracked(port, "any", timeout_s=2), inputs=case.arrays)
 
 
-def test_a_server_outlives_its_tracker(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
-) -> None:
+def test_a_server_outlives_its_tracker(bundle, case, runtime, opencl):
     port = free_port()
     options = ("--tracker", f"127.0.0.1:{port}", "--key", "late")
     with native_server(runtime, opencl, *options), python_server(*options[:-1], "later"):

@@ -39,7 +39,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_is_made_is_this_users_alone(tried: Tried, tmp_path: Path) -> None:
+def test_what_is_made_is_this_users_alone(tried, tmp_path):
     """Whatever the mask of new files is."""
     folder = tmp_path / "cache"
     assert tried(folder, "store") == "kept"
@@ -49,9 +49,7 @@ def test_what_is_made_is_this_users_alone(tried: Tried, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_file_that_others_may_write_to_is_not_used(
-    tried: Tried, tmp_path: Path, mode: int
-) -> None:
+def test_a_file_that_others_may_write_to_is_not_used(tried, tmp_path, mode):
     folder = tmp_path / "cache"
     tried(folder, "store")
     (file,) = folder.iterdir()
@@ -61,7 +59,7 @@ def test_a_file_that_others_may_write_to_is_not_used(
     assert tried(folder, "find") == "found"
 
 
-def test_a_folder_of_ours_is_closed(tried: Tried, tmp_path: Path) -> None:
+def test_a_folder_of_ours_is_closed(tried, tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(0o777)
@@ -70,7 +68,7 @@ def test_a_folder_of_ours_is_closed(tried: Tried, tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_folder_of_somebody_else_is_left_alone(tried: Tried, tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_left_alone(tried, tmp_path):
     folder = tmp_path / "cache"
     tried(folder, "store")
     os.chown(folder, SOMEBODY, SOMEBODY)
@@ -81,7 +79,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tried: Tried, tmp_path: Path) -
 
 
 @needs_root
-def test_a_file_of_somebody_else_is_not_used(tried: Tried, tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_is_not_used(tried, tmp_path):
     folder = tmp_path / "cache"
     tried(folder, "store")
     (file,) = folder.iterdir()

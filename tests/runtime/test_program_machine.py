@@ -2,14 +2,8 @@
 
 import shutil
 import struct
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.programs import Finished
 
 BAD_BUNDLE = 23
 MAGIC = struct.pack("<Q", 0xD225DE2F4214151E)
@@ -56,14 +50,8 @@ def _change_return(content: bytes, words: tuple[int, int]) -> bytes:
     ],
 )
 def test_what_the_machine_does_not_know_is_refused(
-    runtime: Runtime,
-    bundle: Bundle,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-    change: Callable[[bytes], bytes],
-    said: str,
-) -> None:
+    runtime, bundle, opencl, execute, tmp_path, change, said
+):
     copy = tmp_path / "changed.adrenoc"
     shutil.copytree(bundle.root, copy)
     library = copy / "model.so"

@@ -19,7 +19,7 @@ from adrenoc.lab.prove.proof import DrawnInput
 from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import A640
 from tests.models import graph, parse_nodes, write
-from tests.runtime.programs import Case, Finished, compile_against
+from tests.runtime.programs import Finished, compile_against
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -71,7 +71,7 @@ def verify(
     return run
 
 
-def test_inputs_are_drawn_alike_here_and_there() -> None:
+def test_inputs_are_drawn_alike_here_and_there():
     """The first words of splitmix64 from seed 0 and 1234567, as others have published them."""
     spec = TensorSpec(name="x", shape=(2,), dtype="uint64")
     whole = DrawnInput(seed=1234567, low=0, count=2**53, step=1.0)
@@ -79,9 +79,7 @@ def test_inputs_are_drawn_alike_here_and_there() -> None:
     assert whole.draw(spec).tolist() == words
 
 
-def test_a_right_driver_passes_and_is_remembered(
-    proven: Bundle, verify: Verify, tmp_path: Path
-) -> None:
+def test_a_right_driver_passes_and_is_remembered(proven, verify, tmp_path):
     cache = tmp_path / "cache"
     first = verify(proven, cache=cache).json()
     assert first["right"] and not first["kept"] and first["runs"] >= 3
@@ -92,7 +90,7 @@ def test_a_right_driver_passes_and_is_remembered(
     assert not (tmp_path / "log").exists()
 
 
-def test_another_driver_is_verified_again(proven: Bundle, verify: Verify, tmp_path: Path) -> None:
+def test_another_driver_is_verified_again(proven, verify, tmp_path):
     cache = tmp_path / "cache"
     newer = "driver|OpenCL 3.0 QUALCOMM build: made here, Compiler E031.99"
     kept = [
@@ -102,7 +100,7 @@ def test_another_driver_is_verified_again(proven: Bundle, verify: Verify, tmp_pa
     assert kept == [False, True, False, True, False]
 
 
-def test_without_a_cache_folder_it_is_verified_each_time(proven: Bundle, verify: Verify) -> None:
+def test_without_a_cache_folder_it_is_verified_each_time(proven, verify):
     for _ in range(2):
         assert not verify(proven).json()["kept"]
 
@@ -117,9 +115,7 @@ def test_without_a_cache_folder_it_is_verified_each_time(proven: Bundle, verify:
         ("skip|^softmax|3", "the output `y` changes from run to run"),
     ],
 )
-def test_a_wrong_driver_is_found_named_and_remembered(
-    order: str, part: str, proven: Bundle, verify: Verify, tmp_path: Path
-) -> None:
+def test_a_wrong_driver_is_found_named_and_remembered(order, part, proven, verify, tmp_path):
     cache = tmp_path / "cache"
     found = verify(proven, order, expect=WRONG, cache=cache)
     said = found.json()["wrong"]
@@ -132,9 +128,7 @@ def test_a_wrong_driver_is_found_named_and_remembered(
     assert again["kept"] and again["runs"] == 0 and again["wrong"] == said
 
 
-def test_a_driver_that_refuses_is_asked_again(
-    proven: Bundle, verify: Verify, tmp_path: Path
-) -> None:
+def test_a_driver_that_refuses_is_asked_again(proven, verify, tmp_path):
     cache = tmp_path / "cache"
     for _ in range(3):  # it ends each time, so nothing is counted as hanging
         done = verify(proven, "refuse|^softmax|-5", expect=None, cache=cache)
@@ -143,9 +137,7 @@ def test_a_driver_that_refuses_is_asked_again(
     assert not verify(proven, cache=cache).json()["kept"]
 
 
-def test_a_proof_that_never_ends_is_tried_twice(
-    proven: Bundle, verify: Verify, tmp_path: Path
-) -> None:
+def test_a_proof_that_never_ends_is_tried_twice(proven, verify, tmp_path):
     cache = tmp_path / "cache"
     for _ in range(2):
         assert verify(proven, "crash|^softmax", expect=None, cache=cache).code < 0
@@ -153,9 +145,7 @@ def test_a_proof_that_never_ends_is_tried_twice(
     assert "has begun 2 times and never ended" in done.err
 
 
-def test_what_was_remembered_is_not_believed_if_damaged(
-    proven: Bundle, verify: Verify, tmp_path: Path
-) -> None:
+def test_what_was_remembered_is_not_believed_if_damaged(proven, verify, tmp_path):
     cache = tmp_path / "cache"
     verify(proven, cache=cache)
     (file,) = cache.glob("*.verdict")
@@ -166,9 +156,7 @@ def test_what_was_remembered_is_not_believed_if_damaged(
     assert file.read_bytes() == whole
 
 
-def test_each_shape_of_a_bundle_is_tried(
-    shapes: Bundle, verify: Verify, work: Path, tmp_path: Path
-) -> None:
+def test_each_shape_of_a_bundle_is_tried(shapes, verify, work, tmp_path):
     copy = tmp_path / "s.adrenoc"
     shutil.copytree(shapes.path, copy)
     assert main(["prove", str(copy), str(work / "shapes.onnx")]) == 0
@@ -209,9 +197,7 @@ def _sign(bundle: Path) -> None:
         ({"allowed": "1"}, "a number"),
     ],
 )
-def test_a_proof_that_makes_no_sense_is_refused(
-    change: dict[str, object], said: str, proven: Bundle, verify: Verify, tmp_path: Path
-) -> None:
+def test_a_proof_that_makes_no_sense_is_refused(change, said, proven, verify, tmp_path):
     copy = tmp_path / "m.adrenoc"
     shutil.copytree(proven.path, copy)
     proof = json.loads((copy / PROOF).read_text())
@@ -227,9 +213,7 @@ def test_a_proof_that_makes_no_sense_is_refused(
     assert said in done.err and "proof.json" in done.err
 
 
-def test_a_proof_that_was_changed_is_refused(
-    proven: Bundle, verify: Verify, tmp_path: Path
-) -> None:
+def test_a_proof_that_was_changed_is_refused(proven, verify, tmp_path):
     copy = tmp_path / "m.adrenoc"
     shutil.copytree(proven.path, copy)
     text = (copy / PROOF).read_text()
@@ -238,13 +222,11 @@ def test_a_proof_that_was_changed_is_refused(
     assert "proof.json is not what was compiled" in done.err
 
 
-def test_a_bundle_without_a_proof_says_so(bundle: Bundle, verify: Verify) -> None:
+def test_a_bundle_without_a_proof_says_so(bundle, verify):
     assert "adrenoc prove BUNDLE MODEL" in verify(bundle, expect=UNSUPPORTED).err
 
 
-def test_another_model_is_refused(
-    bundle: Bundle, work: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_model_is_refused(bundle, work, capsys):
     assert main(["prove", str(bundle.path), str(work / "proven" / "m.onnx")]) == (
         BundleError.exit_code
     )
@@ -252,15 +234,7 @@ def test_another_model_is_refused(
     assert not (bundle.path / PROOF).exists()
 
 
-def test_the_app_goes_on_with_what_it_bound(
-    bundle: Bundle,
-    case: Case,
-    work: Path,
-    runtime: Runtime,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+def test_the_app_goes_on_with_what_it_bound(bundle, case, work, runtime, opencl, execute, tmp_path):
     """The C++ wrapper: verified between two runs, whose outputs are the same."""
     program = compile_against(runtime, "verify_program.cc", tmp_path / "verify_program")
     copy = tmp_path / "two.tar"

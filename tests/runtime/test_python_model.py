@@ -1,23 +1,19 @@
 """Bundles through the C API from Python: `adrenoc.native.model`."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adrenoc.base.errors import AdrenocError, BundleError, DeviceError, InputError
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model, read_memory, set_memory_budget
 from tests.models import write_stepper
-from tests.runtime.programs import Case
 
 pytestmark = pytest.mark.usefixtures("runtime", "opencl")
 
 
-def test_numbers_are_those_of_run(bundle: Bundle, case: Case) -> None:
+def test_numbers_are_those_of_run(bundle, case):
     with Model(bundle.path) as model:
         assert list(model.inputs) == [spec.name for spec in bundle.manifest.inputs]
         made = model.run(case.arrays)
@@ -28,7 +24,7 @@ def test_numbers_are_those_of_run(bundle: Bundle, case: Case) -> None:
         assert model.device
 
 
-def test_a_bucket_is_taken_by_the_shapes(shapes: Bundle, runtime: Runtime) -> None:
+def test_a_bucket_is_taken_by_the_shapes(shapes, runtime):
     x = np.random.default_rng(1).standard_normal((4, 3, 12, 9))
     with Model(shapes.path) as model:
         large, small = model.run({"x": x}), model.run({"x": x[:1]})
@@ -36,7 +32,7 @@ def test_a_bucket_is_taken_by_the_shapes(shapes: Bundle, runtime: Runtime) -> No
     np.testing.assert_array_equal(small["map"], large["map"][:1])
 
 
-def test_memory_goes_back_with_the_last_reference(bundle: Bundle, case: Case) -> None:
+def test_memory_goes_back_with_the_last_reference(bundle, case):
     before = read_memory().used
     model = Model(bundle.path)
     model.run(case.arrays)
@@ -49,7 +45,7 @@ def test_memory_goes_back_with_the_last_reference(bundle: Bundle, case: Case) ->
     assert read_memory().used == before
 
 
-def test_what_does_not_fit_is_a_sentence(bundle: Bundle, case: Case, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_a_sentence(bundle, case, tmp_path):
     wrong: dict[Callable[[Model], object], str] = {
         lambda model: model.run({**case.arrays, "picture": np.zeros(1)}): "no input 'picture'",
         lambda model: model.run(case.arrays, wanted=["total"]): "no output 'total', expected sum",
@@ -69,7 +65,7 @@ def test_what_does_not_fit_is_a_sentence(bundle: Bundle, case: Case, tmp_path: P
         Model(bundle.path, device="no device of that name")
 
 
-def test_a_state_goes_on_and_comes_back(tmp_path: Path) -> None:
+def test_a_state_goes_on_and_comes_back(tmp_path):
     bundle = tmp_path / "step.adrenoc"
     model = write_stepper(tmp_path, (1, 8))
     command = ["compile", str(model), "--device", "host", "--preset", "fp32", "--state", "h=hn"]

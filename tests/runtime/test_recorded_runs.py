@@ -62,14 +62,7 @@ def _run(
 
 
 @pytest.mark.parametrize("options", [(), ("--no-record",)])
-def test_the_last_of_many_runs(
-    runtime: Runtime,
-    gpu_bundle: Bundle,
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-    options: tuple[str, ...],
-) -> None:
+def test_the_last_of_many_runs(runtime, gpu_bundle, opencl, execute, tmp_path, options):
     told, outputs = _run(
         execute, runtime, gpu_bundle, opencl, tmp_path, "--repeat", str(RUNS), *options
     )
@@ -88,9 +81,7 @@ def test_the_last_of_many_runs(
         np.testing.assert_array_equal(outputs[name], array)
 
 
-def test_a_queue_and_a_profile_of_recorded_runs(
-    runtime: Runtime, gpu_bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_a_queue_and_a_profile_of_recorded_runs(runtime, gpu_bundle, opencl, execute, tmp_path):
     times = tmp_path / "times.json"
     options = ("--warmup", str(RUNS), "--queue", "5", "--profile", str(times))
     told, _ = _run(execute, runtime, gpu_bundle, opencl, tmp_path, *options)
@@ -103,7 +94,7 @@ def test_a_queue_and_a_profile_of_recorded_runs(
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_runs_on_a_server(gpu_bundle: Bundle, runtime: Runtime, opencl: str, kind: str) -> None:
+def test_runs_on_a_server(gpu_bundle, runtime, opencl, kind):
     image = np.random.default_rng(4).standard_normal(SHAPE).astype("float32")
     expected = run_bundle(gpu_bundle, inputs={"image": image}, recording="off", repeat=1).outputs
     with python_server() if kind == "python" else native_server(runtime, opencl) as (_, port):
@@ -117,9 +108,7 @@ def test_runs_on_a_server(gpu_bundle: Bundle, runtime: Runtime, opencl: str, kin
     assert result.launching.api_calls <= result.launching.launches + 1
 
 
-def test_a_part_on_the_cpu_is_done_between_launches(
-    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute
-) -> None:
+def test_a_part_on_the_cpu_is_done_between_launches(runtime, bundle, opencl, execute):
     told = execute(runtime.runner, bundle.path, "--opencl", opencl, "--repeat", RUNS).json()
     assert told["mode"] in ("a command buffer", "kept arguments")
     assert told["launches"] > 0

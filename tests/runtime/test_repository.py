@@ -77,9 +77,7 @@ def _merged(archives: list[Path]) -> tuple[dict[str, bytes], Counter[str]]:
     return content, brought
 
 
-def test_two_models_and_the_runtime_go_into_one_app(
-    repository: Path, bundles: list[Bundle], tmp_path: Path
-) -> None:
+def test_two_models_and_the_runtime_go_into_one_app(repository, bundles, tmp_path):
     archives = sorted(repository.rglob("*.aar"))
     assert len(archives) == 3
     content, brought = _merged(archives)
@@ -103,9 +101,7 @@ def test_two_models_and_the_runtime_go_into_one_app(
     assert open_bundle(tmp_path / "two.tar").manifest == without_sources(bundles[0].manifest)
 
 
-def test_the_short_way_is_for_one_model(
-    bundles: list[Bundle], android: Runtime, tmp_path: Path
-) -> None:
+def test_the_short_way_is_for_one_model(bundles, android, tmp_path):
     """Why there are two: libraries and prefab packages of two such archives collide."""
     for number, bundle in enumerate(bundles):
         words = ["package", str(bundle.path), "--as", "aar", "-o", str(tmp_path / f"{number}.aar")]
@@ -114,7 +110,7 @@ def test_the_short_way_is_for_one_model(
     assert brought["prefab adrenoc"] == 2
 
 
-def test_each_package_names_what_it_needs(repository: Path) -> None:
+def test_each_package_names_what_it_needs(repository):
     poms = {path: ElementTree.parse(path).getroot() for path in repository.rglob("*.pom")}
     assert len(poms) == 3
 
@@ -135,9 +131,7 @@ def test_each_package_names_what_it_needs(repository: Path) -> None:
             assert needed == [(RUNTIME.group, RUNTIME.artifact, RUNTIME.version)]
 
 
-def test_clients_check_digests_and_find_versions(
-    repository: Path, bundles: list[Bundle], android: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_check_digests_and_find_versions(repository, bundles, android, monkeypatch):
     """Maven's -C refuses a file without a digest; a range of versions is looked up in metadata."""
     monkeypatch.setattr("adrenoc.native.android.package.repository.RUNTIME", _LATER)
     write_repository(bundles[:1], [android], repository)
@@ -158,12 +152,8 @@ def test_clients_check_digests_and_find_versions(
 
 
 def test_onnxruntimes_provider_is_a_package_of_its_own(
-    repository: Path,
-    bundles: list[Bundle],
-    android: Runtime,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    repository, bundles, android, tmp_path, capsys
+):
     """Apps without onnxruntime take the very runtime that they took before."""
     folder = tmp_path / "with-provider"
     shutil.copytree(android.folder, folder)
@@ -190,9 +180,7 @@ def test_onnxruntimes_provider_is_a_package_of_its_own(
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_a_provider_for_another_machine_is_found(
-    repository: Path, tmp_path: Path, beside: bool
-) -> None:
+def test_a_provider_for_another_machine_is_found(repository, tmp_path, beside):
     """Beside the runtime, as in an app, and alone."""
     link_stub(tmp_path / PROVIDER_LIBRARY, emulation="elf_x86_64")
     wrong = tmp_path / "wrong.aar"
@@ -206,9 +194,7 @@ def test_a_provider_for_another_machine_is_found(
     assert (trouble.where, trouble.wrong) == (f"jni/arm64-v8a/{PROVIDER_LIBRARY}", "is for x86_64")
 
 
-def test_packages_of_several_calls_share_the_runtime(
-    repository: Path, bundles: list[Bundle], android: Runtime
-) -> None:
+def test_packages_of_several_calls_share_the_runtime(repository, bundles, android):
     def content() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in repository.rglob("*.*") if path.is_file()}
 
@@ -219,7 +205,7 @@ def test_packages_of_several_calls_share_the_runtime(
 
 @given(names=st.lists(st.from_regex(BUNDLE.pattern, fullmatch=True), min_size=1, max_size=5))
 @examples(60)
-def test_names_of_models_are_identifiers_and_differ(phone_bundle: Bundle, names: list[str]) -> None:
+def test_names_of_models_are_identifiers_and_differ(phone_bundle, names):
     manifest = phone_bundle.manifest
     given_bundles = [replace(phone_bundle, manifest=replace(manifest, name=name)) for name in names]
     if len(set(names)) < len(names):
@@ -234,7 +220,7 @@ def test_names_of_models_are_identifiers_and_differ(phone_bundle: Bundle, names:
         assert BUNDLE.allows(model.asset.removesuffix(".adrenoc.tar")[:100])
 
 
-def test_words_of_java_are_no_names(phone_bundle: Bundle, bundles: list[Bundle]) -> None:
+def test_words_of_java_are_no_names(phone_bundle, bundles):
     assert name_models(bundles)[1].identifier == "m_switch"
 
 
@@ -249,7 +235,7 @@ def app(bundles: list[Bundle], android: Runtime, tmp_path: Path) -> Path:
     return tmp_path / "app"
 
 
-def test_the_app_has_what_android_studio_opens(app: Path) -> None:
+def test_the_app_has_what_android_studio_opens(app):
     files = {path.relative_to(app).as_posix() for path in app.rglob("*") if path.is_file()}
     assert {
         "README.md",
@@ -278,7 +264,7 @@ def test_the_app_has_what_android_studio_opens(app: Path) -> None:
             assert "@MIN" not in (app / name).read_text("utf-8"), name
 
 
-def test_the_app_builds_from_what_is_there(app: Path) -> None:
+def test_the_app_builds_from_what_is_there(app):
     """Every file, package, class and text that one file names, another has."""
     build = (app / "app/build.gradle.kts").read_text("utf-8")
     settings = (app / "settings.gradle.kts").read_text("utf-8")
@@ -314,9 +300,7 @@ def test_the_app_builds_from_what_is_there(app: Path) -> None:
     assert len(used) >= 4 and used <= brought
 
 
-def test_an_app_replaces_nothing(
-    phone_bundle: Bundle, android: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_app_replaces_nothing(phone_bundle, android, tmp_path, capsys):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("precious")
@@ -341,6 +325,6 @@ def test_an_app_replaces_nothing(
         (["a", "-o", "x"], "missing option '--as'"),
     ],
 )
-def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage(words, said, capsys):
     assert main(["package", *words]) == 2
     assert said in capsys.readouterr().err

@@ -24,7 +24,6 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.greeting import MAGIC
 from adrenoc.device.remote import RemoteAddress, open_session, run_remote
-from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Case
 from tests.runtime.servers import (
     WAIT_S,
@@ -43,7 +42,7 @@ def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
         np.testing.assert_array_equal(result.outputs[name], expected)
 
 
-def test_python_server(bundle: Bundle, case: Case, opencl: str) -> None:
+def test_python_server(bundle, case, opencl):
     with python_server("--key", "secret") as (_, port):
         _check(bundle, case, address_of(port, key="secret"))
         with pytest.raises(RemoteError, match="does not take the key"):
@@ -51,24 +50,20 @@ def test_python_server(bundle: Bundle, case: Case, opencl: str) -> None:
         _check(bundle, case, address_of(port, key="secret"))
 
 
-def test_native_server(bundle: Bundle, case: Case, runtime: Runtime, opencl: str) -> None:
+def test_native_server(bundle, case, runtime, opencl):
     with native_server(runtime, opencl) as (_, port):
         for _ in range(2):
             _check(bundle, case, address_of(port))
 
 
-def test_run_by_command(
-    bundle: Bundle, runtime: Runtime, opencl: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_by_command(bundle, runtime, opencl, capsys):
     with native_server(runtime, opencl) as (_, port):
         command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--repeat", "2", "--json"]
         assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["times"]["runs"] == 2
 
 
-def test_layers_are_checked_on_a_server(
-    bundle: Bundle, work: Path, runtime: Runtime, opencl: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layers_are_checked_on_a_server(bundle, work, runtime, opencl, capsys):
     with native_server(runtime, opencl) as (server, port):
         command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--repeat", "1"]
         assert main([*command, "--check-layers", str(work / "two.onnx"), "--json"]) == 0
@@ -80,14 +75,8 @@ def test_layers_are_checked_on_a_server(
 
 @pytest.mark.parametrize("kind", ["native", "python"])
 def test_folders_of_killed_servers_are_removed(
-    kind: str,
-    runtime: Runtime,
-    opencl: str,
-    bundle: Bundle,
-    case: Case,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind, runtime, opencl, bundle, case, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def serve() -> Served:
@@ -152,9 +141,7 @@ def _crash_at_work(server: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("age_s", [0.05, 0.2, 0.8, None])
-def test_a_session_that_crashes_leaves_the_server(
-    age_s: float | None, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
-) -> None:
+def test_a_session_that_crashes_leaves_the_server(age_s, bundle, case, runtime, opencl, tmp_path):
     """At an age, or when it is at work, however long that takes on a busy machine."""
     with native_server(runtime, opencl, "--folder", str(tmp_path)) as (server, port):
         deed, word = (_crash_at_work, tmp_path) if age_s is None else (_crash_session, age_s)
@@ -171,9 +158,7 @@ def test_a_session_that_crashes_leaves_the_server(
             assert re.search(f"; last it was ({doing})", crashed)
 
 
-def test_a_killed_server_is_a_typed_error(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
-) -> None:
+def test_a_killed_server_is_a_typed_error(bundle, case, runtime, opencl):
     with native_server(runtime, opencl) as (server, port):
         threading.Timer(1.5, server.kill).start()
         with pytest.raises(RemoteError, match="left or did not answer"):
@@ -214,14 +199,12 @@ def _listener(answer: Callable[[socket.socket], None]) -> Iterator[int]:
     ],
     ids=["says nothing", "only greets"],
 )
-def test_a_server_that_hangs_is_given_up(
-    bundle: Bundle, case: Case, answer: Callable[[socket.socket], None]
-) -> None:
+def test_a_server_that_hangs_is_given_up(bundle, case, answer):
     with _listener(answer) as port, pytest.raises(RemoteError, match="did not answer within 1 s"):
         run_remote(bundle, address_of(port, timeout_s=1.0), inputs=case.arrays)
 
 
-def test_a_server_of_another_kind_is_named(bundle: Bundle, case: Case) -> None:
+def test_a_server_of_another_kind_is_named(bundle, case):
     def greet(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
@@ -242,9 +225,7 @@ def _hang_up(peer: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_wrong_peers_do_not_stop_a_server(
-    kind: str, bundle: Bundle, case: Case, runtime: Runtime, opencl: str
-) -> None:
+def test_wrong_peers_do_not_stop_a_server(kind, bundle, case, runtime, opencl):
     server = python_server() if kind == "python" else native_server(runtime, opencl)
     with server as (_, port):
         for greeting in (b"", b"GET / HTTP/1.1\r\n\r\n", struct.pack("<ii", MAGIC, 1 << 30)):
@@ -254,7 +235,7 @@ def test_wrong_peers_do_not_stop_a_server(
         _check(bundle, case, address_of(port))
 
 
-def test_sessions_have_a_limit(runtime: Runtime, opencl: str) -> None:
+def test_sessions_have_a_limit(runtime, opencl):
     key = b"client:"
     with native_server(runtime, opencl, "--timeout", "1") as (_, port):
         started = time.monotonic()
@@ -266,7 +247,7 @@ def test_sessions_have_a_limit(runtime: Runtime, opencl: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_a_peer_may_ask_for_an_earlier_end(kind: str, runtime: Runtime, opencl: str) -> None:
+def test_a_peer_may_ask_for_an_earlier_end(kind, runtime, opencl):
     key = b"client: -timeout=1"
     server = python_server() if kind == "python" else native_server(runtime, opencl)
     with server as (process, port):
@@ -282,7 +263,7 @@ def test_a_peer_may_ask_for_an_earlier_end(kind: str, runtime: Runtime, opencl: 
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_messages_are_bounded(kind: str, runtime: Runtime, opencl: str) -> None:
+def test_messages_are_bounded(kind, runtime, opencl):
     key = b"client:"
     if kind == "python":
         server = python_server(ADRENOC_MAX_MESSAGE="1")
@@ -298,9 +279,7 @@ def test_messages_are_bounded(kind: str, runtime: Runtime, opencl: str) -> None:
     assert "announced a message of 1048577 bytes; at most 1048576 are taken" in heard
 
 
-def test_a_store_takes_what_it_was_promised(
-    bundle: Bundle, runtime: Runtime, opencl: str, tmp_path: Path
-) -> None:
+def test_a_store_takes_what_it_was_promised(bundle, runtime, opencl, tmp_path):
     entry = next(entry for entry in bundle.manifest.files if entry.path == "params.safetensors")
     store = tmp_path / "store"
     with (
@@ -324,9 +303,7 @@ def test_a_store_takes_what_it_was_promised(
     assert sha256_file(store / "files" / entry.sha256) == entry.sha256
 
 
-def test_a_bundle_for_a_phone_does_not_go_to_this_machine(
-    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
-) -> None:
+def test_a_bundle_for_a_phone_does_not_go_to_this_machine(bundle, case, runtime, opencl):
     library = replace(bundle.manifest.library, machine="aarch64")
     phone = replace(bundle.manifest.target, name="adreno:a750", host=False)
     manifest = replace(bundle.manifest, library=library, target=phone)
@@ -340,6 +317,6 @@ def test_a_bundle_for_a_phone_does_not_go_to_this_machine(
 
 
 @pytest.mark.parametrize("text", ["", "9090", "host:", "host:x", "host:70000"])
-def test_addresses(text: str) -> None:
+def test_addresses(text):
     with pytest.raises(OptionError, match="expected HOST:PORT"):
         RemoteAddress.server(text)

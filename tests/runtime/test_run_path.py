@@ -11,20 +11,20 @@ import adrenoc
 from adrenoc.base.errors import DependencyError, LinkError
 from adrenoc.native.android import runtime_build
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.runtime_build import RUNNER, SERVER, Runtime
+from adrenoc.native.android.runtime_build import RUNNER, SERVER
 from adrenoc.native.android.runtime_toolchain import find_tool, find_toolchain
 from tests.commands import run_program
 
 BESIDE = "$ORIGIN"
 
 
-def test_programs_say_so(runtime: Runtime) -> None:
+def test_programs_say_so(runtime):
     for name in (RUNNER, SERVER):
         assert read_elf(runtime.folder / name).run_path == BESIDE
     assert read_elf(runtime.library).run_path == ""
 
 
-def test_they_run_from_any_folder(runtime: Runtime, tmp_path: Path) -> None:
+def test_they_run_from_any_folder(runtime, tmp_path):
     shutil.copytree(runtime.folder, tmp_path / "there")
     for name in (RUNNER, SERVER):
         command = [str(tmp_path / "there" / name), "--version"]
@@ -32,7 +32,7 @@ def test_they_run_from_any_folder(runtime: Runtime, tmp_path: Path) -> None:
         assert said.strip() == runtime.stamp
 
 
-def test_where_cmake_has_no_flag_for_it(tmp_path: Path) -> None:
+def test_where_cmake_has_no_flag_for_it(tmp_path):
     """CMake's own files for Android empty the flag that says where to look."""
     rules = tmp_path / "rules.cmake"
     flags = [f"CMAKE_SHARED_LIBRARY_RUNTIME_{language}_FLAG" for language in ("C", "CXX")]
@@ -59,7 +59,7 @@ def test_where_cmake_has_no_flag_for_it(tmp_path: Path) -> None:
         assert f"-Wl,--enable-new-dtags,-rpath,{BESIDE}" in shlex.split(line)
 
 
-def test_a_program_that_does_not_is_refused(tmp_path: Path) -> None:
+def test_a_program_that_does_not_is_refused(tmp_path):
     source = tmp_path / "program.c"
     source.write_text("int main(void) { return 0; }\n")
     flags = ["-Wl,-z,max-page-size=16384", "-Wl,-z,noexecstack"]

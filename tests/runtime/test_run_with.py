@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.programs import Case, Finished, compile_against, read_printed
+from tests.runtime.programs import Finished, compile_against, read_printed
 
 Execute = Callable[..., Finished]
 
@@ -20,40 +19,26 @@ def program(runtime: Runtime, work: Path) -> Path:
 
 
 def test_numbers_equal_python_and_threads_share_a_model(
-    program: Path,
-    bundle: Bundle,
-    case: Case,
-    opencl: str,
-    execute: Execute,
-    work: Path,
-    tmp_path: Path,
-) -> None:
+    program, bundle, case, opencl, execute, work, tmp_path
+):
     command = [program, "numbers", bundle.path, opencl, work / "cache", *case.inputs_of(bundle)]
     assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
 
 
-def test_shapes_of_a_run_choose_nothing(
-    program: Path, shapes: Bundle, opencl: str, execute: Execute, work: Path
-) -> None:
+def test_shapes_of_a_run_choose_nothing(program, shapes, opencl, execute, work):
     execute(program, "shapes", shapes.path, opencl, work / "shapes-cache")
 
 
-def test_a_deadline_and_a_cancellation_end_one_run(
-    program: Path, long_chain: Bundle, opencl: str, execute: Execute, work: Path
-) -> None:
+def test_a_deadline_and_a_cancellation_end_one_run(program, long_chain, opencl, execute, work):
     execute(program, "ends", long_chain.path, opencl, work / "cancel-cache")
 
 
-def test_options_as_text_and_what_the_cpu_cannot_run(
-    program: Path, bundle: Bundle, opencl: str, execute: Execute, work: Path
-) -> None:
+def test_options_as_text_and_what_the_cpu_cannot_run(program, bundle, opencl, execute, work):
     execute(program, "options", bundle.path, opencl, work / "cache")
 
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
-def test_bundles_are_described_without_a_device(
-    form: str, program: Path, shapes: Bundle, phone_bundle: Bundle, execute: Execute, work: Path
-) -> None:
+def test_bundles_are_described_without_a_device(form, program, shapes, phone_bundle, execute, work):
     path = shapes.path if form == "folder" else shapes.path.with_suffix(".tar")
     model = work / "shapes.onnx"
     told, digest = execute(program, "describe", path, model, "-").json()

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 import adrenoc
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.commands import run_program
 from tests.models import graph, parse_nodes, write
-from tests.runtime.programs import Case, Finished, run_case
+from tests.runtime.programs import Finished, run_case
 
 Execute = Callable[..., Finished]
 
@@ -27,14 +25,14 @@ BAD_BUNDLE = 23
 NO_DEVICE = 24
 
 
-def test_programs_tell_the_version(runtime: Runtime, execute: Execute) -> None:
+def test_programs_tell_the_version(runtime, execute):
     for program in (runtime.runner, runtime.server):
         assert execute(program, "--version").out.strip() == runtime.stamp
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
 @pytest.mark.parametrize("program", ["adrenoc_run", "adrenoc_rpc"])
-def test_programs_tell_how_they_are_used(runtime: Runtime, program: str, option: str) -> None:
+def test_programs_tell_how_they_are_used(runtime, program, option):
     done = run_program([runtime.folder / program, option])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: {program} ")
@@ -45,9 +43,7 @@ def test_programs_tell_how_they_are_used(runtime: Runtime, program: str, option:
         assert f"  {known}" in done.stdout
 
 
-def test_the_time_of_a_load_holds_that_of_its_digests(
-    runtime: Runtime, stub: Path, execute: Execute, tmp_path: Path
-) -> None:
+def test_the_time_of_a_load_holds_that_of_its_digests(runtime, stub, execute, tmp_path):
     """64 MB take more than what else opens a bundle, however fast they are read."""
     weights = {"w": np.ones((4096, 4096), "float32")}
     nodes = parse_nodes("y = MatMul(x, w)")
@@ -64,15 +60,7 @@ def test_the_time_of_a_load_holds_that_of_its_digests(
 
 
 @pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])
-def test_numbers_equal_python(
-    runtime: Runtime,
-    bundle: Bundle,
-    case: Case,
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-    suffix: str,
-) -> None:
+def test_numbers_equal_python(runtime, bundle, case, opencl, execute, tmp_path, suffix):
     path = bundle.path.with_suffix(suffix)
     told, outputs = run_case(execute, runtime.runner, opencl, path, case, tmp_path)
     assert told["runtime"] == runtime.stamp
@@ -80,9 +68,7 @@ def test_numbers_equal_python(
         np.testing.assert_array_equal(outputs[name], expected)
 
 
-def test_queued_runs_and_the_times_of_kernels(
-    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_queued_runs_and_the_times_of_kernels(runtime, bundle, opencl, execute, tmp_path):
     times = tmp_path / "times.json"
     command = (runtime.runner, bundle.path, "--opencl", opencl, "--queue", 5, "--profile", times)
     told = execute(*command).json()
@@ -95,9 +81,7 @@ def test_queued_runs_and_the_times_of_kernels(
     assert all(start <= end for _, start, end in launches)
 
 
-def test_the_second_start_takes_kernels_from_the_cache(
-    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_the_second_start_takes_kernels_from_the_cache(runtime, bundle, opencl, execute, tmp_path):
     cache = tmp_path / "cache"
     command = (runtime.runner, bundle.path, "--opencl", opencl, "--cache", cache)
     cold, warm = (execute(*command).json() for _ in range(2))
@@ -116,9 +100,7 @@ def test_the_second_start_takes_kernels_from_the_cache(
     assert execute(*command).json()["cache_hits"] == count
 
 
-def test_a_cache_that_cannot_be_written_is_no_failure(
-    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
+def test_a_cache_that_cannot_be_written_is_no_failure(runtime, bundle, opencl, execute, tmp_path):
     cache = tmp_path / "file"
     cache.write_text("in the way")
     told = execute(runtime.runner, bundle.path, "--opencl", opencl, "--cache", cache).json()
@@ -142,15 +124,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(
         ),
     ],
 )
-def test_refusals(
-    runtime: Runtime,
-    bundle: Bundle,
-    opencl: str,
-    execute: Execute,
-    arguments: tuple[str, ...],
-    code: int,
-    said: str,
-) -> None:
+def test_refusals(runtime, bundle, opencl, execute, arguments, code, said):
     words = [str(bundle.path) if word == "BUNDLE" else word for word in arguments]
     if "--opencl" not in words:
         words += ["--opencl", opencl]
@@ -167,9 +141,7 @@ def test_refusals(
         ("manifest.json", "manifest.json is not JSON"),
     ],
 )
-def test_a_damaged_file_is_named(
-    runtime: Runtime, bundle: Bundle, execute: Execute, tmp_path: Path, file: str, said: str
-) -> None:
+def test_a_damaged_file_is_named(runtime, bundle, execute, tmp_path, file, said):
     copy = tmp_path / "copy.adrenoc"
     shutil.copytree(bundle.root, copy)
     content = bytearray((copy / file).read_bytes())
@@ -181,9 +153,7 @@ def test_a_damaged_file_is_named(
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
-def test_a_cut_library_is_refused_whatever_its_digest(
-    runtime: Runtime, bundle: Bundle, execute: Execute, tmp_path: Path, kept: float
-) -> None:
+def test_a_cut_library_is_refused_whatever_its_digest(runtime, bundle, execute, tmp_path, kept):
     """Loading it would end the process: the loader reads what the headers promise."""
     copy = tmp_path / "copy.adrenoc"
     shutil.copytree(bundle.root, copy)
@@ -198,9 +168,7 @@ def test_a_cut_library_is_refused_whatever_its_digest(
     assert "model.so is" in said and "cut off" in said and f"it has {len(cut)} bytes" in said
 
 
-def test_a_bundle_for_another_machine_is_refused(
-    runtime: Runtime, bundle: Bundle, execute: Execute, tmp_path: Path
-) -> None:
+def test_a_bundle_for_another_machine_is_refused(runtime, bundle, execute, tmp_path):
     copy = tmp_path / "copy.adrenoc"
     shutil.copytree(bundle.root, copy)
     manifest = (copy / "manifest.json").read_text()
@@ -210,7 +178,7 @@ def test_a_bundle_for_another_machine_is_refused(
     assert "the bundle is for riscv64 (host), this machine is" in done.err
 
 
-def test_a_compiled_header_is_plain_c(runtime: Runtime, tmp_path: Path) -> None:
+def test_a_compiled_header_is_plain_c(runtime, tmp_path):
     source = tmp_path / "header.c"
     source.write_text('#include "adrenoc.h"\nint main(void) { return ADRENOC_OK; }\n')
     command = ["cc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]

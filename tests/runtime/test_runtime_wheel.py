@@ -13,7 +13,6 @@ import pytest
 
 import adrenoc
 from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.doctor import examine
 from adrenoc.cli.console import ConsoleReporter
 from adrenoc.cli.main import main
@@ -65,14 +64,7 @@ def installed(
     sys.modules.pop(PACKAGE, None)
 
 
-def test_a_phone_needs_no_ndk(
-    installed: Path,
-    bundle: Bundle,
-    opencl: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_phone_needs_no_ndk(installed, bundle, opencl, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(adb, "DEVICE_FOLDER", str(tmp_path / "phone"))
     with fake_adb_process({_PHONE: "device"}, SOFTWARE_ENVIRONMENT) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
@@ -91,18 +83,14 @@ def test_a_phone_needs_no_ndk(
         (f"{_ABI}/adrenoc_rpc", "adrenoc_rpc is damaged"),
     ],
 )
-def test_another_wheel_is_not_taken(
-    installed: Path, file: str, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_wheel_is_not_taken(installed, file, why, capsys):
     (installed / file).write_text("0.0.1 x\n")
     with pytest.raises(DependencyError, match="needs an Android NDK"), ConsoleReporter() as shown:
         find_runtime(_ABI, shown)
     assert why in " ".join(capsys.readouterr().err.split())
 
 
-def test_doctor_tells_of_the_wheel(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_tells_of_the_wheel(installed, tmp_path, monkeypatch):
     forget_ndks(monkeypatch, tmp_path)
     (found,) = (one for one in examine() if one.subject == "Android NDK")
     assert (found.state, found.fix) == ("ok", "")
@@ -115,7 +103,7 @@ def test_doctor_tells_of_the_wheel(
     assert look_at_wheel() == ([_ABI], "apache-tvm is not installed")
 
 
-def test_a_runtime_tells_no_folder_of_this_machine(runtime: Runtime) -> None:
+def test_a_runtime_tells_no_folder_of_this_machine(runtime):
     """Who builds it elsewhere gets the same bytes."""
     # Servers of other tests have folders of sessions there.
     for path in sorted(path for path in runtime.folder.iterdir() if path.is_file()):
@@ -124,16 +112,14 @@ def test_a_runtime_tells_no_folder_of_this_machine(runtime: Runtime) -> None:
             assert f"{folder}/".encode() not in content, (path.name, folder)
 
 
-def test_a_release_replaces_nothing(
-    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_replaces_nothing(release, tmp_path, monkeypatch):
     (tmp_path / "thesis.tex").write_text("precious")
     monkeypatch.setattr("sys.argv", ["release", "-o", str(tmp_path)])
     assert "will not delete it" in release.main()
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
-def test_pages_in_an_archive(release: Any, tmp_path: Path) -> None:
+def test_pages_in_an_archive(release, tmp_path):
     pytest.importorskip("mkdocs", reason="pip install '.[docs]'")
     release.pack_pages(tmp_path / "site", tmp_path / "docs.zip")
     with zipfile.ZipFile(tmp_path / "docs.zip") as pages:
@@ -141,7 +127,7 @@ def test_pages_in_an_archive(release: Any, tmp_path: Path) -> None:
     assert {"index.html", "how-to/install/index.html", "reference/index.html"} <= held
 
 
-def test_equal_runtimes_give_equal_wheels(release: Any, runtime: Runtime, tmp_path: Path) -> None:
+def test_equal_runtimes_give_equal_wheels(release, runtime, tmp_path):
     tools, made = Path(sys.executable).parent, []
     for name in ("one", "two"):
         project = _project(release, runtime, tmp_path / name)
@@ -152,9 +138,7 @@ def test_equal_runtimes_give_equal_wheels(release: Any, runtime: Runtime, tmp_pa
 
 
 @pytest.mark.nightly
-def test_a_release_ends_whole_and_again(
-    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_ends_whole_and_again(release, tmp_path, monkeypatch):
     """For Linux on arm64, whose compiler is a package of Debian's; the second is of the cache."""
     try:
         find_toolchain("aarch64-linux", None, MIN_API)

@@ -41,7 +41,7 @@ def _greet(peer: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_peers_that_say_nothing_lock_nobody_out(kind: str, runtime: Runtime, opencl: str) -> None:
+def test_peers_that_say_nothing_lock_nobody_out(kind, runtime, opencl):
     """One after the other, each would take ten seconds."""
     with _serve(kind, runtime, opencl) as (_, port), ExitStack() as peers:
         for count in range(12):
@@ -58,14 +58,7 @@ def _children(process: int) -> list[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_a_signal_ends_the_session_too(
-    kind: str,
-    number: signal.Signals,
-    runtime: Runtime,
-    opencl: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_signal_ends_the_session_too(kind, number, runtime, opencl, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     options = () if kind == "python" else ("--folder", str(tmp_path))
     with (
@@ -93,7 +86,7 @@ def _lives(process: int) -> bool:
     return True
 
 
-def test_a_session_ends_with_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_ends_with_its_server(tmp_path, monkeypatch):
     """Also where that had no time to end it."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with (
@@ -112,9 +105,7 @@ def test_a_session_ends_with_its_server(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
-def test_the_world_needs_a_key(
-    host: str, runtime: Runtime, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_world_needs_a_key(host, runtime, capsys):
     assert main(["runtime", "serve", "--host", host, "--port", "0"]) == 2
     assert "lets anybody who reaches it run any code here" in capsys.readouterr().err
     done = run_program([str(runtime.server), "--host", host, "--port", "0"], timeout=WAIT_S)
@@ -122,9 +113,7 @@ def test_the_world_needs_a_key(
     assert "name a --key" in done.stderr
 
 
-def test_a_tracker_tells_its_key_to_all(
-    runtime: Runtime, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tracker_tells_its_key_to_all(runtime, capsys):
     """So a server of a tracker stays on its own machine, too."""
     words = ["--host", "0.0.0.0", "--port", "0", "--tracker", "127.0.0.1:9", "--key", "secret"]
     assert main(["runtime", "serve", *words]) == 2
@@ -136,7 +125,7 @@ def test_a_tracker_tells_its_key_to_all(
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_keys_are_not_found_by_trying(kind: str, runtime: Runtime) -> None:
+def test_keys_are_not_found_by_trying(kind, runtime):
     """As fast as one peer after the other can ask, with the key in between."""
     command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "runtime", "serve", "--json")
     if kind == "native":
@@ -159,7 +148,7 @@ def _ask(port: int, said: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_who_names_a_key_is_open_to_the_world(kind: str, runtime: Runtime) -> None:
+def test_who_names_a_key_is_open_to_the_world(kind, runtime):
     command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "runtime", "serve", "--json")
     if kind == "native":
         command = (runtime.server,)

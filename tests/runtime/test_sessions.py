@@ -52,14 +52,7 @@ def make_all(decoder: Decoder) -> list[int]:
     return made
 
 
-def test_a_session_in_cpp(
-    runtime: Runtime,
-    decoder_bundle: Bundle,
-    tokens: list[int],
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-) -> None:
+def test_a_session_in_cpp(runtime, decoder_bundle, tokens, opencl, execute, tmp_path):
     program = compile_against(runtime, "session_program.cc", tmp_path / "session")
     done = execute(program, decoder_bundle.path, opencl, *PROMPT)
     assert [int(token) for token in done.out.split()] == tokens
@@ -74,13 +67,8 @@ def test_a_session_in_cpp(
     ids=str,
 )
 def test_a_session_with_states_that_forget_no_token(
-    runtime: Runtime,
-    device: Any,
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-    layers: dict[str, Any],
-) -> None:
+    runtime, device, opencl, execute, tmp_path, layers
+):
     # The same program: what is rewound, stopped, ended and restored goes on as if nothing had been.
     model = write_decoder(tmp_path, DecoderShape(layers=2, context=ROWS, **layers))
     bundle, _ = make_decoder_bundle(model, "fp32")
@@ -91,14 +79,7 @@ def test_a_session_with_states_that_forget_no_token(
     assert [int(token) for token in done.out.split()] == tokens
 
 
-def test_the_runner_streams_tokens(
-    runtime: Runtime,
-    decoder_bundle: Bundle,
-    bundle: Bundle,
-    tokens: list[int],
-    opencl: str,
-    execute: Execute,
-) -> None:
+def test_the_runner_streams_tokens(runtime, decoder_bundle, bundle, tokens, opencl, execute):
     ids = ",".join(map(str, PROMPT))
     command = [runtime.runner, decoder_bundle.path, "--opencl", opencl, "--prompt", ids]
     line, said = execute(*command).out.splitlines()
@@ -120,9 +101,7 @@ def test_the_runner_streams_tokens(
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_tokens_of_a_server(
-    kind: str, decoder_bundle: Bundle, tokens: list[int], runtime: Runtime, opencl: str
-) -> None:
+def test_tokens_of_a_server(kind, decoder_bundle, tokens, runtime, opencl):
     with serve(kind, runtime, opencl) as (_, port):
         where = address_of(port)
         with remote_place(decoder_bundle, where, "") as place:
@@ -138,9 +117,7 @@ def test_tokens_of_a_server(
             assert decoder.step(tokens[0])[0] == tokens[1]
 
 
-def test_tokens_by_command(
-    decoder_bundle: Bundle, tokens: list[int], opencl: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tokens_by_command(decoder_bundle, tokens, opencl, capsys):
     model = decoder_bundle.path.parent / "model.onnx"
     ids = ",".join(map(str, PROMPT))
     with python_server() as (_, port):
@@ -155,9 +132,7 @@ def test_tokens_by_command(
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_a_server_that_dies_among_tokens(
-    kind: str, decoder_bundle: Bundle, runtime: Runtime, opencl: str
-) -> None:
+def test_a_server_that_dies_among_tokens(kind, decoder_bundle, runtime, opencl):
     def generate(server: int, port: int) -> None:
         with remote_place(decoder_bundle, address_of(port), "") as place:
             decoder = Decoder(place, decoder_bundle)

@@ -11,8 +11,6 @@ import pytest
 from adrenoc.bundle.buckets import BUCKETS_FILE
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.jvm import Jvm
 from tests.runtime.programs import Finished, compile_against
 from tests.tflite.signature_models import call_sharing, write_shared, write_sharing
 
@@ -30,17 +28,13 @@ def signatures(work: Path) -> Bundle:
     return open_bundle(output)
 
 
-def test_the_c_api_tells_and_chooses_signatures(
-    runtime: Runtime, signatures: Bundle, opencl: str, execute: Execute, work: Path
-) -> None:
+def test_the_c_api_tells_and_chooses_signatures(runtime, signatures, opencl, execute, work):
     program = compile_against(runtime, "signatures_program.cc", work / "signatures_program")
     execute(program, signatures.path, opencl, work / "signatures-cache")
 
 
 @pytest.mark.parametrize("budget", [0, 1])
-def test_signatures_share_states(
-    budget: int, runtime: Runtime, opencl: str, execute: Execute, work: Path, tmp_path: Path
-) -> None:
+def test_signatures_share_states(budget, runtime, opencl, execute, work, tmp_path):
     """Also where another model takes the memory in between: then states of all wait on the host."""
     first = np.arange(1, 9, dtype=np.float32).reshape(2, 4) / 8
     model, output = write_sharing(tmp_path / "m.tflite", first), tmp_path / "m.adrenoc"
@@ -57,20 +51,12 @@ def test_signatures_share_states(
     np.testing.assert_allclose(np.loadtxt(made), [one.ravel() for one in wanted], rtol=1e-6)
 
 
-def test_java_tells_and_chooses_signatures(jvm: Jvm, signatures: Bundle, opencl: str) -> None:
+def test_java_tells_and_chooses_signatures(jvm, signatures, opencl):
     jvm.run("Signatures", opencl, signatures.path)
 
 
 @pytest.mark.parametrize("name", ["wide", "tall"])
-def test_the_runner_takes_a_name(
-    name: str,
-    runtime: Runtime,
-    signatures: Bundle,
-    opencl: str,
-    execute: Execute,
-    work: Path,
-    tmp_path: Path,
-) -> None:
+def test_the_runner_takes_a_name(name, runtime, signatures, opencl, execute, work, tmp_path):
     expected = tmp_path / "expected.npz"
     words = ["run", str(signatures.path), "--signature", name, "--repeat", "1", "--seed", "3"]
     x = np.random.default_rng(0).standard_normal((3 if name == "wide" else 1, 64), np.float32)
@@ -89,9 +75,7 @@ def test_the_runner_takes_a_name(
     np.testing.assert_array_equal(made, np.load(expected)[f"{name}_y0"].ravel())
 
 
-def test_the_runner_names_what_there_is(
-    runtime: Runtime, signatures: Bundle, bundle: Bundle, opencl: str, execute: Execute
-) -> None:
+def test_the_runner_names_what_there_is(runtime, signatures, bundle, opencl, execute):
     words = ("--opencl", opencl, "--signature", "tal")
     said = execute(runtime.runner, signatures.path, *words, expect=BAD_ARGUMENT).err
     assert "no signature is called tal; the bundle has wide, tall" in said
@@ -103,16 +87,7 @@ def test_the_runner_names_what_there_is(
     ("at", "name", "said"),
     [(0, "wide", "has not one name for each signature"), (1, "", "has not one name for each")],
 )
-def test_names_that_are_damaged(
-    at: int,
-    name: str,
-    said: str,
-    runtime: Runtime,
-    signatures: Bundle,
-    opencl: str,
-    execute: Execute,
-    tmp_path: Path,
-) -> None:
+def test_names_that_are_damaged(at, name, said, runtime, signatures, opencl, execute, tmp_path):
     place = tmp_path / "m.adrenoc"
     shutil.copytree(signatures.path, place)
     plain = json.loads((place / BUCKETS_FILE).read_text())

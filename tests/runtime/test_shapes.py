@@ -1,14 +1,11 @@
 """A bundle for several shapes in the runtime without Python: the same choices, the same numbers."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.run import run_bundle
-from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Finished, compile_against
 
 Execute = Callable[..., Finished]
@@ -19,15 +16,8 @@ BAD_ARGUMENT = 21
 @pytest.mark.parametrize("shape", [(1, 3, 8, 9), (1, 3, 12, 9), (3, 3, 8, 9), (4, 3, 12, 9)])
 @pytest.mark.parametrize("form", ["folder", "tar"])
 def test_each_shape_gives_the_numbers_of_python(
-    shape: tuple[int, ...],
-    form: str,
-    runtime: Runtime,
-    shapes: Bundle,
-    opencl: str,
-    execute: Execute,
-    work: Path,
-    tmp_path: Path,
-) -> None:
+    shape, form, runtime, shapes, opencl, execute, work, tmp_path
+):
     x = np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
     x.tofile(tmp_path / "x.raw")
     expected = run_bundle(shapes, inputs={"x": x}, repeat=1, warmup=0).outputs
@@ -43,9 +33,7 @@ def test_each_shape_gives_the_numbers_of_python(
         np.testing.assert_array_equal(got, wanted)
 
 
-def test_what_no_bucket_takes(
-    runtime: Runtime, shapes: Bundle, bundle: Bundle, opencl: str, execute: Execute, work: Path
-) -> None:
+def test_what_no_bucket_takes(runtime, shapes, bundle, opencl, execute, work):
     options = ("--opencl", opencl, "--cache", work / "shapes-cache", "--shape")
     for asked in ("1x3x10x9", "5x3x8x9", "0x3x8x9", "3x8x9", "1x3x8x9x1"):
         command = (runtime.runner, shapes.path, *options, f"x={asked}")
@@ -55,8 +43,6 @@ def test_what_no_bucket_takes(
     assert "the bundle has 1x3x12x12_1x6x12x12" in execute(*command, expect=BAD_ARGUMENT).err
 
 
-def test_the_c_api_tells_and_chooses_shapes(
-    runtime: Runtime, shapes: Bundle, opencl: str, execute: Execute, work: Path
-) -> None:
+def test_the_c_api_tells_and_chooses_shapes(runtime, shapes, opencl, execute, work):
     program = compile_against(runtime, "shapes_program.cc", work / "shapes_program")
     execute(program, shapes.path, opencl, work / "shapes-cache")

@@ -53,7 +53,7 @@ def expect(folder: Path, ids: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("ids", "frames"), [(TEXT[:1], 1), (TEXT, 11), (TEXT * 2, 22)])
-def test_speech_is_that_of_onnxruntime(folder: Path, ids: list[int], frames: int) -> None:
+def test_speech_is_that_of_onnxruntime(folder, ids, frames):
     sample = load_script("speak.py", SAMPLE)
     front = onnxruntime.InferenceSession(folder / "front.onnx")
     with Model(folder / "voice.adrenoc") as voice:
@@ -64,7 +64,7 @@ def test_speech_is_that_of_onnxruntime(folder: Path, ids: list[int], frames: int
     np.testing.assert_allclose(made, expected, atol=1e-4 * np.ptp(expected))
 
 
-def test_frames_that_do_not_count_change_nothing(folder: Path) -> None:
+def test_frames_that_do_not_count_change_nothing(folder):
     """Without the masks the last samples hear them."""
     feeds = {"input_ids": np.array([TEXT]), "attention_mask": np.ones((1, len(TEXT)), np.int64)}
     latents, mask = onnxruntime.InferenceSession(folder / "front.onnx").run(None, feeds)
@@ -79,7 +79,7 @@ def test_frames_that_do_not_count_change_nothing(folder: Path) -> None:
     assert errors[0] < 1e-6 and errors[1] > 1e-2
 
 
-def test_it_is_written_as_wav(folder: Path) -> None:
+def test_it_is_written_as_wav(folder):
     words = [str(ROOT / SAMPLE / "speak.py"), ".", "-o", "out.wav", "--ids"]
     subprocess.run([sys.executable, *words, "3,7,1,9,20,4,4,31"], check=True, cwd=folder)
     with wave.open(str(folder / "out.wav")) as file:
@@ -92,7 +92,7 @@ def test_it_is_written_as_wav(folder: Path) -> None:
     assert "takes 44 frames, voice.adrenoc 32 at most" in done.stderr
 
 
-def test_other_models_are_refused(folder: Path) -> None:
+def test_other_models_are_refused(folder):
     cut = load_script("split_synthesiser.py", SAMPLE).split
     model = onnx.load(folder / "model.onnx")
     speaker = onnx.helper.make_node("Add", ["shifted", "durations"], ["told"])
@@ -159,7 +159,7 @@ def expect_tokens(folder: Path, features: np.ndarray, *, suppress: bool = True) 
     return tokens
 
 
-def test_tokens_are_those_of_onnxruntime(listener: Path) -> None:
+def test_tokens_are_those_of_onnxruntime(listener):
     sample = load_script("transcribe.py", SAMPLE)
     sound = np.random.default_rng(6).standard_normal(FRAMES * 160) * 0.1
     names = ("encoder_model", "decoder_model", "decoder_model_merged")
@@ -172,9 +172,7 @@ def test_tokens_are_those_of_onnxruntime(listener: Path) -> None:
         model.close()
 
 
-def test_a_check_leaves_out_what_is_suppressed(
-    listener: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_leaves_out_what_is_suppressed(listener, capsys):
     features = np.random.default_rng(6).standard_normal((1, FEATURES, FRAMES), np.float32)
     np.save(listener / "features.npy", features)
     model = listener / "decoder_model_merged"
@@ -187,7 +185,7 @@ def test_a_check_leaves_out_what_is_suppressed(
     assert told["check"]["equal"] == 9 and not {NEVER} & set(told["tokens"])
 
 
-def test_sound_is_read_and_written_down(listener: Path) -> None:
+def test_sound_is_read_and_written_down(listener):
     sound = np.random.default_rng(6).integers(-5000, 5000, 2 * FRAMES * 160)
     for name, rate in (("right", 16000), ("wrong", 44100)):
         with wave.open(str(listener / f"{name}.wav"), "wb") as file:
@@ -212,7 +210,7 @@ def test_sound_is_read_and_written_down(listener: Path) -> None:
     assert "wrong.wav has 44100 samples a second" in write_down("wrong").stderr
 
 
-def test_features_are_those_of_whisper() -> None:
+def test_features_are_those_of_whisper():
     """Of transformers' extractor, for a tone of 440 Hz in noise."""
     random, times = np.random.default_rng(4), np.arange(9 * 16000)
     sound = 0.3 * np.sin(2 * np.pi * 440 * times / 16000) + 0.05 * random.standard_normal(

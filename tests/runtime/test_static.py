@@ -2,23 +2,18 @@
 
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import adrenoc
 from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.runtime_build import ARCHIVE, HEADERS, LIBRARY, RUNNER, SERVER, Runtime
+from adrenoc.native.android.runtime_build import ARCHIVE, HEADERS, LIBRARY, RUNNER, SERVER
 from tests.commands import run_program
 from tests.runtime.programs import (
     HERE,
-    Case,
-    Finished,
     compile_with_archive,
     read_printed,
     run_case,
@@ -29,7 +24,7 @@ RUNTIME_TOOLS = Path(adrenoc.__file__).parent / "native/runtime/tools"
 C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
 
 
-def test_what_the_command_builds(archive: Path, runtime: Runtime) -> None:
+def test_what_the_command_builds(archive, runtime):
     names = {path.name for path in archive.iterdir()}
     assert {ARCHIVE, RUNNER, SERVER, *HEADERS} <= names
     assert LIBRARY not in names
@@ -43,14 +38,8 @@ def test_what_the_command_builds(archive: Path, runtime: Runtime) -> None:
 
 
 def test_its_runner_gives_the_numbers_of_python(
-    archive: Path,
-    runtime: Runtime,
-    bundle: Bundle,
-    case: Case,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+    archive, runtime, bundle, case, opencl, execute, tmp_path
+):
     runner = archive / RUNNER
     told, outputs = run_case(execute, runner, opencl, bundle.path, case, tmp_path)
     assert told["runtime"] == runtime.stamp
@@ -59,14 +48,7 @@ def test_its_runner_gives_the_numbers_of_python(
     assert execute(archive / SERVER, "--version").out.strip() == runtime.stamp
 
 
-def test_a_program_of_an_app_holds_it(
-    archive: Path,
-    bundle: Bundle,
-    case: Case,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+def test_a_program_of_an_app_holds_it(archive, bundle, case, opencl, execute, tmp_path):
     program, made = tmp_path / "program", tmp_path / "program.o"
     compile_c = ["cc", "-std=c99", "-D_GNU_SOURCE", "-c", str(HERE / "c_program.c"), f"-I{archive}"]
     subprocess.run([*compile_c, "-o", str(made)], check=True)
@@ -85,14 +67,7 @@ def test_a_program_of_an_app_holds_it(
     assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
 
 
-def test_a_program_with_the_wrapper_holds_it(
-    archive: Path,
-    bundle: Bundle,
-    case: Case,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+def test_a_program_with_the_wrapper_holds_it(archive, bundle, case, opencl, execute, tmp_path):
     program = compile_with_archive(archive, "wrapper_program.cc", tmp_path / "program", "-O2")
     command = [program, bundle.path, "", opencl]
     command += case.inputs_of(bundle)
@@ -107,7 +82,7 @@ def _names(file: Path, *kinds: str) -> set[str]:
     return {name for _, _, name in found}
 
 
-def test_no_name_of_the_runtime_is_one_of_its_users(archive: Path, tmp_path: Path) -> None:
+def test_no_name_of_the_runtime_is_one_of_its_users(archive, tmp_path):
     """The linker keeps one of two inline functions of a name: the wrapper's or the runtime's own.
 
     Programs that used the wrapper died in the destructor of the other `adrenoc::Model`.
@@ -129,9 +104,7 @@ def test_no_name_of_the_runtime_is_one_of_its_users(archive: Path, tmp_path: Pat
         assert [name for plain, name in shared.items() if "adrenoc" in plain] == []
 
 
-def test_a_package_wants_the_shared_library(
-    archive: Path, bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_package_wants_the_shared_library(archive, bundle, tmp_path, capsys):
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "package")]
     assert main([*command, "--runtime", str(archive)]) == DependencyError.exit_code
     said = capsys.readouterr().err

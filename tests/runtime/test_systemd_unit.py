@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_words_reach_the_server_as_they_are(folder: Path) -> None:
+def test_words_reach_the_server_as_they_are(folder):
     words = ("--key", 'a "b" 100% $c \\d')
     text = print_unit(Service(folder=folder, words=words, environment=("RUSTICL_ENABLE=a b",)))
     (command,) = _lines(text, "ExecStart")
@@ -46,7 +46,7 @@ def test_words_reach_the_server_as_they_are(folder: Path) -> None:
     assert '"RUSTICL_ENABLE=a b"' in _lines(text, "Environment")
 
 
-def test_a_unit_of_the_system_runs_as_a_user_of_its_own(folder: Path) -> None:
+def test_a_unit_of_the_system_runs_as_a_user_of_its_own(folder):
     system, own = (
         print_unit(Service(folder=folder, words=(), for_user=user)) for user in (False, True)
     )
@@ -58,7 +58,7 @@ def test_a_unit_of_the_system_runs_as_a_user_of_its_own(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("for_user", [False, True])
-def test_systemd_takes_it(folder: Path, tmp_path: Path, *, for_user: bool) -> None:
+def test_systemd_takes_it(folder, tmp_path, *, for_user):
     analyse = shutil.which("systemd-analyze")
     if analyse is None:
         pytest.skip("no systemd-analyze here: apt-get install systemd")
@@ -76,24 +76,19 @@ def test_systemd_takes_it(folder: Path, tmp_path: Path, *, for_user: bool) -> No
     assert "whenever" in again.stderr
 
 
-def test_others_do_not_read_the_key(folder: Path, tmp_path: Path) -> None:
+def test_others_do_not_read_the_key(folder, tmp_path):
     service = Service(folder=folder, words=("--key", "secret"), for_user=True)
     unit = install_unit(service, tmp_path / "units" / UNIT)
     assert unit.stat().st_mode & 0o077 == 0
 
 
-def test_its_place_is_where_systemd_looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_its_place_is_where_systemd_looks(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert find_unit_place(for_user=True) == tmp_path / "systemd/user" / UNIT
     assert find_unit_place(for_user=False) == Path("/etc/systemd/system") / UNIT
 
 
-def test_the_command_writes_it_and_says_how_to_go_on(
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_command_writes_it_and_says_how_to_go_on(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     words = ["runtime", "install-unit", "--user", "--runtime", str(folder)]
     assert main(words) == 0
@@ -104,7 +99,7 @@ def test_the_command_writes_it_and_says_how_to_go_on(
     assert "--key" in capsys.readouterr().err
 
 
-def test_what_could_not_start_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_what_could_not_start_is_refused(folder, tmp_path):
     output = tmp_path / UNIT
     with pytest.raises(DependencyError, match=f"holds no {SERVER}"):
         install_unit(Service(folder=tmp_path / "nowhere", words=()), output)

@@ -98,20 +98,18 @@ def besides(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokens_and_texts_are_the_library_s(besides: Callable[[str], Beside], kind: str) -> None:
+def test_tokens_and_texts_are_the_library_s(besides, kind):
     compare(besides(kind), LINES)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", REAL, ids=[path.parts[-3] for path in REAL])
-def test_files_of_models(program: Path, path: Path, tmp_path: Path) -> None:
+def test_files_of_models(program, path, tmp_path):
     compare(Beside(program, path.read_text(encoding="utf-8"), tmp_path), 10_000)
 
 
 @pytest.mark.parametrize("kind", ["bytes", "scores", "words"])
-def test_damaged_tables_are_refused(
-    program: Path, besides: Callable[[str], Beside], kind: str, tmp_path: Path
-) -> None:
+def test_damaged_tables_are_refused(program, besides, kind, tmp_path):
     beside = copy(besides(kind))
     beside.tables = Path(shutil.copy(beside.tables, tmp_path))
     done = run_program([program, beside.tables, "damaged", "7", "80"])
@@ -146,12 +144,12 @@ def test_damaged_tables_are_refused(
         ),
     ],
 )  # fmt: skip
-def test_what_tables_do_not_hold_is_named(change: dict[str, Any], reason: str) -> None:
+def test_what_tables_do_not_hold_is_named(change, reason):
     with pytest.raises(UnfitError, match=reason):
         tables_of(make_bytes(size=300) | change)
 
 
-def test_a_token_that_has_to_be_a_word_is_refused() -> None:
+def test_a_token_that_has_to_be_a_word_is_refused():
     made = make_bytes(size=300)
     made["added_tokens"][0]["single_word"] = True
     with pytest.raises(UnfitError, match="which has to be a word"):

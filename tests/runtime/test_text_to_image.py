@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from PIL import Image
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model, read_memory, set_memory_budget
-from tests.runtime.programs import Finished, compile_against
+from tests.runtime.programs import compile_against
 from tests.script_module import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +67,7 @@ def expected(folder: Path) -> np.ndarray:
     return np.clip(made[0].transpose(1, 2, 0) / 2 + 0.5, 0, 1)
 
 
-def test_the_image_is_that_of_onnxruntime(folder: Path, expected: np.ndarray) -> None:
+def test_the_image_is_that_of_onnxruntime(folder, expected):
     """The second one, too, by constants that a small budget has taken from the device."""
     sample = load_script("text_to_image.py", SAMPLE)
     models = [Model(folder / f"{name}.adrenoc") for name in PARTS]
@@ -87,7 +86,7 @@ def test_the_image_is_that_of_onnxruntime(folder: Path, expected: np.ndarray) ->
             model.close()
 
 
-def test_it_is_written_as_a_png(folder: Path, expected: np.ndarray) -> None:
+def test_it_is_written_as_a_png(folder, expected):
     words = [str(ROOT / SAMPLE / "text_to_image.py"), ".", "--noise", "noise.raw", "-o", "out.png"]
     words += ["--ids", ",".join(map(str, PROMPT)), "--steps", str(STEPS), "--images", "2"]
     subprocess.run([sys.executable, *words], check=True, cwd=folder)
@@ -96,7 +95,7 @@ def test_it_is_written_as_a_png(folder: Path, expected: np.ndarray) -> None:
         assert np.abs(made - (expected * 255).round()).max() <= 1
 
 
-def test_other_pipelines_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_other_pipelines_are_refused(folder, tmp_path):
     settings = folder / "demo" / "scheduler" / "scheduler_config.json"
     kept = settings.read_text(encoding="utf-8")
     step = load_script("guided_step.py", SAMPLE)
@@ -112,13 +111,7 @@ def test_other_pipelines_are_refused(folder: Path, tmp_path: Path) -> None:
         step.make_step(model.graph, np.ones(3), extent=8, scale=1.0)
 
 
-def test_the_same_in_cpp(
-    folder: Path,
-    expected: np.ndarray,
-    runtime: Runtime,
-    opencl: str,
-    execute: Callable[..., Finished],
-) -> None:
+def test_the_same_in_cpp(folder, expected, runtime, opencl, execute):
     source = str(ROOT / SAMPLE / "text_to_image.cc")
     program = compile_against(runtime, source, folder / "text_to_image", "-O2")
     words = [folder, ",".join(map(str, PROMPT)), folder / "cpp.png", f"steps={STEPS}"]

@@ -7,14 +7,13 @@ import sys
 
 import pytest
 
-from adrenoc.native.android.runtime_build import Runtime
 from tests.commands import run_program
 
 _OWN = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 
 
 @pytest.mark.nightly
-def test_an_attack_from_another_machine_fails(runtime: Runtime) -> None:
+def test_an_attack_from_another_machine_fails(runtime):
     pytest.importorskip("tornado", reason="pip install '.[tune]'")
     if shutil.which("ip") is None or subprocess.run([*_OWN, "true"], check=False).returncode:
         pytest.skip(

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from adrenoc.bundle.bundle import PROGRAMS, Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.result import ProgramOptions, RunResult
 from adrenoc.device.run import run_bundle
-from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.programs import Case, Finished
+from tests.runtime.programs import Case
 from tests.runtime.servers import native_server
 from tests.runtime.test_damage import CACHE_READERS, build_with_readers
 
@@ -33,7 +31,7 @@ def _counts(result: RunResult) -> tuple[int, int, int]:
     return result.programs.hits, result.programs.misses, result.programs.damaged
 
 
-def test_kernels_are_built_once(bundle: Bundle, case: Case, opencl: str, tmp_path: Path) -> None:
+def test_kernels_are_built_once(bundle, case, opencl, tmp_path):
     count = len(bundle.manifest.kernels)
     assert _counts(_run(bundle, case, tmp_path / "p")) == (0, count, 0)
     assert _counts(_run(bundle, case, tmp_path / "p")) == (count, 0, 0)
@@ -41,9 +39,7 @@ def test_kernels_are_built_once(bundle: Bundle, case: Case, opencl: str, tmp_pat
     assert _counts(without) == (0, count, 0)
 
 
-def test_damaged_and_foreign_entries_are_built_anew(
-    bundle: Bundle, case: Case, opencl: str, tmp_path: Path
-) -> None:
+def test_damaged_and_foreign_entries_are_built_anew(bundle, case, opencl, tmp_path):
     count = len(bundle.manifest.kernels)
     folder = tmp_path / "p"
     _run(bundle, case, folder)
@@ -66,15 +62,8 @@ def test_damaged_and_foreign_entries_are_built_anew(
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
 def test_a_bundle_brings_its_kernels(
-    form: str,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    form, bundle, case, runtime, opencl, execute, tmp_path, capsys
+):
     copy = tmp_path / ("copy.adrenoc" if form == "folder" else "copy.tar")
     if form == "folder":
         shutil.copytree(bundle.root, copy)
@@ -96,14 +85,7 @@ def test_a_bundle_brings_its_kernels(
     assert _counts(_run(damaged, case, tmp_path / "empty2")) == (0, count, count)
 
 
-def test_all_buckets_bring_their_kernels(
-    shapes: Bundle,
-    runtime: Runtime,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_all_buckets_bring_their_kernels(shapes, runtime, opencl, execute, tmp_path, capsys):
     copy = tmp_path / "copy.adrenoc"
     shutil.copytree(shapes.root, copy)
     assert main(["device", "warm", str(copy), "--embed", "--json"]) == 0
@@ -125,13 +107,7 @@ def test_all_buckets_bring_their_kernels(
         assert _counts(result) == (count, 0, 0)
 
 
-def test_warm_a_server(
-    bundle: Bundle,
-    runtime: Runtime,
-    opencl: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_warm_a_server(bundle, runtime, opencl, tmp_path, capsys):
     copy = tmp_path / "copy.adrenoc"
     shutil.copytree(bundle.root, copy)
     count = len(bundle.manifest.kernels)
@@ -175,14 +151,6 @@ def driver_rule(work: Path) -> Path:
         ("qualcomm", _driver("today"), _driver("10/01/21"), False),
     ],
 )
-def test_the_rule_for_qualcomm_drivers(
-    rule: str,
-    now: str,
-    then: str,
-    fits: bool,
-    driver_rule: Path,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
-) -> None:
+def test_the_rule_for_qualcomm_drivers(rule, now, then, fits, driver_rule, execute, tmp_path):
     said = execute(driver_rule, rule, now, then, tmp_path / "cache").out.strip()
     assert said == ("fits" if fits else "does not")

@@ -32,14 +32,14 @@ def recipes() -> dict[str, Recipe]:
     return load_recipes()
 
 
-def test_every_operator_has_a_case(recipes: dict[str, Recipe]) -> None:
+def test_every_operator_has_a_case(recipes):
     kinds = [k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)]
     tested = {r.operator for r in recipes.values()}
     missing = [k for k in kinds if k not in tested and not k.startswith(WITHOUT_KERNEL)]
     assert not missing
 
 
-def test_table_is_complete_and_holds_no_wrong_number(recipes: dict[str, Recipe]) -> None:
+def test_table_is_complete_and_holds_no_wrong_number(recipes):
     table = read_table(TABLE)
     assert sorted(table) == sorted(recipes)
     statuses = Counter(line.partition(":")[0] for line in table.values())
@@ -50,7 +50,7 @@ def test_table_is_complete_and_holds_no_wrong_number(recipes: dict[str, Recipe])
         assert table[recipe.name].startswith("excluded") == bool(recipe.excluded), recipe.name
 
 
-def test_all_that_passes_is_imported(recipes: dict[str, Recipe], tmp_path: Path) -> None:
+def test_all_that_passes_is_imported(recipes, tmp_path):
     """No sample, for this takes 20 ms a model."""
     table = read_table(TABLE)
     model, refused = tmp_path / "m.tflite", {}
@@ -63,9 +63,7 @@ def test_all_that_passes_is_imported(recipes: dict[str, Recipe], tmp_path: Path)
     assert {name for name in refused if table[name] == "passed"} == set()
 
 
-def test_resizes_of_quanta_have_litert_s_own_bits(
-    recipes: dict[str, Recipe], plain_processes: None
-) -> None:
+def test_resizes_of_quanta_have_litert_s_own_bits(recipes, plain_processes):
     cases = [
         recipe.case()
         for recipe in recipes.values()
@@ -76,7 +74,7 @@ def test_resizes_of_quanta_have_litert_s_own_bits(
     assert len(seen) == 9 and set(seen.values()) == {"passed"}, seen
 
 
-def test_sample_agrees_with_the_table(recipes: dict[str, Recipe], plain_processes: None) -> None:
+def test_sample_agrees_with_the_table(recipes, plain_processes):
     table = read_table(TABLE)
     runnable = [r for r in recipes.values() if not r.excluded]
     sample = sorted(runnable, key=lambda r: hashlib.sha256(r.name.encode()).hexdigest())[:SAMPLE]
@@ -91,9 +89,7 @@ def test_sample_agrees_with_the_table(recipes: dict[str, Recipe], plain_processe
     assert not wrong
 
 
-def test_tvm_says_nothing_of_its_own(
-    recipes: dict[str, Recipe], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_tvm_says_nothing_of_its_own(recipes, tmp_path, capfd):
     """Of a lookup without bounds TVM prints that it may crash."""
     name = next(name for name, recipe in recipes.items() if recipe.operator == "MIRROR_PAD")
     model = tmp_path / "m.tflite"

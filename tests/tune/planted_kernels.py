@@ -137,12 +137,12 @@ def tune_by_rule(
     farm = farm or RuleFarm(rule, interrupt_after=interrupt_after)
     observer = SilentObserver()
     if told is not None:
-        observer.event = told.append  # type: ignore[method-assign]
+        observer.event = told.append
     writer = LogWriter(log)
     try:
         result = Tuner(
             plan,
-            farm=farm,  # type: ignore[arg-type]
+            farm=farm,
             build=named_variant,
             writer=writer,
             known=read_log(log),

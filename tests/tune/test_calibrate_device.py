@@ -1,7 +1,6 @@
 """Calibration on this computer's device: the whole way, and kernels that break it."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ ENDLESS = MicroKernel(
 
 
 @pytest.mark.nightly
-def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
+def test_a_kernel_that_breaks_ends_itself_alone(tmp_path):
     with (
         local_server() as address,
         Bench(DevicePlace(server=address, limit_s=15), tmp_path) as bench,
@@ -58,7 +57,7 @@ def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_operations_are_measured_and_what_cannot_be_is_told(tmp_path: Path) -> None:
+def test_operations_are_measured_and_what_cannot_be_is_told(tmp_path):
     operations = (
         {"operation": "launches", "way": "queue", "count": 5},
         {"operation": "large", "bytes": 1 << 20},
@@ -85,7 +84,7 @@ def test_operations_are_measured_and_what_cannot_be_is_told(tmp_path: Path) -> N
                 bench.run([HostOperation(words=words)])
 
 
-def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
+def test_the_command_writes_a_target_that_compiles(tmp_path):
     file, page = tmp_path / "here.toml", tmp_path / "here.html"
     only = [word for name in ("mad.float4", "border", "texel.half") for word in ("--only", name)]
     command = [
@@ -122,9 +121,7 @@ def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_here", [pytest.param(True, marks=pytest.mark.nightly), False])
-def test_the_next_command_is_for_the_machine_that_was_measured(
-    is_here: bool, tmp_path: Path
-) -> None:
+def test_the_next_command_is_for_the_machine_that_was_measured(is_here, tmp_path):
     """A server of another computer of this kind takes bundles that are made as those for here."""
     file = tmp_path / "one.toml"
     with local_server() as address:
@@ -145,7 +142,7 @@ def test_the_next_command_is_for_the_machine_that_was_measured(
         (["--on", "a:b:1:2:"], "the address of the server is"),
     ],
 )
-def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
+def test_wrong_words_are_told_at_once(words, said):
     outcome = invoke("device", "calibrate", *words, catch=True)
     assert outcome.exit_code != 0
     assert said in outcome.output + str(outcome.exception)

@@ -59,7 +59,7 @@ def _digests(program: Program) -> dict[str, str]:
     return {choice.family: choice.digest for choice in program.choices.values()}
 
 
-def test_kernels_are_tuned_as_if_their_tensors_lay_alone(tmp_path: Path) -> None:
+def test_kernels_are_tuned_as_if_their_tensors_lay_alone(tmp_path):
     """What a candidate writes is compared whole, so it may not be a part of something else."""
     weights = np.ones((8, 8, 3, 3), np.float32)
     nodes = [helper.make_node("Conv", ["x", "w"], [n], pads=[1] * 4) for n in ("a", "b")]
@@ -76,7 +76,7 @@ def test_kernels_are_tuned_as_if_their_tensors_lay_alone(tmp_path: Path) -> None
     assert context.graph.operand(call.arguments[-1]).physical == (2, 16, 16, 4)
 
 
-def test_every_kernel_has_a_choice_of_schedules(tmp_path: Path) -> None:
+def test_every_kernel_has_a_choice_of_schedules(tmp_path):
     program = _program(tmp_path, _model())
     families = {choice.family for choice in program.choices.values()}
     assert {"conv2d", "max_pool2d", "softmax", "layout"} <= families
@@ -86,7 +86,7 @@ def test_every_kernel_has_a_choice_of_schedules(tmp_path: Path) -> None:
         assert not choice.tuned
 
 
-def test_a_joined_pair_has_schedules_of_its_own(tmp_path: Path) -> None:
+def test_a_joined_pair_has_schedules_of_its_own(tmp_path):
     """A depthwise convolution that the 1x1 convolution after it computes."""
     sizes = {"taps": (16, 1, 3, 3), "w": (8, 16, 1, 1)}
     nodes = parse_nodes(
@@ -106,7 +106,7 @@ def test_a_joined_pair_has_schedules_of_its_own(tmp_path: Path) -> None:
         assert call.builder.launch.work_group == tile.work_group
 
 
-def test_names_do_not_count_and_shapes_do(tmp_path: Path) -> None:
+def test_names_do_not_count_and_shapes_do(tmp_path):
     first = _digests(_program(tmp_path, _model("abc")))
     assert _digests(_program(tmp_path, _model("qrk"))) == first
     assert _digests(_program(tmp_path, _model(channels=12)))["conv2d"] != first["conv2d"]
@@ -127,7 +127,7 @@ def conv_log(tmp_path: Path) -> tuple[Path, dict[str, object]]:
     return path, actions_of(other)
 
 
-def test_the_log_picks(tmp_path: Path, conv_log: tuple[Path, dict[str, object]]) -> None:
+def test_the_log_picks(tmp_path, conv_log):
     path, actions = conv_log
     program = _program(tmp_path, _model(), path)
     (choice,) = [c for c in program.choices.values() if c.family == "conv2d"]
@@ -137,7 +137,7 @@ def test_the_log_picks(tmp_path: Path, conv_log: tuple[Path, dict[str, object]])
     assert kernel.choice is choice
 
 
-def test_an_older_log_does_not_name_newer_actions() -> None:
+def test_an_older_log_does_not_name_newer_actions():
     new = ConvTile(pixels=2, out_blocks=2, work_group=(8, 4, 1))
     old = {"pixels": 2, "out_blocks": 2, "route": "texture", "work_group": [8, 4, 1]}
     assert is_of(new, old)
@@ -146,9 +146,7 @@ def test_an_older_log_does_not_name_newer_actions() -> None:
     assert not is_of(new, {**old, "unroll": 2})
 
 
-def test_what_failed_on_the_device_is_not_taken(
-    tmp_path: Path, conv_log: tuple[Path, dict[str, object]]
-) -> None:
+def test_what_failed_on_the_device_is_not_taken(tmp_path, conv_log):
     path, actions = conv_log
     program = _program(tmp_path, _model())
     choice = next(c for c in program.choices.values() if c.family == "conv2d")
@@ -163,7 +161,7 @@ def test_what_failed_on_the_device_is_not_taken(
     assert actions_of(taken.tile) not in (actions, actions_of(choice.untuned))
 
 
-def test_unstable_groups_are_banned_everywhere(tmp_path: Path) -> None:
+def test_unstable_groups_are_banned_everywhere(tmp_path):
     program = _program(tmp_path, _model())
     pool = next(c for c in program.choices.values() if c.family == "max_pool2d")
     path = tmp_path / "log.jsonl"
@@ -174,9 +172,7 @@ def test_unstable_groups_are_banned_everywhere(tmp_path: Path) -> None:
         assert choice.tile.work_group != pool.tile.work_group
 
 
-def test_actions_of_another_target_are_left_aside_with_a_decision(
-    tmp_path: Path, conv_log: tuple[Path, dict[str, object]]
-) -> None:
+def test_actions_of_another_target_are_left_aside_with_a_decision(tmp_path, conv_log):
     path, actions = conv_log
     program = _program(tmp_path, _model())
     choice = next(c for c in program.choices.values() if c.family == "conv2d")

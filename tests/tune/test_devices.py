@@ -89,9 +89,7 @@ def _outcomes(
     return found
 
 
-def test_wrong_and_unstable_kernels_are_found(
-    plan: TunePlan, place: RemoteAddress, tmp_path: Path
-) -> None:
+def test_wrong_and_unstable_kernels_are_found(plan, place, tmp_path):
     found = _outcomes(plan, place, tmp_path, {1: wrong, 2: unstable}, limit_s=60)
     assert found[0][0] is Status.OK
     assert found[1][0] is Status.WRONG
@@ -102,9 +100,7 @@ def test_wrong_and_unstable_kernels_are_found(
 
 
 @pytest.mark.nightly
-def test_a_hanging_kernel_costs_itself(
-    plan: TunePlan, place: RemoteAddress, tmp_path: Path
-) -> None:
+def test_a_hanging_kernel_costs_itself(plan, place, tmp_path):
     found = _outcomes(plan, place, tmp_path, {1: hanging}, limit_s=20)
     assert found == {
         0: (Status.OK, ""),
@@ -113,9 +109,7 @@ def test_a_hanging_kernel_costs_itself(
     }
 
 
-def test_a_planted_kernel_is_named_in_the_log_and_not_taken(
-    plan: TunePlan, place: RemoteAddress, tmp_path: Path
-) -> None:
+def test_a_planted_kernel_is_named_in_the_log_and_not_taken(plan, place, tmp_path):
     """The whole tuner, every candidate but the untuned one being wrong."""
     (task,) = plan.tasks
     planted: dict[tuple[str, int], Body] = {
@@ -138,7 +132,7 @@ def test_a_planted_kernel_is_named_in_the_log_and_not_taken(
     assert best_trials(log)[task.digest].actions == actions_of(task.candidates[0])
 
 
-def test_no_device_for_long_is_an_error(plan: TunePlan, tmp_path: Path) -> None:
+def test_no_device_for_long_is_an_error(plan, tmp_path):
     nobody = RemoteAddress.server("127.0.0.1:1", timeout_s=1)
     remarks: list[str] = []
     places = [DevicePlace(server=nobody, limit_s=1)]
@@ -150,7 +144,7 @@ def test_no_device_for_long_is_an_error(plan: TunePlan, tmp_path: Path) -> None:
     assert "no server at 127.0.0.1:1" in remarks[0]
 
 
-def test_a_phone_is_not_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_phone_is_not_this_machine(tmp_path, capsys):
     model = tmp_path / "small.onnx"
     onnx.save(small_model(), model)
     assert main(["tune", "run", str(model), "--device", "adreno:750"]) == OptionError.exit_code
@@ -161,9 +155,7 @@ def _events(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_from_a_tracker_to_a_tuned_bundle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_a_tracker_to_a_tuned_bundle(tmp_path, monkeypatch, capsys):
     """Two servers at TVM's tracker; the log's schedules are those of the bundle's kernels."""
     monkeypatch.chdir(tmp_path)
     onnx.save(small_model(), tmp_path / "small.onnx")

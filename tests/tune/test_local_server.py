@@ -1,7 +1,6 @@
 """The server of this machine's own device leaves nothing behind."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,9 +9,7 @@ from adrenoc.device.remote import describe
 from adrenoc.lab.tune.tune_model import local_server
 
 
-def test_the_folder_of_a_session_goes_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_a_session_goes_with_it(tmp_path, monkeypatch):
     """The process ends after that, and nothing of it would remove the folder any more."""
     if not native.use_software_device():
         pytest.skip("no software OpenCL device: pip install '.[opencl]'")

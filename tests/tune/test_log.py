@@ -24,7 +24,7 @@ def _write(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+def test_what_is_appended_is_read_back(tmp_path):
     path = tmp_path / "a.jsonl"
     written = (trial(), trial(status=Status.CRASH, detail="signal 11"), trial("k2", error=1e-3))
     writer = LogWriter(path)
@@ -35,7 +35,7 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 7))
-def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path: Path, cut: int) -> None:
+def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path, cut):
     path = _write(
         tmp_path / "a.jsonl", trial().encode_line() + "\n", trial("k2").encode_line()[:-cut]
     )
@@ -75,22 +75,20 @@ def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path: Path, cut: int)
         (trial().encode_line().replace('"device":{', '"device":{"cores":1,'), "`cores`"),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_damaged_line_is_named(tmp_path, line, said):
     path = _write(tmp_path / "a.jsonl", trial().encode_line() + "\n", line + "\n")
     with pytest.raises(TuningLogError, match=r"a\.jsonl:2") as caught:
         read_log(path)
     assert said in caught.value.message
 
 
-def test_a_missing_log_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_log_says_how_to_make_one(tmp_path):
     with pytest.raises(TuningLogError) as caught:
         read_log(tmp_path / "none")
     assert "adrenoc tune run" in caught.value.hint
 
 
-def test_logs_that_come_with_adrenoc_go_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_that_come_with_adrenoc_go_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr("adrenoc.ir.tuning_log.data_folder", lambda _: tmp_path / "presets")
     shipped = tmp_path / "presets" / "a750.tune.json"
     shipped.parent.mkdir()
@@ -102,7 +100,7 @@ def test_logs_that_come_with_adrenoc_go_by_name(
     assert find_log("a750") == Path("a750")
 
 
-def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
+def test_two_writers_are_one_too_many(tmp_path):
     writer = LogWriter(tmp_path / "a.jsonl")
     with pytest.raises(TuningLogError, match="another tuner"):
         LogWriter(tmp_path / "a.jsonl")
@@ -110,12 +108,12 @@ def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
     LogWriter(tmp_path / "a.jsonl").close()
 
 
-def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path):
     with pytest.raises(OutputError):
         LogWriter(tmp_path / "none" / "a.jsonl")
 
 
-def test_the_fastest_right_schedule_wins() -> None:
+def test_the_fastest_right_schedule_wins():
     trials = (
         trial(group=(8, 4, 1), median_us=10),
         trial(group=(4, 4, 1), median_us=5),
@@ -124,13 +122,13 @@ def test_the_fastest_right_schedule_wins() -> None:
     assert best_trials(trials)["k1"].actions == {"work_group": [4, 4, 1]}
 
 
-def test_a_schedule_that_failed_once_is_out() -> None:
+def test_a_schedule_that_failed_once_is_out():
     fast = trial(group=(4, 4, 1), median_us=5)
     trials = (trial(), fast, replace(fast, status=Status.UNSTABLE))
     assert best_trials(trials)["k1"].actions == {"work_group": [8, 4, 1]}
 
 
-def test_confirmed_times_outweigh_single_ones() -> None:
+def test_confirmed_times_outweigh_single_ones():
     lucky = trial(group=(4, 4, 1), median_us=1)
     trials = (
         lucky,
@@ -141,7 +139,7 @@ def test_confirmed_times_outweigh_single_ones() -> None:
     assert best_trials(trials)["k1"].actions == {"work_group": [8, 4, 1]}
 
 
-def test_failures_are_refused_and_unstable_groups_banned() -> None:
+def test_failures_are_refused_and_unstable_groups_banned():
     tuning = tuning_of(
         (
             trial(),
@@ -154,7 +152,7 @@ def test_failures_are_refused_and_unstable_groups_banned() -> None:
     assert tuning.actions == {"k1": {"work_group": [8, 4, 1]}}
 
 
-def test_trials_of_another_gpu_serve_with_a_warning_only() -> None:
+def test_trials_of_another_gpu_serve_with_a_warning_only():
     own, other = trial(), trial("k2", gpu="660")
     assert choose_trials((own, other), "750", "log") == ((own,), "")
     kept, warning = choose_trials((other,), "750", "log")

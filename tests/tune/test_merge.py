@@ -5,7 +5,6 @@ import io
 import json
 from pathlib import Path
 
-import pytest
 from trials import trial
 
 from adrenoc.base.errors import TuningLogError
@@ -22,11 +21,11 @@ OTHER = trial("k2", gpu="660", median_us=3.0)
 ALL = (UNTUNED, FAST, SLOW, BROKEN, UNSTABLE, OTHER)
 
 
-def test_merging_keeps_every_trial_once() -> None:
+def test_merging_keeps_every_trial_once():
     assert merge([(UNTUNED, FAST), (FAST, OTHER)]) == (UNTUNED, FAST, OTHER)
 
 
-def test_pruning_changes_no_compilation() -> None:
+def test_pruning_changes_no_compilation():
     kept = prune((*ALL, BROKEN))
     assert kept == (UNTUNED, FAST, BROKEN, UNSTABLE, OTHER)
     for gpu in ("750", "660"):
@@ -34,20 +33,20 @@ def test_pruning_changes_no_compilation() -> None:
         assert tuning_of(after) == tuning_of(before)
 
 
-def test_differences_are_those_of_the_best() -> None:
+def test_differences_are_those_of_the_best():
     assert differences(ALL, ALL) == ()
     (first, second) = differences((UNTUNED,), (FAST, OTHER))
     assert (first.kernel, first.gain) == ("k1", 2.5)
     assert (second.kernel, second.first, second.gain) == ("k2", None, 0.0)
 
 
-def test_summaries_by_gpu() -> None:
+def test_summaries_by_gpu():
     rows = {row.gpu: row for row in summaries(ALL)}
     assert (rows["750"].kernels, rows["750"].trials, rows["750"].failed) == (1, 5, 2)
     assert rows["660"].failed == 0
 
 
-def test_bans_are_quirks_of_a_target(tmp_path: Path) -> None:
+def test_bans_are_quirks_of_a_target(tmp_path):
     """What is printed is TOML that the target's loader takes."""
     import shutil
 
@@ -64,7 +63,7 @@ def test_bans_are_quirks_of_a_target(tmp_path: Path) -> None:
     assert format_bans((UNTUNED,)) == ""
 
 
-def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(tmp_path, capsys):
     first, second, out = (str(tmp_path / name) for name in ("a", "b", "c"))
     write_log(Path(first), ALL[:3])
     write_log(Path(second), ALL[1:])

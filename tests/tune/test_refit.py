@@ -68,7 +68,7 @@ def kernels_of(plan: TunePlan, cost: Cost = STORED, count: int = 24) -> list[Fit
     return kernels
 
 
-def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
+def test_rules_are_asked_with_other_constants(plan):
     assert {"conv2d", "depthwise_conv2d", "gemv"} <= {task.family for task in plan.tasks}
     clock = plan.target.performance.clock_mhz * 1e3
     for task in plan.tasks:
@@ -90,7 +90,7 @@ def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
     assert slower == {"conv2d", "gemv"}
 
 
-def test_the_constants_that_made_the_times_choose_best(plan: TunePlan) -> None:
+def test_the_constants_that_made_the_times_choose_best(plan):
     quality = quality_of(kernels_of(plan), STORED)
     assert quality.regret == 1.0
     assert quality.rank == pytest.approx(1.0)
@@ -104,7 +104,7 @@ TRUTH = {
 }
 
 
-def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
+def test_constants_that_made_the_times_are_found_again(plan):
     truth = replace_values(STORED, TRUTH)
     kernels = kernels_of(plan, truth)
     unused = ("attention", "run_slots")
@@ -118,12 +118,12 @@ def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
     assert {key for key, _, _ in fitted.changed} <= TRUTH.keys()
 
 
-def test_times_of_the_stored_constants_change_none(plan: TunePlan) -> None:
+def test_times_of_the_stored_constants_change_none(plan):
     kernels = kernels_of(plan, count=8)
     assert fit_cost(kernels, [], STORED, list(TRUTH)).changed == ()
 
 
-def test_kernels_that_are_kept_out_change_nothing(plan: TunePlan) -> None:
+def test_kernels_that_are_kept_out_change_nothing(plan):
     kernels = kernels_of(plan, replace_values(STORED, TRUTH), 8)
     seen, kept = (
         [k for k in kernels if (k.task.family == "conv2d") is is_kept] for is_kept in (False, True)
@@ -134,7 +134,7 @@ def test_kernels_that_are_kept_out_change_nothing(plan: TunePlan) -> None:
     assert fitted.kept_before.kernels == len(kept) > 0
 
 
-def test_what_can_be_fitted_are_costs_and_no_bounds() -> None:
+def test_what_can_be_fitted_are_costs_and_no_bounds():
     keys = constants_to_fit()
     assert ("conv_local", "k_step_slots") in keys
     assert ("pipes", "local_read_clocks") in keys
@@ -142,7 +142,7 @@ def test_what_can_be_fitted_are_costs_and_no_bounds() -> None:
     assert not {table for table, _ in keys} & {"unstated"}
 
 
-def test_regret_and_rank() -> None:
+def test_regret_and_rank():
     assert regret_of([3.0, 1.0, 2.0], [2.0, 3.0, 1.5]) == 2.0
     assert rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 30.0]) == pytest.approx(1.0)
     assert rank_correlation([1.0, 2.0, 3.0], [30.0, 20.0, 10.0]) == pytest.approx(-1.0)
@@ -165,7 +165,7 @@ class Estimated:
 SPILLED, WAITS = ("pipes", "spilled"), ("conv_local", "chunk_waits")
 
 
-def test_a_constant_is_to_blame_if_choices_are_better_without_it() -> None:
+def test_a_constant_is_to_blame_if_choices_are_better_without_it():
     cost = replace_values(STORED, {SPILLED: 2.0, WAITS: 3.0})
     kernels = cast("list[FittedKernel]", [Estimated()])
     nearer = replace_values(cost, {SPILLED: 16.0})

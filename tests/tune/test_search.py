@@ -55,7 +55,7 @@ def _found(task: Any, trials: int, *, seed: int = 1, batch: int = 8) -> list[int
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_was_measured_leads_to_the_best(seed: int) -> None:
+def test_what_was_measured_leads_to_the_best(seed):
     task = PlantedTask()
     order = _found(task, 80, seed=seed)
     best_us = min(map(task.time_us, order))
@@ -64,17 +64,17 @@ def test_what_was_measured_leads_to_the_best(seed: int) -> None:
     assert best_us < min(map(task.time_us, order[:8])), "the estimates alone do not"
 
 
-def test_all_are_proposed_once() -> None:
+def test_all_are_proposed_once():
     task = PlantedTask(width=7)
     order = _found(task, 1000)
     assert sorted(order) == list(task.candidates)
 
 
-def test_the_same_seed_proposes_the_same() -> None:
+def test_the_same_seed_proposes_the_same():
     assert _found(PlantedTask(), 64, seed=5) == _found(PlantedTask(), 64, seed=5)
 
 
-def test_seeds_come_first_and_what_is_known_not_again() -> None:
+def test_seeds_come_first_and_what_is_known_not_again():
     task = PlantedTask()
     known = [TrialTime(number=n, time_us=task.time_us(n)) for n in (3, 4)]
     search = Search(task, LearnedCostModel([task]), known=known, seeds=(9, 4, 9, 200))
@@ -84,7 +84,7 @@ def test_seeds_come_first_and_what_is_known_not_again() -> None:
     assert search.is_exhausted
 
 
-def test_hopeless_estimates_are_finite_features() -> None:
+def test_hopeless_estimates_are_finite_features():
     """XGBoost takes no infinite numbers: a tuner that met one ended with a traceback."""
     task = PlantedTask(hopeless=frozenset(range(100, 256)))
     assert np.isfinite(features(task)).all()
@@ -93,7 +93,7 @@ def test_hopeless_estimates_are_finite_features() -> None:
     assert np.isfinite(features(hopeless)).all()
 
 
-def test_failures_teach_without_an_end() -> None:
+def test_failures_teach_without_an_end():
     """Nothing runs on this device: the search goes on to the end of the space."""
     task = PlantedTask(width=8)
     search = Search(task, LearnedCostModel([task]))
@@ -102,7 +102,7 @@ def test_failures_teach_without_an_end() -> None:
     assert search.is_exhausted
 
 
-def test_one_task_teaches_about_another() -> None:
+def test_one_task_teaches_about_another():
     """Kernels of a family share the model: what was good for one is tried first for the next."""
     first, second = PlantedTask(digest="first"), PlantedTask(digest="second")
     model = LearnedCostModel([first, second])

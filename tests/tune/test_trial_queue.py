@@ -119,7 +119,7 @@ def _blamed(ends: dict[int, TrialResult]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("is_cpu", [False, True])
-def test_many_trials_share_a_session(monkeypatch: pytest.MonkeyPatch, is_cpu: bool) -> None:
+def test_many_trials_share_a_session(monkeypatch, is_cpu):
     device = Device(deeds={}, is_cpu=is_cpu)
     ends = run(monkeypatch, device, 20)
     assert {result.times_us for result in ends.values()} == {((1.0,),)}
@@ -132,26 +132,20 @@ def test_many_trials_share_a_session(monkeypatch: pytest.MonkeyPatch, is_cpu: bo
     "victim",
     [pytest.param(1, marks=pytest.mark.nightly), 5, pytest.param(12, marks=pytest.mark.nightly)],
 )
-def test_a_crash_is_the_fault_of_the_one_that_was_measured(
-    monkeypatch: pytest.MonkeyPatch, is_cpu: bool, victim: int
-) -> None:
+def test_a_crash_is_the_fault_of_the_one_that_was_measured(monkeypatch, is_cpu, victim):
     device = Device(deeds={victim: "kills"}, is_cpu=is_cpu)
     assert _blamed(run(monkeypatch, device, 12)) == {victim: "lost"}
     assert device.sessions == (1 if victim == 12 else 2)
 
 
 @pytest.mark.parametrize("is_cpu", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_a_compiler_that_dies_is_found_one_by_one(
-    monkeypatch: pytest.MonkeyPatch, is_cpu: bool
-) -> None:
+def test_a_compiler_that_dies_is_found_one_by_one(monkeypatch, is_cpu):
     """It breaks the session while others are built too, and none of those is blamed."""
     device = Device(deeds={7: "kills while it is built"}, is_cpu=is_cpu)
     assert _blamed(run(monkeypatch, device, 12)) == {7: "lost"}
 
 
-def test_a_wrong_one_that_spoilt_nothing_is_refused_and_costs_no_session(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wrong_one_that_spoilt_nothing_is_refused_and_costs_no_session(monkeypatch):
     device = Device(deeds={3: "wrong", 4: "does not build"})
     assert _blamed(run(monkeypatch, device, 6)) == {3: "wrong", 4: "build"}
     assert device.sessions == 1
@@ -159,37 +153,35 @@ def test_a_wrong_one_that_spoilt_nothing_is_refused_and_costs_no_session(
     assert device.measured[4] == 1
 
 
-def test_who_finds_spoilt_tensors_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_finds_spoilt_tensors_is_not_blamed(monkeypatch):
     device = Device(deeds={2: "spoils"})
     assert _blamed(run(monkeypatch, device, 6)) == {}
 
 
-def test_a_device_that_fails_is_asked_again_in_a_new_session(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_device_that_fails_is_asked_again_in_a_new_session(monkeypatch):
     device = Device(deeds={4: "fails"})
     assert _blamed(run(monkeypatch, device, 6)) == {4: "failed"}
     assert device.measured[4] == 2
     assert set(device.measured.values()) == {1, 2}
 
 
-def test_who_was_repeated_has_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_was_repeated_has_no_company(monkeypatch):
     device = Device(deeds={2: "kills while it is built"})
     assert _blamed(run(monkeypatch, device, 3, careful=(2,))) == {2: "lost"}
 
 
-def test_without_a_device_all_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_device_all_come_back(monkeypatch):
     ends = run(monkeypatch, Device(deeds={}, absent=1), 4)
     assert [result.refused for result in ends.values()] == ["absent"] * 4
     assert ends[1].detail == "nobody is there"
 
 
-def test_a_compiler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(trial_queue, "START_S", -PLACE.limit_s)
     assert _blamed(run(monkeypatch, Device(deeds={2: "never builds"}), 3)) == {2: "lost"}
 
 
-def test_what_is_ended_from_outside_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_ended_from_outside_comes_back(monkeypatch):
     device = Device(deeds={})
     monkeypatch.setattr(trial_queue, "Session", lambda place: ScriptedSession(device))
     trials = TrialQueue(
@@ -217,7 +209,7 @@ def test_what_is_ended_from_outside_comes_back(monkeypatch: pytest.MonkeyPatch) 
         {"refused": "wrong", "index": -2, "detail": ""},
     ],
 )
-def test_results_of_other_variants_than_were_sent_are_refused(found: dict[str, Any]) -> None:
+def test_results_of_other_variants_than_were_sent_are_refused(found):
     """A server may lie: the tuner counts on as many results as it sent variants."""
     session = Session.__new__(Session)
     session._place = PLACE
@@ -250,7 +242,7 @@ def _variant(*files: str) -> Variant:
     )
 
 
-def test_tensors_that_were_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_that_were_used_last_stay(monkeypatch):
     """Large networks have more than fits: what is in use must not come again for each trial."""
     session, uploads = _kept_session(monkeypatch, room_bytes=4 * 1024)
     for files in ("ab", "cd", "ab", "e", "ab", "cd"):
@@ -262,6 +254,6 @@ def test_tensors_that_were_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("memory", "room"), [(0, 256 << 20), (16 << 30, 1 << 30), (1 << 40, 2 << 30)]
 )
-def test_room_for_tensors_follows_the_memory_of_the_device(memory: int, room: int) -> None:
+def test_room_for_tensors_follows_the_memory_of_the_device(memory, room):
     facts = {"limits": {"global_memory_bytes": memory}} if memory else {}
     assert session_module._room_bytes(facts) == room

@@ -1,7 +1,6 @@
 """The tuner's own decisions, with a rule in place of devices."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,7 @@ def _measured(trials: tuple[Trial, ...]) -> list[Trial]:
     return [t for t in trials if not (t.untuned or t.confirmed)]
 
 
-def test_it_finds_better_schedules(plan: TunePlan, tmp_path: Path) -> None:
+def test_it_finds_better_schedules(plan, tmp_path):
     result, log, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=40)
     assert result.phase == "done"
     assert result.trials == len(_measured(log)) == 40
@@ -51,20 +50,17 @@ def test_it_finds_better_schedules(plan: TunePlan, tmp_path: Path) -> None:
         assert kernel.best_us <= kernel.untuned_us
 
 
-def test_the_search_beats_chance(plan: TunePlan, tmp_path: Path) -> None:
+def test_the_search_beats_chance(plan, tmp_path):
     """Of a space of hundreds it finds one of the best few with fewer trials than luck needs."""
     _, log, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=120)
     task = max(plan.tasks, key=lambda t: len(t.candidates))
-    times = sorted(
-        _time(task, number, None)  # type: ignore[arg-type]
-        for number in range(len(task.candidates))
-    )
+    times = sorted(_time(task, number, None) for number in range(len(task.candidates)))
     spent = sum(t.kernel == task.digest for t in _measured(log))
     rank = times.index(min(t for t in times if t >= best_trials(log)[task.digest].median_us - 1e-6))
     assert rank < len(times) / spent
 
 
-def test_a_second_run_starts_from_the_log(plan: TunePlan, tmp_path: Path) -> None:
+def test_a_second_run_starts_from_the_log(plan, tmp_path):
     path = tmp_path / "log"
     tune_by_rule(plan, path, _time, trials=20)
     again, log, farm = tune_by_rule(plan, path, _time, trials=20)
@@ -77,9 +73,7 @@ def test_a_second_run_starts_from_the_log(plan: TunePlan, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("after", [0, 1, 4, 9, 17])
-def test_stopped_anywhere_it_goes_on_and_comes_to_the_same_end(
-    plan: TunePlan, tmp_path: Path, after: int
-) -> None:
+def test_stopped_anywhere_it_goes_on_and_comes_to_the_same_end(plan, tmp_path, after):
     path = tmp_path / "log"
     stopped, log, _ = tune_by_rule(plan, path, _time, trials=25, interrupt_after=after)
     assert stopped.phase == "stopped"
@@ -90,7 +84,7 @@ def test_stopped_anywhere_it_goes_on_and_comes_to_the_same_end(
     assert resumed.gain > 1.1
 
 
-def test_failures_are_named_and_never_taken(plan: TunePlan, tmp_path: Path) -> None:
+def test_failures_are_named_and_never_taken(plan, tmp_path):
     kinds = (Status.WRONG, Status.CRASH, Status.TIMEOUT, Status.BUILD)
 
     def rule(task: TuneTask, number: int, job: MeasureJob) -> MeasureOutcome | float:
@@ -110,7 +104,7 @@ def test_failures_are_named_and_never_taken(plan: TunePlan, tmp_path: Path) -> N
         assert position % 2 == 0
 
 
-def test_an_unstable_group_is_tried_no_more(plan: TunePlan, tmp_path: Path) -> None:
+def test_an_unstable_group_is_tried_no_more(plan, tmp_path):
     seen: list[object] = []
 
     def rule(task: TuneTask, number: int, job: MeasureJob) -> MeasureOutcome | float:
@@ -127,7 +121,7 @@ def test_an_unstable_group_is_tried_no_more(plan: TunePlan, tmp_path: Path) -> N
     assert all(t.actions["work_group"] != unstable.actions["work_group"] for t in later)
 
 
-def test_an_untuned_schedule_that_fails_is_replaced(plan: TunePlan, tmp_path: Path) -> None:
+def test_an_untuned_schedule_that_fails_is_replaced(plan, tmp_path):
     def rule(task: TuneTask, number: int, job: MeasureJob) -> MeasureOutcome | float:
         return _refused(job, Status.CRASH) if number < 2 else _time(task, number, job)
 
@@ -139,7 +133,7 @@ def test_an_untuned_schedule_that_fails_is_replaced(plan: TunePlan, tmp_path: Pa
     assert {t.kernel for t in bases} == {t.digest for t in plan.tasks}
 
 
-def test_luck_is_not_taken_for_speed(plan: TunePlan, tmp_path: Path) -> None:
+def test_luck_is_not_taken_for_speed(plan, tmp_path):
     """A single fast measurement is repeated beside the untuned schedule, and loses."""
 
     def rule(task: TuneTask, number: int, job: MeasureJob) -> float:
@@ -157,7 +151,7 @@ def test_luck_is_not_taken_for_speed(plan: TunePlan, tmp_path: Path) -> None:
     assert result.gain == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_budget_ends_the_search(plan: TunePlan, tmp_path: Path) -> None:
+def test_a_budget_ends_the_search(plan, tmp_path):
     result, _, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=10**6, budget_s=2.0)
     assert result.trials < 10**6
 
@@ -175,9 +169,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("trial_s", [0.5, 7.0, 60.0])
-def test_the_end_keeps_to_the_budget_too(
-    trial_s: float, plan: TunePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_keeps_to_the_budget_too(trial_s, plan, tmp_path, monkeypatch):
     """What is measured at last, in turn with the untuned schedules, takes its time as well."""
     clock = Clock(monkeypatch)
 
@@ -193,9 +185,7 @@ def test_the_end_keeps_to_the_budget_too(
         assert clock.now_s - 1000.0 > 80.0
 
 
-def test_what_gains_most_is_made_sure_of_first(
-    plan: TunePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_gains_most_is_made_sure_of_first(plan, tmp_path, monkeypatch):
     _, _, farm = tune_by_rule(plan, tmp_path / "log", _time, trials=60)
     contests = [job.tag.standing for job in farm.jobs if job.tag.kind == "contest"]
     gains = [
@@ -225,9 +215,7 @@ class SilentFarm(RuleFarm):
 
 
 @pytest.mark.parametrize("word", ["", "no device was there for 30 s"])
-def test_a_budget_that_was_too_short_is_told(
-    word: str, plan: TunePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_that_was_too_short_is_told(word, plan, tmp_path, monkeypatch):
     """Nothing measured is never a success without a word."""
     farm = SilentFarm(Clock(monkeypatch), word)
     told: list[str] = []
@@ -242,7 +230,7 @@ def test_a_budget_that_was_too_short_is_told(
     assert "budget of 30 s was spent before a device answered" in told[-1]
 
 
-def test_all_of_a_small_space_is_enough(plan: TunePlan, tmp_path: Path) -> None:
+def test_all_of_a_small_space_is_enough(plan, tmp_path):
     """Where nothing is left to try, the tuner ends before its trials do."""
     task = min(plan.tasks, key=lambda t: len(t.candidates))
     alone = TunePlan(
@@ -253,7 +241,7 @@ def test_all_of_a_small_space_is_enough(plan: TunePlan, tmp_path: Path) -> None:
     assert len({t.key for t in log}) == len(task.candidates)
 
 
-def test_near_kernels_give_the_first_candidates(plan: TunePlan, tmp_path: Path) -> None:
+def test_near_kernels_give_the_first_candidates(plan, tmp_path):
     other = plan_small(tmp_path, small_model(channels=12))
     (conv,) = [t for t in other.tasks if t.family == "conv2d"]
 

@@ -92,7 +92,7 @@ def validated(
             device.plans |= {task.digest: plan for task in plan.tasks}
 
         def __call__(self, task: object, number: int) -> Variant:
-            return named_variant(task, number)  # type: ignore[arg-type]
+            return named_variant(task, number)
 
     @contextmanager
     def opened(request: ValidationRequest) -> Iterator[tuple[PlantedDevice, DeviceFacts, Path]]:
@@ -119,7 +119,7 @@ def validated(
 SOME = ("1x1 32-16", "1x1 256", "depthwise", "vector", "layer norm")
 
 
-def test_a_model_that_is_right_has_no_regret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_right_has_no_regret(monkeypatch):
     device = PlantedDevice(TARGET.cost, clock=lambda request: 1.0 + request % 3)
     found = validated(monkeypatch, device, *SOME)
     assert {kernel.layer for kernel in found.kernels} == {
@@ -133,7 +133,7 @@ def test_a_model_that_is_right_has_no_regret(monkeypatch: pytest.MonkeyPatch) ->
     assert {family.change for family in found.families} == {""}
 
 
-def test_a_constant_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_constant_that_is_wrong_is_named(monkeypatch):
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
     found = validated(monkeypatch, PlantedDevice(truth), "depthwise")
     (family,) = found.families
@@ -142,7 +142,7 @@ def test_a_constant_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert (quality.regret, quality.rank) == (1.0, pytest.approx(1.0))
 
 
-def test_what_the_budget_leaves_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_budget_leaves_out_is_told(monkeypatch):
     found = validated(monkeypatch, PlantedDevice(TARGET.cost), *SOME, budget_s=1e-9)
     assert not found.kernels
     assert {why for _, why in found.left_out} == {"the budget of time was spent before"}
@@ -150,9 +150,7 @@ def test_what_the_budget_leaves_out_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("launch_us", [TARGET.performance.launch_us, 0.0])
-def test_a_decision_is_held_against_both_ways(
-    monkeypatch: pytest.MonkeyPatch, launch_us: float
-) -> None:
+def test_a_decision_is_held_against_both_ways(monkeypatch, launch_us):
     """A device whose launches take nothing: there the model's decision is wrong."""
     device = PlantedDevice(TARGET.cost, launch_us=launch_us)
     found = validated(monkeypatch, device, "separable 3x3 192")
@@ -167,7 +165,7 @@ A_JOIN = JoinFinding(
 )
 
 
-def test_small_differences_of_joins_do_not_count() -> None:
+def test_small_differences_of_joins_do_not_count():
     def join(joined_us: float, takes: str) -> JoinFinding:
         return replace(A_JOIN, takes=takes, joined_us=joined_us)
 
@@ -192,7 +190,7 @@ def variant(number: int) -> Variant:
 class Failing:
     """Takes a hundred and the number; some are refused by name, some break all beside them."""
 
-    def __init__(self, refused: set[int] = frozenset(), breaking: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+    def __init__(self, refused: set[int] = frozenset(), breaking: set[int] = frozenset()) -> None:
         self.refused, self.breaking = refused, breaking
         self.asked: list[list[int]] = []
 
@@ -216,7 +214,7 @@ def timed(device: Failing, numbers: Sequence[int], *, late: bool = False) -> Ker
     return clock.measure(numbers)
 
 
-def test_what_fails_is_left_out_and_nothing_else() -> None:
+def test_what_fails_is_left_out_and_nothing_else():
     found = timed(Failing(refused={3}, breaking={7}), range(20))
     assert set(found.times_us) == set(range(20)) - {3, 7}
     base = found.times_us[0]
@@ -228,26 +226,26 @@ def test_what_fails_is_left_out_and_nothing_else() -> None:
     ]
 
 
-def test_the_next_schedule_stands_in_where_the_first_does_not_run() -> None:
+def test_the_next_schedule_stands_in_where_the_first_does_not_run():
     found = timed(Failing(refused={0}), range(5))
     assert next(iter(found.times_us)) == 1
     assert timed(Failing(refused={0, 1, 2}), range(5)) is None
 
 
-def test_a_kernel_that_is_late_keeps_what_it_has() -> None:
+def test_a_kernel_that_is_late_keeps_what_it_has():
     found = timed(Failing(), range(40), late=True)
     assert list(found.times_us) == list(range(TOGETHER + 1))
 
 
-def test_the_fastest_run_again_against_each_other() -> None:
+def test_the_fastest_run_again_against_each_other():
     device = Failing()
     timed(device, (9, 8, 7, 6, 5, 4, 3, 2, 1))
     assert device.asked[-1] == device.asked[-2] == [9, 1, 2, 3, 4, 9]
 
 
-def test_a_device_that_leaves_is_told() -> None:
+def test_a_device_that_leaves_is_told():
     class Gone(Failing):
-        def launch(self, variants, reference, *, tolerance=None):  # type: ignore[no-untyped-def]
+        def launch(self, variants, reference, *, tolerance=None):
             raise RemoteError("no device is there", hint="")
 
     with pytest.raises(RemoteError):
@@ -257,7 +255,7 @@ def test_a_device_that_leaves_is_told() -> None:
 # The table
 
 
-def test_the_table_has_thirty_layers_and_a_split() -> None:
+def test_the_table_has_thirty_layers_and_a_split():
     assert len(ROWS) == len({row.layer.name for row in ROWS}) == 30
     for family in {row.family for row in ROWS}:
         kept = {row.kept_out for row in ROWS if row.family == family}
@@ -265,7 +263,7 @@ def test_the_table_has_thirty_layers_and_a_split() -> None:
     assert {row.join for row in ROWS} == {"", *JOINS}
 
 
-def test_a_short_budget_reaches_all_families() -> None:
+def test_a_short_budget_reaches_all_families():
     rows = families_in_turn(ROWS)
     families = {row.family for row in ROWS}
     assert {row.family for row in rows[: len(families)]} == families
@@ -273,7 +271,7 @@ def test_a_short_budget_reaches_all_families() -> None:
 
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.join], ids=lambda row: row.layer.name)
-def test_joins_can_be_either(row, tmp_path: Path) -> None:
+def test_joins_can_be_either(row, tmp_path):
     options = resolve_options(TARGET, preset=None).options
     forms = forms_of(row, TARGET, options, tmp_path)
     (_, joined), (_, apart) = forms.compared
@@ -281,7 +279,7 @@ def test_joins_can_be_either(row, tmp_path: Path) -> None:
     assert forms.validated
 
 
-def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
+def test_the_command_tells_of_a_layer(tmp_path):
     page = tmp_path / "here.html"
     command = ["device", "calibrate", "--validate", "--device", "host", "--only", "mean 512"]
     outcome = succeed(*command, "--html", page, "--json")
@@ -303,7 +301,7 @@ def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
         (["--validate", "--device", "host", "-o", "x.toml"], "writes no target file"),
     ],
 )
-def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
+def test_wrong_words_are_told_at_once(words, said):
     outcome = invoke("device", "calibrate", *words, catch=True)
     assert outcome.exit_code == 2
     assert said in outcome.output + str(outcome.exception)
@@ -329,7 +327,7 @@ def fit_on(found: Validation, device: PlantedDevice, *only: str) -> Fit:
     return fit_validation(found, wanted_rows(only), lambda cost: ran(found, device, cost))
 
 
-def test_constants_that_made_the_times_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_that_made_the_times_are_found_again(monkeypatch):
     planted = {("depthwise", "texel_slots"): 42.0, ("gemv", "texel_slots"): 40.0}
     truth = replace_values(TARGET.cost, planted)
     only = ("depthwise", "1x1 256", "vector")
@@ -347,7 +345,7 @@ def test_constants_that_made_the_times_are_found_again(monkeypatch: pytest.Monke
         assert off < 0.3 * abs(math.log(value_of(TARGET.cost, key) / value)), key
 
 
-def test_a_fit_stands_in_the_target_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_fit_stands_in_the_target_file(monkeypatch, tmp_path):
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 42.0})
     only = ("depthwise", "1x1 256", "1x1 32")
     device = PlantedDevice(truth)
@@ -366,9 +364,7 @@ def test_a_fit_stands_in_the_target_file(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert fitted_toml(again, fit) == path.read_text()
 
 
-def test_a_fit_that_chooses_worse_is_not_taken(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fit_that_chooses_worse_is_not_taken(monkeypatch, tmp_path):
     only = ("depthwise", "1x1 256", "1x1 32")
     device = PlantedDevice(TARGET.cost)
     found = validated(monkeypatch, device, *only)
@@ -398,7 +394,7 @@ def test_a_fit_that_chooses_worse_is_not_taken(
 
 
 @pytest.mark.nightly
-def test_a_fit_is_confirmed_by_what_it_chooses_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_is_confirmed_by_what_it_chooses_of_all(monkeypatch):
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
     only = ("depthwise", "1x1 256", "1x1 32")
     device = PlantedDevice(truth)
@@ -411,7 +407,7 @@ def test_a_fit_is_confirmed_by_what_it_chooses_of_all(monkeypatch: pytest.Monkey
     assert ran(found, device, TARGET.cost) == Confirmed(seen=1.0, kept=1.0, others=0)
 
     for told, taken in ((right, True), (wrong, False)):
-        fit = fit_validation(found, wanted_rows(only), lambda _, told=told: told)  # type: ignore[misc]
+        fit = fit_validation(found, wanted_rows(only), lambda _, told=told: told)
         assert bool(fit.changed) is taken
         assert (fit.cost == TARGET.cost) is not taken
         assert fit.confirmed == told
@@ -420,7 +416,7 @@ def test_a_fit_is_confirmed_by_what_it_chooses_of_all(monkeypatch: pytest.Monkey
     assert "of all schedules they choose others" in decision.reason
 
 
-def test_a_choice_that_does_not_run_confirms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_that_does_not_run_confirms_nothing(monkeypatch):
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
     device = PlantedDevice(truth)
     found = validated(monkeypatch, device, "depthwise")
@@ -436,13 +432,13 @@ def test_a_choice_that_does_not_run_confirms_nothing(monkeypatch: pytest.MonkeyP
     )
 
 
-def test_too_little_to_fit_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_to_fit_to(monkeypatch):
     found = validated(monkeypatch, PlantedDevice(TARGET.cost), "depthwise")
     with pytest.raises(DeviceError, match="1 kernels were measured to fit to"):
         fit_on(found, PlantedDevice(TARGET.cost), "depthwise")
 
 
-def test_what_no_layer_kept_out_confirms_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_layer_kept_out_confirms_is_not_taken(monkeypatch):
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 42.0})
     only = ("depthwise", "1x1 256", "1x1 32")
     device = PlantedDevice(truth)
@@ -466,7 +462,7 @@ TEXT = 'title = "t"\n\n[sources]\na = "b"\n\n[cost.pipes]\nx = 1\nxy = 2\n\n[lim
         ("cost.rows", "x", TEXT + "\n[cost.rows]\nx = 9\n"),
     ],
 )
-def test_a_line_of_a_section_is_replaced_or_added(section: str, key: str, expected: str) -> None:
+def test_a_line_of_a_section_is_replaced_or_added(section, key, expected):
     assert set_key(TEXT, section, key, "9") == expected
 
 
@@ -474,7 +470,7 @@ def join_of_ratio(ratio: float) -> JoinFinding:
     return replace(A_JOIN, joined_us=1.0, apart_us=ratio)
 
 
-def test_a_threshold_moves_to_where_decisions_are_right() -> None:
+def test_a_threshold_moves_to_where_decisions_are_right():
     # Joined up to a threshold of 1.4, though apart is twice as fast; the other one up to 4.
     wrong, right = (join_of_ratio(0.5), 1.4), (join_of_ratio(3.0), 4.0)
     assert best_threshold([wrong, right], 1.1) == 1.8
@@ -484,9 +480,7 @@ def test_a_threshold_moves_to_where_decisions_are_right() -> None:
 
 
 @pytest.mark.nightly
-def test_a_threshold_that_is_wrong_where_it_was_not_fitted_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_threshold_that_is_wrong_where_it_was_not_fitted_stays(monkeypatch):
     joins = [replace(A_JOIN, joined_us=2.0, apart_us=1.0), replace(A_JOIN, kept_out=True)]
     row = next(row for row in ROWS if row.join == "pair")
     joins = [replace(join, layer=row.layer.name) for join in joins]

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def _spec(
 
 @pytest.mark.parametrize("memory", [Memory.TEXTURE, Memory.PLAIN])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
-def test_a_large_input_is_sent_as_a_pattern(memory: Memory, dtype: str) -> None:
+def test_a_large_input_is_sent_as_a_pattern(memory, dtype):
     spec = _spec(LARGE, dtype, memory)
     assert is_repeated(spec)
     value = random_value(spec, "seed")
@@ -38,13 +37,13 @@ def test_a_large_input_is_sent_as_a_pattern(memory: Memory, dtype: str) -> None:
     assert len(np.unique(value)) > 1
 
 
-def test_rows_and_blocks_of_a_pattern_differ() -> None:
+def test_rows_and_blocks_of_a_pattern_differ():
     """A kernel that reads the wrong row or block is found: the period divides neither."""
     assert all(PATTERN % factor for factor in range(2, math.isqrt(PATTERN) + 1))
 
 
 @pytest.mark.parametrize("shape", [(1, 15, 40, 40), (1, 4, 5, 5)])
-def test_inputs_with_empty_lanes_and_small_ones_are_sent_whole(shape: tuple[int, ...]) -> None:
+def test_inputs_with_empty_lanes_and_small_ones_are_sent_whole(shape):
     spec = _spec(shape)
     assert not is_repeated(spec)
     value = random_value(spec, "seed")
@@ -53,7 +52,7 @@ def test_inputs_with_empty_lanes_and_small_ones_are_sent_whole(shape: tuple[int,
         assert not value[-1, ..., shape[1] % 4 :].any()
 
 
-def test_words_of_bytes_are_sent_whole() -> None:
+def test_words_of_bytes_are_sent_whole():
     spec = _spec((1, 64, 40, 40), "uint32", Memory.BYTES)
     assert not is_repeated(spec)
     assert random_value(spec, "seed").shape == spec.physical
@@ -75,7 +74,7 @@ def _constants(plan: TunePlan) -> list[dict[str, Any]]:
     return found
 
 
-def test_candidates_share_packed_constants(plan: TunePlan) -> None:
+def test_candidates_share_packed_constants(plan):
     """Packing a weight takes longer than writing the kernel that reads it."""
     packed: Counter[int] = Counter()
     for constants in _constants(plan):
@@ -85,7 +84,7 @@ def test_candidates_share_packed_constants(plan: TunePlan) -> None:
     assert len(packed) == len(plan.packed)
 
 
-def test_packed_constants_stay_few(plan: TunePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_constants_stay_few(plan, monkeypatch):
     wanted = _constants(plan)
     monkeypatch.setattr(tasks, "PACKED_BYTES", 1)
     assert len(plan.packed) > 2
@@ -96,9 +95,7 @@ def test_packed_constants_stay_few(plan: TunePlan, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("tokens", "family"), [(1, "step_attention"), (9, "cached_attention")])
-def test_kernels_over_caches_are_measured_with_half_of_the_rows(
-    tmp_path: Path, tokens: int, family: str
-) -> None:
+def test_kernels_over_caches_are_measured_with_half_of_the_rows(tmp_path, tokens, family):
     model = write_decoder(tmp_path, DecoderShape(layers=2, context=64))
     shaped = plan_shapes(model, (), (None, str(tokens)), (), accurate=False)
     target = load_target("host")

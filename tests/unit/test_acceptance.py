@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ def accept() -> ModuleType:
     return load_script("accept")
 
 
-def test_each_row_names_who_promised_it(accept: ModuleType) -> None:
+def test_each_row_names_who_promised_it(accept):
     rows = accept.read_rows()
     assert len(rows) > 50
     assert all(row.run and row.promise.startswith(("README: ", "issue ")) for row in rows)
@@ -39,14 +38,7 @@ def test_each_row_names_who_promised_it(accept: ModuleType) -> None:
         ({}, None, "not done after 10 min"),
     ],
 )
-def test_a_promise_that_is_not_kept_fails(
-    accept: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    row: dict[str, Any],
-    code: int | None,
-    why: str,
-) -> None:
+def test_a_promise_that_is_not_kept_fails(accept, monkeypatch, tmp_path, row, code, why):
     monkeypatch.setattr(accept.tempfile, "gettempdir", lambda: "/nowhere")
     made = accept.Row(name="r", promise="p", run=("true",), **row)
     seen = accept.verdict_on(made, code, "launches 5\n", tmp_path)
@@ -54,7 +46,7 @@ def test_a_promise_that_is_not_kept_fails(
     assert why in seen.why
 
 
-def test_a_python_without_packages_gets_the_command_to_type() -> None:
+def test_a_python_without_packages_gets_the_command_to_type():
     bare = run_program([sys.executable, "-S", str(SCRIPT), "quickstart", "--keep", "a b"])
     assert (bare.returncode, bare.stdout) == (2, "")
     said, command = bare.stderr.splitlines()

@@ -32,31 +32,31 @@ _BINARY = [
 _NUMBERS = {"name": 0x01010003, "minSdkVersion": 0x0101020C, "required": 0x0101028E}
 
 
-def test_text() -> None:
+def test_text():
     assert read_manifest(_TEXT) == _EXPECTED
 
 
 @pytest.mark.parametrize("utf8", [False, True])
 @pytest.mark.parametrize("hidden", [{}, _NUMBERS], ids=["names", "numbers"])
-def test_the_form_in_an_apk(utf8: bool, hidden: dict[str, int]) -> None:
+def test_the_form_in_an_apk(utf8, hidden):
     assert read_manifest(binary_manifest(_BINARY, utf8=utf8, hidden=hidden)) == _EXPECTED
 
 
 @pytest.mark.parametrize("utf8", [False, True])
-def test_long_strings(utf8: bool) -> None:
+def test_long_strings(utf8):
     name = "é" * (200 if utf8 else 40000)
     (element,) = read_manifest(binary_manifest([("x", {"name": name})], utf8=utf8))
     assert element.attributes == {"name": name}
 
 
-def test_what_is_no_manifest() -> None:
+def test_what_is_no_manifest():
     whole = binary_manifest(_BINARY)
     for content in (b"", b"text", b"<manifest>", whole[:40], whole[:-4]):
         with pytest.raises(ValueError, match=r"no XML|damaged"):
             read_manifest(content)
 
 
-def test_damage_is_an_error_or_another_manifest() -> None:
+def test_damage_is_an_error_or_another_manifest():
     whole = binary_manifest(_BINARY)
     rng = random.Random(1)
     refused = 0

@@ -35,7 +35,7 @@ ONE = '[[model]]\nfile = "net.tflite"\n'
 TWO = '[defaults]\ndevices = ["adreno:660", "adreno:750"]\n' + ONE
 
 
-def test_bundles_and_lock_are_made(build: Build, compiled: list[Any]) -> None:
+def test_bundles_and_lock_are_made(build, compiled):
     assert build(TWO) == 0
     names = sorted(path.name for path in Path("build").iterdir())
     assert names == ["net-adreno-660.adrenoc", "net-adreno-750.adrenoc"]
@@ -48,7 +48,7 @@ def test_bundles_and_lock_are_made(build: Build, compiled: list[Any]) -> None:
     assert Path("adrenoc.lock").read_bytes() == before
 
 
-def test_a_folder_of_models_is_a_model(build: Build) -> None:
+def test_a_folder_of_models_is_a_model(build):
     folder = Path("net", "onnx")
     folder.mkdir(parents=True)
     for name in ("model.tflite", "model_fp16.tflite"):
@@ -59,14 +59,14 @@ def test_a_folder_of_models_is_a_model(build: Build) -> None:
     assert open_bundle(Path("build", "net.adrenoc")).manifest.model.file == "model_fp16.tflite"
 
 
-def test_numbers_that_a_folder_lacks_are_told(build: Build, capsys: Any) -> None:
+def test_numbers_that_a_folder_lacks_are_told(build, capsys):
     Path("net", "onnx").mkdir(parents=True)
     shutil.copy("net.tflite", Path("net", "onnx", "model.tflite"))
     assert build('[[model]]\nfile = "net"\ndtype = "q4"\n') == OptionError.exit_code
     assert "holds a model of fp32, and none of q4" in capsys.readouterr().err
 
 
-def test_projects_of_one_folder_have_locks_of_their_own(build: Build) -> None:
+def test_projects_of_one_folder_have_locks_of_their_own(build):
     Path("other.toml").write_text(TWO)
     assert build(ONE) == 0
     before = Path("adrenoc.lock").read_bytes()
@@ -76,9 +76,7 @@ def test_projects_of_one_folder_have_locks_of_their_own(build: Build) -> None:
     assert build(None, "other.toml", "--locked") == 0
 
 
-def test_locked_names_all_that_differs_before_it_compiles(
-    build: Build, compiled: list[Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_locked_names_all_that_differs_before_it_compiles(build, compiled, capsys):
     assert build(TWO, "--locked") == LockError.exit_code  # there is none
     assert build(TWO) == 0
     count = len(compiled)
@@ -94,9 +92,7 @@ def test_locked_names_all_that_differs_before_it_compiles(
     assert len(compiled) == count
 
 
-def test_locked_sees_another_tool_and_another_result(
-    build: Build, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_locked_sees_another_tool_and_another_result(build, capsys):
     assert build(ONE) == 0
     lock = Path("adrenoc.lock")
     good = lock.read_text()
@@ -120,7 +116,7 @@ def test_locked_sees_another_tool_and_another_result(
 
 
 @pytest.mark.parametrize("form", ["", "tar = true\n"])
-def test_locked_writes_no_bundle_that_differs(build: Build, form: str) -> None:
+def test_locked_writes_no_bundle_that_differs(build, form):
     assert build(ONE + form) == 0
     lock, good = Path("adrenoc.lock"), Path("adrenoc.lock").read_text()
     (bundle,) = Path("build").iterdir()
@@ -144,7 +140,7 @@ def _remove(bundle: Path) -> None:
     shutil.rmtree(bundle) if bundle.is_dir() else bundle.unlink()
 
 
-def test_gates_of_the_file_and_of_a_model(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gates_of_the_file_and_of_a_model(build, capsys):
     assert build("[gates]\nlaunches = 1\n" + ONE) == PolicyError.exit_code
     assert not Path("adrenoc.lock").exists()
     assert "launches: 2, 1 allowed" in capsys.readouterr().err
@@ -154,7 +150,7 @@ def test_gates_of_the_file_and_of_a_model(build: Build, capsys: pytest.CaptureFi
     assert "size_mib: " in said and "time_us: not known" in said
 
 
-def test_growth_is_held_against_the_lock_until_it_is_accepted(build: Build) -> None:
+def test_growth_is_held_against_the_lock_until_it_is_accepted(build):
     text = '[gates]\ngrow = "launches"\n' + ONE
     assert build(text) == 0
     lock = Path("adrenoc.lock")
@@ -168,9 +164,7 @@ def test_growth_is_held_against_the_lock_until_it_is_accepted(build: Build) -> N
     assert build(None) == 0
 
 
-def test_one_that_fails_does_not_stop_the_others(
-    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_fails_does_not_stop_the_others(build, monkeypatch, capsys):
     text = ONE + '[[model]]\nname = "other"\nfile = "net.tflite"\npreset = "nothing"\n'
     words = ["--junit", "j.xml"]
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -210,20 +204,18 @@ def test_one_that_fails_does_not_stop_the_others(
         "[gates]\nsize_mib = -0.5\n" + ONE,
     ],
 )
-def test_wrong_projects_are_one_sentence(
-    build: Build, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_projects_are_one_sentence(build, text, capsys):
     assert build(text) == OptionError.exit_code
     assert capsys.readouterr().err.count("error: ") == 1
     assert not Path("build").exists()
 
 
-def test_a_misspelt_key_is_guessed(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_key_is_guessed(build, capsys):
     assert build(ONE + "[model.gates]\nlaunchs = 1\n") == OptionError.exit_code
     assert '`launchs` (did you mean "launches"?)' in capsys.readouterr().err
 
 
-def test_what_is_missing_or_in_the_way_is_told(build: Build) -> None:
+def test_what_is_missing_or_in_the_way_is_told(build):
     assert main(["build"]) == OptionError.exit_code
     assert build(ONE.replace("net", "gone")) == ModelNotFoundError.exit_code
     Path("build").write_text("a file")
@@ -234,7 +226,7 @@ def test_what_is_missing_or_in_the_way_is_told(build: Build) -> None:
     assert build(ONE) == LockError.exit_code
 
 
-def test_settings_become_the_words_of_compile(tmp_path: Path) -> None:
+def test_settings_become_the_words_of_compile(tmp_path):
     file = tmp_path / "adrenoc.toml"
     file.write_text(
         '[defaults]\npreset = "fp16"\nforbid = ["cpu"]\nwinograd = false\n'
@@ -259,7 +251,7 @@ def test_settings_become_the_words_of_compile(tmp_path: Path) -> None:
     ]
 
 
-def test_target_files_may_stand_in_a_set(tmp_path: Path) -> None:
+def test_target_files_may_stand_in_a_set(tmp_path):
     file = tmp_path / "adrenoc.toml"
     file.write_text(
         '[[model]]\nfile = "m.onnx"\ndevices = ["host:660, host:my/gpu.toml,host:b.toml"]\n'
@@ -271,7 +263,7 @@ def test_target_files_may_stand_in_a_set(tmp_path: Path) -> None:
     assert len(recipe.reads) == 3
 
 
-def test_annotations_stay_one_line() -> None:
+def test_annotations_stay_one_line():
     from adrenoc.project.build_project import FAILED, BuildResult, BundleOutcome, list_annotations
 
     one = BundleOutcome(
@@ -288,9 +280,7 @@ def test_annotations_stay_one_line() -> None:
 
 
 @pytest.mark.parametrize("output", ["net.tflite", "net.tflite/below"])
-def test_a_folder_in_the_way_of_bundles_is_named_by_its_key(
-    build: Build, output: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_in_the_way_of_bundles_is_named_by_its_key(build, output, capsys):
     """`adrenoc build` has no --output."""
     assert build(f'output = "{output}"\n{ONE}') == OutputError.exit_code
     said = capsys.readouterr().err
@@ -299,9 +289,7 @@ def test_a_folder_in_the_way_of_bundles_is_named_by_its_key(
     assert 'name another folder in adrenoc.toml: output = "FOLDER"' in said
 
 
-def test_hints_of_compilations_name_keys_of_the_file(
-    build: Build, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hints_of_compilations_name_keys_of_the_file(build, capsys):
     foreign = Path("build/net.adrenoc")
     foreign.mkdir(parents=True)
     (foreign / "mine.txt").touch()
@@ -312,18 +300,14 @@ def test_hints_of_compilations_name_keys_of_the_file(
 
 
 @pytest.mark.parametrize("outside", ["../../x", "/tmp/x-of-a-project", "build/../../x"])
-def test_nothing_is_written_outside_of_the_project(
-    outside: str, build: Build, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_written_outside_of_the_project(outside, build, capsys):
     """A project may come from somebody else."""
     assert build(f'output = "{outside}"\n{ONE}') == OptionError.exit_code
     assert "which is outside of the project" in " ".join(capsys.readouterr().err.split())
     assert not Path(outside).exists()
 
 
-def test_a_home_folder_that_no_shell_spells_out_is_refused(
-    build: Build, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_home_folder_that_no_shell_spells_out_is_refused(build, capsys):
     assert build(f'output = "~/bundles"\n{ONE}') == OptionError.exit_code
     assert "~ stands for no folder in this file" in capsys.readouterr().err
     assert not Path("~").exists()

@@ -33,7 +33,7 @@ def copy_bundle(source: Path, output: Path) -> None:
         copy_files(source, folder)
 
 
-def test_holds_what_was_compiled(bundle_folder: Path) -> None:
+def test_holds_what_was_compiled(bundle_folder):
     bundle = open_bundle(bundle_folder)
     compiled = FakeCompiled()
     for name, array in bundle.params().items():
@@ -51,7 +51,7 @@ def test_holds_what_was_compiled(bundle_folder: Path) -> None:
     }
 
 
-def test_equal_input_gives_equal_bytes(bundle_folder: Path, tmp_path: Path) -> None:
+def test_equal_input_gives_equal_bytes(bundle_folder, tmp_path):
     make_bundle_folder(tmp_path / "again")
     assert read_folder(bundle_folder) == read_folder(tmp_path / "again")
 
@@ -59,7 +59,7 @@ def test_equal_input_gives_equal_bytes(bundle_folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "name", ["decisions.json", "kernels/conv2d_kernel.cl", "model.so", "params.safetensors"]
 )
-def test_finds_damage_in_every_file(bundle_folder: Path, name: str) -> None:
+def test_finds_damage_in_every_file(bundle_folder, name):
     file = bundle_folder / name
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -74,7 +74,7 @@ def test_finds_damage_in_every_file(bundle_folder: Path, name: str) -> None:
         open_bundle(bundle_folder)
 
 
-def test_refuses_what_is_no_bundle(tmp_path: Path) -> None:
+def test_refuses_what_is_no_bundle(tmp_path):
     with pytest.raises(BundleError, match="there is no bundle at"):
         open_bundle(tmp_path / "nothing")
     (tmp_path / "net.adrenoc").mkdir()
@@ -91,7 +91,7 @@ def test_refuses_what_is_no_bundle(tmp_path: Path) -> None:
     assert caught.value.hint == f"adrenoc compile {tmp_path / 'net.onnx'}"
 
 
-def test_options_of_another_version_are_told(bundle_folder: Path) -> None:
+def test_options_of_another_version_are_told(bundle_folder):
     """An option that was renamed since is one sentence, with what to type."""
     bundle = open_bundle(bundle_folder)
     info = bundle.manifest.options
@@ -101,7 +101,7 @@ def test_options_of_another_version_are_told(bundle_folder: Path) -> None:
         options_of(other)
 
 
-def test_refuses_files_outside(bundle_folder: Path) -> None:
+def test_refuses_files_outside(bundle_folder):
     manifest = bundle_folder / "manifest.json"
     manifest.write_text(
         manifest.read_text().replace('"model.so",\n      "bytes"', '"../x",\n      "bytes"')
@@ -112,7 +112,7 @@ def test_refuses_files_outside(bundle_folder: Path) -> None:
         open_bundle(bundle_folder)
 
 
-def test_tar_is_the_same_bundle(bundle_folder: Path, tmp_path: Path) -> None:
+def test_tar_is_the_same_bundle(bundle_folder, tmp_path):
     write_tar(bundle_folder, tmp_path / "a.tar", name="tiny")
     write_tar(bundle_folder, tmp_path / "b.tar", name="tiny")
     assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
@@ -124,7 +124,7 @@ def test_tar_is_the_same_bundle(bundle_folder: Path, tmp_path: Path) -> None:
         assert "tiny.adrenoc/manifest.json" in tar.getnames()
 
 
-def test_tar_cannot_write_outside(tmp_path: Path) -> None:
+def test_tar_cannot_write_outside(tmp_path):
     evil = tmp_path / "evil.tar"
     with tarfile.open(evil, "w") as tar:
         member = tarfile.TarInfo("x/../../escaped")
@@ -135,7 +135,7 @@ def test_tar_cannot_write_outside(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("escaped"))
 
 
-def test_copy_replaces_a_bundle_and_nothing_else(bundle_folder: Path, tmp_path: Path) -> None:
+def test_copy_replaces_a_bundle_and_nothing_else(bundle_folder, tmp_path):
     copy_bundle(bundle_folder, tmp_path / "copy.adrenoc")
     (tmp_path / "copy.adrenoc" / "model.so").write_bytes(b"old")
     copy_bundle(bundle_folder, tmp_path / "copy.adrenoc")
@@ -148,9 +148,7 @@ def test_copy_replaces_a_bundle_and_nothing_else(bundle_folder: Path, tmp_path: 
     assert (mine / "thesis.tex").read_text() == "precious"
 
 
-def test_a_full_disk_is_an_output_error(
-    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_an_output_error(bundle_folder, tmp_path, monkeypatch):
 
     def write_to_full(_: Path, params: Mapping[str, np.ndarray]) -> None:
         write_params(Path("/dev/full"), params)
@@ -165,9 +163,7 @@ def test_a_full_disk_is_an_output_error(
 
 
 @pytest.mark.parametrize("is_tar", [False, True])
-def test_a_full_disk_leaves_a_bundle_as_it_was(
-    is_tar: bool, bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_a_bundle_as_it_was(is_tar, bundle_folder, tmp_path, monkeypatch):
     """As `prove` and `warm --embed` put files into it."""
     path = bundle_folder
     if is_tar:
@@ -189,9 +185,7 @@ def test_a_full_disk_leaves_a_bundle_as_it_was(
     assert (open_bundle(path).root / "proof.json").read_bytes() == b"{}"
 
 
-def test_a_full_disk_while_copying_is_an_output_error(
-    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_while_copying_is_an_output_error(bundle_folder, tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -201,9 +195,7 @@ def test_a_full_disk_while_copying_is_an_output_error(
     assert not list(tmp_path.glob("*full*"))
 
 
-def test_a_folder_for_temporary_files_without_room(
-    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_for_temporary_files_without_room(bundle_folder, tmp_path, monkeypatch):
     path = tmp_path / "whole.adrenoc.tar"
     write_tar(bundle_folder, path, name="m")
     room = shutil.disk_usage(tmp_path)._replace(free=20)
@@ -230,7 +222,7 @@ def _changed(text: str, path: str, value: Any) -> str:
     return json.dumps(plain)
 
 
-def test_comes_back_the_same(text: str) -> None:
+def test_comes_back_the_same(text):
     manifest = Manifest.from_json(text, "manifest.json")
     assert manifest.to_json() == text
     assert manifest.schema_version == SCHEMA_VERSION
@@ -238,7 +230,7 @@ def test_comes_back_the_same(text: str) -> None:
     assert manifest.params[0].scope == "global.texture"
 
 
-def test_sources_stay_out() -> None:
+def test_sources_stay_out():
     kernel = KernelInfo(
         name="k", family="copy", calls=1, scopes=(), work_group=(1,), grid=(1,), source="secret"
     )
@@ -261,7 +253,7 @@ def test_sources_stay_out() -> None:
         ("schema_version", ..., "m has schema version None; this adrenoc reads 3 and 4"),
     ],
 )
-def test_names_what_is_wrong(text: str, path: str, value: Any, said: str) -> None:
+def test_names_what_is_wrong(text, path, value, said):
     with pytest.raises(BundleError) as caught:
         Manifest.from_json(_changed(text, path, value), "m")
     assert caught.value.message == said
@@ -269,7 +261,7 @@ def test_names_what_is_wrong(text: str, path: str, value: Any, said: str) -> Non
 
 
 @pytest.mark.parametrize("broken", ["", "{", "[]", "null", "7"])
-def test_refuses_what_is_no_manifest(broken: str) -> None:
+def test_refuses_what_is_no_manifest(broken):
     with pytest.raises(BundleError):
         Manifest.from_json(broken, "m")
 
@@ -291,7 +283,7 @@ def _judged(content: bytes, folder: Path) -> bundles.Outcome:
     return bundles.judge(path)
 
 
-def test_damaged_bundles_are_read_or_refused(whole: bundles.Files, tmp_path: Path) -> None:
+def test_damaged_bundles_are_read_or_refused(whole, tmp_path):
     outcomes = [
         _judged(bundles.case([whole], seed=1, number=number)[1], tmp_path)
         for number in range(_CASES)
@@ -302,9 +294,7 @@ def test_damaged_bundles_are_read_or_refused(whole: bundles.Files, tmp_path: Pat
     assert _CASES / 2 < refused < _CASES
 
 
-def test_the_judge_sees_what_is_wrong(
-    whole: bundles.Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_judge_sees_what_is_wrong(whole, tmp_path, monkeypatch):
     assert _judged(bundles.pack(whole), tmp_path).kind == "compiled"
 
     def broken(*_: object) -> None:
@@ -320,7 +310,7 @@ def test_the_judge_sees_what_is_wrong(
     assert _judged(bundles.pack(whole), tmp_path).kind == "litter"
 
 
-def test_a_case_is_the_same_every_time(whole: bundles.Files) -> None:
+def test_a_case_is_the_same_every_time(whole):
     first, again = (bundles.case([whole], seed=3, number=17) for _ in range(2))
     assert first == again
 
@@ -353,7 +343,7 @@ def _stored(tar: Path, folder: Path) -> Path:
     return inner
 
 
-def test_it_opens_as_what_it_was(tmp_path: Path) -> None:
+def test_it_opens_as_what_it_was(tmp_path):
     bundle = _make(tmp_path)
     before = read_folder(bundle)
     tar = tmp_path / "app.tar"
@@ -371,20 +361,20 @@ def test_it_opens_as_what_it_was(tmp_path: Path) -> None:
     assert [file.inflated_bytes for file in opened.manifest.files if file.inflated_bytes] == []
 
 
-def test_equal_bundles_give_equal_bytes(tmp_path: Path) -> None:
+def test_equal_bundles_give_equal_bytes(tmp_path):
     for name in "ab":
         write_app_tar(_make(tmp_path / name), tmp_path / f"{name}.tar", name="tiny")
     assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
 
 
-def test_what_was_unpacked_by_hand_is_refused(tmp_path: Path) -> None:
+def test_what_was_unpacked_by_hand_is_refused(tmp_path):
     write_app_tar(_make(tmp_path), tmp_path / "app.tar", name="tiny")
     with pytest.raises(BundleError, match="was unpacked from a tar file for apps"):
         open_bundle(_stored(tmp_path / "app.tar", tmp_path / "stored"))
 
 
 @pytest.mark.parametrize("said", [-1, 0, 1, len(_LARGE) - 1, len(_LARGE) + 1, 1 << 60])
-def test_a_size_that_is_wrong_is_refused(tmp_path: Path, said: int) -> None:
+def test_a_size_that_is_wrong_is_refused(tmp_path, said):
     write_app_tar(_make(tmp_path), tmp_path / "app.tar", name="tiny")
     stored = _stored(tmp_path / "app.tar", tmp_path / "stored")
     manifest = json.loads((stored / "manifest.json").read_text())
@@ -399,7 +389,7 @@ def test_a_size_that_is_wrong_is_refused(tmp_path: Path, said: int) -> None:
         assert "launches.json cannot be inflated" in caught.value.message
 
 
-def test_what_is_not_deflated_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_deflated_is_refused(tmp_path):
     write_app_tar(_make(tmp_path), tmp_path / "app.tar", name="tiny")
     stored = _stored(tmp_path / "app.tar", tmp_path / "stored")
     (stored / "launches.json").write_text("\xff" * 300)

@@ -41,13 +41,13 @@ def diff(before: Path, after: Path, gates: str = "") -> BundleDiff:
     return diff_bundles(open_bundle(before), open_bundle(after), gates=parse_gates(gates))
 
 
-def test_equal_bundles_differ_in_nothing(bundle_folder: Path) -> None:
+def test_equal_bundles_differ_in_nothing(bundle_folder):
     found = diff(bundle_folder, bundle_folder, "kernels,launches,copies,memory,size")
     assert found.same_bytes and not found.settings and not found.broken
     assert [shape.is_equal for shape in found.shapes] == [True]
 
 
-def test_kernels_are_known_by_their_text_not_by_their_number(tmp_path: Path) -> None:
+def test_kernels_are_known_by_their_text_not_by_their_number(tmp_path):
     """One more kernel at the front moves the numbers of all that follow."""
     before = make(tmp_path / "a", kernel("conv_0", "n1 conv_0 {}"), kernel("conv_1", "n2 conv_1 ;"))
     after = make(
@@ -66,7 +66,7 @@ def test_kernels_are_known_by_their_text_not_by_their_number(tmp_path: Path) -> 
     assert [(n.node, n.before) for n in shape.nodes] == [("n0", None)]
 
 
-def test_a_text_that_changed_is_paired_by_its_node(tmp_path: Path) -> None:
+def test_a_text_that_changed_is_paired_by_its_node(tmp_path):
     before = make(tmp_path / "a", kernel("conv_0", "n1\nold\nshared"), kernel("gone", "n9 x"))
     after = make(tmp_path / "b", kernel("conv_7", "n1\nnew\nshared"), kernel("moved", "n3 y"))
     (shape,) = diff(before, after).shapes
@@ -78,7 +78,7 @@ def test_a_text_that_changed_is_paired_by_its_node(tmp_path: Path) -> None:
     assert [node.node for node in shape.nodes] == ["n1", "n3", "n9"]
 
 
-def test_other_work_groups_are_a_change(tmp_path: Path) -> None:
+def test_other_work_groups_are_a_change(tmp_path):
     before = make(tmp_path / "a", kernel("k", "n1"))
     after = make(tmp_path / "b", kernel("k", "n1", work_group=(4, 4, 1)))
     (shape,) = diff(before, after).shapes
@@ -86,7 +86,7 @@ def test_other_work_groups_are_a_change(tmp_path: Path) -> None:
     assert not shape.is_equal
 
 
-def test_settings_and_decisions_are_compared(bundle_folder: Path, tmp_path: Path) -> None:
+def test_settings_and_decisions_are_compared(bundle_folder, tmp_path):
     other = OptionsInfo(preset="fp16", values={"storage_dtype": "float16"}, digest="00" * 32)
     after = make(tmp_path / "b", FakeCompiled().kernels[0], options=other)
     found = diff(bundle_folder, after)
@@ -117,13 +117,13 @@ def test_settings_and_decisions_are_compared(bundle_folder: Path, tmp_path: Path
         ("size=100MiB,time=1", 0),
     ],
 )
-def test_gates_allow_their_tolerance(tmp_path: Path, gates: str, broken: int) -> None:
+def test_gates_allow_their_tolerance(tmp_path, gates, broken):
     before = make(tmp_path / "a", kernel("a", "n1 a"), kernel("b", "n2 bb"))
     after = make(tmp_path / "b", *(kernel(n, f"n{n} {n}") for n in ("a", "b", "c")))
     assert len(diff(before, after, gates).broken) == broken
 
 
-def test_a_gate_on_an_unknown_time_does_not_hold(tmp_path: Path) -> None:
+def test_a_gate_on_an_unknown_time_does_not_hold(tmp_path):
     paths = [make(tmp_path / name, kernel("a", "n1"), floor_us=None) for name in "ab"]
     assert "not known" in diff(paths[0], paths[1], "time").broken[0]
 
@@ -131,14 +131,12 @@ def test_a_gate_on_an_unknown_time_does_not_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["speed", "launches=", "launches=x", "size=5us", "time=1e9", "kernels=-1"]
 )
-def test_wrong_gates_are_told(text: str) -> None:
+def test_wrong_gates_are_told(text):
     with pytest.raises(OptionError):
         parse_gates(text)
 
 
-def test_the_command_ends_with_0_unless_a_gate_breaks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_ends_with_0_unless_a_gate_breaks(tmp_path, capsys):
     before = make(tmp_path / "a", kernel("a", "n1 a"))
     after = make(tmp_path / "b", kernel("a", "n1 a"), kernel("b", "n2 <script>alert(1)</script>"))
     page = tmp_path / "d.html"
@@ -154,9 +152,7 @@ def test_the_command_ends_with_0_unless_a_gate_breaks(
     assert "try: adrenoc diff" in capsys.readouterr().err
 
 
-def test_what_is_no_bundle_is_one_sentence(
-    bundle_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_bundle_is_one_sentence(bundle_folder, tmp_path, capsys):
     damaged = tmp_path / "damaged"
     make_bundle_folder(damaged)
     (damaged / "launches.json").write_text("[1]")
@@ -173,9 +169,7 @@ def test_what_is_no_bundle_is_one_sentence(
     assert not (tmp_path / "v.html").exists()
 
 
-def test_a_models_bundles_are_compiled_for_it(
-    model: Path, compiled: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_models_bundles_are_compiled_for_it(model, compiled, capsys):
     command = ["diff", str(model), str(model), "--preset", "fp32", "--preset", "fp16", "--json"]
     assert main([*command, "--device", "adreno:750", "--device", "adreno:830"]) == 0
     said = {c["subject"]: c["after"] for c in json.loads(capsys.readouterr().out)["settings"]}
@@ -184,9 +178,7 @@ def test_a_models_bundles_are_compiled_for_it(
     assert sorted(path.name for path in model.parent.iterdir()) == ["cache", "net.tflite"]
 
 
-def test_view_writes_a_page_that_holds_all(
-    bundle_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_view_writes_a_page_that_holds_all(bundle_folder, tmp_path, capsys):
     page = tmp_path / "v.html"
     assert main(["view", str(bundle_folder), "-o", str(page), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"report": str(page), "opened": False}
@@ -196,9 +188,7 @@ def test_view_writes_a_page_that_holds_all(
     assert "http" not in html and "<script" not in html
 
 
-def test_view_opens_the_browser(
-    bundle_folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_view_opens_the_browser(bundle_folder, own_cache, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: bool(opened.append(url)) or True)
     assert main(["view", str(bundle_folder)]) == 0

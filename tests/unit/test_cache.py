@@ -54,7 +54,7 @@ def entry(folder: Path) -> Path:
     return manifest.parent
 
 
-def test_gives_back_what_was_stored(bundle_folder: Path, cache: BundleCache) -> None:
+def test_gives_back_what_was_stored(bundle_folder, cache):
     assert fetched(cache, KEY) is None
     cache.store(KEY, bundle_folder)
     assert fetched(cache, KEY) == open_bundle(bundle_folder).manifest
@@ -62,7 +62,7 @@ def test_gives_back_what_was_stored(bundle_folder: Path, cache: BundleCache) -> 
     assert fetched(cache, "cd" * 32) is None
 
 
-def test_what_is_stored_takes_no_second_room(bundle_folder: Path, tmp_path: Path) -> None:
+def test_what_is_stored_takes_no_second_room(bundle_folder, tmp_path):
     cache = BundleCache(tmp_path / "c", SilentReporter())
     cache.store(KEY, bundle_folder)
     kept = entry(tmp_path / "c") / "params.safetensors"
@@ -70,9 +70,7 @@ def test_what_is_stored_takes_no_second_room(bundle_folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("part", ["model", "target", "options"])
-def test_an_entry_that_is_of_something_else_is_dropped(
-    bundle_folder: Path, tmp_path: Path, part: str
-) -> None:
+def test_an_entry_that_is_of_something_else_is_dropped(bundle_folder, tmp_path, part):
     """Whoever put it there: the right bundle under the wrong key is the wrong bundle."""
     listening = Listening()
     cache = BundleCache(tmp_path / "c", listening)
@@ -84,7 +82,7 @@ def test_an_entry_that_is_of_something_else_is_dropped(
     assert fetched(cache, KEY) is None
 
 
-def test_drops_a_damaged_entry_and_says_so(bundle_folder: Path, tmp_path: Path) -> None:
+def test_drops_a_damaged_entry_and_says_so(bundle_folder, tmp_path):
     listening = Listening()
     cache = BundleCache(tmp_path / "c", listening)
     cache.store(KEY, bundle_folder)
@@ -96,7 +94,7 @@ def test_drops_a_damaged_entry_and_says_so(bundle_folder: Path, tmp_path: Path) 
     assert not place.exists()
 
 
-def test_trouble_with_the_folder_is_a_warning(bundle_folder: Path, tmp_path: Path) -> None:
+def test_trouble_with_the_folder_is_a_warning(bundle_folder, tmp_path):
     listening = Listening()
     (tmp_path / "c").write_text("a file is in the way")
     cache = BundleCache(tmp_path / "c", listening)
@@ -108,9 +106,7 @@ def test_trouble_with_the_folder_is_a_warning(bundle_folder: Path, tmp_path: Pat
     assert "the compile cache was not written" in listening.warnings[0]
 
 
-def test_a_cache_of_another_user_is_not_used(
-    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_of_another_user_is_not_used(bundle_folder, tmp_path, monkeypatch):
     listening = Listening()
     cache = BundleCache(tmp_path / "c", listening)
     cache.store(KEY, bundle_folder)
@@ -123,9 +119,7 @@ def test_a_cache_of_another_user_is_not_used(
     assert "belongs to another user" in listening.warnings[0]
 
 
-def test_folders_are_closed_to_others_whatever_the_umask(
-    bundle_folder: Path, tmp_path: Path
-) -> None:
+def test_folders_are_closed_to_others_whatever_the_umask(bundle_folder, tmp_path):
     before = os.umask(0)
     try:
         cache = BundleCache(tmp_path / "x" / "c", SilentReporter())
@@ -138,7 +132,7 @@ def test_folders_are_closed_to_others_whatever_the_umask(
         assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
 
 
-def test_drops_what_was_not_used_for_longest(bundle_folder: Path, tmp_path: Path) -> None:
+def test_drops_what_was_not_used_for_longest(bundle_folder, tmp_path):
     one_entry = sum(p.stat().st_size for p in bundle_folder.rglob("*") if p.is_file())
     cache = BundleCache(tmp_path / "c", SilentReporter(), max_bytes=2 * one_entry)
     keys = [f"{number:02x}" * 32 for number in range(3)]
@@ -150,9 +144,7 @@ def test_drops_what_was_not_used_for_longest(bundle_folder: Path, tmp_path: Path
     assert [fetched(cache, key) is not None for key in keys] == [True, False, True]
 
 
-def test_entries_are_counted_once(
-    bundle_folder: Path, cache: BundleCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_are_counted_once(bundle_folder, cache, tmp_path, monkeypatch):
     """A store would take as long as all that was stored before."""
     counted: list[Path] = []
     count = adrenoc.compile.cache._folder_bytes
@@ -171,7 +163,7 @@ def test_entries_are_counted_once(
     assert len(counted) > 12
 
 
-def test_writers_at_the_same_time_leave_a_whole_entry(bundle_folder: Path, tmp_path: Path) -> None:
+def test_writers_at_the_same_time_leave_a_whole_entry(bundle_folder, tmp_path):
     listening = Listening()
     cache = BundleCache(tmp_path / "c", listening)
     writers = [threading.Thread(target=cache.store, args=(KEY, bundle_folder)) for _ in range(4)]
@@ -188,7 +180,7 @@ def test_writers_at_the_same_time_leave_a_whole_entry(bundle_folder: Path, tmp_p
     assert not listening.warnings
 
 
-def test_one_at_a_time_holds_the_lock_of_a_key(tmp_path: Path) -> None:
+def test_one_at_a_time_holds_the_lock_of_a_key(tmp_path):
     listening = Listening()
     cache = BundleCache(tmp_path / "c", listening)
     order: list[str] = []
@@ -213,7 +205,7 @@ def test_one_at_a_time_holds_the_lock_of_a_key(tmp_path: Path) -> None:
     assert listening.notes == ["another adrenoc compiles the same: waiting for it"]
 
 
-def test_key_changes_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_changes_with_everything(monkeypatch):
     parts = {"model": "1", "target": "2", "options": "3"}
     keys = [cache_key(parts), *(cache_key({**parts, name: "x"}) for name in parts)]
     monkeypatch.setattr(adrenoc.compile.cache, "version", lambda name: "99.0")
@@ -267,9 +259,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("wrong", DAMAGE)
-def test_what_is_not_whole_is_built_anew_with_a_line(
-    wrong: str, built: Callable[[_Heard], Runtime]
-) -> None:
+def test_what_is_not_whole_is_built_anew_with_a_line(wrong, built):
     heard = _Heard()
     first = built(heard)
     assert not first.cached
@@ -284,9 +274,7 @@ def test_what_is_not_whole_is_built_anew_with_a_line(
     assert built(heard).cached
 
 
-def test_a_server_keeps_the_folders_of_its_sessions_beside_it(
-    built: Callable[[_Heard], Runtime],
-) -> None:
+def test_a_server_keeps_the_folders_of_its_sessions_beside_it(built):
     heard = _Heard()
     (built(heard).folder / "adrenoc-rpc-1").mkdir()
     assert built(heard).cached

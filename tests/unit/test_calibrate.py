@@ -146,7 +146,7 @@ def test_rounds_that_chance_has_favoured_are_no_measurement():
 @pytest.mark.parametrize("time_us", [float("nan"), float("inf"), -1.0, 0.0, 1e300])
 def test_times_that_cannot_be(time_us):
     device = Planted(planted_ns)
-    device.run = lambda kernels, *, output=False: TrialResult(  # type: ignore[method-assign]
+    device.run = lambda kernels, *, output=False: TrialResult(
         times_us=((time_us,) * 7,) * len(kernels), clock_mhz=time_us, temperature_c=time_us
     )
     (row,) = device.rows("memory.read")
@@ -180,7 +180,7 @@ def _breaking_at(name: str, error: Exception) -> Planted:
             raise error
         return run(kernels, output=output)
 
-    device.run = breaks  # type: ignore[method-assign]
+    device.run = breaks
     return device
 
 

@@ -180,7 +180,7 @@ def test_a_file_may_not_say_just_anything_as_measured(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["exp", "exp2", "recip", "logistic"])
-def test_coarse_functions_of_a_gpu_are_left_alone(tmp_path: Path, name: str) -> None:
+def test_coarse_functions_of_a_gpu_are_left_alone(tmp_path, name):
     row = f"function.{name}"
     right = FUNCTIONS[row]
     _, done = calibrated(tmp_path, planted(**{f"function__{name}": right * (1 + 2.0**-12)}))
@@ -196,7 +196,7 @@ def test_coarse_functions_of_a_gpu_are_left_alone(tmp_path: Path, name: str) -> 
     assert "measured-native-functions" in dict(resolved.origins)["native_functions"]
 
 
-def test_a_reciprocal_of_what_is_beyond_every_float_is_zero(tmp_path: Path) -> None:
+def test_a_reciprocal_of_what_is_beyond_every_float_is_zero(tmp_path):
     wrong = FUNCTIONS["function.logistic"].copy()
     wrong[-4] = np.nan
     target, done = calibrated(tmp_path, planted(function__logistic=wrong))

@@ -196,7 +196,7 @@ def test_a_file_that_could_not_be_given_is_not_written(tmp_path, name):
         ("host:h100", "host:h100"),
     ],
 )
-def test_a_file_builds_on_what_it_stands_beside(name: str, base: str, tmp_path: Path) -> None:
+def test_a_file_builds_on_what_it_stands_beside(name, base, tmp_path):
     assert base_of(load_target(name)) == base
     path = tmp_path / "own.toml"
     path.write_text(f'title = "t"\nbase = "{base}"\n')

@@ -30,7 +30,7 @@ from adrenoc.language.tokenizer_process import compile_template  # noqa: E402
         ("{{ bos_token | default('none') }}", "none"),
     ],
 )
-def test_templates_do_what_transformers_has_them_do(template: str, text: str) -> None:
+def test_templates_do_what_transformers_has_them_do(template, text):
     assert compile_template(template).render(x="X") == text
 
 
@@ -44,7 +44,7 @@ def test_templates_do_what_transformers_has_them_do(template: str, text: str) ->
         "{% include '/etc/passwd' %}",
     ],
 )
-def test_templates_do_no_more(template: str) -> None:
+def test_templates_do_no_more(template):
     with pytest.raises((jinja2.TemplateError, TypeError)):
         compile_template(template).render(messages=[])
 
@@ -59,20 +59,18 @@ def _tokenizer(folder: Path, template: str) -> Tokenizer:
     return tokenizer
 
 
-def test_messages_become_tokens(tmp_path: Path) -> None:
+def test_messages_become_tokens(tmp_path):
     tokenizer = _tokenizer(tmp_path, "{{ bos_token }} {{ messages[0].content }}")
     assert tokenizer.render([{"role": "user", "content": "a b a"}]) == [1, 0, 1, 0]
 
 
-def test_what_a_template_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+def test_what_a_template_refuses_is_told_in_its_words(tmp_path):
     tokenizer = _tokenizer(tmp_path, "{{ raise_exception('roles have to alternate') }}")
     with pytest.raises(InputError, match="refuses the messages: roles have to alternate"):
         tokenizer.render([])
 
 
-def test_a_template_that_never_ends_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_that_never_ends_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_CPU_S", 1)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer = _tokenizer(tmp_path, loop)
@@ -85,7 +83,7 @@ def _write(folder: Path, name: str, plain: object) -> None:
     (folder / name).write_text(plain if isinstance(plain, str) else json.dumps(plain))
 
 
-def test_files_beside_a_model_say_how_it_is_talked_to(tmp_path: Path) -> None:
+def test_files_beside_a_model_say_how_it_is_talked_to(tmp_path):
     model = tmp_path / "onnx" / "model_q4.onnx"
     assert read_chat_settings(model) == (None, ())
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
@@ -104,7 +102,7 @@ def test_files_beside_a_model_say_how_it_is_talked_to(tmp_path: Path) -> None:
     assert "picked as generation_config.json says" in decisions[0].reason
 
 
-def test_genai_says_how_tokens_are_picked(tmp_path: Path) -> None:
+def test_genai_says_how_tokens_are_picked(tmp_path):
     _write(tmp_path, "chat_template.jinja", "J")
     search = {"do_sample": True, "temperature": 0.6, "top_k": 5, "top_p": 0.9}
     _write(tmp_path, "genai_config.json", {"model": {}, "search": search})
@@ -117,7 +115,7 @@ def test_genai_says_how_tokens_are_picked(tmp_path: Path) -> None:
     assert settings.sampling.describe() == "the likeliest tokens (repetition_penalty 1.1)"
 
 
-def test_a_damaged_file_is_left_out_with_its_reason(tmp_path: Path) -> None:
+def test_a_damaged_file_is_left_out_with_its_reason(tmp_path):
     _write(tmp_path, "chat_template.jinja", "J")
     _write(tmp_path, "tokenizer_config.json", "{")
     settings, decisions = read_chat_settings(tmp_path / "model.onnx")
@@ -125,7 +123,7 @@ def test_a_damaged_file_is_left_out_with_its_reason(tmp_path: Path) -> None:
     assert decisions[0].subject == "tokenizer_config.json" and decisions[0].taken == "left out"
 
 
-def test_a_turn_ends_where_the_generation_says(tmp_path: Path) -> None:
+def test_a_turn_ends_where_the_generation_says(tmp_path):
     model = tmp_path / "model.onnx"
     _write(tmp_path, "config.json", {"eos_token_id": 2})
     assert _tokens_beside(model)["end_tokens"] == (2,)

@@ -9,7 +9,7 @@ from adrenoc.device.compare import CheckResult, Uncertainty, compare, default_to
 EXPECTED = np.array([[-1.0, 0.0, 1.0, 3.0]], dtype="float32")
 
 
-def test_measures_against_the_range() -> None:
+def test_measures_against_the_range():
     result = compare({"y": EXPECTED + np.float32(0.004)}, {"y": EXPECTED}, tolerance=2e-3)
     (tensor,) = result.tensors
     assert tensor.max_error == pytest.approx(0.004, rel=1e-3)
@@ -20,7 +20,7 @@ def test_measures_against_the_range() -> None:
     result.raise_if_failed()
 
 
-def test_names_the_output_that_is_off() -> None:
+def test_names_the_output_that_is_off():
     outputs = {"good": EXPECTED, "bad": EXPECTED * 1.1}
     result = compare(outputs, {"good": EXPECTED, "bad": EXPECTED}, tolerance=1e-2)
     assert [tensor.passed for tensor in result.tensors] == [True, False]
@@ -29,7 +29,7 @@ def test_names_the_output_that_is_off() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_bad_values_never_pass(bad: float) -> None:
+def test_bad_values_never_pass(bad):
     seen = EXPECTED.copy()
     seen[0, 1] = bad
     for outputs, expected in ((seen, EXPECTED), (EXPECTED, seen)):
@@ -39,13 +39,13 @@ def test_bad_values_never_pass(bad: float) -> None:
     assert compare({"y": seen}, {"y": seen}, tolerance=1e-4).passed
 
 
-def test_infinities_of_other_sign_disagree() -> None:
+def test_infinities_of_other_sign_disagree():
     seen, expected = EXPECTED.copy(), EXPECTED.copy()
     seen[0, 0], expected[0, 0] = np.inf, -np.inf
     assert not compare({"y": seen}, {"y": expected}, tolerance=1e9).passed
 
 
-def test_a_constant_output_is_measured_by_its_size() -> None:
+def test_a_constant_output_is_measured_by_its_size():
     constant = np.full((4,), 1000.0)
     assert compare({"y": constant + 0.01}, {"y": constant}, tolerance=1e-4).passed
     zero = np.zeros(4)
@@ -53,18 +53,18 @@ def test_a_constant_output_is_measured_by_its_size() -> None:
     assert not compare({"y": zero + 0.1}, {"y": zero}, tolerance=1e-4).passed
 
 
-def test_shapes_and_names_must_fit() -> None:
+def test_shapes_and_names_must_fit():
     assert not compare({"y": EXPECTED.ravel()}, {"y": EXPECTED}, tolerance=1.0).passed
     assert not compare({"y": EXPECTED}, {"z": EXPECTED}, tolerance=1.0).passed
 
 
-def test_whole_numbers_do_not_wrap() -> None:
+def test_whole_numbers_do_not_wrap():
     low, high = np.array([0], dtype="uint8"), np.array([255], dtype="uint8")
     assert compare({"y": low}, {"y": high}, tolerance=0.1).tensors[0].max_error == 255.0
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "uint8"])
-def test_labels_are_measured_by_the_share_that_differs(dtype: str) -> None:
+def test_labels_are_measured_by_the_share_that_differs(dtype):
     """A tie that falls otherwise is no error of the size of its index."""
     wanted = np.tile(np.array([0, 1], dtype), 200)
     seen = wanted.copy()
@@ -76,7 +76,7 @@ def test_labels_are_measured_by_the_share_that_differs(dtype: str) -> None:
     assert result.tensors[0].reason == "off in 2.5e-03 of its labels, expected 1e-04 at most"
 
 
-def test_quanta_and_whole_numbers_that_are_all_near_are_measured_by_their_range() -> None:
+def test_quanta_and_whole_numbers_that_are_all_near_are_measured_by_their_range():
     quanta = np.arange(200, dtype="uint8")
     seen = quanta.copy()
     seen[0] = 20
@@ -85,12 +85,12 @@ def test_quanta_and_whole_numbers_that_are_all_near_are_measured_by_their_range(
     assert compare({"y": counts + 1}, {"y": counts}, tolerance=1e-2).passed
 
 
-def test_tolerance_follows_the_types() -> None:
+def test_tolerance_follows_the_types():
     assert default_tolerance("float32", "float32") == 1e-4
     assert default_tolerance("float16", "float32") == 1e-2
 
 
-def test_entries_that_were_not_found_are_no_part_of_an_output() -> None:
+def test_entries_that_were_not_found_are_no_part_of_an_output():
     wanted = {"y": np.array([[4, 2], [1, 7]], np.int64)}
     rest = np.full((3, 2), -1, np.int64)
     seen = np.concatenate([wanted["y"], rest])
@@ -102,7 +102,7 @@ def test_entries_that_were_not_found_are_no_part_of_an_output() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "mark"), [("uint8", 255), ("bool", 0)])
-def test_what_marks_them_depends_on_the_type(dtype: str, mark: int) -> None:
+def test_what_marks_them_depends_on_the_type(dtype, mark):
     seen = np.array([1, 1, mark], dtype)
     assert compare({"y": seen}, {"y": seen[:2]}, tolerance=0).passed
     assert not compare({"y": seen[::-1]}, {"y": seen[:2]}, tolerance=0).passed
@@ -117,7 +117,7 @@ def _hold(seen: np.ndarray, expected: np.ndarray, known: Uncertainty, **more: fl
     return compare({"y": seen}, {"y": expected}, **{"tolerance": 1e-4, **more}, known={"y": known})
 
 
-def test_one_quantum_is_no_error_of_a_quantised_output() -> None:
+def test_one_quantum_is_no_error_of_a_quantised_output():
     seen = QUANTA + np.float32(0.05) * (np.arange(8) == 3)
     step, what = step_of(QUANTA, 0.05)
     known = Uncertainty(step=step, step_is=what)
@@ -130,7 +130,7 @@ def test_one_quantum_is_no_error_of_a_quantised_output() -> None:
     assert further.accepted == ()
 
 
-def test_a_number_lies_where_those_of_the_reference_do() -> None:
+def test_a_number_lies_where_those_of_the_reference_do():
     known = Uncertainty(others=(QUANTA + 0.01, QUANTA - 0.03))
     assert known.spread(QUANTA) == pytest.approx(0.04)
     near = _hold(QUANTA + 0.029, QUANTA, known)
@@ -147,7 +147,7 @@ def _rows(flips: np.ndarray, more: float = 0.0) -> np.ndarray:
     return rows
 
 
-def test_rows_that_flip_excuse_those_rows_alone() -> None:
+def test_rows_that_flip_excuse_those_rows_alone():
     """Whatever they do in each draw, and however far."""
     random = np.random.default_rng(0)
     expected = _rows(np.zeros(4))
@@ -158,7 +158,7 @@ def test_rows_that_flip_excuse_those_rows_alone() -> None:
     assert not _hold(_rows(flipped, 0.05), expected, known, tolerance=1e-2).passed
 
 
-def test_one_row_that_one_draw_flips_excuses_no_other() -> None:
+def test_one_row_that_one_draw_flips_excuses_no_other():
     expected = _rows(np.zeros(4))
     moved = (_rows(np.array([1.0, 0, 0, 0])), *(_rows(np.zeros(4)) for _ in range(5)))
     seen = _rows(np.zeros(4), 0.05)
@@ -166,7 +166,7 @@ def test_one_row_that_one_draw_flips_excuses_no_other() -> None:
 
 
 @pytest.mark.parametrize(("times", "passes"), [(1, True), (3, False)])
-def test_as_many_numbers_may_flip_as_in_each_draw(times: int, passes: bool) -> None:
+def test_as_many_numbers_may_flip_as_in_each_draw(times, passes):
     """Roundings that fall otherwise fall otherwise somewhere else in each draw."""
     random = np.random.default_rng(1)
     expected = np.linspace(-1, 1, 4000)
@@ -181,7 +181,7 @@ def test_as_many_numbers_may_flip_as_in_each_draw(times: int, passes: bool) -> N
     assert not _hold(seen, expected, Uncertainty(moved=moved), tolerance=1e-2).passed
 
 
-def test_a_reference_that_moves_by_its_whole_range_agrees_with_nothing() -> None:
+def test_a_reference_that_moves_by_its_whole_range_agrees_with_nothing():
     """Zeros would agree with it, as would its opposite."""
     expected = QUANTA - QUANTA.mean()
     known = Uncertainty(others=(-expected,))
@@ -192,7 +192,7 @@ def test_a_reference_that_moves_by_its_whole_range_agrees_with_nothing() -> None
     assert _hold(expected, expected, known).passed
 
 
-def test_labels_have_no_range_to_move_by() -> None:
+def test_labels_have_no_range_to_move_by():
     """Of two that are as likely either is right, however far apart their numbers are."""
     expected = np.array([3, 900], np.int64)
     known = Uncertainty(others=(np.array([900, 3], np.int64),))
@@ -200,7 +200,7 @@ def test_labels_have_no_range_to_move_by() -> None:
     assert not _hold(np.array([3, 40]), expected, known).passed
 
 
-def test_nothing_excuses_what_is_no_number() -> None:
+def test_nothing_excuses_what_is_no_number():
     seen = QUANTA.copy()
     seen[0] = np.nan
     known = Uncertainty(step=9.0, step_is="one quantum", others=(QUANTA + 9, seen))
@@ -208,13 +208,13 @@ def test_nothing_excuses_what_is_no_number() -> None:
     assert not _hold(seen[1:], QUANTA, known).passed
 
 
-def test_within_the_tolerance_nothing_has_to_be_allowed() -> None:
+def test_within_the_tolerance_nothing_has_to_be_allowed():
     result = _hold(QUANTA, QUANTA, Uncertainty(step=0.05, step_is="one quantum"))
     assert result.passed
     assert result.accepted == ()
 
 
-def test_a_step_of_half_is_no_error_of_an_output_in_half() -> None:
+def test_a_step_of_half_is_no_error_of_an_output_in_half():
     expected = np.linspace(-4, 9, 8).astype(np.float16)
     step, what = step_of(expected, 0.0)
     assert step == 2**-7

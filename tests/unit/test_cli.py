@@ -47,18 +47,18 @@ def _loaded_by(command: list[str], folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("command", [["--help"], ["compile", "--help"], ["run", "--help"]])
-def test_help_loads_nothing_heavy(command: list[str], tmp_path: Path) -> None:
+def test_help_loads_nothing_heavy(command, tmp_path):
     heavy = {"tvm", "tvm_ffi", "onnx", "numpy", "rich", "tflite", "safetensors", "elftools"}
     assert not heavy & _loaded_by(command, tmp_path)
 
 
 @pytest.mark.parametrize("command", [["targets"], ["presets"], ["inspect", "BUNDLE"]])
-def test_looking_needs_no_tvm(command: list[str], bundle_folder: Path, tmp_path: Path) -> None:
+def test_looking_needs_no_tvm(command, bundle_folder, tmp_path):
     command = [str(bundle_folder) if part == "BUNDLE" else part for part in command]
     assert not {"tvm", "tvm_ffi", "onnx"} & _loaded_by(command, tmp_path)
 
 
-def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_and_json(capsys):
     assert set(cli.commands) == {
         *("compile", "check", "check-accuracy", "run", "inspect", "view", "diff", "package"),
         *("targets", "doctor", "build", "presets", "compare", "prove", "chat", "serve"),
@@ -70,18 +70,14 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("words", [[], ["device"], ["tune", "log"]])
-def test_a_group_alone_shows_its_help_and_no_error(
-    capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_a_group_alone_shows_its_help_and_no_error(capsys, words):
     main(words)
     said = capsys.readouterr()
     text = said.out + said.err
     assert text.startswith("Usage: ") and "error: " not in text and "try: " not in text
 
 
-def test_help_lists_each_command_once_with_its_whole_sentence(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_lists_each_command_once_with_its_whole_sentence(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     listed = re.findall(r"^  ([a-z][a-z-]*)  +[A-Z]", text, re.M)
@@ -91,9 +87,7 @@ def test_help_lists_each_command_once_with_its_whole_sentence(
         assert " ".join((command.help or "").split("\n\n")[0].split()) in words, command.name
 
 
-def test_compile_writes_a_bundle_and_then_takes_it_from_the_cache(
-    model: Path, compiled: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compile_writes_a_bundle_and_then_takes_it_from_the_cache(model, compiled, capsys):
     command = ["compile", str(model), "--device", "adreno:750", "--preset", "fp16", "--json"]
     command += ["--shape", "input:0:1,3,8,8"]
     assert main(command) == 0
@@ -117,21 +111,19 @@ def test_compile_writes_a_bundle_and_then_takes_it_from_the_cache(
     assert Path("net.adrenoc/manifest.json").read_bytes() == before
 
 
-def test_a_cached_compile_loads_no_tvm(model: Path, compiled: list[dict[str, Any]]) -> None:
+def test_a_cached_compile_loads_no_tvm(model, compiled):
     assert main(["compile", str(model)]) == 0
     loaded = _loaded_by(["compile", str(model), "--json"], model.parent)
     assert not {"tvm", "tvm_ffi", "onnx"} & loaded
 
 
-def test_another_preset_is_another_entry(model: Path, compiled: list[dict[str, Any]]) -> None:
+def test_another_preset_is_another_entry(model, compiled):
     for preset in ("fp32", "fp16", "fp32"):
         assert main(["compile", str(model), "--preset", preset]) == 0
     assert [call["options"].preset for call in compiled] == ["fp32", "fp16"]
 
 
-def test_compile_shows_stages_and_a_summary(
-    model: Path, compiled: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compile_shows_stages_and_a_summary(model, compiled, capsys):
     assert main(["compile", str(model), "--explain"]) == 0
     said = capsys.readouterr()
     assert "import" in said.err
@@ -142,14 +134,12 @@ def test_compile_shows_stages_and_a_summary(
     assert not any(line != line.rstrip() for line in said.out.splitlines())
 
 
-def test_compile_writes_a_tar(model: Path, compiled: list[dict[str, Any]]) -> None:
+def test_compile_writes_a_tar(model, compiled):
     assert main(["compile", str(model), "-o", "net.adrenoc.tar"]) == 0
     assert main(["inspect", "net.adrenoc.tar"]) == 0
 
 
-def test_a_failed_compile_leaves_nothing(
-    model: Path, compiled: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_compile_leaves_nothing(model, compiled, monkeypatch):
     def fail(*_: Any, **__: Any) -> None:
         raise BundleError("cannot", hint="none")
 
@@ -158,7 +148,7 @@ def test_a_failed_compile_leaves_nothing(
     assert [path.name for path in Path().iterdir() if path.name != "cache"] == ["net.tflite"]
 
 
-def test_inspect(bundle_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect(bundle_folder, capsys):
     assert main(["inspect", str(bundle_folder)]) == 0
     said = capsys.readouterr().out
     for shown in ("1x3x8x8", "conv2d_kernel", "texture x2, buffer", "8x8x1", "LLD 22"):
@@ -171,7 +161,7 @@ def test_inspect(bundle_folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert 'did you mean "conv2d_kernel"' in capsys.readouterr().err
 
 
-def test_targets_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_and_presets(capsys):
     assert main(["targets", "--json"]) == 0
     assert {"adreno", "adreno:a750", "host"} <= {target["name"] for target in _json(capsys)}
     assert main(["targets", "adreno:750"]) == 0
@@ -201,9 +191,7 @@ def test_targets_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "x", "--temperature", "1"], 2, "--temperature': it is --sample temperature=VALUE"),
     ],
 )
-def test_bad_input_is_one_sentence_and_a_code(
-    model: Path, command: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_sentence_and_a_code(model, command, code, said, capsys):
     Path("text.onnx").write_text("I am no model\n")
     assert main(command) == code
     shown = capsys.readouterr()
@@ -219,9 +207,7 @@ def test_bad_input_is_one_sentence_and_a_code(
     assert said in plain["message"]
 
 
-def test_an_option_without_its_value_hints_at_the_help_of_its_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_option_without_its_value_hints_at_the_help_of_its_command(capsys):
     assert main(["run", "x", "--shape"]) == 2
     assert "try: adrenoc run --help" in capsys.readouterr().err
 
@@ -236,18 +222,14 @@ def test_an_option_without_its_value_hints_at_the_help_of_its_command(
         (["compare", "a b.json", "c.json"], "> 'a b.json'"),
     ],
 )
-def test_hints_are_typed_as_they_stand(
-    model: Path, command: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hints_are_typed_as_they_stand(model, command, hint, capsys):
     """A path with a space is one word of a command."""
     assert main(command) != 0
     shown = capsys.readouterr().err
     assert hint in shown.replace("\n", "")
 
 
-def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
-    bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_defect_keeps_its_traceback_and_asks_for_a_report(bundle_folder, monkeypatch, capsys):
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("deep inside")
 
@@ -259,7 +241,7 @@ def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
     assert "report the lines above" in said
 
 
-def test_names_in_tables_keep_their_end() -> None:
+def test_names_in_tables_keep_their_end():
     assert shorten("/features/features.1/Relu") == "/features/features.1/Relu"
     long = f"/{'blocks/' * 9}conv_pw/Conv_output_0"
     assert len(shorten(long)) == 44
@@ -268,9 +250,7 @@ def test_names_in_tables_keep_their_end() -> None:
     assert shorten("block_1/Relu6;block_1/BN/add;block_1/conv") == "block_1/Relu6;…"
 
 
-def test_an_interrupt_is_quiet(
-    bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_is_quiet(bundle_folder, monkeypatch, capsys):
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 

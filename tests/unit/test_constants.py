@@ -47,7 +47,7 @@ from adrenoc.kernels.weights import (
     ],
     ids=["scalar", "truth", "strided", "empty"],
 )
-def test_constants_keep_their_shape(tmp_path: Path, value: np.ndarray) -> None:
+def test_constants_keep_their_shape(tmp_path, value):
     write_params(tmp_path / "params", {"p0": value})
     specs = [ParamSpec(name="p0", shape=value.shape, dtype=str(value.dtype))]
     found = read_params(tmp_path / "params", specs, where="it")["p0"]
@@ -55,7 +55,7 @@ def test_constants_keep_their_shape(tmp_path: Path, value: np.ndarray) -> None:
     np.testing.assert_array_equal(found, value)
 
 
-def test_walked_constants_are_in_memory_one_at_a_time(tmp_path: Path) -> None:
+def test_walked_constants_are_in_memory_one_at_a_time(tmp_path):
     count, size = 8, 8 << 20
     write_params(
         tmp_path / "params", {f"p{i}": np.full(size // 4, i, np.float32) for i in range(count)}
@@ -68,7 +68,7 @@ def test_walked_constants_are_in_memory_one_at_a_time(tmp_path: Path) -> None:
     assert size // 2 < most < 2 * size
 
 
-def test_written_constants_are_in_memory_one_at_a_time(tmp_path: Path) -> None:
+def test_written_constants_are_in_memory_one_at_a_time(tmp_path):
     """A model's spilled constants are none of its memory, and writing them makes them none."""
     count, size = 8, 8 << 20
     begun = read_held_bytes()
@@ -77,7 +77,7 @@ def test_written_constants_are_in_memory_one_at_a_time(tmp_path: Path) -> None:
     assert read_held_bytes() - begun < 2 * size
 
 
-def test_the_file_is_what_safetensors_writes(tmp_path: Path) -> None:
+def test_the_file_is_what_safetensors_writes(tmp_path):
     """Byte by byte, so that bundles are the same whoever wrote them."""
     twice = [*DTYPES.values()] * 2
     params = {f"p{i}": np.ones((3, i % 5), dtype) for i, dtype in enumerate(twice)}
@@ -86,14 +86,14 @@ def test_the_file_is_what_safetensors_writes(tmp_path: Path) -> None:
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
-def test_read_constants_can_be_written_to(tmp_path: Path) -> None:
+def test_read_constants_can_be_written_to(tmp_path):
     write_params(tmp_path / "params", {"p0": np.zeros(4, np.float32)})
     specs = [ParamSpec(name="p0", shape=(4,), dtype="float32")]
     read_params(tmp_path / "params", specs, where="it")["p0"][:] = 1
     assert not read_params(tmp_path / "params", specs, where="it")["p0"].any()
 
 
-def test_a_dtype_that_nothing_takes_is_named(tmp_path: Path) -> None:
+def test_a_dtype_that_nothing_takes_is_named(tmp_path):
     header = b'{"p0":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
     (tmp_path / "params").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     specs = [ParamSpec(name="p0", shape=(2,), dtype="float32")]
@@ -112,9 +112,7 @@ def read_held_bytes() -> int:
     per_in=st.integers(1, 6),
     kernel=st.integers(1, 3),
 )
-def test_a_packed_convolution_computes_the_same(
-    groups: int, per_out: int, per_in: int, kernel: int
-) -> None:
+def test_a_packed_convolution_computes_the_same(groups, per_out, per_in, kernel):
     """Multiply as the kernel does, by blocks, and compare with the definition at one pixel."""
     rng = np.random.default_rng(groups * 100 + per_out * 10 + per_in)
     out_channels, in_channels = groups * per_out, groups * per_in
@@ -139,7 +137,7 @@ def test_a_packed_convolution_computes_the_same(
     assert not computed[out_channels:].any()
 
 
-def test_depthwise_taps_lie_in_rows() -> None:
+def test_depthwise_taps_lie_in_rows():
     weight = np.arange(6 * 9, dtype=np.float32).reshape(6, 1, 3, 3)
     packed = pack_depthwise(weight)
     assert packed.shape == (1, 9, 2, 4)
@@ -147,7 +145,7 @@ def test_depthwise_taps_lie_in_rows() -> None:
     assert not packed[0, :, 1, 2:].any()
 
 
-def test_a_constant_is_packed_as_its_layout_lies() -> None:
+def test_a_constant_is_packed_as_its_layout_lies():
     value = np.arange(2 * 5 * 3 * 7, dtype=np.float32).reshape(2, 5, 3, 7)
     planes = pack_blocked(value, "NCHW", rows_fold=False)
     rows = pack_blocked(value, "NCHW", rows_fold=True)
@@ -161,7 +159,7 @@ def test_a_constant_is_packed_as_its_layout_lies() -> None:
     )
 
 
-def test_weights_of_whole_blocks_are_not_copied_to_be_filled_up() -> None:
+def test_weights_of_whole_blocks_are_not_copied_to_be_filled_up():
     weight = np.ones((8, 4, 3, 3), np.float32)
     assert fill_channels(weight, 8, 4) is weight
     more = fill_channels(weight, 12, 8)
@@ -170,7 +168,7 @@ def test_weights_of_whole_blocks_are_not_copied_to_be_filled_up() -> None:
     assert not more[8:].any() and not more[:, 4:].any()
 
 
-def test_texels_of_local_weights_are_the_same_numbers_row_by_row() -> None:
+def test_texels_of_local_weights_are_the_same_numbers_row_by_row():
     weight = np.random.default_rng(0).standard_normal((36, 20, 3, 3)).astype(np.float16)
     flat = pack_local(weight, 2, 3, 2)
     for most_rows, columns in ((16384, 64), (8, 512)):
@@ -209,7 +207,7 @@ def _square(plain: dict[str, Any], **transform: Any) -> None:
     plain.update(counts=[3, 3], transform=transform)
 
 
-def test_a_constant_is_brought_from_another(tmp_path: Path) -> None:
+def test_a_constant_is_brought_from_another(tmp_path):
     write_params(tmp_path / "params", {"p0": KEPT, "p7": KEPT})
     moves = read_moves(_write(tmp_path), "moves.json")
     assert moves == {"p1": MOVE}
@@ -219,7 +217,7 @@ def test_a_constant_is_brought_from_another(tmp_path: Path) -> None:
     assert found["p1"].tobytes() == WANTED.tobytes()
 
 
-def test_without_the_file_nothing_moves(tmp_path: Path) -> None:
+def test_without_the_file_nothing_moves(tmp_path):
     assert read_moves(tmp_path / "moves.json", "moves.json") == {}
 
 
@@ -252,9 +250,7 @@ def test_without_the_file_nothing_moves(tmp_path: Path) -> None:
         (lambda m: m.update(shape=[8, 3]), "expected float16 [3, 8]"),
     ],
 )
-def test_what_no_compiler_writes_is_refused(
-    tmp_path: Path, change: Callable[[dict[str, Any]], Any], said: str
-) -> None:
+def test_what_no_compiler_writes_is_refused(tmp_path, change, said):
     write_params(tmp_path / "params", {"p0": KEPT})
     specs = [ParamSpec(name="p1", shape=(3, 8), dtype="float16")]
     with pytest.raises(BundleError) as refused:
@@ -263,7 +259,7 @@ def test_what_no_compiler_writes_is_refused(
     assert said in refused.value.message
 
 
-def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_json_is_refused(tmp_path):
     path = tmp_path / "moves.json"
     path.write_bytes(b"{")
     with pytest.raises(BundleError, match=r"moves\.json is not JSON"):

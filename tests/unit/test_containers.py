@@ -3,7 +3,6 @@
 import random
 import struct
 import zipfile
-from pathlib import Path
 
 import pytest
 from model_zoo.containers import write_litertlm, write_task
@@ -22,7 +21,7 @@ MODEL = bytes(4) + b"TFL3" + bytes(range(200))
         ("called.otherwise", write_litertlm(MODEL, tokenizer=b"{}", ends=(5,))),
     ],
 )
-def test_the_model_is_a_part_of_the_file(tmp_path: Path, name: str, content: bytes) -> None:
+def test_the_model_is_a_part_of_the_file(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
     files = find_model_files(path)
@@ -33,7 +32,7 @@ def test_the_model_is_a_part_of_the_file(tmp_path: Path, name: str, content: byt
     assert find_model_files(path).format == "tflite"
 
 
-def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_told_in_one_sentence(tmp_path):
     """Whatever of it is damaged, as its version, or where it says that the model lies."""
     whole, drawn = write_task(MODEL), random.Random(3)
     path = tmp_path / "m.task"
@@ -50,7 +49,7 @@ def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert told > 200
 
 
-def test_another_checksum_is_damage(tmp_path: Path) -> None:
+def test_another_checksum_is_damage(tmp_path):
     """Of weights nothing else would tell."""
     path = tmp_path / "m.task"
     path.write_bytes(write_task(MODEL).replace(MODEL, MODEL[:-1] + b"!"))
@@ -58,7 +57,7 @@ def test_another_checksum_is_damage(tmp_path: Path) -> None:
         find_model_files(path).read()
 
 
-def test_names_of_entries_stay_in_their_line(tmp_path: Path) -> None:
+def test_names_of_entries_stay_in_their_line(tmp_path):
     path = tmp_path / "m.task"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a\x1b[2J\nb.tflite", MODEL)
@@ -66,7 +65,7 @@ def test_names_of_entries_stay_in_their_line(tmp_path: Path) -> None:
         find_model_files(path)
 
 
-def test_the_digest_is_of_the_model(tmp_path: Path) -> None:
+def test_the_digest_is_of_the_model(tmp_path):
     path = tmp_path / "m.litertlm"
     path.write_bytes(write_litertlm(MODEL))
     before = find_model_files(path).sha256()
@@ -93,14 +92,14 @@ def test_the_digest_is_of_the_model(tmp_path: Path) -> None:
         ("m.litertlm", write_litertlm(MODEL)[:36] + b"\xff" * 400, "cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_what_is_wrong_is_said(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ModelFormatError, match=message):
         find_model_files(path)
 
 
-def test_damage_anywhere_in_the_list_is_an_error_or_harmless(tmp_path: Path) -> None:
+def test_damage_anywhere_in_the_list_is_an_error_or_harmless(tmp_path):
     whole = write_litertlm(MODEL, tokenizer=b"{}", ends=(5,))
     end = struct.unpack_from("<Q", whole, 24)[0]
     path = tmp_path / "m.litertlm"

@@ -118,20 +118,20 @@ def _figures(path: Path) -> set[str]:
     return {name for name, number in _numbers(tree) if number not in PLAIN}
 
 
-def test_numbers_of_families_are_those_of_no_gpu() -> None:
+def test_numbers_of_families_are_those_of_no_gpu():
     found = {name for path in sorted(FAMILIES.rglob("*.py")) for name in _figures(path)}
     allowed = set().union(*ALLOWED.values())
     assert found == allowed
     assert len(allowed) <= MOST_ALLOWED
 
 
-def test_a_figure_is_found_wherever_it_stands(tmp_path: Path) -> None:
+def test_a_figure_is_found_wherever_it_stands(tmp_path):
     path = tmp_path / "any_tile.py"
     path.write_text("A, B = 1, 7\n\ndef f(x: int) -> float:\n    return max(x, 1.15) * 2\n")
     assert _figures(path) == {"A", "f"}
 
 
-def test_every_key_is_read_by_somebody() -> None:
+def test_every_key_is_read_by_somebody():
     read = set().union(*(n for path, n in attributes().items() if path.parent.name != "cost"))
     keys = {
         (table, field.name)
@@ -153,14 +153,14 @@ def test_every_fact_is_read_by_somebody(facts):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_source_says_when(path: Path) -> None:
+def test_every_source_says_when(path):
     for name, source in read_toml(path).get("sources", {}).items():
         assert {"text", "date"} <= source.keys(), name
         assert source["text"].startswith("fitted") <= ("command" in source), name
 
 
 @pytest.mark.parametrize("target", list_targets(), ids=lambda target: target.name)
-def test_every_constant_has_a_source(target) -> None:
+def test_every_constant_has_a_source(target):
     known = {
         f"cost.{name}.{field.name}"
         for name, record in families().items()
@@ -171,7 +171,7 @@ def test_every_constant_has_a_source(target) -> None:
     assert re.search(r"20\d\d-\d\d-\d\d", target.source_of("cost.conv_local.k_step_slots"))
 
 
-def test_who_reckons_with_what() -> None:
+def test_who_reckons_with_what():
     named = {"adreno:a660": "a6xx", "adreno:sm8650": "a7xx", "host:a750": "a7xx"}
     named |= {"adreno": "unknown", "adreno:a830": "a8xx"}
     assert {name: load_target(name).cost.name for name in named} == named
@@ -184,7 +184,7 @@ def folder(tmp_path: Path) -> Path:
     return copy_targets(tmp_path)
 
 
-def test_a_gpu_has_values_of_its_own_over_those_of_its_base(folder: Path) -> None:
+def test_a_gpu_has_values_of_its_own_over_those_of_its_base(folder):
     before = load_target("adreno:a750", folder=folder)
     edit(folder / "gpu" / "750.toml", r'^\[cost\]\nbase = "a7xx"\n', OWN_COST)
     after = load_target("adreno:a750", folder=folder)
@@ -195,7 +195,7 @@ def test_a_gpu_has_values_of_its_own_over_those_of_its_base(folder: Path) -> Non
     assert load_target("adreno:a740", folder=folder).cost == before.cost
 
 
-def test_a_file_between_changes_those_that_build_on_it(folder: Path) -> None:
+def test_a_file_between_changes_those_that_build_on_it(folder):
     text = '\n[gemv]\nbarrier_clocks = { value = 90, source = "s" }\n'
     path = folder / "cost" / "a7xx.toml"
     path.write_text(path.read_text() + text)
@@ -203,7 +203,7 @@ def test_a_file_between_changes_those_that_build_on_it(folder: Path) -> None:
     assert load_target("adreno:a660", folder=folder).cost.gemv.barrier_clocks == 60
 
 
-def test_the_digest_follows_values_and_not_prose(folder: Path) -> None:
+def test_the_digest_follows_values_and_not_prose(folder):
     path = folder / "cost" / "ir3.toml"
     before = load_target("adreno:a750", folder=folder).digest()
     assert before == load_target("adreno:a750").digest()
@@ -214,12 +214,12 @@ def test_the_digest_follows_values_and_not_prose(folder: Path) -> None:
     assert load_target("adreno", folder=folder).digest() != load_target("adreno").digest()
 
 
-def test_a_gpu_that_names_no_table_has_the_unknown_one(folder: Path) -> None:
+def test_a_gpu_that_names_no_table_has_the_unknown_one(folder):
     edit(folder / "gpu" / "750.toml", r'^\[cost\]\nbase = "a7xx"\n', "")
     assert load_target("adreno:a750", folder=folder).cost.name == "unknown"
 
 
-def test_files_are_read_by_name(folder: Path) -> None:
+def test_files_are_read_by_name(folder):
     cost, sources = CostTables(folder).read_named("ir3")
     assert cost.conv_local.unrolls == (1, 2, 4)
     assert len(sources) == sum(len(dataclasses.fields(record)) for record in families().values())

@@ -60,12 +60,12 @@ def _changed(**changes: Any) -> dict[str, Any]:
     return {**json.loads(report_json(REPORT)), **changes}
 
 
-def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_report_is_read_as_it_was_written(tmp_path):
     assert read_report(_written(tmp_path, report_json(REPORT))) == REPORT
 
 
 @pytest.mark.parametrize("name", ["adreno", "adreno:640", "adreno:sm8150", "host", "host:a640"])
-def test_what_a_target_becomes(name: str) -> None:
+def test_what_a_target_becomes(name):
     before = load_target(name)
     after = apply_report(before, REPORT, Path("device.json"))
     assert after.host == before.host
@@ -80,18 +80,18 @@ def test_what_a_target_becomes(name: str) -> None:
     assert "verified-1" in resolved.origin_of("storage_dtype")
 
 
-def test_without_quirks_a_target_stays_what_it_is() -> None:
+def test_without_quirks_a_target_stays_what_it_is():
     target = load_target("adreno:640")
     assert apply_report(target, replace(REPORT, quirks=()), Path("device.json")) is target
 
 
-def test_a_report_of_another_gpu_is_refused() -> None:
+def test_a_report_of_another_gpu_is_refused():
     with pytest.raises(TargetError, match="is of Adreno 640, expected one of Adreno 750"):
         apply_report(load_target("adreno:750"), REPORT, Path("device.json"))
 
 
 @pytest.mark.parametrize("word", FEATURES)
-def test_every_feature_is_a_word_of_a_quirk(word: str) -> None:
+def test_every_feature_is_a_word_of_a_quirk(word):
     quirk = Quirk(name="q", text="t", source="s", avoid=(word,))
     report = replace(REPORT, quirks=(quirk,))
     target: Target = apply_report(load_target("adreno"), report, Path("device.json"))
@@ -116,7 +116,7 @@ def test_every_feature_is_a_word_of_a_quirk(word: str) -> None:
         (_changed(device=7), "device is 7, expected an object"),
     ],
 )
-def test_damaged_reports_are_one_sentence(tmp_path: Path, plain: Any, said: str) -> None:
+def test_damaged_reports_are_one_sentence(tmp_path, plain, said):
     text = plain if isinstance(plain, bytes) else json.dumps(plain)
     with pytest.raises(TargetError, match=said) as raised:
         read_report(_written(tmp_path, text))
@@ -139,13 +139,13 @@ def test_damaged_reports_are_one_sentence(tmp_path: Path, plain: Any, said: str)
         ({"text": ""}, "text"),
     ],
 )
-def test_quirks_that_none_can_have_are_refused(quirk: dict[str, Any], said: str) -> None:
+def test_quirks_that_none_can_have_are_refused(quirk, said):
     report = replace(REPORT, quirks=(replace(QUIRK, **quirk),))
     with pytest.raises(TargetError, match=said):
         apply_report(load_target("adreno:640"), report, Path("device.json"))
 
 
-def test_sides_of_work_groups_are_told_and_kept() -> None:
+def test_sides_of_work_groups_are_told_and_kept():
     """As a device says them to `device verify`."""
     target = load_target("adreno:640")
     told = told_limits(planted_device.DEVICE, target)
@@ -156,18 +156,18 @@ def test_sides_of_work_groups_are_told_and_kept() -> None:
     assert told_limits(planted_device.DEVICE, after) == []
 
 
-def test_a_driver_may_have_to_do_without_local_memory() -> None:
+def test_a_driver_may_have_to_do_without_local_memory():
     report = replace(REPORT, quirks=(replace(QUIRK, local_bytes_below=1),))
     target = apply_report(load_target("adreno:640"), report, Path("device.json"))
     assert target.limits.local_mem_bytes == 0
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TargetError, match="cannot read the device report"):
         read_report(tmp_path / "none.json")
 
 
-def test_words_of_the_quirks_that_ship() -> None:
+def test_words_of_the_quirks_that_ship():
     """None does yet that names an operator; one that does is to name one that there is."""
     from adrenoc.kernels.families.operators import OPERATORS
 
@@ -178,9 +178,7 @@ def test_words_of_the_quirks_that_ship() -> None:
 
 
 @pytest.mark.parametrize("command", ["compile", "check", "tune run"])
-def test_commands_read_it_before_the_model(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_read_it_before_the_model(command, tmp_path, capsys):
     path = _written(tmp_path, report_json(REPORT))
     model = str(tmp_path / "model.onnx")
     words = [*command.split(), model, "--device", f"adreno:750+{path}"]
@@ -197,7 +195,7 @@ def _of_compiler(version: str) -> str:
     return f"{build}Mon Local Branch:  Remote Branch: refs/tags/AU_LINUX_ANDROID Compiler {version}"
 
 
-def test_drivers_are_told_apart_by_all_that_they_say() -> None:
+def test_drivers_are_told_apart_by_all_that_they_say():
     drivers = [_of_compiler(version) for version in ("E031.41.03.36", "E031.41.03.37")]
     facts = {"name": "QUALCOMM Adreno(TM)", "version": "OpenCL 3.0 Adreno(TM) 750"}
     devices = [DeviceFacts.from_facts({**facts, "driver": driver}) for driver in drivers]

@@ -42,23 +42,23 @@ RAN = (
 )
 
 
-def test_percentiles_are_nearest_ranks() -> None:
+def test_percentiles_are_nearest_ranks():
     values = [4.0, 1.0, 3.0, 2.0]
     assert [percentile(values, p) for p in (0, 25, 50, 90, 100)] == [1.0, 1.0, 2.0, 4.0, 4.0]
 
 
-def test_times() -> None:
+def test_times():
     times = Times.from_runs(load_ms=1, build_ms=2, first_ms=3, warm_ms=[5.0, 4.0])
     assert (times.cold_ms, times.p50_ms, times.p99_ms, times.runs) == (6, 4.0, 5.0, 2)
     assert Times.from_runs(load_ms=1, build_ms=2, first_ms=3, warm_ms=[]).runs == 0
 
 
-def test_a_device_that_slows_down_shows() -> None:
+def test_a_device_that_slows_down_shows():
     run = Sustained.from_runs([1.0] * 50 + [2.0] * 50, seconds=1, pause_ms=0)
     assert (run.begin_p50_ms, run.end_p50_ms, run.runs) == (1.0, 2.0, 100)
 
 
-def test_progress_in_words() -> None:
+def test_progress_in_words():
     progress = Progress()
     assert str(progress) == "nothing ran"
     progress.first_ms = 12.0
@@ -66,7 +66,7 @@ def test_progress_in_words() -> None:
     assert str(progress) == "the first run took 12.0 ms, 3 warm runs 4.0 ms (p50)"
 
 
-def test_launches_get_the_names_of_the_model() -> None:
+def test_launches_get_the_names_of_the_model():
     nodes = node_times(RAN, LAUNCHES)
     assert [node.node for node in nodes] == ["conv_1", "pool_1", "conv_2"]
     assert nodes[0].gflops == pytest.approx(2.0)
@@ -80,12 +80,12 @@ def test_launches_get_the_names_of_the_model() -> None:
     ]
 
 
-def test_other_launches_get_no_names() -> None:
+def test_other_launches_get_no_names():
     assert node_times(RAN[:2], LAUNCHES) == ()
     assert node_times(RAN[::-1][:1] + RAN[:2], LAUNCHES) == ()
 
 
-def test_launches_in_a_file() -> None:
+def test_launches_in_a_file():
     text = launches_to_json(LAUNCHES)
     assert launches_from_json(text, where="x") == LAUNCHES
     assert launches_from_json(launches_to_json(()), where="x") == ()
@@ -94,7 +94,7 @@ def test_launches_in_a_file() -> None:
             launches_from_json(wrong, where="x")
 
 
-def test_gpu_states() -> None:
+def test_gpu_states():
     text = '{"model":"Adreno750","clock_hz":903000000,"governor":"msm","temperature_mc":41500}'
     state = parse_gpu_state(text)
     assert state == GpuState(model="Adreno750", clock_mhz=903.0, governor="msm", temperature_c=41.5)
@@ -102,7 +102,7 @@ def test_gpu_states() -> None:
     assert str(state) == "903 MHz, governor msm, 41.5 °C"
 
 
-def test_runs_with_other_clocks_cannot_be_compared() -> None:
+def test_runs_with_other_clocks_cannot_be_compared():
     fast = GpuState(clock_mhz=900, governor="msm")
     assert why_not_comparable([fast, replace(fast, clock_mhz=890)]) == ""
     assert why_not_comparable([fast, GpuState()]) == ""
@@ -110,7 +110,7 @@ def test_runs_with_other_clocks_cannot_be_compared() -> None:
     assert "governor" in why_not_comparable([fast, replace(fast, governor="performance")])
 
 
-def test_a_gpu_whose_clock_cannot_be_read_is_told() -> None:
+def test_a_gpu_whose_clock_cannot_be_read_is_told():
     known, unknown = GpuState(clock_mhz=900, governor="msm"), GpuState(governor="msm")
     assert clock_notes([known, known], {"type": "gpu"}) == ()
     for states in ([unknown, unknown], [known, unknown], [GpuState()]):
@@ -148,7 +148,7 @@ def _facts(**changes: Any) -> dict[str, Any]:
     return facts
 
 
-def test_a_device_that_has_all_fits(bundle: Bundle) -> None:
+def test_a_device_that_has_all_fits(bundle):
     check_device(bundle, _facts(), where="the device")
 
 
@@ -166,26 +166,26 @@ def test_a_device_that_has_all_fits(bundle: Bundle) -> None:
         ({"images": {"max_layers": 1}}, "memory slot 0 is an image of 8 x 8 texels in 2 layers"),
     ],
 )
-def test_what_a_device_lacks_is_named(bundle: Bundle, changes: Any, said: str) -> None:
+def test_what_a_device_lacks_is_named(bundle, changes, said):
     with pytest.raises(DeviceError, match=said):
         check_device(bundle, _facts(**changes), where="the device")
 
 
-def test_memory_must_suffice(bundle: Bundle) -> None:
+def test_memory_must_suffice(bundle):
     plan = replace(bundle.manifest.memory, peak_bytes=2 << 30)
     large = replace(bundle, manifest=replace(bundle.manifest, memory=plan))
     with pytest.raises(DeviceError, match="it has 1024 MiB of memory, and the bundle needs 2048"):
         check_device(large, _facts(), where="the device")
 
 
-def test_half_arithmetic_needs_the_extension(bundle: Bundle) -> None:
+def test_half_arithmetic_needs_the_extension(bundle):
     options = replace(bundle.manifest.options, values={"compute_dtype": "float16"})
     half = replace(bundle, manifest=replace(bundle.manifest, options=options))
     with pytest.raises(DeviceError, match="no cl_khr_fp16"):
         check_device(half, _facts(fp16=False), where="the device")
 
 
-def test_kernels_with_halves_in_buffers_need_the_extension(bundle: Bundle) -> None:
+def test_kernels_with_halves_in_buffers_need_the_extension(bundle):
     (listed,) = bundle.manifest.kernels
     (bundle.path / "kernels" / f"{listed.name}.cl").write_text(
         '#error "Half precision floating point not supported"\n__kernel void k() {}'
@@ -197,7 +197,7 @@ def test_kernels_with_halves_in_buffers_need_the_extension(bundle: Bundle) -> No
     check_device(bundle, _facts(), where="the device")
 
 
-def test_another_tvm_is_refused(bundle: Bundle) -> None:
+def test_another_tvm_is_refused(bundle):
     manifest = replace(bundle.manifest, versions={"apache-tvm": "0.27.0.post1"})
     opened = replace(bundle, manifest=manifest)
     check_version(opened, "0.1.0 tvm-0.27.0.post1 tvm-ffi-0.1.14.post1 x", where="the server")
@@ -206,7 +206,7 @@ def test_another_tvm_is_refused(bundle: Bundle) -> None:
         check_version(opened, "0.1.0 tvm-0.26.0 tvm-ffi-0.1.13", where="the server")
 
 
-def test_what_a_driver_says_becomes_a_typed_error() -> None:
+def test_what_a_driver_says_becomes_a_typed_error():
     said = "Error caught from RPC call:\nclCreateImage failed with CL_OUT_OF_HOST_MEMORY"
     assert isinstance(device_failure(said, where="the device"), DeviceMemoryError)
     built = device_failure("Cannot build kernel conv for X: log", where="the device")
@@ -234,9 +234,7 @@ def test_what_a_driver_says_becomes_a_typed_error() -> None:
         ({"text": "t", "memory_short": True, "refusal": "x"}, DeviceError, "in a new process"),
     ],
 )
-def test_a_code_of_many_meanings_is_told_with_what_decides(
-    diagnosis: dict[str, Any] | None, kind: type[DeviceError], hint: str
-) -> None:
+def test_a_code_of_many_meanings_is_told_with_what_decides(diagnosis, kind, hint):
     said = "Launch of kernel k: clEnqueueNDRangeKernel failed with CL_OUT_OF_RESOURCES"
     error = device_failure(said, where="the device", diagnosis=diagnosis)
     assert type(error) is kind
@@ -249,7 +247,7 @@ def test_a_code_of_many_meanings_is_told_with_what_decides(
     assert isinstance(device_failure(said, where="x"), DeviceMemoryError)
 
 
-def test_a_device_that_cannot_be_asked_tells_what_it_said() -> None:
+def test_a_device_that_cannot_be_asked_tells_what_it_said():
     class Place:
         number = 0
 
@@ -264,7 +262,7 @@ def test_a_device_that_cannot_be_asked_tells_what_it_said() -> None:
     said = "clFinish failed with CL_OUT_OF_RESOURCES"
     with (
         pytest.raises(RuntimeError, match=rf"^{said}$"),
-        diagnose(Place()),  # type: ignore[arg-type]
+        diagnose(Place()),
     ):
         raise RuntimeError(said)
 
@@ -292,9 +290,7 @@ def test_a_device_that_cannot_be_asked_tells_what_it_said() -> None:
         ("adreno:a1", "Adreno 750", "", ""),
     ],
 )
-def test_a_bundle_for_another_gpu_is_noted(
-    bundle: Bundle, target: str, name: str, version: str, said: str
-) -> None:
+def test_a_bundle_for_another_gpu_is_noted(bundle, target, name, version, said):
     manifest = replace(bundle.manifest, target=replace(bundle.manifest.target, name=target))
     notes = other_gpu_notes(replace(bundle, manifest=manifest), {"name": name, "version": version})
     assert bool(notes) == bool(said)
@@ -303,7 +299,7 @@ def test_a_bundle_for_another_gpu_is_noted(
         assert f"adrenoc compile {manifest.model.file} --device" in notes[0]
 
 
-def test_a_bundle_is_compiled_again_as_its_model_was_entered(bundle: Bundle) -> None:
+def test_a_bundle_is_compiled_again_as_its_model_was_entered(bundle):
     """Without what it was entered with, the command that a hint names would end in an error."""
 
     def command(preset: str, values: dict[str, Any]) -> str:
@@ -317,7 +313,7 @@ def test_a_bundle_is_compiled_again_as_its_model_was_entered(bundle: Bundle) -> 
     assert command("fp32", values) == f"{plain} --preset fp32 --shape input:1,512 --fix sr=16000"
 
 
-def test_local_memory_is_counted_by_what_kernels_declare() -> None:
+def test_local_memory_is_counted_by_what_kernels_declare():
     assert local_bytes("__kernel void f() { float a[64]; }") == 0
     source = "__local float4 a[18];\n  __local half4 b[64]; __local uint c; __local int3 d[2];"
     assert local_bytes(source) == 18 * 16 + 64 * 8 + 4 + 2 * 16
@@ -325,7 +321,7 @@ def test_local_memory_is_counted_by_what_kernels_declare() -> None:
     assert local_bytes("(((__local uint4*)(p))[0] = (w))") == 0
 
 
-def test_a_clock_that_stands_is_seen() -> None:
+def test_a_clock_that_stands_is_seen():
     def launches(*times: tuple[int, int]) -> list[TimedLaunch]:
         return [TimedLaunch(kernel="k", start_ns=start, end_ns=end) for start, end in times]
 

@@ -19,7 +19,7 @@ from adrenoc.target.target import list_targets
 DRIVER = "OpenCL 3.0 QUALCOMM build: here, Compiler E031.41.03"
 
 
-def test_devices_between_commas() -> None:
+def test_devices_between_commas():
     devices = load_device_set("adreno:660, adreno:8gen3,adreno:a642L")
     assert devices.common.name == "adreno"
     assert [(m.gpu, m.folder) for m in devices.members] == [
@@ -29,7 +29,7 @@ def test_devices_between_commas() -> None:
     ]
 
 
-def test_all_are_all_that_are_listed() -> None:
+def test_all_are_all_that_are_listed():
     listed = {t.gpu.name for t in list_targets() if t.name.startswith("adreno:a")}
     assert {m.gpu for m in load_device_set("all").members} == listed
     here = load_device_set("host:all")
@@ -39,7 +39,7 @@ def test_all_are_all_that_are_listed() -> None:
 
 
 @pytest.mark.parametrize(("text", "is_set"), [("all", True), ("a,b", True), ("adreno:750", False)])
-def test_what_is_a_set(text: str, is_set: bool) -> None:
+def test_what_is_a_set(text, is_set):
     assert is_device_set(text) is is_set
 
 
@@ -55,14 +55,14 @@ def test_what_is_a_set(text: str, is_set: bool) -> None:
         ("mali:all", "unknown device"),
     ],
 )
-def test_what_is_no_set(text: str, said: str) -> None:
+def test_what_is_no_set(text, said):
     with pytest.raises(TargetError) as refused:
         load_device_set(text)
     assert said in refused.value.message
     assert refused.value.hint
 
 
-def test_a_file_names_devices_beside_it(tmp_path: Path) -> None:
+def test_a_file_names_devices_beside_it(tmp_path):
     (tmp_path / "own.toml").write_text('title = "Mine"\nbase = "adreno:750"\n')
     _report(tmp_path / "device.json", "660")
     file = tmp_path / "set.toml"
@@ -85,7 +85,7 @@ def test_a_file_names_devices_beside_it(tmp_path: Path) -> None:
         ('[[device]]\ntarget = "adreno:660"\nreport = "no.json"\n', "cannot read the device rep"),
     ],
 )
-def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_wrong(tmp_path, text, said):
     file = tmp_path / "set.toml"
     file.write_text(text)
     with pytest.raises(TargetError) as refused:
@@ -107,7 +107,7 @@ def _report(path: Path, gpu: str) -> DeviceReport:
     return report
 
 
-def test_a_report_is_for_its_driver_beside_the_others(tmp_path: Path) -> None:
+def test_a_report_is_for_its_driver_beside_the_others(tmp_path):
     devices = load_device_set("adreno:660,adreno:750")
     path = tmp_path / "device.json"
     both = add_report(devices, _report(path, "750"), path)
@@ -132,15 +132,13 @@ OF_DRIVER = Edition(folder="devices/a750-d", target="x.toml", gpu="750", driver=
         ("", "any", (COMMON,), "names no Adreno"),
     ],
 )
-def test_which_editions_a_driver_gets(
-    gpu: str, driver: str, ranked: tuple[Edition, ...], why: str
-) -> None:
+def test_which_editions_a_driver_gets(gpu, driver, ranked, why):
     found, said = rank_editions((OF_660, OF_750, OF_DRIVER, COMMON), gpu=gpu, driver=driver)
     assert found == ranked
     assert why in said
 
 
-def test_an_edition_of_another_driver_alone_is_not_taken() -> None:
+def test_an_edition_of_another_driver_alone_is_not_taken():
     found, said = rank_editions((OF_DRIVER, COMMON), gpu="750", driver="another")
     assert found == (COMMON,)
     assert "are for other drivers than another" in said

@@ -22,7 +22,7 @@ GPU = Performance(
 )
 
 
-def test_rates_follow_from_the_figures() -> None:
+def test_rates_follow_from_the_figures():
     roofline = Roofline.from_performance(GPU)
     assert roofline.flops_per_us == 1e6  # 1000 lanes * 2 * 500 MHz = 1 TFLOPS
     assert roofline.half_flops_per_us == 2e6
@@ -39,13 +39,13 @@ def test_rates_follow_from_the_figures() -> None:
         (Work(flops=1000, texels=10, bytes_read=60_000, bytes_written=20_000), "dram", 2.0),
     ],
 )
-def test_busiest_pipe_bounds_the_time(work: Work, bound: str, time_us: float) -> None:
+def test_busiest_pipe_bounds_the_time(work, bound, time_us):
     estimate = Roofline.from_performance(GPU).estimate(work)
     assert estimate.bound == bound
     assert estimate.time_us == pytest.approx(time_us)
 
 
-def test_unknown_rates_leave_their_bound_out() -> None:
+def test_unknown_rates_leave_their_bound_out():
     roofline = Roofline.from_performance(Performance(dram_gb_per_s=1.0, fp32_fma_lanes=1000))
     assert roofline.missing == (
         "performance.fp16_rate",
@@ -58,13 +58,13 @@ def test_unknown_rates_leave_their_bound_out() -> None:
     assert estimate.texture_us is None
 
 
-def test_gpu_without_figures_has_no_time() -> None:
+def test_gpu_without_figures_has_no_time():
     estimate = Roofline.from_performance(load_target("adreno").performance).estimate(Work(flops=10))
     assert estimate.time_us is None
     assert estimate.bound == ""
 
 
-def test_candidates_are_searched_once_and_not_before_somebody_asks() -> None:
+def test_candidates_are_searched_once_and_not_before_somebody_asks():
     searched: list[int] = []
     estimated: list[int] = []
 
@@ -85,7 +85,7 @@ def test_candidates_are_searched_once_and_not_before_somebody_asks() -> None:
     assert tiles(7) == 7.0  # no candidate, as one that a log of another version names
 
 
-def test_without_candidates_nothing_is_least() -> None:
+def test_without_candidates_nothing_is_least():
     assert Scored(lambda: (), float).least == math.inf
 
 
@@ -108,7 +108,7 @@ def _machine(gpu: str) -> Machine:
         ("a750", 24, 4),
     ],
 )
-def test_threads_get_whole_registers(gpu: str, registers: float, waves: int) -> None:
+def test_threads_get_whole_registers(gpu, registers, waves):
     assert _machine(gpu).resident_waves(registers) == waves
 
 
@@ -124,26 +124,24 @@ def test_threads_get_whole_registers(gpu: str, registers: float, waves: int) -> 
         (128, 40000, 0),
     ],
 )
-def test_work_groups_share_local_memory(threads: int, shared_bytes: int, waves: int) -> None:
+def test_work_groups_share_local_memory(threads, shared_bytes, waves):
     assert _machine("a660").waves_of_groups(threads, shared_bytes, 32768) == waves
 
 
-def test_work_groups_of_half_waves_share_local_memory() -> None:
+def test_work_groups_of_half_waves_share_local_memory():
     machine = _machine("a660")
     assert machine.waves_of_groups(64, 16384, 32768, wave=64) == 4
     assert machine.waves_of_groups(256, 16384, 32768, wave=64) == 8
 
 
-def test_a_gpu_that_launches_single_waves() -> None:
+def test_a_gpu_that_launches_single_waves():
     machine = _machine("a610")
     assert machine.waves_together == 1
     assert machine.waves_of_groups(128, 16384, 32768) == 2
 
 
 @pytest.mark.parametrize(("host_us", "launch_us"), [(None, 2.0), (1.0, 2.0), (5.0, 5.0)])
-def test_a_launch_takes_what_the_slower_of_both_takes(
-    host_us: float | None, launch_us: float
-) -> None:
+def test_a_launch_takes_what_the_slower_of_both_takes(host_us, launch_us):
     target = load_target("adreno:750")
     performance = replace(target.performance, launch_us=2.0, host_launch_us=host_us, clock_mhz=100)
     machine = Machine.from_performance(performance, target.cost)
@@ -171,17 +169,17 @@ def _clocks(machine: Machine, busiest: float, vector_bytes: int) -> float:
         (7.0, 16, 420.0),
     ],
 )
-def test_local_memory_by_width(sure: float, vector_bytes: int, clocks: float) -> None:
+def test_local_memory_by_width(sure, vector_bytes, clocks):
     machine = _with_pipes(local_read_clocks=8.0, local_bytes_per_clock=64.0, local_by_width=sure)
     assert _clocks(machine, 0.0, vector_bytes) == pytest.approx(clocks)
 
 
-def test_what_another_pipe_hides_costs_nothing() -> None:
+def test_what_another_pipe_hides_costs_nothing():
     machine = _with_pipes(local_bytes_per_clock=64.0, local_by_width=0.5)
     assert _clocks(machine, 1000.0, 16) == 1100.0
 
 
-def test_where_nobody_knows_the_least_estimate_has_the_least_regret() -> None:
+def test_where_nobody_knows_the_least_estimate_has_the_least_regret():
     """Reads of one schedule are few and wide, those of another one many and narrow."""
     machine, last = _with_pipes(local_bytes_per_clock=64.0, local_by_width=0.5), 20.0
     tiles = [(4.0, 16), (6.0, 8), (9.0, 4), (2.0, 16), (3.0, 8)]
@@ -217,7 +215,7 @@ def _estimate(tile: Any) -> Any:
     return machine.larger(long / 3, machine.look_up(tile.pixels, math.sqrt))
 
 
-def test_a_table_makes_the_tiles_that_its_columns_say() -> None:
+def test_a_table_makes_the_tiles_that_its_columns_say():
     table = _table(7)
     assert table[3] == _Tile(pixels=3, work_group=(4, 1, 6), rolled=True)
     assert list(table) == [table[place] for place in range(7)] == table[:]
@@ -228,14 +226,14 @@ def test_a_table_makes_the_tiles_that_its_columns_say() -> None:
         table[7]
 
 
-def test_a_table_keeps_what_suits_in_order() -> None:
+def test_a_table_keeps_what_suits_in_order():
     kept = _table(9).where(lambda tiles: tiles.pixels > 2)
     assert [tile.work_group[0] for tile in kept] == [4, 5, 9]
     assert not list(_table(9).where(lambda tiles: tiles.pixels > 9))
     assert list(_table(2).where(lambda _: True)) == list(_table(2))
 
 
-def test_estimates_of_tables_have_the_bits_of_those_of_tiles() -> None:
+def test_estimates_of_tables_have_the_bits_of_those_of_tiles():
     tables = TileTables(_table(40), _table(3, route="texture"), _table(0))
     assert [tile.route for tile in tables[38:]] == ["local"] * 2 + ["texture"] * 3
     together = tables.estimate(_estimate).tolist()
@@ -247,7 +245,7 @@ def test_estimates_of_tables_have_the_bits_of_those_of_tiles() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_words_of_estimates_mean_the_same_of_numbers_and_arrays(seed: int) -> None:
+def test_words_of_estimates_mean_the_same_of_numbers_and_arrays(seed):
     draw = random.Random(seed)
     usual = (0.0, 0.5, 7.25, 1e9)
     first, second = ([draw.choice((*usual, 99 * draw.random())) for _ in range(8)] for _ in "xy")
@@ -266,7 +264,7 @@ def test_words_of_estimates_mean_the_same_of_numbers_and_arrays(seed: int) -> No
     assert chosen.tolist() == [machine.choose(a > b, a, 1) for a, b in pairs]
 
 
-def test_actions_that_are_no_numbers_are_told_apart_by_what_they_are() -> None:
+def test_actions_that_are_no_numbers_are_told_apart_by_what_they_are():
     routes = np.array(["local", "texture", "local"], dtype=object)
     assert machine.is_one(routes, "local").tolist() == [True, False, True]
     assert machine.is_one("local", "local") is True
@@ -275,7 +273,7 @@ def test_actions_that_are_no_numbers_are_told_apart_by_what_they_are() -> None:
 EXTENTS = [(1, 1, 1), (7, 1, 1), (100, 1, 1), (1, 1, 130), (9, 13, 2), (16, 16, 16), (1, 3, 40)]
 
 
-def test_whatever_is_banned_another_is_found() -> None:
+def test_whatever_is_banned_another_is_found():
     for extents in EXTENTS:
         limits = load_target("adreno:750").limits
         seen = []
@@ -289,14 +287,14 @@ def test_whatever_is_banned_another_is_found() -> None:
             limits = replace(limits, banned_work_groups=tuple(seen))
 
 
-def test_no_side_is_longer_than_its_limit() -> None:
+def test_no_side_is_longer_than_its_limit():
     for extents, sides in itertools.product(EXTENTS, ((1024, 1024, 64), (16, 4, 1), (7, 64, 3))):
         limits = replace(load_target("adreno:750").limits, max_work_item_sizes=sides)
         group = pick_work_group(extents, limits)
         assert all(side <= most for side, most in zip(group, sides, strict=True))
 
 
-def test_few_threads() -> None:
+def test_few_threads():
     for extents, most in itertools.product(EXTENTS, (16, 32, 64)):
         limits = replace(load_target("adreno:750").limits, max_work_group_size=most)
         assert math.prod(pick_work_group(extents, limits)) <= most

@@ -25,9 +25,7 @@ def estimate(model: str, gpu: str, *kernels: tuple[int, float, float]) -> dict[s
     }
 
 
-def test_estimates_stand_beside_published_times(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_estimates_stand_beside_published_times(tmp_path, capsys):
     file = tmp_path / "estimates.json"
     rows = [
         estimate("resnet18", "a830", (2, 0.5, 0.25), (18, 0.1, 0.1)),
@@ -64,7 +62,7 @@ def _fitted(lines: list[str], name: str) -> tuple[float, float, float]:
     return float(words[1]), float(words[3]), float(words[5])
 
 
-def test_the_target_of_the_830_states_what_was_fitted(lines: list[str]) -> None:
+def test_the_target_of_the_830_states_what_was_fitted(lines):
     performance = load_target("adreno:830").performance
     assert performance.launch_us == _fitted(lines, "launch_us")[0]
     reads, least, most = _fitted(lines, "reads")
@@ -74,7 +72,7 @@ def test_the_target_of_the_830_states_what_was_fitted(lines: list[str]) -> None:
     assert performance.dram_gb_per_s <= _fitted(lines, "gb_per_s")[1]
 
 
-def test_no_network_is_told_worse_than_the_page_says(lines: list[str]) -> None:
+def test_no_network_is_told_worse_than_the_page_says(lines):
     page = (SCRIPT.parents[2] / "docs" / "measurements" / "adreno-830.md").read_text()
     rows = [line for line in lines if line.startswith("| ")][1:]
     assert len(rows) == 10
@@ -85,7 +83,7 @@ def _instruction(kind: str, op: str = "", arguments: str = "", repeats: int = 1)
     return {"c": kind, "op": op, "args": arguments, "n": repeats}
 
 
-def test_machine_work_is_kept_by_the_loops_around_it() -> None:
+def test_machine_work_is_kept_by_the_loops_around_it():
     body = [
         _instruction("tex"),
         _instruction("mad16", repeats=4),
@@ -102,19 +100,19 @@ def test_machine_work_is_kept_by_the_loops_around_it() -> None:
     }
 
 
-def test_loops_that_were_merged_run_the_product_of_their_extents() -> None:
+def test_loops_that_were_merged_run_the_product_of_their_extents():
     wanted = trips.ThreadWork(multiplies=3 * 16 * 64, texels=3 * 16 * 8)
     machine = {(0,): trips.ThreadWork(multiplies=64, texels=8)}
     assert trips.find_trips(wanted, [3, 16], machine) == trips.Trips(counts=(48,), off=0.0)
 
 
-def test_loops_that_were_unrolled_do_not_count() -> None:
+def test_loops_that_were_unrolled_do_not_count():
     wanted = trips.ThreadWork(multiplies=3 * 16 * 64)
     machine = {(0,): trips.ThreadWork(multiplies=3 * 64)}
     assert trips.find_trips(wanted, [3, 16], machine).counts == (16,)
 
 
-def test_texels_and_local_memory_decide_where_nothing_is_multiplied() -> None:
+def test_texels_and_local_memory_decide_where_nothing_is_multiplied():
     wanted = trips.ThreadWork(multiplies=5 * 4, texels=7, local_bytes=2 * 8)
     machine = {
         (0,): trips.ThreadWork(texels=1),
@@ -124,13 +122,13 @@ def test_texels_and_local_memory_decide_where_nothing_is_multiplied() -> None:
     assert trips.find_trips(wanted, [2, 5, 7], machine).counts == (7, 2, 5)
 
 
-def test_code_that_fits_nowhere_is_told_by_its_distance() -> None:
+def test_code_that_fits_nowhere_is_told_by_its_distance():
     wanted = trips.ThreadWork(multiplies=100)
     found = trips.find_trips(wanted, [2], {(0,): trips.ThreadWork(multiplies=25)})
     assert found == trips.Trips(counts=(2,), off=0.5)
 
 
-def test_code_without_loops_needs_no_trips() -> None:
+def test_code_without_loops_needs_no_trips():
     found = trips.find_trips(
         trips.ThreadWork(multiplies=9), [3], {(): trips.ThreadWork(multiplies=8)}
     )
@@ -138,7 +136,7 @@ def test_code_without_loops_needs_no_trips() -> None:
     assert found.off == pytest.approx(1 / 9)
 
 
-def test_loops_of_the_tir_in_their_order_come_before_any_search() -> None:
+def test_loops_of_the_tir_in_their_order_come_before_any_search():
     """Of five loops a search takes too long; four of them and one turn are as much work here."""
     stated = (9, 2, 3, 2, 4)
     machine = {

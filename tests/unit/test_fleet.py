@@ -39,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleets, "_ABSENT_S", 0.01)
 
 
-def test_a_device_says_what_it_is_then_waits_for_its_bundles(tmp_path: Path) -> None:
+def test_a_device_says_what_it_is_then_waits_for_its_bundles(tmp_path):
     fleet = PlantedFleet(tmp_path)
     rows = fleet.run("x")
     assert [action for _, action, _ in fleet.done[:2]] == [IDENTIFY, COMPILE]
@@ -52,7 +52,7 @@ def test_a_device_says_what_it_is_then_waits_for_its_bundles(tmp_path: Path) -> 
     ] * 2
 
 
-def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
+def test_one_bundle_serves_devices_of_several_kinds(tmp_path):
     fleet = PlantedFleet(tmp_path, target=load_device_set("all").option)
     fleet.run("x", "y")
     assert (fleet.count(COMPILE), fleet.count(RUN), fleet.count(IDENTIFY)) == (2, 4, 0)
@@ -63,23 +63,21 @@ def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
     assert not ran & {other.plan.bundle_path(other.options.target, m) for m in other.models}
 
 
-def test_what_is_done_for_one_kind_of_gpu_takes_no_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_done_for_one_kind_of_gpu_takes_no_set(tmp_path, capsys):
     (tmp_path / "a.onnx").write_bytes(relu())
     words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", "verify", "--on", "127.0.0.1:1"]
     assert main([*words, "--device", "adreno:660,adreno:750"]) == 2
     assert "--do verify is for one kind of GPU" in capsys.readouterr().err
 
 
-def test_a_bundle_is_made_once_for_a_kind_of_gpu(tmp_path: Path) -> None:
+def test_a_bundle_is_made_once_for_a_kind_of_gpu(tmp_path):
     fleet = PlantedFleet(tmp_path)
     rows = fleet.run("x", "y", "z")
     assert (fleet.count(IDENTIFY), fleet.count(COMPILE), fleet.count(RUN)) == (3, 2, 6)
     assert {row.state for row in rows} == {DONE}
 
 
-def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
+def test_what_was_done_is_not_done_again(tmp_path):
     fleet = PlantedFleet(tmp_path)
     fleet.run("x")
     later = PlantedFleet(tmp_path)
@@ -100,7 +98,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
     assert bare.count(COMPILE) == 2
 
 
-def test_a_device_that_leaves_is_a_row_and_may_come_back(tmp_path: Path) -> None:
+def test_a_device_that_leaves_is_a_row_and_may_come_back(tmp_path):
     away = PlantedFleet(tmp_path, lambda *_: GONE, patience_s=0.05)
     (row,) = away.run("x")
     assert (row.state, row.word, row.job.action) == (LEFT, "no server at x", IDENTIFY)
@@ -112,7 +110,7 @@ def test_a_device_that_leaves_is_a_row_and_may_come_back(tmp_path: Path) -> None
     assert [row.state for row in back.run("x")] == [DONE, DONE]
 
 
-def test_a_device_that_leaves_in_a_long_job_may_come_back(tmp_path: Path) -> None:
+def test_a_device_that_leaves_in_a_long_job_may_come_back(tmp_path):
     """It was there until then, however long ago it last gave something."""
 
     def fate(_: str, action: str, before: int) -> Result | None:
@@ -125,7 +123,7 @@ def test_a_device_that_leaves_in_a_long_job_may_come_back(tmp_path: Path) -> Non
     assert [row.state for row in fleet.run("x")] == [DONE, DONE]
 
 
-def test_a_device_that_waits_for_a_bundle_is_not_away(tmp_path: Path) -> None:
+def test_a_device_that_waits_for_a_bundle_is_not_away(tmp_path):
     def fate(_: str, action: str, before: int) -> Result | None:
         if action == COMPILE:
             time.sleep(0.2)
@@ -148,9 +146,7 @@ def run_tracked(fleet: PlantedFleet, monkeypatch: pytest.MonkeyPatch) -> tuple[o
         walk.close()
 
 
-def test_a_device_that_is_lost_by_one_job_alone_fails_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_is_lost_by_one_job_alone_fails_it(tmp_path, monkeypatch):
     """A tracker has it again each time: that would go on for ever."""
     fleet = PlantedFleet(tmp_path, lambda *_: GONE)
     (row,) = run_tracked(fleet, monkeypatch)
@@ -160,7 +156,7 @@ def test_a_device_that_is_lost_by_one_job_alone_fails_it(
     assert not fleet.store.path(row.job).exists()  # the next fleet tries it again
 
 
-def test_a_command_that_dies_is_done_again_so_often(tmp_path: Path) -> None:
+def test_a_command_that_dies_is_done_again_so_often(tmp_path):
     fleet = PlantedFleet(tmp_path, lambda *_: DIED)
     (row,) = fleet.run("x")
     assert row.state == FAILED
@@ -169,9 +165,7 @@ def test_a_command_that_dies_is_done_again_so_often(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [-9, RemoteError.exit_code])
-def test_a_command_that_dies_having_done_more_is_not_to_blame(
-    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_dies_having_done_more_is_not_to_blame(tmp_path, code, monkeypatch):
     """It goes on from what it did: only one that comes no further has failed."""
 
     def fate(_: str, action: str, before: int) -> Result | None:
@@ -187,7 +181,7 @@ def test_a_command_that_dies_having_done_more_is_not_to_blame(
     assert fleet.count(VERIFY) == 3 * MOST_ATTEMPTS
 
 
-def test_a_bundle_that_cannot_be_made_fails_its_rows(tmp_path: Path) -> None:
+def test_a_bundle_that_cannot_be_made_fails_its_rows(tmp_path):
     def fate(_: str, action: str, before: int) -> Result | None:
         return make_result(13, "no kernel for Foo") if action == COMPILE and not before else None
 
@@ -201,7 +195,7 @@ def test_a_bundle_that_cannot_be_made_fails_its_rows(tmp_path: Path) -> None:
     assert (again.count(COMPILE), again.count(RUN)) == (1, 1)
 
 
-def test_what_ends_a_thread_ends_the_fleet(tmp_path: Path) -> None:
+def test_what_ends_a_thread_ends_the_fleet(tmp_path):
     def fate(*_: object) -> Result | None:
         raise OutputError("the disk is full", hint="make room")
 
@@ -211,9 +205,7 @@ def test_what_ends_a_thread_ends_the_fleet(tmp_path: Path) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.sampled_from(["good", "left", "died", "wrong"]), max_size=12))
-def test_whatever_happens_it_ends_with_one_result_a_job(
-    tmp_path_factory: pytest.TempPathFactory, fates: list[str]
-) -> None:
+def test_whatever_happens_it_ends_with_one_result_a_job(tmp_path_factory, fates):
     left = list(fates)
 
     def fate(device: str, action: str, _: int) -> Result | None:
@@ -229,7 +221,7 @@ def test_whatever_happens_it_ends_with_one_result_a_job(
     assert len(finals) == len(set(finals)) <= len(kept)
 
 
-def test_the_target_is_what_the_device_says() -> None:
+def test_the_target_is_what_the_device_says():
     assert target_of({"server": PHONE}) == "adreno:a750"
     assert target_of({"server": {**PHONE, "machine": "x86_64-linux-gnu"}}) == "host:a750"
     assert target_of({"server": {"machine": "x86_64", "devices": [{"name": "CPU"}]}}) == "host"
@@ -238,7 +230,7 @@ def test_the_target_is_what_the_device_says() -> None:
     assert target_of({}) == "host"
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(OutputError, match="is not the folder of a fleet"):
@@ -254,7 +246,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"exit_code": "0"}', '{"exit_code": 0}'])
-def test_a_result_that_is_none(tmp_path: Path, text: str) -> None:
+def test_a_result_that_is_none(tmp_path, text):
     store, job = ResultStore(tmp_path / "fleet"), Job(action=IDENTIFY, words=())
     store.path(job).write_text(text)
     with pytest.raises(InputError, match="is no result of a fleet"):

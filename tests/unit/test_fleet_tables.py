@@ -28,7 +28,7 @@ def rows(tmp_path: Path) -> list[JobRow]:
     return [JobRow(job=job, state=DONE, result=make_run()) for job in jobs]
 
 
-def test_lines_tell_the_figures(rows: list[JobRow]) -> None:
+def test_lines_tell_the_figures(rows):
     first, second = lines_of(rows, None)
     assert (first.status, first.gpu, first.driver) == ("right", "Adreno 750", "D")
     assert (first.p50_ms, first.p90_ms, first.cold_ms, first.launches) == (2.0, 3.0, 90.0, 3)
@@ -62,9 +62,7 @@ def test_lines_tell_the_figures(rows: list[JobRow]) -> None:
         ),
     ],
 )
-def test_a_baseline_tells_what_became_slower(
-    rows: list[JobRow], tmp_path: Path, changes: dict[str, object], status: str, note: str
-) -> None:
+def test_a_baseline_tells_what_became_slower(rows, tmp_path, changes, status, note):
     line = lines_of(rows, None)[0]
     file = tmp_path / "before.json"
     file.write_text(json.dumps({"fleet": [{**line.__dict__, **changes}]}))
@@ -73,7 +71,7 @@ def test_a_baseline_tells_what_became_slower(
     assert found[1].before_ms is None
 
 
-def test_a_baseline_knows_a_model_in_another_folder() -> None:
+def test_a_baseline_knows_a_model_in_another_folder():
     facts = {"action": RUN, "device": "x", "target": "adreno", "status": "right"}
     one, other = (FleetLine(**facts, model=f"{place}/m.onnx", p50_ms=1.0) for place in ("a", "b"))
     alone = FleetLine(**facts, model="c/n.onnx")
@@ -86,13 +84,13 @@ def test_a_baseline_knows_a_model_in_another_folder() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fleet": 1}', '{"fleet": [{}]}', '{"fleet": [1]}'])
-def test_a_baseline_that_is_none(tmp_path: Path, text: str) -> None:
+def test_a_baseline_that_is_none(tmp_path, text):
     (tmp_path / "b.json").write_text(text)
     with pytest.raises(InputError, match="is not what `adrenoc device fleet --json` printed"):
         read_fleet_baseline(tmp_path / "b.json")
 
 
-def test_junit_and_page_show_any_name_as_a_text() -> None:
+def test_junit_and_page_show_any_name_as_a_text():
     facts = {"action": RUN, "target": "adreno", "gpu": "<b>\x1b[2J", "took_s": 2.0}
     lines = [
         FleetLine(**facts, device="x", model="a.onnx", status="right", p50_ms=1.5),
@@ -113,7 +111,7 @@ def test_junit_and_page_show_any_name_as_a_text() -> None:
     assert "<p>2 devices, 3 jobs, 1 wrong, slower or failed</p>" in page
 
 
-def test_a_fleet_of_which_no_device_answered_is_an_error() -> None:
+def test_a_fleet_of_which_no_device_answered_is_an_error():
     facts = {"action": RUN, "target": "adreno", "gpu": "", "took_s": 0.0, "model": "a.onnx"}
     left = FleetLine(**facts, device="x", status="left", note="gone")
     right = FleetLine(**facts, device="y", status="right")

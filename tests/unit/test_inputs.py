@@ -19,7 +19,7 @@ def refused(specs: list[TensorSpec], *files: str, image: ImageOptions | None = N
     return caught.value
 
 
-def test_random_numbers_repeat_and_do_not_depend_on_company() -> None:
+def test_random_numbers_repeat_and_do_not_depend_on_company():
     alone = make_inputs([TOKENS])["tokens"]
     together = make_inputs([IMAGE, MASK, TOKENS])
     np.testing.assert_array_equal(alone, together["tokens"])
@@ -32,12 +32,12 @@ def test_random_numbers_repeat_and_do_not_depend_on_company() -> None:
     assert alone.max() <= 9
 
 
-def test_random_bytes_cover_their_range() -> None:
+def test_random_bytes_cover_their_range():
     values = random_input(TensorSpec(name="x", shape=(5000,), dtype="int8"))
     assert (values.min(), values.max()) == (-128, 127)
 
 
-def test_npy_npz_and_raw(tmp_path: Path) -> None:
+def test_npy_npz_and_raw(tmp_path):
     image = np.arange(60, dtype=np.float32).reshape(IMAGE.shape)
     tokens = np.arange(6).reshape(2, 3)
     np.save(tmp_path / "i.npy", image.astype(np.float64))
@@ -51,12 +51,12 @@ def test_npy_npz_and_raw(tmp_path: Path) -> None:
     np.testing.assert_array_equal(both["tokens"], tokens)
 
 
-def test_npz_with_one_array_serves_the_only_input(tmp_path: Path) -> None:
+def test_npz_with_one_array_serves_the_only_input(tmp_path):
     np.savez(tmp_path / "x.npz", np.ones((2,), np.bool_))
     assert make_inputs([MASK], [InputFile(path=tmp_path / "x.npz")])["mask"].all()
 
 
-def test_a_scalar_of_a_file_stays_one(tmp_path: Path) -> None:
+def test_a_scalar_of_a_file_stays_one(tmp_path):
     flag = TensorSpec(name="flag", shape=(), dtype="bool")
     step = TensorSpec(name="step", shape=(), dtype="float32")
     np.savez(tmp_path / "all.npz", flag=np.array(True), step=np.array(2.5))
@@ -67,17 +67,17 @@ def test_a_scalar_of_a_file_stays_one(tmp_path: Path) -> None:
     assert (found["flag"], found["step"]) == (True, 2.5)
 
 
-def test_name_may_hold_an_equals_sign() -> None:
+def test_name_may_hold_an_equals_sign():
     assert InputFile.parse("a=b=c.npy") == InputFile(name="a=b", path=Path("c.npy"))
     assert InputFile.parse("c.npy") == InputFile(path=Path("c.npy"))
 
 
-def test_file_name_missing() -> None:
+def test_file_name_missing():
     with pytest.raises(InputError, match="names no file"):
         InputFile.parse("image=")
 
 
-def test_wrong_shape_names_both(tmp_path: Path) -> None:
+def test_wrong_shape_names_both(tmp_path):
     np.save(tmp_path / "i.npy", np.ones((3, 4, 5), np.float32))
     error = refused([IMAGE], f"image={tmp_path / 'i.npy'}")
     assert "[3, 4, 5]" in error.message
@@ -94,21 +94,19 @@ def test_wrong_shape_names_both(tmp_path: Path) -> None:
         ((), "save an array of the shape [1, 3, 4, 5] with np.save"),
     ],
 )
-def test_a_hint_about_a_shape_can_be_followed(
-    tmp_path: Path, shape: tuple[int, ...], hint: str
-) -> None:
+def test_a_hint_about_a_shape_can_be_followed(tmp_path, shape, hint):
     np.save(tmp_path / "i.npy", np.ones(shape, np.float32))
     assert refused([IMAGE], str(tmp_path / "i.npy")).hint == hint
 
 
-def test_what_are_no_numbers_is_told(tmp_path: Path) -> None:
+def test_what_are_no_numbers_is_told(tmp_path):
     np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
     assert "it holds objects of Python" in refused([IMAGE], str(tmp_path / "o.npy")).message
     np.save(tmp_path / "s.npy", np.full(IMAGE.shape, "a"))
     assert refused([IMAGE], str(tmp_path / "s.npy")).hint == "save numbers of float32 with np.save"
 
 
-def test_wrong_dtype(tmp_path: Path) -> None:
+def test_wrong_dtype(tmp_path):
     np.save(tmp_path / "i.npy", np.ones(IMAGE.shape, np.int64))
     assert (
         "holds int64; input 'image' takes float32"
@@ -116,36 +114,36 @@ def test_wrong_dtype(tmp_path: Path) -> None:
     )
 
 
-def test_raw_of_another_size(tmp_path: Path) -> None:
+def test_raw_of_another_size(tmp_path):
     (tmp_path / "i.raw").write_bytes(bytes(7))
     assert "7 bytes" in refused([IMAGE], str(tmp_path / "i.raw")).message
 
 
-def test_unknown_input_names_the_nearest(tmp_path: Path) -> None:
+def test_unknown_input_names_the_nearest(tmp_path):
     np.save(tmp_path / "i.npy", np.ones(3))
     error = refused([IMAGE, TOKENS], f"imgae={tmp_path / 'i.npy'}")
     assert "no input 'imgae'" in error.message
     assert "--input image=" in error.hint
 
 
-def test_file_without_a_name_for_several_inputs(tmp_path: Path) -> None:
+def test_file_without_a_name_for_several_inputs(tmp_path):
     np.save(tmp_path / "i.npy", np.ones(3))
     assert "2 inputs" in refused([IMAGE, TOKENS], str(tmp_path / "i.npy")).message
 
 
 @pytest.mark.parametrize("name", ["no.npy", "no.npz", "no.bin", "no.png"])
-def test_missing_file(tmp_path: Path, name: str) -> None:
+def test_missing_file(tmp_path, name):
     error = refused([IMAGE], str(tmp_path / name))
     assert "does not exist" in error.message or "cannot be read" in error.message
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.png"])
-def test_damaged_file(tmp_path: Path, name: str) -> None:
+def test_damaged_file(tmp_path, name):
     (tmp_path / name).write_bytes(b"this is not what it says")
     assert "is not a" in refused([IMAGE], str(tmp_path / name)).message
 
 
-def test_npz_of_other_names(tmp_path: Path) -> None:
+def test_npz_of_other_names(tmp_path):
     np.savez(tmp_path / "x.npz", a=np.ones(1), b=np.ones(1))
     assert "holds 'a', 'b'; expected 'image'" in refused([IMAGE], str(tmp_path / "x.npz")).message
 
@@ -157,7 +155,7 @@ def write_image(path: Path, height: int = 4, width: int = 5) -> np.ndarray:
     return pixels
 
 
-def test_image_in_both_layouts(tmp_path: Path) -> None:
+def test_image_in_both_layouts(tmp_path):
     pixels = write_image(tmp_path / "x.png")
     file = [InputFile(path=tmp_path / "x.png")]
     options = ImageOptions(mean=(0.5, 0.4, 0.3), std=(0.2,))
@@ -170,7 +168,7 @@ def test_image_in_both_layouts(tmp_path: Path) -> None:
     )
 
 
-def test_image_as_bytes_and_as_grey(tmp_path: Path) -> None:
+def test_image_as_bytes_and_as_grey(tmp_path):
     pixels = write_image(tmp_path / "x.png")
     file = [InputFile(path=tmp_path / "x.png")]
     spec = TensorSpec(name="x", shape=(1, 4, 5, 3), dtype="uint8")
@@ -179,7 +177,7 @@ def test_image_as_bytes_and_as_grey(tmp_path: Path) -> None:
     assert make_inputs([grey], file)["x"].shape == (1, 1, 4, 5)
 
 
-def test_image_of_another_size_is_not_resized(tmp_path: Path) -> None:
+def test_image_of_another_size_is_not_resized(tmp_path):
     write_image(tmp_path / "x.png", 8, 6)
     error = refused([IMAGE], str(tmp_path / "x.png"))
     assert "6x8 pixels" in error.message
@@ -187,13 +185,13 @@ def test_image_of_another_size_is_not_resized(tmp_path: Path) -> None:
     assert "-resize 5x4" in error.hint
 
 
-def test_image_for_an_input_that_is_none(tmp_path: Path) -> None:
+def test_image_for_an_input_that_is_none(tmp_path):
     write_image(tmp_path / "x.png")
     assert "takes no image" in refused([TOKENS], str(tmp_path / "x.png")).message
 
 
 @pytest.mark.parametrize("names", [("a.npy", "b.npy"), ("a.npy", "c.npz"), ("c.npz", "a.npy")])
-def test_an_input_that_is_given_twice_is_refused(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_an_input_that_is_given_twice_is_refused(tmp_path, names):
     mask = np.ones((2,), np.bool_)
     np.save(tmp_path / "a.npy", mask)
     np.save(tmp_path / "b.npy", mask)
@@ -202,7 +200,7 @@ def test_an_input_that_is_given_twice_is_refused(tmp_path: Path, names: tuple[st
     assert "'mask' is given twice" in error.message
 
 
-def test_mean_of_another_number_of_channels(tmp_path: Path) -> None:
+def test_mean_of_another_number_of_channels(tmp_path):
     write_image(tmp_path / "x.png")
     options = ImageOptions(mean=(0.1, 0.2))
     assert "--mean has 2" in refused([IMAGE], str(tmp_path / "x.png"), image=options).message
@@ -216,6 +214,6 @@ def test_mean_of_another_number_of_channels(tmp_path: Path) -> None:
         *({"mean": mean} for mean in ((), (float("nan"), 0.0, 0.0))),
     ],
 )
-def test_image_options_are_checked(options: dict[str, object]) -> None:
+def test_image_options_are_checked(options):
     with pytest.raises(InputError):
-        ImageOptions(**options)  # type: ignore[arg-type]
+        ImageOptions(**options)

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -45,7 +44,7 @@ with interrupts(), aside_file(Path("out")) as (_, stream), aside_folder(Path("bu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_long_call_of_c_does_not_hold_a_process(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_long_call_of_c_does_not_hold_a_process(number, tmp_path):
     work, temporary = tmp_path / "work", tmp_path / "tmp"
     work.mkdir()
     temporary.mkdir()
@@ -91,7 +90,7 @@ sys.exit(main.main([]))
 @pytest.mark.parametrize(
     "error", ["CompileError('operator relax.erf cannot be lowered', hint='x')", "RuntimeError('x')"]
 )
-def test_what_a_signal_became_on_its_way_is_told_as_no_fault(error: str) -> None:
+def test_what_a_signal_became_on_its_way_is_told_as_no_fault(error):
     done = subprocess.run(
         [sys.executable, "-c", _TURNED.format(error=error)],
         stderr=subprocess.PIPE,
@@ -125,9 +124,7 @@ sys.exit(main.main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_threads_of_drivers_do_not_crash_a_process_that_ends(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_threads_of_drivers_do_not_crash_a_process_that_ends(number, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", _CRASHING.format(name=number.name)],
         env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
@@ -165,7 +162,7 @@ _EARLY = {
 
 
 @pytest.mark.parametrize("when", _EARLY)
-def test_ctrl_c_in_the_first_moments_is_told_in_a_sentence(when: str) -> None:
+def test_ctrl_c_in_the_first_moments_is_told_in_a_sentence(when):
     done = run_program([sys.executable, "-c", _INTERRUPTED_EARLY.replace("{when}", _EARLY[when])])
     said = "interrupted; nothing half-written was left\n"
     assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
@@ -201,9 +198,7 @@ _TOOL = "sleep 1000 & echo $! > helper; echo $$ > tool; touch started; wait"
         ),
     ],
 )
-def test_what_a_killed_process_has_started_ends(
-    tmp_path: Path, uses: str, does: str, after: float
-) -> None:
+def test_what_a_killed_process_has_started_ends(tmp_path, uses, does, after):
     """After SIGKILL, too, which is how systems end a process when memory runs out."""
     program = _KILLED.format(uses=uses, does=does, after=after)
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)

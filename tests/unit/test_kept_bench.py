@@ -48,7 +48,7 @@ def _plain(runs: SuiteRuns) -> list[list[tuple[str, str, tuple[int, ...], bytes]
     ]
 
 
-def test_what_ran_does_not_run_again(tmp_path: Path) -> None:
+def test_what_ran_does_not_run_again(tmp_path):
     lost = RemoteError("the server left", hint="h")
     refused = DeviceError("no such device", hint="h")
     live = _Counting(RUNS, lost, refused)

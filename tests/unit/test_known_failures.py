@@ -7,7 +7,7 @@ from tests.opencl.known import known_drivers, known_failures
 ROOT = Path(__file__).parents[2]
 
 
-def test_known_failures_are_tests() -> None:
+def test_known_failures_are_tests():
     assert known_drivers() == ("rusticl",)
     for driver in known_drivers():
         known = known_failures(driver)

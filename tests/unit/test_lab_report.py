@@ -36,7 +36,7 @@ def _report(folder: Path, **changes: Any) -> LabReport:
     return read_lab_report(path)
 
 
-def test_probes_become_a_target_file(tmp_path: Path) -> None:
+def test_probes_become_a_target_file(tmp_path):
     path = tmp_path / "phone.toml"
     path.write_text(_report(tmp_path).target_toml(DATE))
     target, listed = load_target(str(path)), load_target("adreno:830")
@@ -46,14 +46,12 @@ def test_probes_become_a_target_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("us", [[4.0, -1.0, 4.0], [4.0, 7.0, 4.0], []])
-def test_rounds_that_say_too_different_things_give_no_figure(
-    us: list[float], tmp_path: Path
-) -> None:
+def test_rounds_that_say_too_different_things_give_no_figure(us, tmp_path):
     probes = [{"probe": "launch", "status": "right", "us": us, "bytes": 1}]
     assert not _report(tmp_path, probes=probes).target_toml(DATE)
 
 
-def test_a_report_that_is_cut_is_not_right(tmp_path: Path) -> None:
+def test_a_report_that_is_cut_is_not_right(tmp_path):
     assert _report(tmp_path).verified(DATE).is_right
     assert not _report(tmp_path, is_whole=False).verified(DATE).is_right
     assert not _report(tmp_path, suites=[]).verified(DATE).is_right
@@ -76,9 +74,7 @@ SUITES = [f"{p}, {m}" for p in ("mixed", "fp32", "fp16") for m in ("textures", "
         (["mixed, textures", "fp32, textures", "fp16, buffers"], [], []),
     ],
 )
-def test_what_is_right_in_another_suite_helps(
-    wrong: list[str], failed: list[str], words: list[str], tmp_path: Path
-) -> None:
+def test_what_is_right_in_another_suite_helps(wrong, failed, words, tmp_path):
     suites = [
         {**SUITE, "suite": name, "status": "wrong", "findings": [{**FOUND, "suite": name}]}
         if name in wrong
@@ -93,11 +89,11 @@ def test_what_is_right_in_another_suite_helps(
     assert target.avoided.keys() >= set(words)
 
 
-def test_a_form_that_is_not_known(tmp_path: Path) -> None:
+def test_a_form_that_is_not_known(tmp_path):
     with pytest.raises(InputError, match="has the form 2, expected 1"):
         _report(tmp_path, adrenoc_lab=2)
 
 
-def test_the_page_shows_any_text_as_a_text(tmp_path: Path) -> None:
+def test_the_page_shows_any_text_as_a_text(tmp_path):
     page = _report(tmp_path, system="</script><b>").page("Read.")
     assert "</script><b>" not in page and "\\u003c/script>" in page

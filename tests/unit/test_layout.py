@@ -12,28 +12,28 @@ from adrenoc.ir.layout import Layout, TexelOrder, agree, default_layout
 _EXTENTS = st.integers(1, 9)
 
 
-def test_planes_and_rows_of_an_activation() -> None:
+def test_planes_and_rows_of_an_activation():
     planes = Layout("NCHW")
     assert planes.texture_shape((2, 30, 5, 7)) == (16, 5, 7, 4)
     assert planes.reorder(TexelOrder.ROWS).texture_shape((2, 30, 5, 7)) == (2, 35, 8, 4)
 
 
-def test_roles_follow_a_transpose() -> None:
+def test_roles_follow_a_transpose():
     assert Layout("NCHW").permute((0, 2, 3, 1)) == Layout("NHWC")
 
 
-def test_nhwc_and_its_transpose_have_the_same_texture() -> None:
+def test_nhwc_and_its_transpose_have_the_same_texture():
     assert Layout("NHWC").texture_shape((1, 8, 9, 5)) == Layout("NCHW").texture_shape((1, 5, 8, 9))
 
 
-def test_axes_of_extent_one_do_not_decide() -> None:
+def test_axes_of_extent_one_do_not_decide():
     assert agree(Layout("1CHW"), Layout("NCHW"), (1, 8, 4, 4))
     assert not agree(Layout("1CHW"), Layout("NCHW"), (2, 8, 4, 4))
     assert not agree(Layout("NCHW"), Layout("NHWC"), (1, 8, 4, 4))
 
 
 @pytest.mark.parametrize("roles", ["NCHN", "ABCD", "NCHWC"])
-def test_a_role_is_played_once(roles: str) -> None:
+def test_a_role_is_played_once(roles):
     with pytest.raises(ValueError, match="at most once"):
         Layout(roles)
 
@@ -48,26 +48,24 @@ def test_a_role_is_played_once(roles: str) -> None:
         ((1, 197, 3, 3, 64), "1NHWC"),
     ],
 )
-def test_default_roles_by_rank(shape: tuple[int, ...], roles: str) -> None:
+def test_default_roles_by_rank(shape, roles):
     layout = default_layout(shape)
     assert layout.roles == roles
 
 
-def test_one_number_is_one_texel() -> None:
+def test_one_number_is_one_texel():
     layout = default_layout(())
     assert layout.texture_shape(()) == (1, 1, 1, 4)
 
 
-def test_no_layout_for_five_wide_axes() -> None:
+def test_no_layout_for_five_wide_axes():
     assert default_layout((2, 2, 2, 2, 2)) is None
 
 
 @given(
     st.lists(_EXTENTS, min_size=4, max_size=4), st.permutations("NCHW"), st.sampled_from(TexelOrder)
 )
-def test_every_element_has_a_place_of_its_own(
-    shape: list[int], roles: list[str], order: TexelOrder
-) -> None:
+def test_every_element_has_a_place_of_its_own(shape, roles, order):
     layout = Layout("".join(roles), order)
     layers, rows, cols, lanes = layout.texture_shape(shape)
     e = layout.extents(shape)

@@ -51,7 +51,7 @@ def put(folder: Path, offset: int, content: bytes) -> None:
         file.write(content)
 
 
-def test_a_bundle_in_place_of_a_model_is_told(bundle_folder: Path) -> None:
+def test_a_bundle_in_place_of_a_model_is_told(bundle_folder):
     with pytest.raises(ModelNotFoundError, match="is a bundle, which has been compiled") as caught:
         find_model_files(bundle_folder)
     assert caught.value.hint == f"adrenoc run {bundle_folder}"
@@ -59,7 +59,7 @@ def test_a_bundle_in_place_of_a_model_is_told(bundle_folder: Path) -> None:
         find_model_files(bundle_folder.parent)
 
 
-def test_a_terabyte_is_not_read_where_tensors_name_little_of_it(tmp_path: Path) -> None:
+def test_a_terabyte_is_not_read_where_tensors_name_little_of_it(tmp_path):
     tensors = [
         external("w", (4, 2), offset=TERABYTE - 64, length=32),
         external("v", (3,), offset=12),  # its length by shape and type
@@ -83,7 +83,7 @@ def test_a_terabyte_is_not_read_where_tensors_name_little_of_it(tmp_path: Path) 
     assert held["v"].shape == (3,)
 
 
-def test_what_functions_keep_in_data_files_is_found(tmp_path: Path) -> None:
+def test_what_functions_keep_in_data_files_is_found(tmp_path):
     path = written(tmp_path, [])
     model = onnx.load(path)
     made = helper.make_node("Constant", [], ["b"], value=external("c", (6,), offset=8))
@@ -104,9 +104,7 @@ def test_what_functions_keep_in_data_files_is_found(tmp_path: Path) -> None:
     ],
     ids=["by shape", "in sum", "beyond numbers"],
 )
-def test_more_than_a_phone_holds_is_refused_unread(
-    tmp_path: Path, tensors: list[TensorProto]
-) -> None:
+def test_more_than_a_phone_holds_is_refused_unread(tmp_path, tensors):
     with pytest.raises(ModelFormatError, match=f"expected up to {MOST_DATA_BYTES}"):
         find_model_files(written(tmp_path, tensors))
 
@@ -122,17 +120,13 @@ def test_more_than_a_phone_holds_is_refused_unread(
     ],
     ids=["shorter than its shape", "vast", "below zero", "beyond the end", "no number"],
 )
-def test_what_does_not_fit_the_data_file_is_refused(
-    tmp_path: Path, tensor: TensorProto, said: str
-) -> None:
+def test_what_does_not_fit_the_data_file_is_refused(tmp_path, tensor, said):
     with pytest.raises(ModelFormatError, match=said):
         load_onnx(find_model_files(written(tmp_path, [tensor])))
 
 
 @pytest.mark.parametrize("data_type", [TensorProto.UNDEFINED, TensorProto.STRING, 99])
-def test_a_type_without_size_reads_nothing_to_the_end_of_the_file(
-    tmp_path: Path, data_type: int
-) -> None:
+def test_a_type_without_size_reads_nothing_to_the_end_of_the_file(tmp_path, data_type):
     tensor = external("w", (4,))
     tensor.data_type = data_type
     with pytest.raises(ModelFormatError, match="no fixed size"):
@@ -140,7 +134,7 @@ def test_a_type_without_size_reads_nothing_to_the_end_of_the_file(
 
 
 @pytest.mark.parametrize("head", [b"\x1c\0\0\0TFL3", b"\x08\x08\x3a\x00"], ids=["tflite", "onnx"])
-def test_a_vast_model_file_is_refused_unread(tmp_path: Path, head: bytes) -> None:
+def test_a_vast_model_file_is_refused_unread(tmp_path, head):
     path = tmp_path / "model"
     with path.open("wb") as file:
         file.write(head)
@@ -149,7 +143,7 @@ def test_a_vast_model_file_is_refused_unread(tmp_path: Path, head: bytes) -> Non
         find_model_files(path)
 
 
-def test_a_range_counts_in_the_digest_by_where_it_lies(tmp_path: Path) -> None:
+def test_a_range_counts_in_the_digest_by_where_it_lies(tmp_path):
     path = written(tmp_path, [external("w", (4,))])
     data = tmp_path / "data.bin"
     digests = {
@@ -163,9 +157,7 @@ def test_a_range_counts_in_the_digest_by_where_it_lies(tmp_path: Path) -> None:
     assert len(digests) == 3
 
 
-def test_small_files_are_walked_once_as_long_as_their_bytes_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_files_are_walked_once_as_long_as_their_bytes_are_the_same(tmp_path, monkeypatch):
     """Neither size nor times of a file say whether it was changed: another process may write to
     pages of it."""
     walks: list[None] = []
@@ -188,7 +180,7 @@ def test_small_files_are_walked_once_as_long_as_their_bytes_are_the_same(
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["inside", "beside"])
-def test_large_weights_are_read_into_memory_once(tmp_path: Path, beside: bool) -> None:
+def test_large_weights_are_read_into_memory_once(tmp_path, beside):
     """A message held a second copy of each, and a model took twice its file to be imported."""
     values = {f"w{i}": np.full((2, 1 << 20), i, np.float32) for i in range(8)}
     model = model_of([onnx.numpy_helper.from_array(v, n) for n, v in values.items()])
@@ -202,7 +194,7 @@ def test_large_weights_are_read_into_memory_once(tmp_path: Path, beside: bool) -
         np.testing.assert_array_equal(loaded.weights[name], value)
 
 
-def test_a_tensor_that_does_not_fit_its_large_data_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_that_does_not_fit_its_large_data_is_refused(tmp_path):
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3], raw_data=bytes(1 << 17))
     path = tmp_path / "m.onnx"
     onnx.save(model_of([tensor]), path)
@@ -218,9 +210,7 @@ def test_a_tensor_that_does_not_fit_its_large_data_is_refused(tmp_path: Path) ->
     ],
     ids=["type", "extents"],
 )
-def test_a_damaged_tensor_with_large_data_is_named(
-    tmp_path: Path, change: dict[str, object], said: str
-) -> None:
+def test_a_damaged_tensor_with_large_data_is_named(tmp_path, change, said):
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 15])
     tensor.raw_data = bytes(1 << 17)
     for name in change:

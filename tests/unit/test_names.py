@@ -5,7 +5,7 @@ import string
 import typing
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -75,7 +75,7 @@ def plain_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     return json.dumps(plain)
 
 
-def test_what_becomes_a_path_or_a_word_is_marked() -> None:
+def test_what_becomes_a_path_or_a_word_is_marked():
     marked = {".".join(path) for path in _FIELDS}
     assert {
         "name", "kernels.*.name", "files.*.path", "files.*.sha256", "model.file", "target.name",
@@ -89,9 +89,7 @@ def test_what_becomes_a_path_or_a_word_is_marked() -> None:
 @example(name='x")\nexecute_process(COMMAND touch /tmp/owned)\n#')
 @example(name="../../../x")
 @examples(10)
-def test_a_manifest_takes_names_of_the_field_alone(
-    plain_text: str, path: tuple[str, ...], name: str
-) -> None:
+def test_a_manifest_takes_names_of_the_field_alone(plain_text, path, name):
     plain = json.loads(plain_text)
     _put(plain, path, name)
     text = json.dumps(plain)
@@ -107,7 +105,7 @@ def test_a_manifest_takes_names_of_the_field_alone(
 
 @given(folder=_HOSTILE)
 @examples(50)
-def test_a_bucket_lies_in_its_bundle(folder: str) -> None:
+def test_a_bucket_lies_in_its_bundle(folder):
     plain = {
         "buckets": [{"folder": folder, "inputs": [], "outputs": []}],
         "batch": {"inputs": [], "outputs": [], "refused": ""},
@@ -123,7 +121,7 @@ def test_a_bucket_lies_in_its_bundle(folder: str) -> None:
 
 @given(text=st.one_of(_HOSTILE, st.text(alphabet=string.printable, max_size=300)))
 @examples(200)
-def test_whatever_a_model_is_called_gives_a_name(text: str) -> None:
+def test_whatever_a_model_is_called_gives_a_name(text):
     assert names.BUNDLE.allows(names.bundle_name(text))
     assert names.FILE.allows(names.file_name(text))
     made = names.identifier(text)
@@ -132,7 +130,7 @@ def test_whatever_a_model_is_called_gives_a_name(text: str) -> None:
         assert names.bundle_name(text) == text.lstrip("-.")
 
 
-def test_names_stay_legible() -> None:
+def test_names_stay_legible():
     assert names.bundle_name("mobilenet_v2-1.0") == "mobilenet_v2-1.0"
     assert names.bundle_name("Mon modèle (v2)") == "Mon_modele_v2_"
     assert names.bundle_name("модель") == "model"
@@ -143,9 +141,7 @@ def test_names_stay_legible() -> None:
 
 @pytest.mark.parametrize("form", ["aar", "cmake"])
 @pytest.mark.parametrize("name", ["../../../out", 'x")\nexecute_process(COMMAND id)\n#', "/x"])
-def test_package_writes_nothing_for_a_hostile_name(
-    bundle_folder: Path, tmp_path: Path, name: str, form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_package_writes_nothing_for_a_hostile_name(bundle_folder, tmp_path, name, form, capsys):
     file = bundle_folder / "manifest.json"
     plain = json.loads(file.read_text(encoding="utf-8"))
     plain["name"] = name
@@ -160,9 +156,7 @@ def test_package_writes_nothing_for_a_hostile_name(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_inspect_reads_sources_of_the_bundle_alone(
-    bundle_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_reads_sources_of_the_bundle_alone(bundle_folder, tmp_path, capsys):
     (bundle_folder.parent / "secret.cl").write_text("secret")
     file = bundle_folder / "manifest.json"
     plain = json.loads(file.read_text(encoding="utf-8"))
@@ -174,7 +168,7 @@ def test_inspect_reads_sources_of_the_bundle_alone(
     assert "secret\n" not in said.out and "kernels[0].name is" in said.err
 
 
-def test_a_kernel_without_its_source_is_told(bundle_folder: Path) -> None:
+def test_a_kernel_without_its_source_is_told(bundle_folder):
     file = bundle_folder / "manifest.json"
     plain = json.loads(file.read_text(encoding="utf-8"))
     plain["kernels"][0]["name"] = "other"
@@ -195,7 +189,7 @@ def test_a_kernel_without_its_source_is_told(bundle_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["files", "kernels"])
-def test_nothing_is_listed_twice(plain_text: str, key: str) -> None:
+def test_nothing_is_listed_twice(plain_text, key):
     plain = json.loads(plain_text)
     plain[key].append(plain[key][0])
     with pytest.raises(BundleError, match=rf"m: {key} lists `\S+` twice"):

@@ -40,24 +40,24 @@ def _wrong(source: Path, layers: tuple[tuple[str, ...], ...]) -> list[str]:
     return wrong
 
 
-def test_every_source_of_the_plug_in_is_in_a_room() -> None:
+def test_every_source_of_the_plug_in_is_in_a_room():
     assert {path.name for path in (NATIVE / "src").iterdir()} == _rank(PLUGIN).keys()
 
 
-def test_every_source_of_the_runtime_is_in_a_room() -> None:
+def test_every_source_of_the_runtime_is_in_a_room():
     source = NATIVE / "runtime/src"
     assert {path.name for path in source.iterdir()} == _rank(RUNTIME).keys()
 
 
-def test_the_plug_in_includes_downwards() -> None:
+def test_the_plug_in_includes_downwards():
     assert _wrong(NATIVE / "src", PLUGIN) == []
 
 
-def test_the_runtime_includes_downwards() -> None:
+def test_the_runtime_includes_downwards():
     assert _wrong(NATIVE / "runtime/src", (*RUNTIME, *PLUGIN)) == []
 
 
-def test_the_provider_of_onnxruntime_stands_on_the_c_api() -> None:
+def test_the_provider_of_onnxruntime_stands_on_the_c_api():
     # What it takes of the runtime's sources needs nothing else.
     included = {
         room
@@ -67,7 +67,7 @@ def test_the_provider_of_onnxruntime_stands_on_the_c_api() -> None:
     assert included == {"base"}
 
 
-def test_files_lie_beside_what_they_implement() -> None:
+def test_files_lie_beside_what_they_implement():
     # `x.cc` includes `ROOM/x.h` of its own room, where there is one.
     for path in (NATIVE / "src").rglob("*.h"):
         code = path.with_suffix(".cc")
@@ -75,7 +75,7 @@ def test_files_lie_beside_what_they_implement() -> None:
             assert f'#include "{path.parent.name}/{path.name}"' in code.read_text(), code
 
 
-def test_sources_of_the_plug_in_can_share_a_unit() -> None:
+def test_sources_of_the_plug_in_can_share_a_unit():
     """`compile_plugin.py` puts any of them into one: names of theirs alone would clash."""
     places: dict[tuple[str, str], set[str]] = {}
     for path in sorted((NATIVE / "src").rglob("*.cc")):

@@ -22,9 +22,7 @@ print(len(os.listdir("/proc/self/task")))
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="one core has one thread anyway")
 @pytest.mark.parametrize(("asked", "threads"), [(None, 1), ("2", 2)])
-def test_products_are_calculated_in_as_many_threads_as_are_asked_for(
-    asked: str | None, threads: int
-) -> None:
+def test_products_are_calculated_in_as_many_threads_as_are_asked_for(asked, threads):
     variables = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
     if asked is not None:
         variables["OPENBLAS_NUM_THREADS"] = asked

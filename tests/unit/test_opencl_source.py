@@ -33,7 +33,7 @@ def _body(*lines: str) -> list[str]:
     return [line.strip() for line in made[len(_HEAD) :].splitlines()[:-2]]
 
 
-def test_values_are_read_by_their_names() -> None:
+def test_values_are_read_by_their_names():
     assert _body(f"int gx0 = {_X};", f"out[({_X} + 1)] = a[{_X}];") == [
         "int G0 = get_group_id(0);",
         "int L0 = get_local_id(0);",
@@ -42,7 +42,7 @@ def test_values_are_read_by_their_names() -> None:
     ]
 
 
-def test_names_of_a_block_end_with_it() -> None:
+def test_names_of_a_block_end_with_it():
     lines = _body(
         "if (c) {",
         f"  int gx0 = {_X};",
@@ -57,13 +57,13 @@ def test_names_of_a_block_end_with_it() -> None:
     assert lines[-1] == "out[((G0 * 8) + L0)] = a[1];"
 
 
-def test_what_is_read_later_is_read_later() -> None:
+def test_what_is_read_later_is_read_later():
     """A load of memory that may change between is not moved to another place."""
     lines = ["float4 v0 = out[3];", "out[3] = a[1];", "out[4] = out[3];", "out[5] = v0;"]
     assert _body(*lines) == lines
 
 
-def test_products_that_are_added_stay_in_the_sum() -> None:
+def test_products_that_are_added_stay_in_the_sum():
     """There a compiler rounds once; by name it would round twice."""
     lines = ["float4 p0 = (x * y);", "out[0] = ((x * y) + z);", "out[1] = p0;"]
     assert _body(*lines) == lines
@@ -71,12 +71,12 @@ def test_products_that_are_added_stay_in_the_sum() -> None:
     assert sums[1] == "out[0] = (s0 * w);"
 
 
-def test_parts_of_other_words_and_arguments_are_no_values() -> None:
+def test_parts_of_other_words_and_arguments_are_no_values():
     lines = ["int s0 = (x + y);", "int m0 = max(x, y);", "out[s0] = f(x + y);"]
     assert _body(*lines, "out[m0] = fmax(x, y);") == [*lines, "out[m0] = fmax(x, y);"]
 
 
-def test_only_other_names_and_unused_variables_go() -> None:
+def test_only_other_names_and_unused_variables_go():
     lines = _body(
         "float4 v_ = as_float4(read_imagef(in0, s, ((int4)(x, y, 0, 0))));",
         "float4 a0 = v_;",
@@ -90,7 +90,7 @@ def test_only_other_names_and_unused_variables_go() -> None:
     ]
 
 
-def test_conversions_of_what_is_an_int_go_and_others_stay() -> None:
+def test_conversions_of_what_is_an_int_go_and_others_stay():
     assert _body("int t0 = convert_int(((x * 4) + y));", "out[((x * 4) + y)] = a[t0];") == [
         "int t0 = ((x * 4) + y);",
         "out[t0] = a[t0];",
@@ -100,7 +100,7 @@ def test_conversions_of_what_is_an_int_go_and_others_stay() -> None:
     assert first == "int b0 = (x == 2);"
 
 
-def test_floats_are_the_same_numbers() -> None:
+def test_floats_are_the_same_numbers():
     printed = ["0.000000e+00f", "1.500000e+00f", "3.25049057e+01f", "1.000000e-12f", "6.5e+04f"]
     text = _HEAD + "".join(f"  out[0] = {number};\n" for number in printed) + "}\n"
     made = [line.split(" = ")[1].rstrip(";") for line in compact(text).splitlines()[1:-1]]
@@ -109,20 +109,20 @@ def test_floats_are_the_same_numbers() -> None:
         assert float(before.rstrip("f")) == float(after.rstrip("f"))
 
 
-def test_vectors_of_one_number() -> None:
+def test_vectors_of_one_number():
     (line,) = _body(
         "out[0] = max(v, ((float4)(0.000000e+00f, 0.000000e+00f, 0.000000e+00f, 0.000000e+00f)));"
     )
     assert line == "out[0] = max(v, (float4)(0.0f));"
 
 
-def test_what_is_no_kernel_stays() -> None:
+def test_what_is_no_kernel_stays():
     assert compact("#define X 1\n") == "#define X 1\n"
     own = "__kernel void k(__global int* G0) {\n  G0[0] = 1;\n}\n"
     assert compact(own) == own
 
 
-def test_what_a_function_is_called_with_stays_in_parentheses() -> None:
+def test_what_a_function_is_called_with_stays_in_parentheses():
     one = "v_.s0, v_.s0, v_.s0, v_.s0"
     lines = (
         f"out[0] = convert_half4((float4)({one}));",
@@ -137,20 +137,20 @@ _DEFINES = "#define A 1\n__kernel void k(__global float* p) {\n"
 _OFF = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 
-def test_quanta_are_made_of_products_that_are_rounded() -> None:
+def test_quanta_are_made_of_products_that_are_rounded():
     """The pragma comes before all else in the body; in a program, other kernels keep theirs."""
     made = forbid_contraction(_DEFINES + "  p[0] = rint((p[1] * 2.0f) + 3.0f);\n}\n")
     assert made == _DEFINES + _OFF + "  p[0] = rint((p[1] * 2.0f) + 3.0f);\n}\n"
 
 
-def test_loops_keep_their_fused_products() -> None:
+def test_loops_keep_their_fused_products():
     summed = _DEFINES + "  for (int i = 0; i < 9; ++i) s += p[i] * w[i];\n  p[0] = rint(s);\n}\n"
     assert forbid_contraction(summed) == summed
     plain = _DEFINES + "  p[0] = p[1] * 2.0f + 3.0f;\n}\n"
     assert forbid_contraction(plain) == plain
 
 
-def test_a_kernel_gets_the_sections_that_it_calls_for() -> None:
+def test_a_kernel_gets_the_sections_that_it_calls_for():
     called = [name for name, _ in prelude()]
     assert len(called) == len(set(called))
     kernel = "__kernel void k(__global float* p) {\n  p[0] = ERROR_FUNCTION4(p[1]);\n}\n"
@@ -160,11 +160,11 @@ def test_a_kernel_gets_the_sections_that_it_calls_for() -> None:
     assert "float4 x" in function
 
 
-def test_no_comment_of_ours_goes_to_drivers() -> None:
+def test_no_comment_of_ours_goes_to_drivers():
     assert all("//" not in text and text.endswith("\n") for _, text in prelude())
 
 
-def test_vectors_at_multiples_of_four_are_read_whole() -> None:
+def test_vectors_at_multiples_of_four_are_read_whole():
     head = "__kernel void k(__global float* restrict x, __global half* y, __local float* z) {\n"
     lines = {
         "vload4(0, x + (((i * 8) + (j * 12)) - 4))": "FLOATS_AT(x + (((i * 8) + (j * 12)) - 4))",
@@ -191,14 +191,14 @@ def _grid(columns: int) -> Grid:
     return Grid(columns=columns, rows=1, layers=3)
 
 
-def test_layers_stand_in_bands() -> None:
+def test_layers_stand_in_bands():
     grid = Grid(columns=197, rows=1, layers=64, bands=3)
     assert (grid.width, grid.height) == (197 * 64, 3)
     text = put_layers_beside(_TEXT, {"out": grid})
     assert "write_imagef(out_ptr, IN_BANDS(197, 1, 6, gx0, gy0, (gz0 + 3)), " in text
 
 
-def test_only_the_named_parameters_change() -> None:
+def test_only_the_named_parameters_change():
     text = put_layers_beside(_TEXT, {"in0": _grid(28), "out": _grid(7), "absent": _grid(3)})
     assert text.splitlines() == [
         "__kernel void add_0_kernel(__read_only image2d_t in0_ptr, "
@@ -214,7 +214,7 @@ def test_only_the_named_parameters_change() -> None:
 @pytest.mark.parametrize(
     "place", ["at0", "(int4)(gx0, gy0, 2, 1)", "(int4)(gx0, gy0, 2)", "(int2)(gx0, gy0)"]
 )
-def test_a_place_of_another_form_is_refused(place: str) -> None:
+def test_a_place_of_another_form_is_refused(place):
     text = _TEXT.replace("(int4)(gx0, gy0, (gz0 + 3), 0)", place)
     with pytest.raises(DefectError):
         put_layers_beside(text, {"out": _grid(7)})
@@ -233,7 +233,7 @@ def _share(*bodies: tuple[str, ...]) -> tuple[list[Shared], list[str]]:
     return list(shared.values()), [f"{d.subject} {d.taken}: {d.reason}" for d in decisions]
 
 
-def test_constants_that_differ_become_arguments() -> None:
+def test_constants_that_differ_become_arguments():
     (first, second), said = _share(
         ("if (gx0 < 56) {", "  out[(gx0 + 8)] = (a[gx0] * 2.5f);", "}", "out[0] = a[56];"),
         ("if (gx0 < 28) {", "  out[(gx0 + 8)] = (a[gx0] * 1.5f);", "}", "out[0] = a[28];"),
@@ -248,7 +248,7 @@ def test_constants_that_differ_become_arguments() -> None:
     assert said == ["k1 runs the program of k0: they differ in 2 constants, which became arguments"]
 
 
-def test_packed_words_become_arguments_by_their_bits() -> None:
+def test_packed_words_become_arguments_by_their_bits():
     """A word of four bytes such as 133 is 2240120197, beyond `int`: the runtime reads `int`s."""
     shared, _ = _share(
         *((f"out[0] = select(a[0], (uint){word});",) for word in (2240120197, 134, 4294967295))
@@ -263,18 +263,18 @@ def test_packed_words_become_arguments_by_their_bits() -> None:
 
 
 @pytest.mark.parametrize("form", ["(a[0] + {})", "(uint)({} - a[0])", "(ulong){}"])
-def test_numbers_beyond_int_stay_where_their_bits_will_not_do(form: str) -> None:
+def test_numbers_beyond_int_stay_where_their_bits_will_not_do(form):
     shared, said = _share(*((f"out[0] = {form.format(n)};",) for n in (7, 2147483648, 5)))
     assert [kernel.program for kernel in shared] == ["k0_kernel", "k1_kernel", "k2_kernel"]
     assert said[0].endswith("it differs from k0 in a number beyond int, which stays a constant")
 
 
-def test_words_beyond_uint_stay() -> None:
+def test_words_beyond_uint_stay():
     shared, _ = _share(*((f"out[0] = (uint){n};",) for n in (7, 4294967296)))
     assert [kernel.program for kernel in shared] == ["k0_kernel", "k1_kernel"]
 
 
-def test_equal_texts_share_without_arguments() -> None:
+def test_equal_texts_share_without_arguments():
     (first, second), said = _share(("out[0] = a[1];",), ("out[0] = a[1];",))
     assert (first.program, second.program) == ("k0_kernel", "k0_kernel")
     assert first.constants == second.constants == ()
@@ -310,7 +310,7 @@ def test_equal_texts_share_without_arguments() -> None:
         ),
     ],
 )
-def test_what_compilers_make_something_of_stays(why: str, lines: tuple[str, ...]) -> None:
+def test_what_compilers_make_something_of_stays(why, lines):
     bodies = [tuple(line.replace("#", number) for line in lines) for number in ("2", "3", "2")]
     (first, second, third), said = _share(*bodies)
     assert (first.program, second.program, third.program) == ("k0_kernel", "k1_kernel", "k0_kernel")
@@ -321,14 +321,14 @@ def test_what_compilers_make_something_of_stays(why: str, lines: tuple[str, ...]
     ]
 
 
-def test_the_bound_of_a_loop_that_stays_a_loop_becomes_an_argument() -> None:
+def test_the_bound_of_a_loop_that_stays_a_loop_becomes_an_argument():
     loop = "for (int rolled_i = 0; rolled_i < # + ROLLED; ++rolled_i) {"
     (first, _), _ = _share((loop.replace("#", "4"), "}"), (loop.replace("#", "9"), "}"))
     assert "rolled_i < C0 + ROLLED;" in first.text
     assert "rolled_i = 0;" in first.text
 
 
-def test_numbers_are_lifted_where_they_stand_in_their_own_text() -> None:
+def test_numbers_are_lifted_where_they_stand_in_their_own_text():
     """The second program's numbers have other lengths than the first's."""
     divisors, extents = ("8", "8", "1024", "1024"), ("5", "77", "123456", "9")
     bodies = [
@@ -344,18 +344,18 @@ def test_numbers_are_lifted_where_they_stand_in_their_own_text() -> None:
         assert one.constants == (("int", extent),)
 
 
-def test_numbers_of_too_many_kinds_stay() -> None:
+def test_numbers_of_too_many_kinds_stay():
     bodies = [tuple(f"out[0] = f({n + 100 * k * (n + 1)});" for n in range(20)) for k in (0, 1)]
     (first, second), _ = _share(*bodies)
     assert (first.program, second.program) == ("k0_kernel", "k1_kernel")
 
 
-def test_names_of_arguments_are_nobodys() -> None:
+def test_names_of_arguments_are_nobodys():
     (first, second), _ = _share(("out[C0] = a[1];",), ("out[C0] = a[2];",))
     assert (first.program, second.program) == ("k0_kernel", "k1_kernel")
 
 
-def test_a_set_of_kernels_is_read_as_it_was_written() -> None:
+def test_a_set_of_kernels_is_read_as_it_was_written():
     shared, _ = share(
         {
             "a_kernel": _kernel("a_kernel", "out[0] = a[3];"),

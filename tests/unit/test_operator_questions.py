@@ -23,7 +23,7 @@ def _comparisons(text: str) -> list[str]:
     return [line for line in lines if _COMPARED.search(line) and "Op.get(" not in line]
 
 
-def test_operators_are_told_apart_by_their_records() -> None:
+def test_operators_are_told_apart_by_their_records():
     found = [
         f"{path}: {line}"
         for path, text in texts().items()
@@ -43,9 +43,9 @@ def test_operators_are_told_apart_by_their_records() -> None:
         'match node.op:\n    case "map":\n        pass',
     ],
 )
-def test_a_comparison_is_found_whatever_it_looks_like(text: str) -> None:
+def test_a_comparison_is_found_whatever_it_looks_like(text):
     assert len(_comparisons(text)) == 1
 
 
-def test_a_call_of_tvm_is_none() -> None:
+def test_a_call_of_tvm_is_none():
     assert not _comparisons('call.op == Op.get("relax.call_tir")')

@@ -54,7 +54,7 @@ def _work(given: _Place) -> None:
         ),
     ],
 )
-def test_short_words_name_the_same_place(words: list[str], place: PlaceChoice) -> None:
+def test_short_words_name_the_same_place(words, place):
     for typed in ([*words, "b.adrenoc"], ["b.adrenoc", *words]):
         done = CliRunner().invoke(_work, typed)
         assert done.output == f"b.adrenoc {place}\n"
@@ -64,27 +64,27 @@ def buckets(*texts: str) -> list[dict[str, tuple[int, ...]]]:
     return [dict(shapes) for shapes in buckets_of([parse_shape_or_range(t) for t in texts])]
 
 
-def test_a_shape_without_ranges_is_one_bucket() -> None:
+def test_a_shape_without_ranges_is_one_bucket():
     assert parse_shape_or_range("x:1,3") == ("x", (1, 3))
     assert buckets("x:1,3", "y:2") == [{"x": (1, 3), "y": (2,)}]
     assert buckets() == [{}]
 
 
-def test_doubling_steps_and_lists() -> None:
+def test_doubling_steps_and_lists():
     found = parse_shape_or_range("a:b:1..6,100..256/64,1|9|4,7")
     assert isinstance(found, ShapeRange)
     assert found.name == "a:b"
     assert found.extents == ((1, 2, 4, 6), (100, 164, 228, 256), (1, 4, 9), (7,))
 
 
-def test_ranges_multiply_and_the_largest_is_last() -> None:
+def test_ranges_multiply_and_the_largest_is_last():
     found = buckets("x:1..4,3..6/3")
     assert found[0] == {"x": (1, 3)}
     assert found[-1] == {"x": (4, 6)}
     assert len(found) == 6
 
 
-def test_alike_ranges_at_the_same_axis_vary_together() -> None:
+def test_alike_ranges_at_the_same_axis_vary_together():
     found = buckets("ids:1|2,16..32", "mask:1|2,16..32")
     assert len(found) == 4
     assert all(one["ids"] == one["mask"] for one in found)
@@ -101,12 +101,12 @@ _VAST = "9" * 5000
     ],
     ids=lambda text: text[:12],
 )
-def test_no_range(text: str) -> None:
+def test_no_range(text):
     with pytest.raises(ShapeError, match="expected"):
         parse_shape_or_range(text)
 
 
-def test_too_many_buckets() -> None:
+def test_too_many_buckets():
     with pytest.raises(ShapeError, match="make 36 buckets"):
         buckets("x:1..6/1,1..6/1")
 
@@ -133,7 +133,7 @@ def params() -> dict[str, Any]:
     return {str(param.name): param for param in command.params}
 
 
-def test_types_of_fields_say_what_options_are() -> None:
+def test_types_of_fields_say_what_options_are():
     found = params()
     assert [name for name, one in found.items() if getattr(one, "is_flag", False)] == ["deep"]
     assert [name for name, one in found.items() if one.multiple] == ["logs"]
@@ -145,13 +145,13 @@ def test_types_of_fields_say_what_options_are() -> None:
     assert shown == ["count", "host", "pair"]
 
 
-def test_a_name_stands_before_what_it_takes() -> None:
+def test_a_name_stands_before_what_it_takes():
     found = params()
     assert (found["count"].opts, found["count"].metavar) == (["-n", "--count"], "N")
     assert (found["host"].opts, found["host"].metavar) == (["--host"], None)
 
 
-def test_words_become_a_record() -> None:
+def test_words_become_a_record():
     read = read_words(Outer, ["m", "--log", "a", "--log", "b", "--deep", "-n", "3"])
     assert read.logs == (Path("a"), Path("b")) and read.model == Path("m")
     assert (read.count, read.host, read.pair, read.inner) == (

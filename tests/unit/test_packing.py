@@ -28,7 +28,7 @@ SPANS = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 64))
 
 
 @given(st.lists(SPANS, max_size=40))
-def test_slots_hold_one_tensor_at_a_time(spans: list[tuple[int, int, int]]) -> None:
+def test_slots_hold_one_tensor_at_a_time(spans):
     intervals = [_interval(str(n), a, a + length, s) for n, (a, length, s) in enumerate(spans)]
     slots = pack_slots(intervals)
     assert sorted(i.name for held in slots for i in held) == sorted(i.name for i in intervals)
@@ -39,12 +39,12 @@ def test_slots_hold_one_tensor_at_a_time(spans: list[tuple[int, int, int]]) -> N
     assert least <= _cost(slots) <= sum(i.bytes for i in intervals)
 
 
-def test_chain_needs_two_slots() -> None:
+def test_chain_needs_two_slots():
     chain = [_interval(str(n), n, n + 1, 100) for n in range(50)]
     assert _cost(pack_slots(chain)) == 200
 
 
-def test_tensors_that_grow_share_what_the_largest_needs() -> None:
+def test_tensors_that_grow_share_what_the_largest_needs():
     """DenseNet: each step concatenates; packing in the order of steps would grow every slot."""
     grown = [_interval(f"g{n}", 2 * n, 2 * n + 2, 10 * (n + 1)) for n in range(20)]
     small = [_interval(f"s{n}", 2 * n + 1, 2 * n + 2, 10) for n in range(20)]
@@ -53,12 +53,12 @@ def test_tensors_that_grow_share_what_the_largest_needs() -> None:
     assert _cost(pack_slots([*grown, *small])) <= 1.1 * least
 
 
-def test_peak_is_where_most_is_alive() -> None:
+def test_peak_is_where_most_is_alive():
     assert most_alive([]) == (0, 0)
     assert most_alive([_interval("a", 0, 3, 5), _interval("b", 2, 4, 7)]) == (12, 2)
 
 
-def test_allocation_follows_the_size_classes_of_the_pool() -> None:
+def test_allocation_follows_the_size_classes_of_the_pool():
     assert [buffer_bytes(n) for n in (0, 1, 256, 257, 4096, 4097, 5000)] == [
         256,
         256,
@@ -83,7 +83,7 @@ _SIZED = st.lists(
 
 
 @given(_SIZED)
-def test_what_is_alive_at_once_lies_apart(sized: list[tuple[int, int, int]]) -> None:
+def test_what_is_alive_at_once_lies_apart(sized):
     offsets = pack_by_offset(sized)
     assert len(offsets) == len(sized)
     for i, (first, last, held) in enumerate(sized):
@@ -94,7 +94,7 @@ def test_what_is_alive_at_once_lies_apart(sized: list[tuple[int, int, int]]) -> 
                 assert apart, (i, j, offsets)
 
 
-def test_a_chain_takes_what_is_alive() -> None:
+def test_a_chain_takes_what_is_alive():
     """Each tensor is read by the next step alone: sizes that differ cost nothing."""
     sizes = [96, 24, 56, 14, 80, 7, 40, 3]
     sized = [(i, i + 1, size) for i, size in enumerate(sizes)]

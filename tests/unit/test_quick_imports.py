@@ -20,19 +20,19 @@ def _count_collections(*lines: str) -> int:
     return int(done.stdout)
 
 
-def test_nothing_is_collected_while_modules_are_loaded() -> None:
+def test_nothing_is_collected_while_modules_are_loaded():
     assert _count_collections(_MAKE) > 50
     assert _count_collections(f"with collector_paused(): {_MAKE}") < 10
 
 
-def test_a_compilation_is_looked_through_a_few_times() -> None:
+def test_a_compilation_is_looked_through_a_few_times():
     many = "made = [[] for _ in range(1_000_000)]"
     assert _count_collections(many) > 500
     assert 0 < _count_collections(f"with collect_rarely(): {many}") < 30
 
 
 @pytest.mark.parametrize("is_frozen", [True, False])
-def test_the_collector_is_as_it_was_after_a_failed_compilation_too(is_frozen: bool) -> None:
+def test_the_collector_is_as_it_was_after_a_failed_compilation_too(is_frozen):
     (gc.freeze if is_frozen else gc.unfreeze)()
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
@@ -48,7 +48,7 @@ def test_the_collector_is_as_it_was_after_a_failed_compilation_too(is_frozen: bo
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_the_collector_is_as_it_was_after_a_failed_import_too(is_on: bool) -> None:
+def test_the_collector_is_as_it_was_after_a_failed_import_too(is_on):
     was_on = gc.isenabled()
     (gc.enable if is_on else gc.disable)()
     try:
@@ -71,7 +71,7 @@ circle = Circle()
 
 
 @pytest.mark.parametrize("ends_quickly", [False, True])
-def test_no_circles_are_looked_for_as_a_process_ends(ends_quickly: bool) -> None:
+def test_no_circles_are_looked_for_as_a_process_ends(ends_quickly):
     lines = ["from adrenoc.base.host.quick_imports import leave_objects", _CIRCLE, "del circle"]
     if ends_quickly:
         lines.append("leave_objects()")
@@ -80,7 +80,7 @@ def test_no_circles_are_looked_for_as_a_process_ends(ends_quickly: bool) -> None
 
 
 @pytest.mark.parametrize(("call", "is_left"), [("main()", True), ("main(['targets'])", False)])
-def test_only_a_command_of_its_own_process_leaves_its_objects(call: str, is_left: bool) -> None:
+def test_only_a_command_of_its_own_process_leaves_its_objects(call, is_left):
     lines = [
         "import gc, sys",
         "from adrenoc.cli.main import main",

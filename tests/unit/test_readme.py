@@ -54,17 +54,17 @@ def _typed(text: str) -> Iterator[list[str]]:
                 yield words[words.index("adrenoc") + 1 :]
 
 
-def test_lengths() -> None:
+def test_lengths():
     assert len(PAGES["README.md"].splitlines()) <= 150
     assert len(PAGES["CONTRIBUTING.md"].splitlines()) <= 200
 
 
-def test_status_is_on_the_first_screen() -> None:
+def test_status_is_on_the_first_screen():
     assert "no phone has run" in "\n".join(PAGES["README.md"].splitlines()[:20]).lower()
 
 
 @pytest.mark.parametrize("name", FOR_USERS)
-def test_commands_that_are_typed_exist(name: str) -> None:
+def test_commands_that_are_typed_exist(name):
     for typed in _typed(FOR_USERS[name]):
         words, command = typed, cast(click.Command, cli)
         while isinstance(command, click.Group) and words and not words[0].startswith("-"):
@@ -74,7 +74,7 @@ def test_commands_that_are_typed_exist(name: str) -> None:
         assert named <= _options(command), f"{name}: options of {command.name}"
 
 
-def test_options_of_the_prose_exist() -> None:
+def test_options_of_the_prose_exist():
     known = {option for command in _all_commands(cli) for option in _options(command)}
     for sample in (ROOT / "docs/samples").rglob("*.py"):  # as argparse is told them
         known |= set(re.findall(r'"(--[a-z][a-z-]+)"', sample.read_text("utf-8")))
@@ -87,7 +87,7 @@ def test_options_of_the_prose_exist() -> None:
         assert named <= known, f"{name} names options that are not there"
 
 
-def test_blocks_that_no_test_runs_say_why() -> None:
+def test_blocks_that_no_test_runs_say_why():
     for name, text in FOR_USERS.items():
         for header in re.findall(r"^```sh(.*)$", text, re.M):
             assert re.fullmatch(r'( title="Not run in a test: [^"]+")?', header), (
@@ -95,7 +95,7 @@ def test_blocks_that_no_test_runs_say_why() -> None:
             )
 
 
-def test_pages_of_the_reference_hold_every_command_and_option() -> None:
+def test_pages_of_the_reference_hold_every_command_and_option():
     pages = commands.pages()
     for name, command in cli.commands.items():
         text = pages[f"commands/{name}.md"]
@@ -116,7 +116,7 @@ def test_pages_of_the_reference_hold_every_command_and_option() -> None:
         assert long - hidden <= shown, name
 
 
-def test_pages_of_the_reference_hold_errors_presets_and_devices() -> None:
+def test_pages_of_the_reference_hold_errors_presets_and_devices():
     pages = tables.pages(ROOT)
     for error in tables.errors(AdrenocError):
         assert f"| {error.exit_code} | `{error.__name__}` | " in pages["exit-codes.md"]
@@ -132,7 +132,7 @@ def test_pages_of_the_reference_hold_errors_presets_and_devices() -> None:
     assert f"Adreno {of_phones[0]} to {of_phones[-1]}" in PAGES["README.md"]
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_lead_somewhere():
     """Those of docs/ among each other are `mkdocs build --strict`'s."""
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_links_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_named_files_exist(name: str) -> None:
+def test_named_files_exist(name):
     for named in re.findall(
         r"(?:^|[` :])((?:adrenoc|targets|presets|tests|scripts)/[\w./-]*[\w/])(?![\w<*{])",
         PAGES[name],
@@ -151,7 +151,7 @@ def test_named_files_exist(name: str) -> None:
             assert (ROOT / named).exists(), f"{name} names {named}"
 
 
-def test_stages_are_those_of_the_table() -> None:
+def test_stages_are_those_of_the_table():
     """Read as text: the table itself cannot be imported without TVM."""
     source = (ROOT / "adrenoc" / "compile" / "pipeline" / "stages.py").read_text(encoding="utf-8")
     row = r"^    (?:Stage|graph_stage|placed_stage)\(\s+(?:name=)?\"(\w+)\""
@@ -161,7 +161,7 @@ def test_stages_are_those_of_the_table() -> None:
     assert shown == stages
 
 
-def test_variables_that_are_read_are_listed() -> None:
+def test_variables_that_are_read_are_listed():
     listed = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", PAGES["docs/reference/environment.md"]))
     form = re.compile(
         r"(?:environ\.(?:get|setdefault)\(|environ\[|getenv\()\s*\"([A-Z][A-Z0-9_]+)\"", re.M
@@ -176,7 +176,7 @@ def test_variables_that_are_read_are_listed() -> None:
     assert "ADRENOC_CACHE_DIR" in read and read | set(VARIABLES) <= listed
 
 
-def test_the_map_shows_the_wings_in_their_order() -> None:
+def test_the_map_shows_the_wings_in_their_order():
     block = PAGES["CONTRIBUTING.md"].split("click, rich and adbutils:\n\n```\n")[1].split("```")[0]
     shown = [line.split()[0] for line in block.splitlines()]
     contracts = read_toml(ROOT / "pyproject.toml")["tool"]["importlinter"]["contracts"]

@@ -42,7 +42,7 @@ def _sent(folder: Path, *plains: object) -> str:
     return report_text(collect([_write(folder, p, f"{n}.json") for n, p in enumerate(plains)]))
 
 
-def test_figures_go_and_names_stay(tmp_path: Path) -> None:
+def test_figures_go_and_names_stay(tmp_path):
     told = _sent(tmp_path, RUN, FLEET)
     assert SECRET not in told
     run, fleet = (part["content"] for part in json.loads(told)["parts"])
@@ -58,7 +58,7 @@ def test_figures_go_and_names_stay(tmp_path: Path) -> None:
     assert "target" not in rows[1]
 
 
-def test_keys_are_words_of_adrenoc_too(tmp_path: Path) -> None:
+def test_keys_are_words_of_adrenoc_too(tmp_path):
     times = {"p50_ms": 1.5, "anna_phone": 2.0, "r58m12abcde": 3.0, "warm_1234_5678_9012_345": 1.0}
     target = {
         "base": "adreno",
@@ -84,7 +84,7 @@ def _places(plain: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @given(st.sampled_from([RUN, FLEET]), st.data())
-def test_what_nobody_listed_does_not_go(plain: dict[str, Any], data: st.DataObject) -> None:
+def test_what_nobody_listed_does_not_go(plain, data):
     """A new key anywhere stays here, with all that is below it; so does a part of another kind."""
     changed = copy.deepcopy(plain)
     places = [p for p in _places(changed) if isinstance(_part(changed, p), dict)]
@@ -147,11 +147,11 @@ def _part(plain: Any, place: tuple[Any, ...]) -> Any:
         ("softmax: rows of 77 (mixed, textures): seen 0.5", None),
     ],
 )
-def test_texts_lose_what_is_the_users(text: str, kept: str | None) -> None:
+def test_texts_lose_what_is_the_users(text, kept):
     assert Names(own_words=("anna-pc",)).hide_own(text) == (text if kept is None else kept)
 
 
-def test_a_command_that_failed_sends_how_it_ended(tmp_path: Path) -> None:
+def test_a_command_that_failed_sends_how_it_ended(tmp_path):
     error = {"type": "BundleError", "message": f"{SECRET} is damaged", "hint": "", "exit_code": 21}
     told = _sent(tmp_path, {"error": error})
     assert SECRET not in told
@@ -169,7 +169,7 @@ def test_a_command_that_failed_sends_how_it_ended(tmp_path: Path) -> None:
         ("a.json", "[" * 100_000, "is neither JSON nor TOML"),
     ],
 )
-def test_files_that_are_none(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_files_that_are_none(tmp_path, name, content, said):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=said):
         collect([tmp_path / name])
@@ -177,11 +177,11 @@ def test_files_that_are_none(tmp_path: Path, name: str, content: str, said: str)
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("value", [None, 1, "x", [], {}, [[]], {"a": []}])
-def test_parts_of_another_form_break_nothing(kind: Any, value: object) -> None:
+def test_parts_of_another_form_break_nothing(kind, value):
     assert isinstance(kind.pick(dict.fromkeys(kind.keys, value), Names()), dict)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path, capsys):
     file, out = _write(tmp_path, RUN), tmp_path / "r.json"
     assert main(["device", "report", str(file), "-o", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["parts"][0]["kind"] == "run"
@@ -190,7 +190,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(file.read_text()) == RUN
 
 
-def test_a_validation_goes_without_the_name_of_its_file(tmp_path: Path) -> None:
+def test_a_validation_goes_without_the_name_of_its_file(tmp_path):
     """`calibrate --validate --device FILE.toml --json` prints nothing but the validation."""
     validation = {"device": "x", "target": f"{SECRET}.toml", "all": {"regret": 1.25}}
     fit = {"changed": [{"key": "conv.a", "after": 2.0}], "target_file": f"{SECRET}.toml"}
@@ -211,7 +211,7 @@ def test_a_validation_goes_without_the_name_of_its_file(tmp_path: Path) -> None:
     assert second["validation"]["target"] == "adreno:750"
 
 
-def test_what_a_device_does_otherwise_goes_too(tmp_path: Path) -> None:
+def test_what_a_device_does_otherwise_goes_too(tmp_path):
     calibration = {
         "device": "x",
         "driver": "y",

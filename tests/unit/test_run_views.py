@@ -62,7 +62,7 @@ def compared(folder: Path, before: RunResult, after: RunResult) -> RunDiff:
     return compare_runs(saved(folder / "a.json", before), saved(folder / "b.json", after))
 
 
-def test_a_verdict_where_runs_tell_one(tmp_path: Path) -> None:
+def test_a_verdict_where_runs_tell_one(tmp_path):
     quick, slow = run_of(noisy(5.0, 1)), run_of(noisy(6.0, 2))
     assert compared(tmp_path, slow, quick).verdict == FASTER
     assert compared(tmp_path, quick, slow).verdict == SLOWER
@@ -80,26 +80,26 @@ def test_a_verdict_where_runs_tell_one(tmp_path: Path) -> None:
         (replace(run_of(noisy(4.0, 2)), warm_ms=()), "does not tell its runs one by one"),
     ],
 )
-def test_no_verdict_where_none_is_sound(tmp_path: Path, after: RunResult, reason: str) -> None:
+def test_no_verdict_where_none_is_sound(tmp_path, after, reason):
     diff = compared(tmp_path, run_of(noisy(5.0, 1)), after)
     assert diff.verdict == OPEN
     assert reason in diff.reason
 
 
-def test_clocks_that_were_not_read(tmp_path: Path) -> None:
+def test_clocks_that_were_not_read(tmp_path):
     unread, read = run_of(noisy(5.0, 1), gpu=UNREAD), run_of(noisy(5.0, 2))
     assert "that run's clock could not be read" in compared(tmp_path, unread, read).reason
     assert "neither run's clock could be read" in compared(tmp_path, unread, unread).reason
 
 
-def test_ranks_by_chance() -> None:
+def test_ranks_by_chance():
     """Against the exact distribution: 2 of the 70 ways to part 8 numbers in two halves."""
     assert rank_chance([1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(2 / 70, abs=0.005)
     assert rank_chance([1.0] * 9, [1.0] * 9) == 1.0
     assert rank_chance([1, 4, 5, 8], [2, 3, 6, 7]) > 0.9
 
 
-def test_equal_runs_rarely_get_a_verdict(tmp_path: Path) -> None:
+def test_equal_runs_rarely_get_a_verdict(tmp_path):
     wrong = sum(
         compared(tmp_path, run_of(noisy(5.0, n)), run_of(noisy(5.0, n + 1000))).verdict != EQUAL
         for n in range(60)
@@ -107,7 +107,7 @@ def test_equal_runs_rarely_get_a_verdict(tmp_path: Path) -> None:
     assert wrong <= 3  # of which at most two by what drifts by chance
 
 
-def test_what_is_no_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_run_is_one_sentence(tmp_path, capsys):
     good = saved(tmp_path / "good.json", run_of([1.0] * 9))
     plain = json.loads(good.read_text())
     wrong = {"no": "{", "list": "[]", "warm": json.dumps(plain | {"warm_ms": [-1.0]})}
@@ -176,7 +176,7 @@ def check_events(events: list[dict[str, Any]]) -> None:
             open_until.append(event["ts"] + event["dur"])
 
 
-def test_a_trace_has_host_and_kernels(bundle: Bundle) -> None:
+def test_a_trace_has_host_and_kernels(bundle):
     plain = json.loads(perfetto_json(bundle, traced()))
     events = plain["traceEvents"]
     check_events(events)
@@ -189,13 +189,13 @@ def test_a_trace_has_host_and_kernels(bundle: Bundle) -> None:
     assert [e["args"]["value"] for e in events if e["ph"] == "C"] == [900.0]
 
 
-def test_a_trace_of_a_run_that_knows_nothing(bundle: Bundle) -> None:
+def test_a_trace_of_a_run_that_knows_nothing(bundle):
     plain = json.loads(perfetto_json(bundle, run_of([])))
     check_events(plain["traceEvents"])
     assert not [e for e in plain["traceEvents"] if e["ph"] == "X"]
 
 
-def test_a_tracer_nests_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracer_nests_and_ends(monkeypatch):
     monkeypatch.setattr("adrenoc.device.profile._MOST_SPANS", 2)
     tracer = Tracer()
     with tracer.span("run"), tracer.span("launch"):
@@ -209,7 +209,7 @@ def test_a_tracer_nests_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (trace.left_out, trace.readings) == (1, ())
 
 
-def test_a_page_of_a_run_has_the_worst_launch_first(bundle: Bundle) -> None:
+def test_a_page_of_a_run_has_the_worst_launch_first(bundle):
     html = run_html(bundle, traced())
     assert html.count("<rect class='whole'") == 3
     listed = html[html.index("Estimated and measured") :]
@@ -219,20 +219,20 @@ def test_a_page_of_a_run_has_the_worst_launch_first(bundle: Bundle) -> None:
     assert "Errors" not in html and "Kernels" not in html
 
 
-def test_a_page_of_a_run_without_estimates_has_no_columns_for_them(bundle: Bundle) -> None:
+def test_a_page_of_a_run_without_estimates_has_no_columns_for_them(bundle):
     run = traced()
     nodes = tuple(replace(node, of_roofline=None) for node in run.nodes)
     html = run_html(bundle, replace(run, nodes=nodes))
     assert "<h2>Measured</h2>" in html and "estimate" not in html.lower() and "least" not in html
 
 
-def test_a_page_of_a_run_without_launches_has_its_kernels(bundle: Bundle) -> None:
+def test_a_page_of_a_run_without_launches_has_its_kernels(bundle):
     html = run_html(bundle, replace(traced(), nodes=()))
     assert "Estimated and measured" not in html and "<h2>Kernels</h2>" in html
     assert "<h2>Kernels</h2>" not in run_html(bundle, run_of([]))
 
 
-def test_a_page_of_a_run_tells_bad_layers_first(bundle: Bundle) -> None:
+def test_a_page_of_a_run_tells_bad_layers_first(bundle):
     good = {"wrong": np.float32([1, 2]), "right": np.float32([1, 2])}
     checked = compare({**good, "wrong": np.float32([1, 9])}, good, tolerance=1e-2)
     html = run_html(bundle, run_of([1.0]), checked)

@@ -59,28 +59,28 @@ def _lines(width: int, rows: list[tuple[str, ...]], *, may_list: bool = True) ->
 
 
 @pytest.mark.parametrize("width", [160, 100, 72])
-def test_where_there_is_room_a_row_is_a_row(width: int) -> None:
+def test_where_there_is_room_a_row_is_a_row(width):
     header, *rows = _lines(width, ROWS)
     assert header.split() == ["output", "shape", "max", "error", "of", "the", "range", "cosine"]
     assert rows[0].split() == list(ROWS[0])
     assert "12.5 ms" in "".join(rows)
 
 
-def test_headers_break_between_words_before_a_table_becomes_a_list() -> None:
+def test_headers_break_between_words_before_a_table_becomes_a_list():
     lines = _lines(46, ROWS[:1])
     assert "".join(lines).count("1.11e-01") == 1
     assert {word for line in lines for word in line.split()} >= {"error", "range", "cosine"}
     assert len(lines) == 3 and lines[-1].split() == list(ROWS[0])
 
 
-def test_long_names_are_folded_and_numbers_are_not() -> None:
+def test_long_names_are_folded_and_numbers_are_not():
     lines = _lines(60, ROWS)
     assert "".join(line[:18].strip() for line in lines).endswith(NAME)
     assert all(any(word in line for line in lines) for word in ROWS[0][1:])
 
 
 @pytest.mark.parametrize("width", [24, 40])
-def test_a_narrow_terminal_has_a_list(width: int) -> None:
+def test_a_narrow_terminal_has_a_list(width):
     lines = _lines(width, ROWS)
     assert lines[:2] == ["  output", "    y"]
     assert NAME in "".join(line.strip() for line in lines)
@@ -88,16 +88,16 @@ def test_a_narrow_terminal_has_a_list(width: int) -> None:
     assert sum(line.startswith("      of the range") for line in lines) == 1
 
 
-def test_who_reads_columns_gets_no_list() -> None:
+def test_who_reads_columns_gets_no_list():
     lines = _lines(40, ROWS[:1], may_list=False)
     assert sum(line.startswith("  y") for line in lines) == 1
 
 
-def test_a_table_without_rows_has_its_headers() -> None:
+def test_a_table_without_rows_has_its_headers():
     assert _lines(100, [])[0].split()[0] == "output"
 
 
-def test_a_list_of_figures_alone_has_no_heading() -> None:
+def test_a_list_of_figures_alone_has_no_heading():
     shown = _table(COLUMNS[2:], [("1.1", "2.2", "3.3")], 0)
     table = make_table(shown, width=20, may_list=True)
     stream = io.StringIO()
@@ -107,9 +107,7 @@ def test_a_list_of_figures_alone_has_no_heading() -> None:
 
 
 @pytest.mark.parametrize(("columns", "noted"), [("40", False), ("60", True)])
-def test_a_stage_keeps_its_name_and_time(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str, noted: bool
-) -> None:
+def test_a_stage_keeps_its_name_and_time(capsys, monkeypatch, columns, noted):
     monkeypatch.setattr(console, "_PIPE_WIDTH", int(columns))
     console.ConsoleReporter().stage("plan_memory", 1.66, "0.1 MiB, 0.5 with constants")
     said = capsys.readouterr().err
@@ -117,7 +115,7 @@ def test_a_stage_keeps_its_name_and_time(
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_parts_are_shown_on_demand(capsys: pytest.CaptureFixture[str], verbose: bool) -> None:
+def test_parts_are_shown_on_demand(capsys, verbose):
     with console.ConsoleReporter(verbose=verbose) as reporter:
         reporter.working("fuse_norms", 3, 7)
         reporter.part("fuse_norms", 1.0, "")
@@ -152,9 +150,7 @@ def parts(*, is_open: bool) -> list[Part]:
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_a_terminal_draws_what_is_not_folded(
-    capsys: pytest.CaptureFixture[str], is_open: bool
-) -> None:
+def test_a_terminal_draws_what_is_not_folded(capsys, is_open):
     console.draw(parts(is_open=is_open))
     said = capsys.readouterr().out
     lines = said.splitlines()
@@ -169,7 +165,7 @@ def test_a_terminal_draws_what_is_not_folded(
     assert lines[at - 1] == "" and lines[lines.index("  The longest first.") + 1] == ""
 
 
-def test_a_page_holds_all() -> None:
+def test_a_page_holds_all():
     page = draw(parts(is_open=False))
     assert LONG in page and "&lt;b&gt;" in page and "<b>" not in page
     assert "<details><summary>2 more" in page and "folded" in page and "<svg></svg>" in page
@@ -178,7 +174,7 @@ def test_a_page_holds_all() -> None:
     assert draw(parts(is_open=True)).count("<details open>") == 1
 
 
-def test_with_json_parts_are_not_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_parts_are_not_made(capsys):
     import click
 
     def never() -> list[Part]:
@@ -190,12 +186,12 @@ def test_with_json_parts_are_not_made(capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out) == [1]
 
 
-def test_what_is_not_known_is_empty() -> None:
+def test_what_is_not_known_is_empty():
     assert [show_ms(None), show_us(None), figure(None, ".2f", " x")] == ["", "", ""]
     assert [show_us(1500.0), figure(0.5, ".0%")] == ["1.50 ms", "50%"]
 
 
-def test_values_of_options_are_shown_as_they_are_typed() -> None:
+def test_values_of_options_are_shown_as_they_are_typed():
     shapes, states = [["x", [1, 8]], ["y", []]], (("past", "present"),)
     assert [show_value(shapes), show_value(states)] == ["x:1,8, y:", "past:present"]
     assert [show_value(v) for v in (None, True, (), (7, 8), "off")] == [
@@ -208,7 +204,7 @@ def _heads(page: str) -> list[tuple[str, str]]:
     return re.findall(r"<th scope='col'(?: class='(\w+)')?>([^<]*)</th>", page)
 
 
-def test_names_of_figures_are_set_to_the_right_as_the_figures_are() -> None:
+def test_names_of_figures_are_set_to_the_right_as_the_figures_are():
     columns = ("family", "measured", "times that")
     rows = (("conv", Share("3 ms", 3.0, 6.0), Figure("7")), ("pool", None, 7))
     page = draw([Table(columns=columns, rows=rows)])
@@ -217,11 +213,11 @@ def test_names_of_figures_are_set_to_the_right_as_the_figures_are() -> None:
     assert "width:6.00em" in page
 
 
-def test_a_table_without_rows_is_nothing() -> None:
+def test_a_table_without_rows_is_nothing():
     assert draw([Table(columns=("family", "measured"), rows=(), title="Times")]) == ""
 
 
-def test_less_than_a_microsecond_is_not_nothing() -> None:
+def test_less_than_a_microsecond_is_not_nothing():
     assert [show_ms(ms) for ms in (0.0, 0.0001, 0.00096, 0.0014)] == [
         "0 µs",
         "0.1 µs",
@@ -230,7 +226,7 @@ def test_less_than_a_microsecond_is_not_nothing() -> None:
     ]
 
 
-def test_states_and_shapes_are_shown_by_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_states_and_shapes_are_shown_by_their_names(capsys):
     options = CompileOptions(
         shapes=(("past", (1, 4, 32, 8)),), states=(("past", "present"),), forbid=("cpu",)
     )
@@ -245,9 +241,7 @@ def test_states_and_shapes_are_shown_by_their_names(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("kind", "package"), [("onnx", "onnxruntime"), ("tflite", "ai-edge-litert")]
 )
-def test_what_no_reference_can_tell_is_told_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, kind: str, package: str
-) -> None:
+def test_what_no_reference_can_tell_is_told_in_a_line(monkeypatch, kind, package):
     def lack(name: str) -> str:
         raise PackageNotFoundError(name)
 
@@ -282,12 +276,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
-def test_progress_beside_json(
-    stream: type[io.StringIO],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Any,
-) -> None:
+def test_progress_beside_json(stream, monkeypatch, capsys, tmp_path):
     _plant(monkeypatch)
     aside = stream()
     monkeypatch.setattr("sys.stderr", aside)
@@ -301,7 +290,7 @@ def _spec(name: str, *shape: int) -> TensorSpec:
     return TensorSpec(name=name, shape=shape, dtype="float32", layout="row-major")
 
 
-def test_caches_of_all_layers_have_a_row_and_few_tensors_one_each() -> None:
+def test_caches_of_all_layers_have_a_row_and_few_tensors_one_each():
     caches = [_spec(f"past.{n}.{kind}", 1, 8, 9, 4) for n in range(28) for kind in ("key", "value")]
     rows = _tensors("input", (_spec("ids", 1, 1), *caches, _spec("mask.0", 9), _spec("mask.1", 9)))
     assert [row[1] for row in rows] == [
@@ -312,13 +301,13 @@ def test_caches_of_all_layers_have_a_row_and_few_tensors_one_each() -> None:
     assert len(_tensors("input", tuple(other))) == 28  # no two are alike
 
 
-def test_a_long_list_is_counted() -> None:
+def test_a_long_list_is_counted():
     assert _tell_option("caches", [["past.0", "present.0"]] * 56) == "caches = 56 of them"
     assert _tell_option("end_tokens", [7, 8]) == "end_tokens = [7, 8]"
     assert _tell_option("preset", "m" * 80) == f'preset = "{"m" * 80}"'
 
 
-def test_kernels_of_a_folder_have_a_row() -> None:
+def test_kernels_of_a_folder_have_a_row():
     names = ("model.so", "kernels/a.cl", "buckets/1/kernels/a.cl", "buckets/1/kernels/b.cl")
     found = _files(tuple(FileEntry(path=name, bytes=512, sha256="0" * 64) for name in names))
     assert [row[:2] for row in found.rows] == [

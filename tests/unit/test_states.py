@@ -38,7 +38,7 @@ def signature(inputs: list[str], outputs: list[str]) -> Signature:
         (["state_prev"], ["state"]),
     ],
 )
-def test_names_of_exporters_tell_states(pasts: list[str], presents: list[str]) -> None:
+def test_names_of_exporters_tell_states(pasts, presents):
     found, unlike = find_states(signature(pasts, ["probability", *presents]), {})
     assert found == tuple(zip(pasts, presents, strict=True))
     assert not unlike
@@ -55,11 +55,11 @@ def test_names_of_exporters_tell_states(pasts: list[str], presents: list[str]) -
         (["state"], ["state_out"]),  # nothing else comes out: a map of one thing to another
     ],
 )
-def test_what_looks_alike_is_no_state(inputs: list[str], outputs: list[str]) -> None:
+def test_what_looks_alike_is_no_state(inputs, outputs):
     assert find_states(signature(inputs, outputs), {}) == ((), ())
 
 
-def test_forms_have_to_be_the_same() -> None:
+def test_forms_have_to_be_the_same():
     model = Signature(
         inputs=(
             port("x", "n", 3),
@@ -85,7 +85,7 @@ def test_forms_have_to_be_the_same() -> None:
     assert find_states(fixed, {"x": (4, 3)})[0] == ()
 
 
-def test_a_star_stands_for_many() -> None:
+def test_a_star_stands_for_many():
     model = signature(["past_0", "past_1", "other"], ["y", "now_0", "now_1"])
     assert expand_states([parse_state("past_*=now_*")], model) == (
         ("past_0", "now_0"),
@@ -109,7 +109,7 @@ def test_a_star_stands_for_many() -> None:
         ("past_0=now_0 past_1=now_0", "the output 'now_0' twice"),
     ],
 )
-def test_what_the_model_lacks_is_refused(asked: str, message: str) -> None:
+def test_what_the_model_lacks_is_refused(asked, message):
     model = signature(["past_0", "past_1"], ["y", "now_0", "now_1"])
     with pytest.raises(OptionError, match=message):
         expand_states([parse_state(text) for text in asked.split()], model)
@@ -119,7 +119,7 @@ def spec(name: str, *shape: int, dtype: str = "float32") -> TensorSpec:
     return TensorSpec(name=name, shape=shape, dtype=dtype)
 
 
-def test_states_are_one_memory() -> None:
+def test_states_are_one_memory():
     inputs = [spec("a", 1, 4), spec("b", 1, 4)]
     outputs = [spec("y", 1), spec("c", 1, 5), spec("d", 1, 4, dtype="float16"), spec("e", 1, 4)]
     check_states([("a", "e")], inputs, outputs)

@@ -214,9 +214,7 @@ GPU, SOC, COST = "gpu/750.toml", "soc/sm8650.toml", "cost/ir3.toml"
         ),
     ],
 )
-def test_a_wrong_file_is_refused_by_file_and_key(
-    folder: Path, file: str, pattern: str, text: str, message: str
-) -> None:
+def test_a_wrong_file_is_refused_by_file_and_key(folder, file, pattern, text, message):
     edit(folder / file, pattern, text)
     with pytest.raises(TargetError) as caught:
         load_target("adreno:sm8650", folder=folder)
@@ -225,7 +223,7 @@ def test_a_wrong_file_is_refused_by_file_and_key(
     assert "adrenoc targets" in caught.value.hint
 
 
-def test_a_source_may_go_without_its_command(folder: Path) -> None:
+def test_a_source_may_go_without_its_command(folder):
     edit(folder / COST, r"^command = .*", "")
     load_target("adreno:sm8650", folder=folder)
 

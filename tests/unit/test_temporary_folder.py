@@ -23,14 +23,14 @@ def _leave(free_bytes: int, monkeypatch: pytest.MonkeyPatch, filename: str | Non
         raise OSError(errno.ENOSPC, "No space left on device", named)
 
 
-def test_a_full_folder_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_folder_is_told(monkeypatch, tmp_path):
     for free, named in ((0, None), (1 << 30, "{folder}/model.o")):
         with pytest.raises(DiskFullError, match="the folder for temporary files"):
             _leave(free, monkeypatch, named)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_elsewhere_is_not_this_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_elsewhere_is_not_this_folder(monkeypatch):
     for free, named in ((1 << 30, None), (0, "/elsewhere/model.so")):
         with pytest.raises(OSError, match="No space left") as caught:
             _leave(free, monkeypatch, named)

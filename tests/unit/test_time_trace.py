@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ from adrenoc.base.host.time_trace import is_recording, record_sections, section
 from adrenoc.cli.main import main
 
 
-def test_sections_nest_and_end_where_work_fails() -> None:
+def test_sections_nest_and_end_where_work_fails():
     with record_sections() as trace:
         with section("outer", "stage"), section("inner", "kernel"):
             assert is_recording()
@@ -27,9 +26,7 @@ def test_sections_nest_and_end_where_work_fails() -> None:
         assert "after" not in trace.to_json()
 
 
-def test_compile_writes_it_beside_the_bundle(
-    model: Path, compiled: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compile_writes_it_beside_the_bundle(model, compiled, monkeypatch):
     monkeypatch.setenv("ADRENOC_TIME_TRACE", "trace.json")
     assert main(["compile", str(model)]) == 0
     events = json.loads(Path("trace.json").read_text())["traceEvents"]
@@ -37,9 +34,7 @@ def test_compile_writes_it_beside_the_bundle(
     assert all(event["ph"] == "X" and event["dur"] >= 0 for event in events)
 
 
-def test_it_replaces_no_model(
-    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_replaces_no_model(model, monkeypatch, capsys):
     monkeypatch.setenv("ADRENOC_TIME_TRACE", str(model))
     before = model.read_bytes()
     assert main(["compile", str(model)]) != 0

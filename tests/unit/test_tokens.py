@@ -31,7 +31,7 @@ class Pieces:
 
 def stream(pieces: Sequence[bytes], lots: Sequence[int]) -> list[str]:
     """What is told of all pieces, so many at a time."""
-    told = TextStream(Pieces(pieces))  # type: ignore[arg-type]
+    told = TextStream(Pieces(pieces))
     said, at = [], 0
     for count in lots:
         said.append(told.feed(range(at, at + count)))
@@ -41,27 +41,27 @@ def stream(pieces: Sequence[bytes], lots: Sequence[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("lots", [(1, 1, 1, 1), (2, 2), (4,), (3, 1)])
-def test_blanks_stay(lots: tuple[int, ...]) -> None:
+def test_blanks_stay(lots):
     said = stream([b" one", b" two", b",", b" three"], lots)
     assert "".join(said) == "one two, three"
     assert said[-1] == ""
 
 
-def test_a_letter_of_several_tokens_waits_for_its_last() -> None:
+def test_a_letter_of_several_tokens_waits_for_its_last():
     said = stream(
         [b"a", "\u20ac".encode()[:1], "\u20ac".encode()[1:2], "\u20ac".encode()[2:], b"b"], [1] * 5
     )
     assert said == ["a", "", "", "\u20ac", "b", ""]
 
 
-def test_bytes_that_are_no_letter_do_not_wait_for_ever() -> None:
+def test_bytes_that_are_no_letter_do_not_wait_for_ever():
     said = stream([b"a", b"\xff", b"\xff", b"\xff", b"\xff", b"b"], [1] * 6)
     assert said[4] != ""
     assert "".join(said).endswith("b")
     assert stream([b"a", b"\xe2"], (1, 1)) == ["a", "", "\ufffd"]
 
 
-def test_a_prompt_that_fills_the_context_leaves_nothing_to_compare() -> None:
+def test_a_prompt_that_fills_the_context_leaves_nothing_to_compare():
     with pytest.raises(InputError, match="prompt's 3 tokens fill the context"):
         check_tokens(Path("m.onnx"), [1, 2, 3], [], [], tolerance=1e-3)
 
@@ -70,7 +70,7 @@ def logs(*rows: list[float]) -> np.ndarray:
     return np.log(np.array(rows, np.float32))
 
 
-def test_perplexity_is_that_of_the_next_tokens() -> None:
+def test_perplexity_is_that_of_the_next_tokens():
     reference = logs([0.5, 0.25, 0.25], [0.125, 0.125, 0.75], [0.2, 0.4, 0.4])
     mine = logs([0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.2, 0.3, 0.5])
     score = score_tokens((0, 1, 2), mine + 3.0, reference)  # a softmax knows no offset
@@ -87,7 +87,7 @@ def test_perplexity_is_that_of_the_next_tokens() -> None:
     assert score.divergence == pytest.approx(sum(apart) / 3, rel=1e-5)
 
 
-def test_logits_that_are_no_numbers_score_infinity() -> None:
+def test_logits_that_are_no_numbers_score_infinity():
     reference = logs([0.5, 0.5], [0.5, 0.5])
     score = score_tokens((0, 1), np.full((2, 2), np.nan, np.float32), reference)
     assert (score.perplexity, score.divergence) == (math.inf, math.inf)
@@ -103,7 +103,7 @@ def write(folder: Path, **parts: bytes) -> Path:
     return folder / next(iter(parts)).replace("_", ".")
 
 
-def test_the_one_beside_the_model(tmp_path: Path) -> None:
+def test_the_one_beside_the_model(tmp_path):
     model = write(tmp_path, m_tflite=MODEL)
     assert find_tokenizer(model, None) == (b"", ())
     write(tmp_path, tokenizer_json=WORDS)
@@ -114,7 +114,7 @@ def test_the_one_beside_the_model(tmp_path: Path) -> None:
     assert found == b"" and decisions[0].taken == "left out"
 
 
-def test_the_one_of_the_container_and_the_one_that_is_asked_for(tmp_path: Path) -> None:
+def test_the_one_of_the_container_and_the_one_that_is_asked_for(tmp_path):
     whole = write_litertlm(MODEL, tokenizer=WORDS)
     model = write(tmp_path, m_litertlm=whole, tokenizer_json=b'{"model": 1}')
     assert find_tokenizer(model, None)[0] == WORDS
@@ -145,13 +145,13 @@ def growing(times: int) -> dict[str, Any]:
     return {"type": "Sequence", "normalizers": [step] * times}
 
 
-def test_text_goes_there_and_back(tmp_path: Path) -> None:
+def test_text_goes_there_and_back(tmp_path):
     found = Tokenizer(write_tokenizer(tmp_path))
     assert found.encode("abba") == [0, 1, 1, 0]
     assert found.decode([1, 0]) == "b a"
 
 
-def test_a_pattern_that_panics(tmp_path: Path) -> None:
+def test_a_pattern_that_panics(tmp_path):
     pattern = {"Regex": "(a+)+$((((a*)*)*)*)*"}
     split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
     found = Tokenizer(write_tokenizer(tmp_path, pre_tokenizer=split))
@@ -159,13 +159,13 @@ def test_a_pattern_that_panics(tmp_path: Path) -> None:
         found.encode("a" * 40 + "b")
 
 
-def test_a_letter_without_a_token(tmp_path: Path) -> None:
+def test_a_letter_without_a_token(tmp_path):
     model = {"type": "Unigram", "unk_id": None, "vocab": [["b", 0.0]]}
     with pytest.raises(InputError, match="unknown token"):
         Tokenizer(write_tokenizer(tmp_path, model=model)).encode("ab")
 
 
-def test_a_text_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_grows(tmp_path, monkeypatch):
     monkeypatch.setattr(tokenizer, "MOST_BYTES", 512 << 20)
     found = Tokenizer(write_tokenizer(tmp_path, normalizer=growing(8)))
     with pytest.raises(InputError, match="to encode ends the library, which may take 512 MiB"):
@@ -174,7 +174,7 @@ def test_a_text_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         found.decode([0])
 
 
-def test_a_text_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_does_not_end(tmp_path, monkeypatch):
     monkeypatch.setattr(tokenizer, "MOST_CPU_S", 1)
     pattern = {"Regex": r"(a*)\1(?!a|$)"}
     split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}

@@ -68,7 +68,7 @@ def form_of(template: str) -> CallForm | None:
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_what_a_template_writes_is_read(kind: str) -> None:
+def test_what_a_template_writes_is_read(kind):
     form = form_of(FORMS[kind])
     assert form is not None and form.as_text == (kind == "marks")
     arguments = {"city": 'Ab "c" {d}', "days": [1, 2]}
@@ -79,7 +79,7 @@ def test_what_a_template_writes_is_read(kind: str) -> None:
     assert text.strip() == "I look it up." and calls == (call,)
 
 
-def test_the_form_holds_no_end_of_the_turn() -> None:
+def test_the_form_holds_no_end_of_the_turn():
     form = form_of(HERMES)
     assert form == CallForm(
         before='<tool_call>\n{"name": "',
@@ -91,7 +91,7 @@ def test_the_form_holds_no_end_of_the_turn() -> None:
 
 
 @pytest.mark.parametrize("template", [TAGS, NO_TOOLS])
-def test_what_is_no_json_behind_a_name_has_no_form(template: str) -> None:
+def test_what_is_no_json_behind_a_name_has_no_form(template):
     assert form_of(template) is None
 
 
@@ -106,7 +106,7 @@ def test_what_is_no_json_behind_a_name_has_no_form(template: str) -> None:
         ("named", 'add {"a":1}'),
     ],
 )
-def test_blanks_and_marks_may_be_missing(kind: str, said: str) -> None:
+def test_blanks_and_marks_may_be_missing(kind, said):
     form = form_of(
         FORMS[kind].replace("[TOOL_CALLS]", "" if said.startswith("[{") else "[TOOL_CALLS]")
     )
@@ -124,7 +124,7 @@ def test_blanks_and_marks_may_be_missing(kind: str, said: str) -> None:
         ),
     ],
 )
-def test_several_calls_are_read(kind: str, said: str) -> None:
+def test_several_calls_are_read(kind, said):
     form = form_of(FORMS[kind])
     assert form.read(said, TOOLS)[1] == (ToolCall(name="add", arguments="{}"),) * 2
 
@@ -138,12 +138,12 @@ def test_several_calls_are_read(kind: str, said: str) -> None:
         '<tool_call>\n{"name": "add", "arguments": {"a": ',
     ],
 )
-def test_what_is_no_call_stays_text(said: str) -> None:
+def test_what_is_no_call_stays_text(said):
     form = form_of(HERMES)
     assert form is not None and form.read(said, TOOLS) == (said, ())
 
 
-def test_arguments_are_written_as_a_template_takes_them() -> None:
+def test_arguments_are_written_as_a_template_takes_them():
     def call(arguments: Any) -> list[Mapping[str, Any]]:
         return [{"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}]
 

@@ -39,11 +39,11 @@ def turns_of(template: str) -> Turns:
     return find_turns(lambda messages: made.render(messages=list(messages)))
 
 
-def test_the_texts_around_messages_are_found() -> None:
+def test_the_texts_around_messages_are_found():
     assert turns_of(CHATML) == CHATML_TURNS
 
 
-def test_blanks_are_left_out_by_role() -> None:
+def test_blanks_are_left_out_by_role():
     assert turns_of(CHATML.replace("m.content", "m.content | trim")) == replace(
         CHATML_TURNS, trims=("system", "user", "assistant")
     )
@@ -55,14 +55,14 @@ def test_blanks_are_left_out_by_role() -> None:
 @pytest.mark.parametrize(
     ("strips", "blanks"), [("", ""), (".lstrip('\\n')", "\n"), (".strip()", "")]
 )
-def test_thoughts_of_earlier_answers_are_left_out(strips: str, blanks: str) -> None:
+def test_thoughts_of_earlier_answers_are_left_out(strips, blanks):
     said = f"(m.content.split('</think>')[-1]{strips} if m.role == 'assistant' else m.content)"
     found = turns_of(CHATML.replace("m.content", said))
     assert (found.drops, found.drops_blanks) == ("</think>", blanks)
     assert found.trims == (("assistant",) if strips == ".strip()" else ())
 
 
-def test_a_default_of_the_system_is_in_the_beginning() -> None:
+def test_a_default_of_the_system_is_in_the_beginning():
     given = "{% if messages[0].role != 'system' %}<|im_start|>system\nHelp!<|im_end|>\n{% endif %}"
     found = turns_of(given + CHATML)
     assert found == replace(
@@ -70,12 +70,12 @@ def test_a_default_of_the_system_is_in_the_beginning() -> None:
     )
 
 
-def test_a_date_stays_a_form() -> None:
+def test_a_date_stays_a_form():
     found = turns_of("{{ strftime_now('%d %b %Y') }}\n" + CHATML)
     assert found.begin.startswith("\1%d %b %Y\1\n<|im_start|>")
 
 
-def test_a_template_may_take_no_message_of_a_system() -> None:
+def test_a_template_may_take_no_message_of_a_system():
     refuses = (
         "{% if messages[0].role == 'system' %}{{ raise_exception('none of these') }}{% endif %}"
     )
@@ -100,12 +100,12 @@ def test_a_template_may_take_no_message_of_a_system() -> None:
         "{% for m in messages %}<{{ m.content | length }} {{ m.content }}>{% endfor %}",
     ],
 )
-def test_a_template_that_writes_more_has_no_turns(template: str) -> None:
+def test_a_template_that_writes_more_has_no_turns(template):
     with pytest.raises(UnfitError, match="a template that writes"):
         turns_of(template)
 
 
-def test_turns_write_what_the_template_does() -> None:
+def test_turns_write_what_the_template_does():
     template = compile_template(CHATML)
     said: list[Message] = [
         {"role": "system", "content": "Be short."},

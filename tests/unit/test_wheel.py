@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(made)
 
 
-def test_holds_modules_sources_and_data(wheel: Path) -> None:
+def test_holds_modules_sources_and_data(wheel):
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
     needed = {
@@ -49,7 +49,7 @@ def test_holds_modules_sources_and_data(wheel: Path) -> None:
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in inside)
 
 
-def test_holds_nothing_else(wheel: Path) -> None:
+def test_holds_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
         strays = [n for n in archive.namelist() if n.endswith((".pyc", ".so", ".o"))]
@@ -57,7 +57,7 @@ def test_holds_nothing_else(wheel: Path) -> None:
     assert strays == []
 
 
-def test_works_outside_of_the_source_tree(wheel: Path, tmp_path: Path) -> None:
+def test_works_outside_of_the_source_tree(wheel, tmp_path):
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
@@ -105,7 +105,7 @@ def known(tmp_path: Path) -> tuple[Component, ...]:
     )
 
 
-def test_only_what_was_read_is_named(known: tuple[Component, ...], tmp_path: Path) -> None:
+def test_only_what_was_read_is_named(known, tmp_path):
     read = [tmp_path / "one" / "a.h", Path("/usr/include/stdio.h")]
     used = find_used(read, known, packages=(tmp_path,))
     assert [component.name for component in used] == ["One"]
@@ -117,23 +117,19 @@ def test_only_what_was_read_is_named(known: tuple[Component, ...], tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["one/b.h", "three/d.h"])
-def test_code_of_unknown_terms_ends_the_build(
-    known: tuple[Component, ...], tmp_path: Path, name: str
-) -> None:
+def test_code_of_unknown_terms_ends_the_build(known, tmp_path, name):
     """Other terms within a known folder, and a folder that nobody knows."""
     with pytest.raises(LinkError, match=f"would hold .*{name}, and nobody has looked"):
         find_used([tmp_path / name], known, packages=(tmp_path,))
 
 
-def test_other_terms_of_a_component_are_refused(
-    known: tuple[Component, ...], tmp_path: Path
-) -> None:
+def test_other_terms_of_a_component_are_refused(known, tmp_path):
     (tmp_path / "LICENSE").write_text("MIT License\nEND OF TERMS AND CONDITIONS")
     with pytest.raises(LinkError, match="One and Two are not all under the Apache"):
         license_text(known)
 
 
-def test_the_packages_of_tvm_have_their_texts() -> None:
+def test_the_packages_of_tvm_have_their_texts():
     tvm_ffi = pytest.importorskip("tvm_ffi")
     ffi = Path(tvm_ffi.__file__).parent
     known = components(ffi.parent / "tvm", ffi)
@@ -178,14 +174,12 @@ class _Installed:
         (None, "pip install 'adrenoc[link]'"),
     ],
 )
-def test_command_is_of_what_was_installed(
-    said: dict[str, Any] | None, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_is_of_what_was_installed(said, command, monkeypatch):
     monkeypatch.setattr(extras, "distribution", lambda _: _Installed(said))
     assert extras.pip_install("link") == command
 
 
-def test_tree_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tree_that_is_not_installed(monkeypatch):
     def fail(_: str) -> None:
         raise PackageNotFoundError
 

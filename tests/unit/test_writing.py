@@ -185,7 +185,7 @@ def all_commands(group: click.Group) -> Iterator[click.Command]:
         yield from all_commands(command) if isinstance(command, click.Group) else (command,)
 
 
-def test_every_path_of_every_command_is_an_input_or_an_output() -> None:
+def test_every_path_of_every_command_is_an_input_or_an_output():
     for command in all_commands(cli):
         assert isinstance(command, Command), command.name
         for param in command.params:
@@ -193,9 +193,7 @@ def test_every_path_of_every_command_is_an_input_or_an_output() -> None:
                 assert isinstance(param.type, InputPath | OutputPath), (command.name, param.name)
 
 
-def test_a_project_is_not_a_bundle(
-    tmp_path: Path, model: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_is_not_a_bundle(tmp_path, model, compiled, monkeypatch):
     """A web app has a `manifest.json`, too."""
     project = tmp_path / "project"
     (project / ".git").mkdir(parents=True)
@@ -209,9 +207,7 @@ def test_a_project_is_not_a_bundle(
     assert sorted(p.name for p in project.iterdir()) == [".git", "manifest.json"]
 
 
-def test_a_bundle_with_the_users_files_in_it_stays(
-    model: Path, compiled: list[Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_with_the_users_files_in_it_stays(model, compiled, capsys):
     assert main(["compile", str(model)]) == 0
     Path("net.adrenoc/notes.txt").write_text("mine")
     assert main(["compile", str(model), "--preset", "fp32"]) == REFUSED
@@ -240,9 +236,7 @@ def test_a_bundle_with_the_users_files_in_it_stays(
     ],
     ids=" ".join,
 )
-def test_no_output_replaces_an_input(
-    model: Path, command: list[str], name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_output_replaces_an_input(model, command, name, capsys):
     os.link(model, "hard")
     Path("soft").symlink_to("net.tflite")
     before = model.read_bytes()
@@ -252,7 +246,7 @@ def test_no_output_replaces_an_input(
     assert Path("soft").is_symlink()
 
 
-def test_weights_beside_a_model_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_beside_a_model_are_inputs(tmp_path, monkeypatch):
     import numpy as np
     import onnx
 
@@ -266,16 +260,12 @@ def test_weights_beside_a_model_are_inputs(tmp_path: Path, monkeypatch: pytest.M
     assert Path("w.bin").read_bytes() == before
 
 
-def test_files_of_a_bundle_are_inputs(
-    bundle_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_a_bundle_are_inputs(bundle_folder, capsys):
     assert main(["run", str(bundle_folder), "--save", str(bundle_folder / "model.so")]) == REFUSED
     assert "is an input of this command" in capsys.readouterr().err
 
 
-def test_what_another_compile_puts_there_is_not_kept_as_ours(
-    model: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_compile_puts_there_is_not_kept_as_ours(model, compiled, monkeypatch):
     """Two compiles to one place: each keeps its own result under its own key."""
     import adrenoc.compile.make
 
@@ -307,12 +297,8 @@ def test_what_another_compile_puts_there_is_not_kept_as_ours(
     ],
 )
 def test_an_output_is_refused_before_the_work_by_the_option_that_names_it(
-    model: Path,
-    compiled: list[Any],
-    option: str,
-    command: list[str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    model, compiled, option, command, capsys
+):
     Path("file").touch()
     assert main([*command, "file/out"]) == REFUSED
     assert not compiled

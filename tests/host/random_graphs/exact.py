@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 
-class GatherElements(OpRun):  # type: ignore[misc]
+class GatherElements(OpRun):
     """onnx's own takes axes of 64 elements at most."""
 
     op_domain = ""
@@ -22,7 +22,7 @@ class GatherElements(OpRun):  # type: ignore[misc]
         return (np.take_along_axis(data, indices % data.shape[axis], axis),)
 
 
-class GroupNormalization(OpRun):  # type: ignore[misc]
+class GroupNormalization(OpRun):
     """onnx's own goes through floats."""
 
     op_domain = ""

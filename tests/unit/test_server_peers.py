@@ -50,7 +50,7 @@ def _wait(greetings: Greetings, refused: list[str]) -> Peer | None:
     return greetings.wait("secret", tick_s=WAIT_S, refused=refused.append)
 
 
-def test_silent_and_slow_peers_keep_nobody_waiting(listening: socket.socket) -> None:
+def test_silent_and_slow_peers_keep_nobody_waiting(listening):
     greetings, refused = Greetings(listening, own_key="me", limit_s=WAIT_S), list[str]()
     with ExitStack() as open_sockets:
         started = time.monotonic()
@@ -71,7 +71,7 @@ def test_silent_and_slow_peers_keep_nobody_waiting(listening: socket.socket) -> 
     assert refused == []
 
 
-def test_the_limit_is_for_the_whole_greeting(listening: socket.socket) -> None:
+def test_the_limit_is_for_the_whole_greeting(listening):
     """A byte now and then does not make it longer."""
     greetings, refused = Greetings(listening, own_key="", limit_s=0.3), list[str]()
     stop = threading.Event()
@@ -106,7 +106,7 @@ def test_the_limit_is_for_the_whole_greeting(listening: socket.socket) -> None:
         (b"\x71", "it left"),
     ],
 )
-def test_wrong_peers_are_told_of(listening: socket.socket, said: bytes, reason: str) -> None:
+def test_wrong_peers_are_told_of(listening, said, reason):
     greetings, refused = Greetings(listening, own_key=""), list[str]()
     with _connect(listening) as wrong, _connect(listening) as good:
         wrong.sendall(said)
@@ -120,7 +120,7 @@ def test_wrong_peers_are_told_of(listening: socket.socket, said: bytes, reason: 
     assert [said.partition(": ")[2] for said in refused] == [reason]
 
 
-def test_a_key_may_hold_blanks(listening: socket.socket) -> None:
+def test_a_key_may_hold_blanks(listening):
     greetings, refused = Greetings(listening, own_key="a b"), list[str]()
     for said, asked_s in ((b"client:a b", 0.0), (b"client:a b -timeout=7", 7.0)):
         with _connect(listening) as peer:
@@ -136,7 +136,7 @@ def test_a_key_may_hold_blanks(listening: socket.socket) -> None:
                 assert greetings.wait("a b", tick_s=0.05, refused=refused.append) is None
 
 
-def test_keys_are_not_found_by_trying(listening: socket.socket) -> None:
+def test_keys_are_not_found_by_trying(listening):
     """However many come at once, an address has one wrong key a second."""
     greetings, refused = Greetings(listening, own_key=""), list[str]()
     wrong = struct.pack("<ii", MAGIC, 8) + b"client:x"
@@ -150,7 +150,7 @@ def test_keys_are_not_found_by_trying(listening: socket.socket) -> None:
     assert set(said.partition(": ")[2] for said in refused) == {"it has another key"}
 
 
-def test_who_only_looks_is_not_told_of(listening: socket.socket) -> None:
+def test_who_only_looks_is_not_told_of(listening):
     greetings, refused = Greetings(listening, own_key=""), list[str]()
     _connect(listening).close()
     with _connect(listening) as good:
@@ -159,7 +159,7 @@ def test_who_only_looks_is_not_told_of(listening: socket.socket) -> None:
     assert refused == []
 
 
-def test_a_crowd_sends_away_who_came_first(listening: socket.socket) -> None:
+def test_a_crowd_sends_away_who_came_first(listening):
     greetings, refused = Greetings(listening, own_key="", limit_s=WAIT_S), list[str]()
     with ExitStack() as open_sockets:
         for _ in range(140):
@@ -171,7 +171,7 @@ def test_a_crowd_sends_away_who_came_first(listening: socket.socket) -> None:
     assert refused and all(said.endswith("too many others came") for said in refused)
 
 
-def test_a_closed_server_waits_no_more(listening: socket.socket) -> None:
+def test_a_closed_server_waits_no_more(listening):
     greetings = Greetings(listening, own_key="")
     listening.close()
     with pytest.raises(OSError, match="the server was closed"):
@@ -180,7 +180,7 @@ def test_a_closed_server_waits_no_more(listening: socket.socket) -> None:
 
 @given(said=st.binary(max_size=40), kept=st.integers(0, 40))
 @examples(60)
-def test_whatever_is_said_the_next_peer_is_greeted(said: bytes, kept: int) -> None:
+def test_whatever_is_said_the_next_peer_is_greeted(said, kept):
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         greetings = Greetings(listening, own_key="")
         with _connect(listening) as wrong, _connect(listening) as good:
@@ -225,31 +225,31 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_answers_come_as_they_are(name: str) -> None:
+def test_answers_come_as_they_are(name):
     text = json.dumps(GOOD[name])
     assert check_answers(name, lambda: text)() == text
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_lies_are_refused(name: str) -> None:
+def test_lies_are_refused(name):
     for lie in (*map(json.dumps, BAD[name]), "{", "", None, 5, b"x", "[" * 10_000):
         with pytest.raises(WrongAnswerError, match=name):
             check_answers(name, lambda lie=lie: lie)()
 
 
-def test_arguments_go_on() -> None:
+def test_arguments_go_on():
     assert check_answers("adrenoc.store.has", lambda digest: digest == "x")("x")
     for lie in ("yes", 2, None, []):
         with pytest.raises(WrongAnswerError):
             check_answers("adrenoc.store.has", lambda digest, lie=lie: lie)("x")
 
 
-def test_what_nobody_reads_may_be_anything() -> None:
+def test_what_nobody_reads_may_be_anything():
     """Of a loop on a server, as of any function that has no form."""
     assert check_answers("allow", lambda bits: None)(b"\1") is None
 
 
-def test_a_session_without_a_peer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_a_peer_is_not_waited_for(monkeypatch):
     """It may hang in a driver, and would keep the server from everybody else."""
     monkeypatch.setattr(serve, "_LEFT_S", 0.2)
     mine, peers = socket.socketpair()
@@ -263,7 +263,7 @@ def test_a_session_without_a_peer_is_not_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_what_drivers_print_of_refused_kernels_is_for_a_server_of_its_own(quiet: bool) -> None:
+def test_what_drivers_print_of_refused_kernels_is_for_a_server_of_its_own(quiet):
     """A driver counts the errors of each kernel on standard error; probes expect them."""
     server = serve.RpcServer(serve.ServeOptions(quiet=quiet))
     try:
@@ -276,7 +276,7 @@ def test_what_drivers_print_of_refused_kernels_is_for_a_server_of_its_own(quiet:
         server.close()
 
 
-def test_a_peer_that_stays_gets_all_the_time_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_stays_gets_all_the_time_that_there_is(monkeypatch):
     monkeypatch.setattr(serve, "_LEFT_S", 0.0)
     mine, peers = socket.socketpair()
     with mine, peers:
@@ -291,7 +291,7 @@ def test_a_peer_that_stays_gets_all_the_time_that_there_is(monkeypatch: pytest.M
             session.kill()
 
 
-def test_a_process_that_died_while_it_waited_is_replaced(tmp_path: Path) -> None:
+def test_a_process_that_died_while_it_waited_is_replaced(tmp_path):
     server = serve.RpcServer(serve.ServeOptions(quiet=True))
     mine, peers = socket.socketpair()
     with mine, peers, (tmp_path / "lock").open("w") as lock:
@@ -403,27 +403,27 @@ BAD_REPLIES = {
 
 
 @pytest.mark.parametrize("name", GOOD_REPLIES)
-def test_answers_go_on_as_they_are(name: str) -> None:
+def test_answers_go_on_as_they_are(name):
     request, message = GOOD_REPLIES[name]
     assert check_reply(request, message) == message
 
 
 @pytest.mark.parametrize("name", BAD_REPLIES)
-def test_what_is_no_answer_is_refused(name: str) -> None:
+def test_what_is_no_answer_is_refused(name):
     request, message = BAD_REPLIES[name]
     with pytest.raises(WrongReplyError):
         check_reply(request, message)
 
 
 @pytest.mark.parametrize("name", GOOD_REPLIES)
-def test_no_beginning_of_an_answer_is_one(name: str) -> None:
+def test_no_beginning_of_an_answer_is_one(name):
     request, message = GOOD_REPLIES[name]
     for length in range(len(message)):
         with pytest.raises(WrongReplyError):
             check_reply(request, message[:length])
 
 
-def test_texts_are_mended() -> None:
+def test_texts_are_mended():
     """Names of drivers may hold anything; TVM raises where a text is not UTF-8."""
     seen = check_reply(CALL, _returned(_int(65), _text(b"GPU\xff")))
     assert seen == _returned(_int(65), _text("GPU\N{REPLACEMENT CHARACTER}".encode()))
@@ -432,7 +432,7 @@ def test_texts_are_mended() -> None:
     error[20:].decode()
 
 
-def test_lengths() -> None:
+def test_lengths():
     assert copied_bytes(COPY_ACK, 4 + 100, asked=100)
     assert not copied_bytes(EXCEPTION, 30, asked=100)
     for code, length in ((COPY_ACK, 4 + 99), (COPY_ACK, 1 << 63), (RETURN, 104)):
