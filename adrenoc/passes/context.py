@@ -34,8 +34,7 @@ class Context:
         return CostModel.from_target(self.options, self.target)
 
     def avoids(self, word: str) -> bool:
-        """Return whether the target is to do without this, by a word of
-        `adrenoc/target/gpu.py`."""
+        """Return whether the target is to do without this, by a word of `target/gpu.py`."""
         return word in self.target.avoided
 
     @property

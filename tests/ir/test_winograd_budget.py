@@ -1,5 +1,6 @@
 """Convolutions by Winograd's algorithm in halves: as many as the rounding of a network allows."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.compile.pipeline.stage import graph_of
 from adrenoc.ir.options import resolve_options
-from adrenoc.passes.fuse.split_winograd import MOST, Saving, choose_within_budget
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
+from adrenoc.kernels.families.winograd.winograd import Tiling, winograd
+from adrenoc.passes.fuse.split_winograd import MOST, WinogradWay, choose_within_budget
 from adrenoc.target.target import load_target
 from tests.decided import slow_host
 from tests.ir.planning import run_until
@@ -66,10 +69,14 @@ def test_what_saves_most_is_taken_first(tmp_path):
     state, _ = run_stages(state, reporter=SilentReporter(), stop_after="fuse_depthwise")
     placed = graph_of(state)
     names = [node.output for node in placed.nodes if node.op == "conv2d"][1:-1]
-    savings = {
-        name: Saving(clocks=1000 - 100 * number, direct=2000, added=3.0)
-        for number, name in enumerate(names)
-    }
+    way = WinogradWay(
+        geometry=ConvGeometry(kernel=(3, 3)),
+        clocks=1000,
+        direct=2000,
+        tiling=Tiling.cover(winograd(2), placed.operand(names[0]).extents),
+        whole=True,
+    )
+    savings = {name: replace(way, clocks=1000 - 100 * at) for at, name in enumerate(names)}
     taken = choose_within_budget(placed, savings, options, DecisionLog())
     assert 0 < len(taken) < len(names)
     assert taken == frozenset(names[-len(taken) :])

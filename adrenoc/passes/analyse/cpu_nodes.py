@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tvm_ffi.structural import structural_map
-
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import CompileError
 from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.ir.graph import ALLOC, CLML, CPU, Graph, Node
+from adrenoc.kernels.body_cost import parts_of_kind
 
 _STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
 
@@ -47,8 +46,7 @@ def cpu_nodes(
     reason: str,
     log: DecisionLog,
 ) -> Iterator[Node]:
-    """Yield a node for each output of `func`; each computes all, and those that nobody reads fall
-    away.
+    """Yield a node for each output of `func`: each computes all, and the unread ones fall away.
 
     Raises:
         CompileError: the function calls a library that the device does not have.
@@ -106,20 +104,18 @@ def _keep_params(func: Any, kept: Sequence[int]) -> Any:
 
 
 def _library_calls(body: Any) -> list[str]:
-    found: list[str] = []
-
-    def note(call: Any) -> Any:
-        if isinstance(call.op, tvm.ir.Op) and call.op.name in _LIBRARY_CALLS:
-            found.append(str(call.args[0]))
-        return call
-
-    structural_map(body, (tvm.ir.Call, note))
-    return sorted(set(found))
+    calls = parts_of_kind(body, tvm.ir.Call)
+    return sorted(
+        {
+            str(call.args[0])
+            for call in calls
+            if isinstance(call.op, tvm.ir.Op) and call.op.name in _LIBRARY_CALLS
+        }
+    )
 
 
 def lower_for_cpu(func: Any, target: Any) -> Any:
-    """Return the function without blocks, bound to the CPU: what `tirx.build` takes beside
-    kernels."""
+    """Return the function without blocks, bound to the CPU, as `tirx.build` takes it."""
     s_tir = tvm.s_tir.transform
     passes: list[Callable[..., Any]] = [
         s_tir.CanonicalizeLoop,

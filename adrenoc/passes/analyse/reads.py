@@ -33,13 +33,14 @@ from adrenoc.kernels.body_cost import loads_of, parts_of_kind
 def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
     """Return whether every read of tensor `name` is of the very element that is computed."""
     return all(
-        _is_identity(load.indices, body.axes, graph.tensors[name].shape)
+        is_identity(load.indices, body.axes, graph.tensors[name].shape)
         for load in loads_of(body.value)
         if body.source_of(load.source) == name
     )
 
 
-def _is_identity(indices: Any, axes: tuple[Expr, ...], shape: tuple[int, ...]) -> bool:
+def is_identity(indices: Any, axes: Sequence[Expr], shape: Sequence[int]) -> bool:
+    """Return whether indices are the axes, one for one, of a tensor of this shape."""
     return len(indices) == len(axes) and all(
         extent == 1 or index.same_as(axis)
         for index, axis, extent in zip(indices, axes, shape, strict=True)
@@ -51,8 +52,7 @@ OUTSIDE = -1
 
 
 def find_moved_source(graph: Graph, node: Node) -> str | None:
-    """Return the tensor that a map reads at other rows and columns, where that is all that it
-    does."""
+    """Return the tensor that a map reads at other rows and columns, and does nothing else."""
     body, layout = node.body, graph.placements[node.output].layout
     if body is None or layout is None or not isinstance(body.value, tvm.ir.TensorLoad):
         return None
@@ -95,23 +95,17 @@ def mentions(expressions: Iterable[Any], axes: Sequence[Any]) -> bool:
 
 
 def zero_outside(body: Body, layout: Layout, shape: Sequence[int]) -> Body:
-    """Return the move, which reads outside of its source wherever it is itself read outside of
-    `shape`.
+    """Have a move read outside of its source wherever it is itself read outside of `shape`.
 
     That is for zero padding, which comes after the map, and for sources that are zero there.
     """
-
-    def guard_index(index: Expr, axis: Expr, extent: int) -> Expr:
-        inside = tirx.And(axis >= 0, axis < extent)
-        return tirx.Select(inside, index, tirx.const(OUTSIDE, dtype_of(index)))
-
     load: BufferLoad = body.value
-    indices = [
-        guard_index(index, axis, extent) if role in "HW" else index
-        for role, index, axis, extent in zip(
-            layout.roles, load.indices, body.axes, shape, strict=True
-        )
-    ]
+    indices = list(load.indices)
+    for at, (role, axis, extent) in enumerate(zip(layout.roles, body.axes, shape, strict=True)):
+        if role in "HW":
+            inside = tirx.And(axis >= 0, axis < extent)
+            outside = tirx.const(OUTSIDE, dtype_of(indices[at]))
+            indices[at] = tirx.Select(inside, indices[at], outside)
     return replace(body, value=BufferLoad(load.source, indices))
 
 
@@ -283,8 +277,7 @@ def image_clash(graph: Graph, node: Node) -> str | None:
 
 
 def reads_first_alone(reader: Node, name: str) -> bool:
-    """Return whether a node reads a tensor as its first input, and by no other input or
-    expression."""
+    """Return whether a node reads a tensor as its first input and nowhere else."""
     again = any(name in body.sources.values() for body in reader.bodies)
     return reader.inputs.count(name) == 1 and reader.inputs[0] == name and not again
 

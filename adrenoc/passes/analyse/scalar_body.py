@@ -114,8 +114,7 @@ def _simplify_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
 
 
 def parts_of(value: Expr, sides: Callable[[Any], tuple[Expr, ...]]) -> list[Expr]:
-    """Return the parts of an expression, each once, and before it what it is made of, by
-    `sides`."""
+    """Return the parts of an expression once each, behind what they are made of, by `sides`."""
     found: dict[Expr, None] = {}
     waiting = [(value, False)]
     while waiting:
@@ -142,22 +141,18 @@ _POW = "tirx.pow"
 
 
 def unify_reads(body: Body) -> Any:
-    """Return the body's expression with each tensor read under one name: `x * x` reads x under
-    two.
-    """
-    names = list(body.sources.items())
-    buffers = {name: buffer for buffer, name in names}
+    """Return the expression with each tensor read by one buffer: `x * x` reads x by two."""
+    buffers = {name: buffer for buffer, name in body.sources.items()}
 
     def one_name(load: Any) -> Any:
-        name = next((n for b, n in names if b.same_as(load.source)), None)
+        name = body.source_of(load.source)
         return load if name is None else tirx.BufferLoad(buffers[name], list(load.indices))
 
     return structural_map(body.value, (tvm.ir.TensorLoad, one_name))
 
 
 def is_power(part: Any) -> bool:
-    """Return whether a part of such an expression multiplies data by itself, or raises it beyond
-    it."""
+    """Return whether a part of such an expression multiplies data by itself or raises it more."""
     if isinstance(part, tirx.Mul):
         return structural_equal(part.a, part.b) and bool(find_loaded_buffers(part.a))
     if not isinstance(part, Call) or part.op.name != _POW:

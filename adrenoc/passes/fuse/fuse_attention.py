@@ -22,16 +22,18 @@ import numpy as np
 
 from adrenoc.base.tvmapi import BufferLoad, Var, decl_buffer, iconst, tirx, tvm
 from adrenoc.ir.graph import Body, Graph, Node
-from adrenoc.ir.layout import LANES
+from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.families.attention.attention_walk import AttentionTile
 from adrenoc.kernels.families.operators import can, gives
 from adrenoc.kernels.families.shared.operator import Fusion, Numbers
 from adrenoc.kernels.families.shared.typical import NotKnownError
+from adrenoc.passes.analyse.reads import is_identity
 from adrenoc.passes.analyse.scalar_body import evaluate
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
 from adrenoc.passes.fuse.index_maps import (
+    MAX_RANK,
     Movement,
     movement_of,
     place_axes,
@@ -40,8 +42,6 @@ from adrenoc.passes.fuse.index_maps import (
 )
 from adrenoc.target.target import Limits
 
-FLOAT_BYTES = 4
-MAX_RANK = 4
 MAX_VALUE_BLOCKS = 64
 """Threads along the value's channels; beyond, products of matrices keep a GPU busy as well."""
 
@@ -125,8 +125,7 @@ class _Finder:
             )
 
     def _mix(self, name: str) -> tuple[Node, bool]:
-        """Return the product of the softmax's result with values; whether it is `v p^T` and not `p
-        v`."""
+        """Return the product of the softmax's result with values; whether it is `v p^T`."""
         reader = self._only_reader(name)
         if reader is not None and can(reader, Fusion.ATTENTION) and reader.inputs[0] == name:
             return reader, False
@@ -165,13 +164,8 @@ class _Finder:
         if len(node.body.value.indices) != len(shape) or len(shape) < 2:
             return False
         load: BufferLoad = simplify_indices(node.body, shape).value
-        index = load.indices
         axes = [*node.body.axes[:-2], node.body.axes[-1], node.body.axes[-2]]
-        extents = [*shape[:-2], shape[-1], shape[-2]]
-        return all(
-            extent == 1 or i.same_as(axis)
-            for i, axis, extent in zip(index, axes, extents, strict=True)
-        )
+        return is_identity(load.indices, axes, [*shape[:-2], shape[-1], shape[-2]])
 
     def _only_reader(self, name: str) -> Node | None:
         readers = self._graph.consumers[name]
@@ -203,7 +197,8 @@ class _Finder:
         body = simplify_indices(body, shape)
         buffers = [b for b, n in body.sources.items() if n == product.output]
         for load in loads_of(body.value):
-            if any(load.source.same_as(b) for b in buffers) and not _is_identity(load, body, shape):
+            is_score = any(load.source.same_as(b) for b in buffers)
+            if is_score and not is_identity(load.indices, body.axes, shape):
                 raise _NoAttentionError("the scores are moved before the softmax")
         bare, factor = split_factor(body)
         if bare is not None:
@@ -236,8 +231,7 @@ class _Finder:
     # Queries, keys, values
 
     def _read_operand(self, name: str, batch: tuple[int, ...], *, transposed: bool) -> Movement:
-        """Return an operand as `[batch.., positions, channels]` of the tensor that it comes
-        from."""
+        """Return an operand as `[batch.., positions, channels]` of the tensor it comes from."""
         shape = self._graph.tensors[name].shape
         positions, channels = shape[-1:-3:-1] if transposed else shape[-2:]
         if any(own not in (1, of) for own, of in zip(shape, batch, strict=False)):
@@ -328,8 +322,7 @@ class _Finder:
 
 
 def _keeps_numbers_alone(body: Body) -> bool:
-    """Return whether a map of one tensor gives each number as it is, in its place, and 0 for
-    NaN."""
+    """Return whether a map gives each number of a tensor as it is, in its place, and 0 for NaN."""
     shares = np.array([0.0, 1e-9, 0.25, 1.0, math.nan])
 
     def leaf(part: Any) -> np.ndarray:
@@ -346,10 +339,3 @@ def _keeps_numbers_alone(body: Body) -> bool:
     except NotKnownError:
         return False
     return bool(np.array_equal(made, np.nan_to_num(shares, nan=0.0)))
-
-
-def _is_identity(load: Any, body: Body, shape: tuple[int, ...]) -> bool:
-    return all(
-        extent == 1 or index.same_as(axis)
-        for index, axis, extent in zip(load.indices, body.axes, shape, strict=True)
-    )

@@ -83,8 +83,7 @@ class PairEstimates:
     have."""
 
     def choose_costs(self, pointwise: Node) -> CostModel:
-        """Return the cost model with the arithmetic that a 1x1 convolution will have, and what it
-        stores."""
+        """Return the cost model with the precision that a 1x1 convolution will have."""
         if self.widened.precision(pointwise.output).float32:
             return self.costs.in_float32
         wide = self.widened.precision(pointwise.output).wide_sums
@@ -102,16 +101,10 @@ class Pair:
     apart: float
 
     @property
-    def saved_clocks(self) -> float:
-        """Clocks that one kernel saves."""
-        return self.apart - self.together
-
-    @property
     def estimates(self) -> str:
         """Return both ways, for the log."""
-        together = (
-            "no schedule fits" if math.isinf(self.together) else f"{self.together:.0f} clocks"
-        )
+        no_tile = math.isinf(self.together)
+        together = "no schedule fits" if no_tile else f"{self.together:.0f} clocks"
         return f"estimated {together}, {self.apart:.0f} as two kernels"
 
 
@@ -244,11 +237,11 @@ def _reads_channels_only(graph: Graph, node: Node) -> bool:
         return True
     body, roles = node.epilogue, graph.operand(node.output).roles
     moving = [axis for axis, role in zip(body.axes, roles.roles, strict=True) if role in "HW"]
-    results = [b for b, name in body.sources.items() if name == Node.RESULT]
-    others = [
-        load for load in loads_of(body.value) if not any(b.same_as(load.source) for b in results)
-    ]
-    return not any(mentions(load.indices, moving) for load in others)
+    return not any(
+        mentions(load.indices, moving)
+        for load in loads_of(body.value)
+        if body.source_of(load.source) != Node.RESULT
+    )
 
 
 def apart_clocks(
@@ -327,7 +320,7 @@ def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     for pair in pairs:
         last = before.get(pair.first.output)
         saved, chosen = best.get(last.first.output, nothing) if last is not None else nothing
-        joining = (saved + pair.saved_clocks, (*chosen, pair))
+        joining = (saved + pair.apart - pair.together, (*chosen, pair))
         apart = best.get(pair.first.output, nothing)
         best[pair.second.output] = max(joining, apart, key=lambda found: found[0])
     goes_on = {pair.first.output for pair in pairs}

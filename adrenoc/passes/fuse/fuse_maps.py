@@ -10,7 +10,7 @@ Four rules, applied in execution order:
   square of a large number is then never rounded to what a tensor can hold;
 - a map that reads an operator's result element by element becomes that operator's epilogue;
   a map that reads it twice, as SiLU and GELU do, is one reader, and one that turns a product's
-  channels to where convolutions have them is turned itself (`commute_transpose`).
+  channels to where convolutions have them is turned itself (`_commute_transpose`).
 
 Before -> after:
     conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tvm_ffi.structural import structural_map
@@ -50,11 +50,10 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 from adrenoc.ir.graph import CONCAT, Body, Graph, Node, Tensor, find_loaded_buffers
 from adrenoc.ir.layout import LANES, default_layout
-from adrenoc.kernels.body_cost import loads_of, parts_of
+from adrenoc.kernels.body_cost import loads_of, parts_of, parts_of_kind
 from adrenoc.kernels.families.operators import changed_input, is_kind
 from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.analyse.reads import (
-    Concat,
     Slice,
     concat_of,
     reads_elementwise,
@@ -70,17 +69,11 @@ _TURNS = {Kind.PRODUCT: (0, 2, 3, 1), Kind.CONVOLUTION: (0, 3, 1, 2)}
 _ENDING = ".turned"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommutedMap:
-    """The map in the order of what it reads, its result, and the move that is left."""
+def _commute_transpose(graph: Graph, node: Node, anchor: Node) -> tuple[Node, Tensor, Node] | None:
+    """Split a map that computes with each element of what `anchor` makes, at a turned index.
 
-    map: Node
-    tensor: Tensor
-    move: Node
-
-
-def commute_transpose(graph: Graph, node: Node, anchor: Node) -> CommutedMap | None:
-    """Split a map that computes with each element of what `anchor` makes, at a turned index."""
+    Gives the map in the order of what it reads, its result, and the move that is left.
+    """
     body, result = node.body, graph.tensors[node.output]
     order = next((turn for kind, turn in _TURNS.items() if is_kind(anchor, kind)), None)
     if order is None or body is None or body.reduced or len(body.axes) != len(order):
@@ -95,13 +88,9 @@ def commute_transpose(graph: Graph, node: Node, anchor: Node) -> CommutedMap | N
         return None
     tensor = replace(result, name=f"{node.output}{_ENDING}", shape=shape)
     made = replace(node, name=tensor.name, output=tensor.name, body=turned)
-    return CommutedMap(map=made, tensor=tensor, move=_turn_back(node, tensor, order))
-
-
-def _turn_back(node: Node, tensor: Tensor, order: tuple[int, ...]) -> Node:
-    """Return the map's result, as a move of `tensor`."""
-    body = Body.reading(tensor.name, tensor.shape, order, tensor.dtype)
-    return replace(node, inputs=(tensor.name,), body=body, fused=("permute_dims",))
+    back = Body.reading(tensor.name, tensor.shape, order, tensor.dtype)
+    move = replace(node, inputs=(tensor.name,), body=back, fused=("permute_dims",))
+    return made, tensor, move
 
 
 MAX_REPEATED_COST = 8
@@ -242,20 +231,17 @@ class _Fuser:
     # A map moves into the reduction that reads it
 
     def _better_within_reader(self, node: Node) -> bool:
-        """Return whether a map makes large numbers that a reduction alone will read, or scales
-        bytes.
+        """Return whether a map makes large numbers for a reduction alone, or scales bytes.
 
         Bytes that one map alone reads scaled are better stored as they are.
         """
-        if not node.is_map or node.body is None:
+        if not node.is_map or node.body is None or node.output in self._graph.outputs:
             return False
         readers = self._graph.consumers[node.output]
-        if node.output not in self._graph.outputs and _scales_bytes(node.body):
+        if _scales_bytes(node.body):
             return [reader.is_map for reader in readers] == [True]
-        if not _can_overflow(node.body):
-            return False
         return (
-            node.output not in self._graph.outputs
+            _can_overflow(node.body)
             and [is_kind(reader, Kind.REDUCTION) for reader in readers] == [True]
             and any(self._same_elements(node, name) for name in node.inputs)
         )
@@ -304,8 +290,7 @@ class _Fuser:
         return None
 
     def _can_end(self, anchor: Node, node: Node) -> bool:
-        """Return whether a map may be the last that the kernel of `anchor` computes, wherever it
-        reads."""
+        """Return whether a map may be the last that `anchor` computes, wherever it reads."""
         body, name = node.body, anchor.output
         return (
             body is not None
@@ -329,16 +314,16 @@ class _Fuser:
             return None
         for name in reversed(node.inputs):
             anchor = self._made.get(name)
-            turned = None if anchor is None else commute_transpose(self._graph, node, anchor)
+            turned = None if anchor is None else _commute_transpose(self._graph, node, anchor)
             if anchor is None or turned is None or not self._can_end(anchor, node):
                 continue
+            turned_map, tensor, move = turned
             del self._made[name]
-            made = turned.tensor.name
             for inner in (name, node.output):
-                self._swallow(inner, made)
-            self._made[made] = _append_epilogue(anchor, turned.map, name)
-            self._turned[node.output] = turned.tensor
-            return turned.move
+                self._swallow(inner, tensor.name)
+            self._made[tensor.name] = _append_epilogue(anchor, turned_map, name)
+            self._turned[node.output] = tensor
+            return move
         return None
 
     def _same_elements(self, node: Node, name: str) -> bool:
@@ -374,8 +359,7 @@ def _append_epilogue(anchor: Node, node: Node, name: str) -> Node:
 
 
 def inline(reader: Body, name: str, producer: Body) -> Body:
-    """Return the reader's body with each load of tensor `name` replaced by what the producer
-    computes."""
+    """Replace each load of tensor `name` in the reader's body by what the producer computes."""
     buffers = [b for b, n in reader.sources.items() if n == name]
 
     def compute(load: Any) -> Any:
@@ -395,8 +379,7 @@ def _reads(body: Body, name: str) -> int:
 
 
 def _is_move(body: Body) -> bool:
-    """Return whether a body is one load, or the conversion of one to bytes, which are moved as
-    floats."""
+    """Return whether a body is one load, or one made bytes, which are moved as floats."""
     value = body.value
     if isinstance(value, tirx.Cast) and str(value.ty) in ("int8", "uint8"):
         value = value.value
@@ -419,33 +402,21 @@ def _scales_bytes(body: Body) -> bool:
 def _cost(expr: Expr) -> int:
     """Return arithmetic on floating-point values; index arithmetic is free by comparison."""
     cost = 0
-
-    def count(part: Any) -> Any:
-        nonlocal cost
+    for part in parts_of_kind(expr, tvm.ir.Expr):
         if hasattr(part, "ty") and str(part.ty).startswith("float"):
             if isinstance(part, tvm.ir.Call):
                 cost += 0 if part.op.name == IF_THEN_ELSE else MAX_REPEATED_COST
             elif not isinstance(part, (tvm.ir.TensorLoad, tirx.FloatImm, Var)):
                 cost += 1
-        return part
-
-    structural_map(expr, (tvm.ir.Expr, count))
     return cost
 
 
 def _can_overflow(body: Body) -> bool:
-    """Return whether it squares, raises to a power or exponentiates: half holds 256 squared no
-    more."""
-    found = False
-
-    def look(part: Any) -> Any:
-        nonlocal found
-        exponential = isinstance(part, tvm.ir.Call) and part.op.name in EXPONENTIALS
-        found |= exponential or is_power(part)
-        return part
-
-    structural_map(unify_reads(body), (tvm.ir.Expr, look))
-    return found
+    """Return whether it takes powers or exponentials: half holds 256 squared no more."""
+    return any(
+        (isinstance(part, tvm.ir.Call) and part.op.name in EXPONENTIALS) or is_power(part)
+        for part in parts_of_kind(unify_reads(body), tvm.ir.Expr)
+    )
 
 
 def fuse_around_concats(graph: Graph, context: Context) -> Graph:
@@ -477,7 +448,9 @@ def _candidates(graph: Graph, context: Context) -> list[str]:
         if not node.is_map or node.fused != (CONCAT,) or node.output in graph.output_names:
             continue
         concat = concat_of(graph, node)
-        if concat is None or not _falls_on_blocks(graph, node, concat):
+        if concat is None or not graph.tensors[node.output].is_float:
+            continue
+        if any(part.name not in graph.producers or part.start % LANES for part in concat.parts):
             continue
         planned = planned or assign_layouts(graph, context.silent)
         layout = planned.layouts[node.output]
@@ -486,15 +459,8 @@ def _candidates(graph: Graph, context: Context) -> list[str]:
     return found
 
 
-def _falls_on_blocks(graph: Graph, node: Node, concat: Concat) -> bool:
-    made = all(part.name in graph.producers for part in concat.parts)
-    whole = all(part.start % LANES == 0 for part in concat.parts)
-    return made and whole and graph.tensors[node.output].is_float
-
-
 def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
-    """Return whether a concatenation of a fused graph takes no more launches in place than as a
-    map.
+    """Return whether a concatenation takes no more launches in place than as a map.
 
     What would take the concatenation in is seen in the graph before fusion: a single map does.
     Parts that cannot lie in it are written twice, which takes no launch (`second_stores`).
@@ -532,8 +498,7 @@ def _takes_kernel(graph: Graph, part: str, cut: Slice | None) -> bool:
 
 
 def _regroups(graph: Graph, name: str, readers: Sequence[Node]) -> bool:
-    """Return whether a tensor is only read by a map that cuts its axes anew: a shuffle of
-    channels."""
+    """Return whether one map alone reads a tensor and cuts its axes anew: a channel shuffle."""
     if len(readers) != 1 or not readers[0].is_map or readers[0].body is None:
         return False
     if not isinstance(readers[0].body.value, tvm.ir.TensorLoad):

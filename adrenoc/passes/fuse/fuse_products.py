@@ -33,12 +33,12 @@ is rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
+from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.half import HALF_MAX
 from adrenoc.ir.layout import LANES, Memory, TexelOrder
 from adrenoc.kernels.families.conv.conv_rules import gained_matrix
@@ -99,7 +99,7 @@ def _take_rms_norm(graph: Graph, context: Context, node: Node) -> Graph:
     name, readers = node.output, graph.consumers[node.output]
     if not any(is_row_product(graph, reader) for reader in readers):
         return graph
-    joined = [_join_rms_norm(reader, node) for reader in readers]
+    joined = [_join_norm(reader, node, NORMED) for reader in readers]
     reason = _rms_norm_stays(graph, context, node) or find_clash(graph, joined)
     if reason is not None:
         context.log.add(node.name, "a norm before its products", reason)
@@ -133,14 +133,14 @@ def _rms_norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
     return found or other_use(graph, node)
 
 
-def _join_rms_norm(reader: Node, norm: Node) -> Node:
+def _join_norm(reader: Node, norm: Node, form_name: str) -> Node:
     """Return the product on what its norm reads."""
     form = read_form(reader)
     matrices = (name for names in form.matrices for name in names)
     return replace(
         reader,
-        inputs=(norm.inputs[0], *matrices, norm.inputs[1], *form.rest),
-        attrs={**reader.attrs, NORMED: float(norm.attrs["epsilon"])},
+        inputs=(norm.inputs[0], *matrices, *norm.inputs[1:], *form.rest),
+        attrs={**reader.attrs, form_name: float(norm.attrs["epsilon"])},
         fused=(*norm.operators, *reader.operators),
     )
 
@@ -170,17 +170,13 @@ def _take_gate(graph: Graph, context: Context, node: Node) -> Graph:
         ),
         attrs={**node.attrs, GATED: True},
         epilogue=replace(node.epilogue, sources=sources),
-        parts=_parts(gate.epilogue),
+        parts={} if gate.epilogue is None else {GATE: gate.epilogue},
         fused=(*gate.operators, *node.operators),
     )
     if image_clash(graph, joined) is not None:
         return graph
     context.log.add(gate.name, "computed with the product that reads it", "both read the same")
     return graph.exchange([joined], [gate])
-
-
-def _parts(epilogue: Body | None) -> Mapping[str, Body]:
-    return {} if epilogue is None else {GATE: epilogue}
 
 
 def _gate_of(graph: Graph, node: Node) -> Node | None:
@@ -226,7 +222,7 @@ def _take_layer_norm(graph: Graph, context: Context, node: Node) -> Graph:
     if not any(is_row_product(graph, reader) for reader in readers):
         return graph
     reason = _layer_norm_stays(graph, context, node) or _readers_do_without(graph, context, node)
-    joined = [] if reason else [_join_layer_norm(reader, node) for reader in readers]
+    joined = [] if reason else [_join_norm(reader, node, CENTRED) for reader in readers]
     reason = reason or find_clash(graph, joined) or _loss(graph, context, node, joined)
     if reason is not None:
         context.log.add(node.name, "a kernel before its products", reason)
@@ -304,16 +300,6 @@ def _fits_half(matrix: np.ndarray) -> bool:
     """Return whether each column's largest weight is a half of full precision, or zero."""
     largest = np.abs(matrix).max(axis=0)
     return bool(np.all((largest <= HALF_MAX) & ((largest >= _LEAST_WEIGHT) | (largest == 0.0))))
-
-
-def _join_layer_norm(reader: Node, norm: Node) -> Node:
-    """Return the product on what its norm reads."""
-    return replace(
-        reader,
-        inputs=(norm.inputs[0], reader.inputs[1], *norm.inputs[1:], *reader.inputs[2:]),
-        attrs={**reader.attrs, CENTRED: float(norm.attrs["epsilon"])},
-        fused=(*norm.operators, *reader.operators),
-    )
 
 
 NO_DOT_PRODUCTS = "no driver seen of this GPU has a dot product of bytes in its OpenCL C"

@@ -20,12 +20,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
-
 from adrenoc.base.tvmapi import Call, bits_of, tirx, tvm
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node
 from adrenoc.ir.layout import LANES, Memory, OperandSpec, TexelOrder, agree
-from adrenoc.kernels.body_cost import body_instructions, loads_of
+from adrenoc.kernels.body_cost import body_instructions, loads_of, parts_of_kind
 from adrenoc.kernels.families.conv.conv_rules import estimate_clocks, least_clocks, score_tiles
 from adrenoc.kernels.families.matmul.gemv import suits_gemv
 from adrenoc.kernels.families.operators import can
@@ -54,7 +52,7 @@ from adrenoc.passes.fuse.split_winograd import winograd_clocks
 def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> float:
     """Return clocks of a convolution in one kernel that reads `source`."""
     work = conv_work(graph, conv, conv_geometry(graph, conv), costs.options)
-    sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
+    sizes = (stored_bytes(graph.operand(name)) for name in (source, conv.output))
     moved = costs.machine.memory_clocks(*sizes)
     return max(least_clocks(work, costs.limits, costs.machine), moved)
 
@@ -68,7 +66,7 @@ def product_clocks(graph: Graph, product: Node, costs: CostModel) -> tuple[float
     tile = next(iter(score_tiles(work, costs.limits, machine).rank()), None)
     if tile is None:
         return math.inf, math.inf
-    sizes = (_bytes(graph.operand(name)) for name in (product.inputs[0], product.output))
+    sizes = (stored_bytes(graph.operand(name)) for name in (product.inputs[0], product.output))
     moved = machine.memory_clocks(*sizes)
     by_width, whatever = (
         max(estimate_clocks(work, tile, sure), moved) for sure in machine.end_doubt()
@@ -76,7 +74,8 @@ def product_clocks(graph: Graph, product: Node, costs: CostModel) -> tuple[float
     return by_width, whatever
 
 
-def _bytes(spec: OperandSpec) -> int:
+def stored_bytes(spec: OperandSpec) -> int:
+    """Return bytes of a tensor alone."""
     return math.prod(spec.alone.physical) * bits_of(spec.dtype) // 8
 
 
@@ -93,9 +92,8 @@ def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float
     serial = machine.slots_a_wave * (work + cost.texel_instructions) + rates.texture_latency_clocks
     resident = machine.resident_waves(LANES)
     computed = machine.clocks(math.ceil(texels / machine.wave), busiest, serial, resident)
-    return machine.launch_clocks + max(
-        computed, machine.memory_clocks(*(_bytes(spec) for spec in specs))
-    )
+    moved = machine.memory_clocks(*map(stored_bytes, specs))
+    return machine.launch_clocks + max(computed, moved)
 
 
 def source_of(graph: Graph, node: Node) -> str | None:
@@ -107,8 +105,7 @@ def source_of(graph: Graph, node: Node) -> str | None:
 
 
 def attach_prologue(reader: Node, node: Node, source: str) -> Node:
-    """Return the convolution on what a map changes element by element, which it then computes
-    itself."""
+    """Return the convolution on what a map changes element by element, computing that itself."""
     others = [n for n in node.inputs if n != source]
     rest = [n for n in reader.inputs if n != node.output]
     return replace(
@@ -131,17 +128,12 @@ def _find_changed_source(graph: Graph, node: Node) -> str | None:
         return None
     layout = graph.placements[node.output].layout
     channel = None if layout is None else layout.axis("C")
-    others = [load for load in loads_of(node.body.value) if not _is(node.body, load, alike[0])]
     if layout is None or channel is None:
         return None
-    moving = [axis for axis, role in zip(node.body.axes, layout.roles, strict=True) if role in "HW"]
-    if any(mentions(load.indices, moving) for load in others):
-        return None
-    return alike[0]
-
-
-def _is(body: Body, load: Any, name: str) -> bool:
-    return body.source_of(load.source) == name
+    body, loads = node.body, loads_of(node.body.value)
+    others = [load for load in loads if body.source_of(load.source) != alike[0]]
+    moving = [axis for axis, role in zip(body.axes, layout.roles, strict=True) if role in "HW"]
+    return None if any(mentions(load.indices, moving) for load in others) else alike[0]
 
 
 _FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
@@ -207,8 +199,7 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
 
 
 def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool) -> str | None:
-    """Return why this one cannot; `bordered` is whether it can read zeros beyond the map's
-    edges."""
+    """Return why this one cannot; `bordered`: it can read zeros beyond the map's edges."""
     if not can(reader, Fusion.PROLOGUE) or reader.inputs.count(node.output) != 1:
         return f"{reader.op} {reader.name} reads it too"
     if reader.inputs[0] != node.output or reader.prologue is not None:
@@ -232,19 +223,15 @@ def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool
 
 def finite_at_zero(body: Body) -> bool:
     """Return whether zeros, as the lanes beyond the last channel hold, surely give numbers."""
-    sure = True
 
-    def note(part: Any) -> None:
-        nonlocal sure
+    def is_sure(part: Any) -> bool:
         if isinstance(part, Call):
-            sure = sure and part.op.name in _FINITE_CALLS
-        elif isinstance(part, tirx.Div):
-            sure = sure and isinstance(part.b, tirx.FloatImm) and float(part.b.value) != 0.0
-        elif isinstance(part, tirx.Mod | tirx.FloorDiv | tirx.FloorMod):
-            sure = False
+            return part.op.name in _FINITE_CALLS
+        if isinstance(part, tirx.Div):
+            return isinstance(part.b, tirx.FloatImm) and float(part.b.value) != 0.0
+        return not isinstance(part, tirx.Mod | tirx.FloorDiv | tirx.FloorMod)
 
-    structural_walk(body.value, (tvm.ir.Expr, note))
-    return sure
+    return all(map(is_sure, parts_of_kind(body.value, tvm.ir.Expr)))
 
 
 def _fuse_map(graph: Graph, reader: Node, node: Node, source: str) -> Node:

@@ -150,13 +150,14 @@ def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -
         fused=(*keys.operators, *values.operators, *node.operators),
         changes=(keys.output, values.output),
     )
+    epilogue = set() if node.epilogue is None else set(node.epilogue.sources.values())
     joined = replace(
         node,
         op=JOIN,
         inputs=(
             parts.name,
             *held["sinks"],
-            *(name for name in node.inputs if _is_of_epilogue(node, name)),
+            *(name for name in node.inputs if name in epilogue),
         ),
         attrs={"sunk": node.attrs["sunk"]},
         fused=(JOIN,),
@@ -171,10 +172,6 @@ def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -
     placed = Placement(memory=Memory.BLOCKED, layout=channels_last(len(shape)), dtype=parts.dtype)
     graph = replace(graph, placements={**graph.placements, parts.name: placed})
     return graph.replace_nodes(nodes, [parts])
-
-
-def _is_of_epilogue(node: Node, name: str) -> bool:
-    return node.epilogue is not None and name in node.epilogue.sources.values()
 
 
 def fuse_parts(graph: Graph, context: Context) -> Graph:

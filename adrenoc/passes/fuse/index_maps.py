@@ -74,8 +74,7 @@ def split_factor(body: Body) -> tuple[Body | None, float]:
 
 
 def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> int | None:
-    """Return the source's axis that the last axis walks along, block by block; None where none
-    is."""
+    """Return the source's axis that the last axis walks along block by block, or None."""
     if len(source_shape) > MAX_RANK or len(source_shape) < 1:
         return None
     channels, last = shape[-1], body.axes[-1]

@@ -13,11 +13,10 @@ or:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from adrenoc.base.tvmapi import bits_of, tvm
+from adrenoc.base.tvmapi import tvm
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Layout, OperandSpec
 from adrenoc.kernels.families.conv.conv_rules import least_clocks
@@ -30,11 +29,11 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     conv_work,
     is_depthwise,
 )
-from adrenoc.kernels.families.shared.machine import CostModel, Machine
+from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.families.shared.operator import Fusion
 from adrenoc.passes.analyse.reads import other_use, reads_first_alone
 from adrenoc.passes.context import Context
-from adrenoc.passes.fuse.fuse_prologues import attach_prologue, source_of
+from adrenoc.passes.fuse.fuse_prologues import attach_prologue, source_of, stored_bytes
 
 
 def read_images(graph: Graph, context: Context) -> Graph:
@@ -51,10 +50,13 @@ def read_images(graph: Graph, context: Context) -> Graph:
             continue
         reason = _refusal(graph, node, readers, image)
         if reason is None:
-            as_read = _set_layout(graph, image)
+            placed = replace(graph.placements[image.name], layout=image.layout)
+            as_read = replace(graph, placements={**graph.placements, image.name: placed})
             direct = [_reading(reader, node, image) for reader in readers]
-            apart = _clocks(graph, readers, costs)
-            apart += _map_clocks(graph, node, image, costs.machine)
+            apart = _clocks(graph, readers, costs) + costs.machine.launch_clocks
+            # What the map waits for is memory.
+            specs = (graph.operand(name) for name in (image.name, node.output))
+            apart += costs.machine.memory_clocks(*map(stored_bytes, specs))
             together = _clocks(as_read, direct, costs)
             estimates = f"estimated {together:.0f} clocks, {apart:.0f} with a copy in texels"
             if costs.machine.cost.joins.image * together < apart:
@@ -101,11 +103,6 @@ def _image(graph: Graph, node: Node) -> _Image | None:
         axes.append(axis)
     layout = Layout("".join("1" if axis is None else copy.roles.roles[axis] for axis in axes))
     return _Image(name, layout) if layout.extents(shape) == copy.extents else None
-
-
-def _set_layout(graph: Graph, image: _Image) -> Graph:
-    placement = replace(graph.placements[image.name], layout=image.layout)
-    return replace(graph, placements={**graph.placements, image.name: placement})
 
 
 def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -> str | None:
@@ -157,13 +154,3 @@ def _clocks(graph: Graph, convs: Sequence[Node], costs: CostModel) -> float:
     """Return clocks of convolutions, each as one kernel."""
     works = (conv_work(graph, conv, conv_geometry(graph, conv), costs.options) for conv in convs)
     return sum(least_clocks(work, costs.limits, costs.machine) for work in works)
-
-
-def _map_clocks(graph: Graph, node: Node, image: _Image, machine: Machine) -> float:
-    """Return clocks of the map: what it waits for is memory."""
-    specs = (graph.operand(image.name), graph.operand(node.output))
-    return machine.launch_clocks + machine.memory_clocks(*(_bytes(spec) for spec in specs))
-
-
-def _bytes(spec: OperandSpec) -> int:
-    return math.prod(spec.physical) * bits_of(spec.dtype) // 8

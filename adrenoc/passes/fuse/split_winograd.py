@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
@@ -54,9 +55,10 @@ _PLANES = Layout("CHW")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Way:
+class WinogradWay:
     """One way to run a convolution by the algorithm."""
 
+    geometry: ConvGeometry
     clocks: float
     direct: float
     """Clocks of the convolution as it is."""
@@ -65,10 +67,9 @@ class _Way:
     """In one kernel."""
 
     @property
-    def saving(self) -> Saving:
-        """Return what it gains, and the roundings that it adds."""
-        added = ADDED if self.whole else ADDED_BY_PLANES
-        return Saving(clocks=self.clocks, direct=self.direct, added=added)
+    def added(self) -> float:
+        """Return the roundings that it adds."""
+        return ADDED if self.whole else ADDED_BY_PLANES
 
     def beats(self, clocks: float, joins: JoinCost) -> bool:
         """Return whether it wins against another way by as much as it has to."""
@@ -80,18 +81,13 @@ def split_winograd(graph: Graph, context: Context) -> Graph:
     costs, log = context.costs, context.log
     if not costs.options.winograd:
         return graph
-    found: dict[str, tuple[ConvGeometry, _Way]] = {}
-    for node in graph.nodes:
-        geometry = _geometry(graph, node, costs.options, log)
-        best = None if geometry is None else _best(graph, node, geometry, costs, log)
-        if geometry is not None and best is not None:
-            found[node.output] = geometry, best
-    savings = {name: way.saving for name, (_, way) in found.items()}
-    taken = choose_within_budget(graph, savings, costs.options, log)
+    ways = ((node.output, _best(graph, node, costs, log)) for node in graph.nodes)
+    found = {name: way for name, way in ways if way is not None}
+    taken = choose_within_budget(graph, found, costs.options, log)
     return _split(graph, {name: found[name] for name in taken}, log)
 
 
-def _split(graph: Graph, ways: Mapping[str, tuple[ConvGeometry, _Way]], log: DecisionLog) -> Graph:
+def _split(graph: Graph, ways: Mapping[str, WinogradWay], log: DecisionLog) -> Graph:
     """Return the graph with what makes these tensors computed so."""
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
@@ -100,18 +96,18 @@ def _split(graph: Graph, ways: Mapping[str, tuple[ConvGeometry, _Way]], log: Dec
         if node.output not in ways:
             nodes.append(node)
             continue
-        geometry, way = ways[node.output]
+        way = ways[node.output]
         outputs = way.tiling.transform.outputs
         log.add(
             node.name,
             f"Winograd F({outputs} x {outputs}, 3 x 3) in {'one kernel' if way.whole else 'three'}",
             f"estimated {way.clocks:.0f} clocks, {way.direct:.0f} without",
         )
+        attrs = {**node.attrs, "geometry": way.geometry, "tiling": way.tiling}
         if way.whole:
-            attrs = {**node.attrs, "geometry": geometry, "tiling": way.tiling}
             nodes.append(replace(node, op=WHOLE, attrs=attrs))
             continue
-        for part, tensor, placement in _parts(graph, node, geometry, way.tiling):
+        for part, tensor, placement in _parts(graph, replace(node, attrs=attrs), way.tiling):
             nodes.append(part)
             if tensor is not None and placement is not None:
                 tensors[tensor.name] = tensor
@@ -122,12 +118,7 @@ def _split(graph: Graph, ways: Mapping[str, tuple[ConvGeometry, _Way]], log: Dec
 
 def winograd_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
     """Return clocks of a convolution by the algorithm, infinite where it would not be chosen."""
-    log = DecisionLog()
-    options = costs.options
-    geometry = _geometry(graph, node, options, log) if options.winograd else None
-    if geometry is None:
-        return math.inf
-    best = _best(graph, node, geometry, costs, log)
+    best = _best(graph, node, costs, DecisionLog()) if costs.options.winograd else None
     return math.inf if best is None else best.clocks
 
 
@@ -139,33 +130,30 @@ def _geometry(
         return None
     if graph.precision(node.inputs[0]).float32:  # its planes would be stored in half
         return None
-    if graph.operand(node.inputs[0]).memory is Memory.PLAIN:
-        return None
-    if node.prologue is not None:  # each input is read, and would be computed, several times
+    is_plain = graph.operand(node.inputs[0]).memory is Memory.PLAIN
+    if is_plain or node.prologue is not None:  # each input is read, or computed, several times
         return None
     geometry = conv_geometry(graph, node)
     plain = geometry.strides == geometry.dilation == (1, 1) and geometry.groups == 1
     if not plain or geometry.kernel != (TAPS, TAPS):
         return None
-    beyond = _explain_not_half(graph, node) if options.storage_dtype == "float16" else ""
-    if beyond:
-        log.add(node.name, "not by Winograd's algorithm", beyond)
-    return None if beyond else geometry
-
-
-def _explain_not_half(graph: Graph, node: Node) -> str:
-    """Return why halves cannot hold the transformed weights, though they hold the weights."""
+    # Halves may hold the weights, and not what they are transformed to.
     growth = max(winograd(outputs).weight_growth for outputs in OUTPUTS["float16"])
     value = graph.tensors[node.inputs[1]].value
-    reason = "" if value is None else explain_not_half(value, growth)
-    return reason and f"transformed weights are up to {growth:.3g} times as large; {reason}"
+    in_half = options.storage_dtype == "float16"
+    if in_half and value is not None and (beyond := explain_not_half(value, growth)):
+        why = f"transformed weights are up to {growth:.3g} times as large; {beyond}"
+        log.add(node.name, "not by Winograd's algorithm", why)
+        return None
+    return geometry
 
 
-def _best(
-    graph: Graph, node: Node, geometry: ConvGeometry, costs: CostModel, log: DecisionLog
-) -> _Way | None:
-    """Return the way that wins; None if the convolution as it is does."""
+def _best(graph: Graph, node: Node, costs: CostModel, log: DecisionLog) -> WinogradWay | None:
+    """Return the way that wins; None if the convolution as it is does, or must."""
     options, limits, machine = costs.options, costs.limits, costs.machine
+    geometry = _geometry(graph, node, options, log)
+    if geometry is None:
+        return None
     joins = machine.cost.joins
     work = conv_work(graph, node, geometry, options)
     source, result = (
@@ -179,14 +167,13 @@ def _best(
     )
     if direct < joins.winograd_least_launches * machine.gap_clocks:
         return None
-    found: list[_Way] = []
+    make = partial(WinogradWay, geometry=geometry, direct=direct)
+    found: list[WinogradWay] = []
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.cover(winograd(outputs), work.out)
         if outputs == WHOLE_OUTPUTS:
-            clocks = winograd_conv.score_tiles(
-                work, tiling, limits, machine, options.textures
-            ).least
-            found.append(_Way(clocks=clocks, direct=direct, tiling=tiling, whole=True))
+            scored = winograd_conv.score_tiles(work, tiling, limits, machine, options.textures)
+            found.append(make(clocks=scored.least, tiling=tiling, whole=True))
         if work.out.h * work.out.w < machine.winograd_least_pixels:
             continue
         if options.textures and (
@@ -217,25 +204,20 @@ def _best(
                 machine.memory_clocks(planes, result),
             )
         )
-        found.append(_Way(clocks=clocks, direct=direct, tiling=tiling, whole=False))
-    return _winner(found, direct, joins)
-
-
-def _winner(ways: list[_Way], direct: float, joins: JoinCost) -> _Way | None:
-    """Return one kernel where it wins, three where they win against that too."""
-    best: _Way | None = None
-    for way in sorted(ways, key=lambda way: (not way.whole, way.clocks)):
+        found.append(make(clocks=clocks, tiling=tiling, whole=False))
+    # One kernel where it wins, three where they win against that too.
+    best: WinogradWay | None = None
+    for way in sorted(found, key=lambda way: (not way.whole, way.clocks)):
         if way.beats(min(direct, best.clocks) if best is not None else direct, joins):
             best = way
     return best
 
 
 def _parts(
-    graph: Graph, node: Node, geometry: ConvGeometry, tiling: Tiling
+    graph: Graph, node: Node, tiling: Tiling
 ) -> Iterator[tuple[Node, Tensor | None, Placement | None]]:
     """Yield the three nodes, with the tensors between them."""
-    x, out = graph.operand(node.inputs[0]), graph.operand(node.output)
-    attrs = {**node.attrs, "geometry": geometry, "tiling": tiling}
+    x, out, attrs = graph.operand(node.inputs[0]), graph.operand(node.output), node.attrs
     memory = Memory.TEXTURE if Memory.TEXTURE in (x.memory, out.memory) else Memory.BLOCKED
     placement = Placement(memory=memory, layout=_PLANES, dtype=x.dtype)
 
@@ -258,7 +240,7 @@ def _parts(
     yield second, planes, placement
     others = () if node.epilogue is None else tuple(node.epilogue.sources.values())
     read = dict.fromkeys(name for name in others if name != Node.RESULT)
-    yield replace(node, op=PIXELS, inputs=(planes.name, *read), attrs=attrs), None, None
+    yield replace(node, op=PIXELS, inputs=(planes.name, *read)), None, None
 
 
 MOST = 1.2
@@ -274,47 +256,31 @@ what it is made of, its noise reaches nine products); in a U-Net of 17 such conv
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Saving:
-    """What one convolution gains by the algorithm, in clocks, and the roundings that it adds."""
-
-    clocks: float
-    direct: float
-    added: float
-
-    @property
-    def saved(self) -> float:
-        """Clocks."""
-        return self.direct - self.clocks
-
-
 def choose_within_budget(
-    graph: Graph, savings: Mapping[str, Saving], options: CompileOptions, log: DecisionLog
+    graph: Graph, ways: Mapping[str, WinogradWay], options: CompileOptions, log: DecisionLog
 ) -> frozenset[str]:
     """Return the convolutions, by what they make, that are to go by the algorithm."""
     if (options.storage_dtype, options.compute_dtype) != ("float16", "float32"):
-        return frozenset(savings)
+        return frozenset(ways)
     own = _roundings(graph)
     taken: set[str] = set()
     added = 0.0
-    for name, saving in sorted(savings.items(), key=lambda item: -_worth(item[1])):
-        ratio = math.sqrt(1 + (added + saving.added) / own)
+    saved = {name: way.direct - way.clocks for name, way in ways.items()}
+    for name in sorted(ways, key=lambda name: -saved[name] / ways[name].added):
+        way = ways[name]
+        ratio = math.sqrt(1 + (added + way.added) / own)
         if ratio <= MOST:
             taken.add(name)
-            added += saving.added
+            added += way.added
             continue
         log.add(
             name,
             "not by Winograd's algorithm",
-            f"it would save {saving.saved:.0f} of {saving.direct:.0f} clocks, and the network's "
+            f"it would save {saved[name]:.0f} of {way.direct:.0f} clocks, and the network's "
             f"rounding would be {ratio:.2f} times what its own {own} roundings give, beyond "
             f"{MOST}; {len(taken)} others save more for the same",
         )
     return frozenset(taken)
-
-
-def _worth(saving: Saving) -> float:
-    return saving.saved / saving.added
 
 
 def _roundings(graph: Graph) -> int:
