@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,18 @@ class Limits:
             most = " x ".join(map(str, self.group_sides))
             return f"work-groups of {shown}, whose sides are at most {most}"
         return None
+
+    def hold_image(self, physical: Sequence[int]) -> bool:
+        """Return whether there are images of this `[layers, rows, columns, 4]`."""
+        layers, rows, columns, _ = physical
+        most = self.image_max_array_layers, self.image2d_max_height_texels
+        return columns <= self.image2d_max_width_texels and layers <= most[0] and rows <= most[1]
+
+    @property
+    def image_text(self) -> str:
+        """Return the largest image in words."""
+        sides = f"{self.image2d_max_width_texels} x {self.image2d_max_height_texels}"
+        return f"{sides} in {self.image_max_array_layers}"
 
     def buffer_dtype(self, dtype: str) -> str:
         """Return what a buffer holds of a dtype: floats of halves where there is no half type."""

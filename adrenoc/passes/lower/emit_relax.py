@@ -91,8 +91,7 @@ def _kernels_that_take_inputs(program: Program) -> set[str]:
 
 
 def all_params(program: Program) -> list[Param]:
-    """Return the params in the order in which `main` takes them: its own, then those of each
-    region."""
+    """Return the params as `main` takes them: its own, then those of each region."""
     parts = (program, *program.regions.values())
     return [param for part in parts for param in part.params.values()]
 
@@ -243,8 +242,7 @@ def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
 
 
 def _image_in_pool(storage: Any, spec: OperandSpec, place: PoolPlace) -> Any:
-    """Return a tensor at its place in the pool. The virtual machine's own operator names no
-    offset."""
+    """Return a tensor at its place in the pool: the machine's own operator names no offset."""
     numbers = map(relax.prim_value, (place.offset, place.pitch_texels, place.grid.bands))
     arguments = [storage, relax.ShapeExpr(spec.physical), _dtype(spec.dtype), *numbers]
     ty = relax.TensorType(spec.physical, spec.dtype)

@@ -13,8 +13,7 @@ Precision is never lowered: the numbers stay what they were.
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -63,9 +62,8 @@ def fit_memory(
         if planned.plan.peak_bytes < first:
             program, storage = whole, planned
             log.add("convolutions", "one kernel each, none split", _flag(limit_mib))
-    if (
-        storage.plan.peak_bytes - storage.plan.slot_bytes > limit
-    ):  # no order and no reuse changes that
+    fixed = storage.plan.peak_bytes - storage.plan.slot_bytes
+    if fixed > limit:  # no order and no reuse changes that
         raise _too_large(program, storage, limit_mib)
     if storage.plan.peak_bytes > limit:
         program, storage = _least_in_any_order(program, storage)
@@ -107,62 +105,34 @@ def order_by_freeing(program: Program) -> Program:
         {owner for name in step.reads if (owner := graph.owner(name)) in made}
         for step in program.steps
     ]
-    readers, writers = _index_by_tensor(reads), _index_by_tensor(writes)
+    readers = Counter(name for read in reads for name in read)
+    """How many steps have yet to read each tensor."""
     followers, waiting = _followers(program)
     size = {name: allocated_bytes(graph.operand(name)) for name in made}
     outputs = {graph.owner(name) for name in graph.outputs}
     held: set[str] = set()
 
     def cost(number: int) -> int:
-        freed = (
-            size[name]
-            for name in reads[number]
-            if readers[name] == {number} and name not in outputs
-        )
-        return sum(size[own] for own in writes[number] - held) - sum(freed)
+        freed = (n for n in reads[number] if readers[n] == 1 and n not in outputs)
+        return sum(size[own] for own in writes[number] - held) - sum(size[n] for n in freed)
 
-    ready = [(cost(number), number) for number, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
+    ready = {number for number, count in enumerate(waiting) if count == 0}
     order: list[int] = []
-    done: set[int] = set()
     while ready:
-        claimed, number = heapq.heappop(ready)
-        if number in done:
-            continue
-        now = cost(number)
-        if now != claimed:  # a reader beside it has run since
-            heapq.heappush(ready, (now, number))
-            continue
-        done.add(number)
+        number = min(ready, key=lambda number: (cost(number), number))
+        ready.remove(number)
         order.append(number)
-        cheaper = set(followers[number])
-        for reader in followers[number]:
-            waiting[reader] -= 1
-        for name in reads[number]:
-            readers[name].discard(number)
-            if len(readers[name]) == 1:  # that one now frees it
-                cheaper |= readers[name]
-        for own in writes[number] - held:  # the memory of other parts is there now
-            held.add(own)
-            cheaper.update(writers[own])
-        for other in sorted(cheaper):
-            if waiting[other] == 0 and other not in done:
-                heapq.heappush(ready, (cost(other), other))
-    nodes = program.graph.nodes
+        held |= writes[number]
+        readers.subtract(reads[number])
+        for follower in followers[number]:
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                ready.add(follower)
     return replace(
         program,
         steps=tuple(program.steps[number] for number in order),
-        graph=replace(graph, nodes=tuple(nodes[number] for number in order)),
+        graph=replace(graph, nodes=tuple(graph.nodes[number] for number in order)),
     )
-
-
-def _index_by_tensor(names: Sequence[set[str]]) -> dict[str, set[int]]:
-    """Return tensor -> the numbers of the steps that name it."""
-    found: dict[str, set[int]] = defaultdict(set)
-    for number, named in enumerate(names):
-        for name in named:
-            found[name].add(number)
-    return found
 
 
 # Buffers
@@ -280,9 +250,6 @@ def _mib(count: int) -> str:
     return f"{count / MIB:.1f} MiB"
 
 
-_MIB = 1 << 20
-
-
 def check_pieces(program: Program, limits: Limits) -> None:
     """Hold each tensor and constant of the GPU against the largest allocation, in bytes.
 
@@ -297,8 +264,8 @@ def check_pieces(program: Program, limits: Limits) -> None:
         return
     what = "its constant" if name in program.params else "its tensor"
     raise MemoryLimitError(
-        f"{what} {name} takes {taken / _MIB:.1f} MiB in one piece, expected at most "
-        f"{most / _MIB:.1f} MiB: the GPU gives no larger buffer or image",
+        f"{what} {name} takes {_mib(taken)} in one piece, expected at most {_mib(most)}: the GPU "
+        "gives no larger buffer or image",
         hint="compile for a smaller input (--shape NAME:D,D,...), or with half storage "
         "(--preset mixed)",
     )

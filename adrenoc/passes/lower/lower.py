@@ -126,8 +126,7 @@ def _has_narrow_weights(graph: Graph, node: Node) -> bool:
 
 
 def _has_wide_weights(graph: Graph, node: Node) -> bool:
-    """Return whether halves would change the weights of a product or of a norm, as the graph
-    says."""
+    """Return whether the graph says that halves would change a product's or a norm's weights."""
     weights = node.inputs[1:2] if is_product(node) else node.inputs[1:]
     return (is_product(node) or is_kind(node, Kind.NORM)) and any(
         graph.tensors[name].value is not None and graph.precision(name).float32 for name in weights

@@ -70,14 +70,15 @@ def read_bytes(program: Program, node: Node, name: str) -> int:
     held, graph, body = _bytes(program, name), program.graph, node.body
     if body is None or not looks_up(graph, node, name):
         return held
-    mine = _loads_from(graph, body, name)
-    count = math.prod(graph.tensors[node.output].shape) * math.prod(n for _, n in body.reduced)
-    return min(held, len(mine) * count * bits_of(_dtype(program, name)) // 8)
+    count = len(_loads_from(graph, body, name)) * math.prod(n for _, n in body.reduced)
+    count *= math.prod(graph.tensors[node.output].shape)
+    param = program.params.get(name)
+    dtype = graph.operand(name).dtype if param is None else str(param.value.dtype)
+    return min(held, count * bits_of(dtype) // 8)
 
 
 def looks_up(graph: Graph, node: Node, name: str) -> bool:
-    """Return whether a node reads a tensor at places alone that other numbers say, as rows of a
-    table."""
+    """Return whether a node reads a tensor where other numbers say alone, as rows of a table."""
     mine = [] if node.body is None else _loads_from(graph, node.body, name)
     return bool(mine) and all(any(loads_of(index) for index in one.indices) for one in mine)
 
@@ -86,11 +87,6 @@ def _loads_from(graph: Graph, body: Body, name: str) -> list[Any]:
     """Return the loads of a body that read a tensor."""
     sources = ((one, body.source_of(one.source)) for one in loads_of(body.value))
     return [one for one, s in sources if s is not None and name in (s, graph.owner(s))]
-
-
-def _dtype(program: Program, name: str) -> str:
-    param = program.params.get(name)
-    return str(param.value.dtype) if param is not None else program.graph.operand(name).dtype
 
 
 def _count_written_bytes(program: Program, node: Node, name: str) -> int:
@@ -106,9 +102,7 @@ def _count_written_bytes(program: Program, node: Node, name: str) -> int:
 
 def _bytes(program: Program, name: str) -> int:
     param = program.params.get(name)
-    return (
-        param.value.nbytes if param is not None else size_bytes(program.graph.operand(name).alone)
-    )
+    return size_bytes(program.graph.operand(name).alone) if param is None else param.value.nbytes
 
 
 def least_bytes(program: Program) -> int:

@@ -171,11 +171,6 @@ def pool_textures(
     }
 
 
-def pool_bytes(places: Mapping[str, PoolPlace]) -> int:
-    """Return what the buffer takes."""
-    return max((place.offset + place.bytes for place in places.values()), default=0)
-
-
 def layer_grids(program: Program, places: Mapping[str, PoolPlace]) -> dict[str, dict[str, Grid]]:
     """Return kernel -> parameter -> how layers lie, for parameters that are given such images."""
     grids: dict[str, dict[str, Grid]] = {}
@@ -190,11 +185,10 @@ def layer_grids(program: Program, places: Mapping[str, PoolPlace]) -> dict[str, 
 
 
 def arrange_layers(layers: int, rows: int, columns: int, limits: Limits) -> Grid | None:
-    """Return all layers beside each other, or in bands of a power of two, padded least; None where
-    no image is wide and high enough.
+    """Return all layers beside each other, or in bands of a power of two, padded least.
 
-    Bands are whole: a layer that a tensor does not have then lies below its image, and zeros are
-    read there.
+    None where no image is wide and high enough.  Bands are whole: a layer that a tensor does not
+    have then lies below its image, and zeros are read there.
     """
     whole = Grid(columns=columns, rows=rows, layers=layers)
     if _is_within(whole, limits):
@@ -255,8 +249,8 @@ def _is_whole(program: Program, step: Step, name: str) -> bool:
 
 
 def _find_mixed(program: Program, fitting: Mapping[str, Grid]) -> set[str]:
-    """Tensors that share a parameter of a kernel with others that lie elsewhere, or in bands where
-    others do not lie in the same."""
+    """Find tensors that share a kernel's parameter with others that lie elsewhere or in other
+    bands."""
     given: dict[tuple[str, int], set[str]] = defaultdict(set)
     outside: set[tuple[str, int]] = set()
     for part, step in _all_steps(program):
@@ -301,8 +295,7 @@ _ORDERS: tuple[Callable[[_Sized], tuple[int, ...]], ...] = (
 
 
 def pack_by_offset(sized: Sequence[_Sized]) -> list[int]:
-    """Return an offset for each, such that no two that are alive at once overlap; the least end
-    found."""
+    """Return offsets such that no two that are alive at once overlap; the least end found."""
     best: list[int] = []
     least = math.inf
     for order in _ORDERS:
@@ -374,7 +367,7 @@ def plan_memory(program: Program, pool_within: Limits | None = None) -> Storage:
     slots: list[MemorySlot] = []
     slot_of = dict.fromkeys(places, 0)
     if places:
-        held = pool_bytes(places)
+        held = max(place.offset + place.bytes for place in places.values())
         slots.append(MemorySlot(scope=POOL, shape=(held,), dtype="uint8", bytes=held))
     for members in classes.values():
         for sharing in pack_slots(members):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.tvmapi import tirx
@@ -70,8 +71,7 @@ def wanted_layout(graph: Graph, node: Node, position: int) -> Layout | None:
 
 
 def _demands(graph: Graph) -> dict[str, Layout]:
-    """Return what the first choosy reader of each tensor wants, also through maps that keep
-    axes."""
+    """Return what each tensor's first choosy reader wants, also through maps that keep axes."""
     demands: dict[str, Layout] = {}
     for node in reversed(graph.nodes):
         for position, name in enumerate(node.inputs):
@@ -101,10 +101,10 @@ def _output_layout(
 ) -> Layout | None:
     shape = graph.tensors[node.output].shape
     if node.body is not None or (node.is_region or node.is_region_memory):
-        handed = (
-            _inherit_layout(graph, node.body, shape, layouts) if node.body is not None else None
-        )
-        return demands.get(node.output) or handed or default_layout(shape)
+        wanted = demands.get(node.output)
+        if wanted is None and node.body is not None:
+            wanted = _inherit_layout(graph, node.body, shape, layouts)
+        return wanted or default_layout(shape)
     source = layouts.get(node.inputs[0]) if node.inputs else None
     operator = OPERATORS.get(node.op)
     makes = same_layout if operator is None else operator.makes_layout
@@ -115,18 +115,13 @@ def _inherit_layout(
     graph: Graph, body: Body, shape: tuple[int, ...], layouts: Mapping[str, Layout | None]
 ) -> Layout | None:
     """Return the roles that the output axes have in the sources, the largest source first."""
-    sources = sorted(
-        ((b, n) for b, n in body.sources.items() if layouts.get(n) is not None),
-        key=lambda entry: -size_of(graph, entry[1]),
-    )
-    for buffer, name in sources:
-        layout = layouts[name]
-        if layout is None:
-            continue
-        roles = _roles_by_axis(body, buffer, layout, graph.tensors[name].shape)
-        completed = _complete_roles(roles, shape)
-        if completed is not None:
-            return Layout(completed)
+    for buffer, name in sorted(body.sources.items(), key=lambda entry: -size_of(graph, entry[1])):
+        layout = layouts.get(name)
+        if layout is not None:
+            roles = _roles_by_axis(body, buffer, layout, graph.tensors[name].shape)
+            completed = _complete_roles(roles, shape)
+            if completed is not None:
+                return Layout(completed)
     return None
 
 
@@ -157,20 +152,14 @@ def _moves_with(index: object, var: object) -> bool:
 
 def _complete_roles(roles: dict[int, str], shape: tuple[int, ...]) -> str | None:
     """Letters for all axes, or None where the channel would be missing or letters run out."""
-    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
     if "C" not in roles.values():
         return None
     spare = [r for r in "NHWC" if r not in roles.values()]
     letters = []
-    for axis in range(len(shape)):
-        if axis in roles:
-            letters.append(roles[axis])
-        elif axis in wide:
-            if not spare:
-                return None
-            letters.append(spare.pop(0))
-        else:
-            letters.append("1")
+    for axis, extent in enumerate(shape):
+        if axis not in roles and extent != 1 and not spare:
+            return None
+        letters.append(roles[axis] if axis in roles else spare.pop(0) if extent != 1 else "1")
     return "".join(letters)
 
 
@@ -284,13 +273,13 @@ def _place(
     dtype = "float32" if wide else options.storage_dtype
     if options.textures:
         for order in TexelOrder:
-            if fits_in_texture(layout.reorder(order), tensor.shape, limits):
+            if limits.hold_image(layout.reorder(order).texture_shape(tensor.shape)):
                 if order is not TexelOrder.PLANES and tensor.value is None:
                     log.add(
                         tensor.name,
                         f"texture, {layout.reorder(order)}",
                         f"as planes it is {_extents(layout, tensor.shape)}, beyond "
-                        f"{_limits_text(limits)}",
+                        f"{limits.image_text}",
                     )
                 return Placement(memory=Memory.TEXTURE, layout=layout.reorder(order), dtype=dtype)
         rows = layout.reorder(TexelOrder.ROWS)
@@ -298,7 +287,7 @@ def _place(
             tensor.name,
             f"buffer, {layout}",
             f"as planes it is {_extents(layout, tensor.shape)} and as rows "
-            f"{_extents(rows, tensor.shape)}, beyond {_limits_text(limits)}",
+            f"{_extents(rows, tensor.shape)}, beyond {limits.image_text}",
         )
     held = limits.buffer_dtype(dtype)
     if held != dtype:
@@ -306,30 +295,13 @@ def _place(
     return Placement(memory=Memory.BLOCKED, layout=layout, dtype=held)
 
 
-def fits_in_texture(layout: Layout, shape: tuple[int, ...], limits: Limits) -> bool:
-    """Return whether an image of this layout exists on the target."""
-    layers, rows, cols, _ = layout.texture_shape(shape)
-    return (
-        cols <= limits.image2d_max_width_texels
-        and rows <= limits.image2d_max_height_texels
-        and layers <= limits.image_max_array_layers
-    )
-
-
 def _extents(layout: Layout, shape: tuple[int, ...]) -> str:
     layers, rows, cols, _ = layout.texture_shape(shape)
     return f"{cols} x {rows} texels in {layers} layers"
 
 
-def _limits_text(limits: Limits) -> str:
-    return (
-        f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels} in "
-        f"{limits.image_max_array_layers}"
-    )
-
-
 def _separate_outputs(graph: Graph, log: DecisionLog) -> Graph:
-    """Return an output that is also read inside of the graph, or is an input, becomes a copy."""
+    """Copy each output that is also read inside of the graph, or is an input."""
     nodes, layouts = list(graph.nodes), dict(graph.layouts)
     tensors: list[Tensor] = []
     outputs = []
@@ -438,18 +410,14 @@ def _conflict(
 def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
     """Return the node reading other tensors: those of `names` under their new name."""
 
-    def rename(body: Body | None) -> Body | None:
-        return None if body is None else _read_from(body, names)
+    def rename(body: Body) -> Body:
+        return replace(body, sources={b: names.get(n, n) for b, n in body.sources.items()})
 
+    stated = {name: getattr(node, name) for name in ("body", "prologue", "epilogue")}
+    renamed: dict[str, Any] = {name: rename(body) for name, body in stated.items() if body}
     return replace(
         node,
         inputs=tuple(names.get(n, n) for n in node.inputs),
-        body=rename(node.body),
-        prologue=rename(node.prologue),
-        epilogue=rename(node.epilogue),
-        parts={key: _read_from(body, names) for key, body in node.parts.items()},
+        parts={key: rename(body) for key, body in node.parts.items()},
+        **renamed,
     )
-
-
-def _read_from(body: Body, names: Mapping[str, str]) -> Body:
-    return replace(body, sources={b: names.get(n, n) for b, n in body.sources.items()})

@@ -315,8 +315,7 @@ class _Plan:
 
 
 def _rewritten(graph: Graph, plan: _Plan) -> Graph:
-    """Return the graph without the kernels that its views make needless, with the copies that they
-    need.
+    """Leave out the kernels that views make needless, and add the copies that they need.
 
     What a concatenation that stays a kernel computes is a map like any other.
     """

@@ -38,7 +38,7 @@ def keep_states(graph: Graph, context: Context) -> Graph:
 
 
 def _widen_both_names(graph: Graph, context: Context) -> Graph:
-    """Return one memory has one dtype: float32 where either of a state's names asks for it."""
+    """Have both names of a state in float32 where one is: one memory has one dtype."""
     exact = graph.float32_names
     more = set()
     for present, past in graph.states.items():
@@ -75,8 +75,7 @@ class _Keeper:
         return graph.replace_nodes(self.nodes, self.tensors)
 
     def _change(self, node: Node, position: int, read_later: bool) -> Node:
-        """Return a node that changes its operand in place, or a copy of it where others read it
-        later."""
+        """Return a node that changes its operand in place, or a copy where others read it later."""
         source = node.inputs[position]
         read_later = read_later or source in self.graph.output_names
         if self.graph.states.get(node.output) == source and not read_later:

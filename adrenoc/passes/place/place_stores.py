@@ -118,7 +118,7 @@ def _writers(
 
 
 def can_store(graph: Graph, node: Node) -> bool:
-    """Return whether a node's kernel can write its result to more than one place."""
+    """Return whether a node's kernel makes floats in blocks or rows, to write wherever it may."""
     spec = graph.operand(node.output)
     return (
         node.has_kernel
@@ -147,7 +147,7 @@ def place_stores(graph: Graph, context: Context) -> Graph:
     limits, log = context.limits, context.log
     plan = _Plan(graph=graph, most=min(MOST_STORES, limits.max_write_image_args))
     for node in graph.nodes:
-        if not node.stores and _can_be_placed(graph, node):
+        if not node.stores and can_store(graph, node):
             plan.place(node, log)
     stores, moved = plan.stores, plan.moved
     if not moved:
@@ -221,16 +221,6 @@ class _Plan:
         graph = self.graph
         nodes = graph.nodes[graph.nodes.index(maker) :]
         return any(graph.owner(name) == target for node in nodes for name in node.inputs)
-
-
-def _can_be_placed(graph: Graph, node: Node) -> bool:
-    """Return whether what a map makes is floats that lie in the GPU's memory, in blocks or rows."""
-    made = graph.operand(node.output)
-    return (
-        made.layout is not None
-        and made.memory in (Memory.TEXTURE, Memory.BLOCKED, Memory.PLAIN)
-        and made.dtype.startswith("float")
-    )
 
 
 def _maker(graph: Graph, source: str) -> tuple[Node, int] | None:

@@ -77,9 +77,7 @@ class TexelMove:
     read: tuple[Expr, ...]
 
     def compose(self, first: TexelMove, *, block: int) -> TexelMove:
-        """Return both moves as one; `source` is what `first` makes, or its blocks from `block`
-        on.
-        """
+        """Return both moves as one; `source` is what `first` makes, from `block` on."""
         position = [self.read[0], self.read[1] + iconst(block), *self.read[2:]]
         analyzer = bind_extents(self.at, self.grid)
         values = list(zip(first.at, position, strict=True))
@@ -88,8 +86,7 @@ class TexelMove:
 
 
 def texel_moves(graph: Graph, node: Node) -> tuple[TexelMove, ...]:
-    """Return what a node moves, in parts; nothing where it computes, or does not move whole
-    texels."""
+    """Return what a node moves, in parts; nothing where it moves no whole texels or computes."""
     body, made = node.body, graph.operand(node.output)
     if not node.is_map or body is None or node.epilogue is not None or body.reduced:
         return ()
@@ -209,8 +206,7 @@ def _read_at(
 
 
 def _floor_quotients(index: Expr, analyzer: Any) -> Expr:
-    """Return an index whose quotients are rounded down, which is the same where nothing is
-    negative.
+    """Round an index's quotients down, which is the same where nothing is negative.
 
     Raises:
         UnknownFormError: something can be.

@@ -45,9 +45,7 @@ class Interval:
 
     @property
     def of_sign(self) -> Interval:
-        """Return what is left where numbers are scaled or added up: on which side of zero they
-        lie.
-        """
+        """Return the side of zero, which is left where numbers are scaled or added up."""
         return Interval(0.0 if self.low >= 0 else -math.inf, 0.0 if self.high <= 0 else math.inf)
 
     def plus(self, other: Interval) -> Interval:

@@ -263,7 +263,7 @@ class _Walk:
                 yield name, Asks.ALONE, f"{node.name} holds means against others"
 
     def _lost_by_terms(self, node: Node, name: str) -> float:
-        """Return what a tensor that a node reads, or its own sum, is off by near zero, of sums of
+        """Return what a tensor that a node reads, or its sum, is off by near zero, of sums of
         one."""
         source, maker = self.sources.get(name), self.graph.producers.get(name)
         transforms = source is not None and source.is_transform
@@ -276,8 +276,7 @@ class _Walk:
         return OF_TERMS if transforms else OF_A_SUM if sums else 0.0
 
     def _loses(self, name: str) -> bool:
-        """Return whether a tensor may be off by what halves lose: of its own, or of the terms of a
-        sum."""
+        """Return whether a tensor may be off by what halves lose: its own, or a sum's terms."""
         return self._may_be_half(name) or self._sums_halves(name)
 
     def _sums_halves(self, name: str) -> bool:
@@ -289,8 +288,7 @@ class _Walk:
         return before.has_both_signs and self._may_be_half(maker.inputs[0])
 
     def _may_be_half(self, name: str) -> bool:
-        """Return whether a tensor would lie in half, or be computed of halves, if no reader asked
-        for more."""
+        """Return whether a tensor would be in half, or of halves, if no reader asked for more."""
         if name == Node.RESULT:
             return True
         tensor, source = self.graph.tensors.get(name), self.sources.get(name)
@@ -385,7 +383,8 @@ def find_fine_maps(graph: Graph) -> list[str]:
         known = [name for name in node.inputs if name in places]
         least, most = min((narrowest[name] for name in known), default=(math.inf, 0.0))
         fine = max((finest[name] for name in known), default=0.0)
-        if _convolves(node):
+        convolves = is_kind(node, Kind.CONVOLUTION)
+        if convolves and OPERATORS[node.op].channel_weights is not None:
             here: float = _count_places(graph, node)
             # What has one place is a gate or a mean of its network, and narrows nothing.
             if 1 < here < least:
@@ -410,10 +409,6 @@ def _resize(graph: Graph, node: Node, name: str, places: dict[str, float]) -> fl
         return places[name] * grown
     repeats = node.is_map and not node.is_concat and len(read) == len(made) and places[name] > 1
     return places[name] * (max(1.0, grown) if repeats else 1.0)
-
-
-def _convolves(node: Node) -> bool:
-    return is_kind(node, Kind.CONVOLUTION) and OPERATORS[node.op].channel_weights is not None
 
 
 def _count_places(graph: Graph, node: Node) -> int:
@@ -479,10 +474,12 @@ def keep_float32(graph: Graph, context: Context) -> Graph:
     refused = find_unlicensed(Analysis(graph), least_half=least)
     if context.options.compute_dtype == "float16":
         graph, refused = _license_gates(graph, refused, least, context)
-        for name in _find_pictures(graph):
-            refused.pop(name, None)
-            why = "a picture: its numbers are taken to be those of 8 bits, at most 255"
-            context.log.add(name, "float16 arithmetic", why)
+        for name in graph.inputs:
+            products = all(is_product(reader) for reader in graph.consumers[name])
+            if products and _is_picture(graph.tensors[name].shape):
+                refused.pop(name, None)
+                why = "a picture: its numbers are taken to be those of 8 bits, at most 255"
+                context.log.add(name, "float16 arithmetic", why)
     else:
         fine = find_fine_maps(graph)
         sources = led_by(graph, fine, rounded=(), ranges={})
@@ -520,16 +517,6 @@ def _license_gates(
             return divided, left
         gates -= still
     return graph, refused
-
-
-def _find_pictures(graph: Graph) -> list[str]:
-    """Return the inputs that are pictures by their extents, and that products alone read."""
-    return [
-        name
-        for name in graph.inputs
-        if _is_picture(graph.tensors[name].shape)
-        and all(is_product(reader) for reader in graph.consumers[name])
-    ]
 
 
 def _is_picture(shape: tuple[int, ...]) -> bool:

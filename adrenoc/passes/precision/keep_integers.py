@@ -65,22 +65,8 @@ _SQUASHING = ("tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf")
 """What gates and shares are made by; quanta may be powers of two."""
 
 
-def find_dynamic_sources(
-    graph: Graph, rounded: Collection[str], ranges: Mapping[str, Interval]
-) -> frozenset[str]:
-    """Return the tensors that halves would change and dynamic quantisations are computed of."""
-    starts = [
-        name
-        for node in graph.nodes
-        if node.output in rounded and is_dynamic(graph, node, rounded)
-        for name in node.inputs
-    ]
-    return led_by(graph, starts, rounded, ranges)
-
-
-def is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
-    """Return whether a factor of fewer elements is of the greatest or least numbers of what is
-    rounded.
+def _is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
+    """Return whether a smaller factor is of the greatest or least numbers of what is rounded.
 
     That waits for all numbers, so none of what a kernel rounds as it makes them is dynamic.
     """
@@ -99,8 +85,7 @@ def led_by(
     rounded: Collection[str],
     ranges: Mapping[str, Interval],
 ) -> frozenset[str]:
-    """Return what halves would change of `starts`, and of what they are computed of up to
-    `rounded`."""
+    """Return what halves would change of `starts` and of what makes them, up to `rounded`."""
     waiting = list(starts)
     found: set[str] = set()
     while waiting:
@@ -117,16 +102,14 @@ def led_by(
 
 
 def is_data(graph: Graph, name: str, ranges: Mapping[str, Interval]) -> bool:
-    """Return whether a tensor holds numbers that half would change: no whole numbers that it can
-    hold."""
+    """Return whether a tensor's numbers are others in half: no whole numbers that it can hold."""
     if graph.tensors[name].value is not None or not graph.tensors[name].is_float:
         return False
     return name not in ranges or ranges[name].most > GREATEST_EXACT
 
 
 def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
-    """Return the tensors whose greatest or least numbers make a factor, and what maps make these
-    of.
+    """Return the tensors whose greatest or least numbers make a factor, and what maps make them of.
 
     Those of no more elements than the factor are factors themselves, of other numbers.
     """
@@ -138,7 +121,9 @@ def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
         if name in seen or maker is None:
             continue
         seen.add(name)
-        if gives(maker, Numbers.PICKED) and _is_plainly_stored(maker):
+        end = maker.epilogue
+        is_plain = end is None or _is_plainly_read(end, Node.RESULT)
+        if gives(maker, Numbers.PICKED) and is_plain:
             picked |= {n for n in maker.inputs if size_of(graph, n) > size}
             waiting += maker.inputs
         elif maker.is_map and maker.body is not None:
@@ -147,9 +132,7 @@ def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
 
 
 def _led_by_maps(graph: Graph, names: Iterable[str], rounded: Collection[str]) -> frozenset[str]:
-    """Return these tensors, and what maps make them of, but for those that come out of a
-    rounding.
-    """
+    """Return these tensors, and what maps make them of, up to what comes out of a rounding."""
     waiting, found = list(names), set[str]()
     while waiting:
         name = waiting.pop()
@@ -160,10 +143,6 @@ def _led_by_maps(graph: Graph, names: Iterable[str], rounded: Collection[str]) -
         if maker is not None and maker.is_map and name not in rounded:
             waiting += maker.inputs
     return frozenset(found)
-
-
-def _is_plainly_stored(node: Node) -> bool:
-    return node.epilogue is None or _is_plainly_read(node.epilogue, Node.RESULT)
 
 
 def _is_plainly_read(body: Body, name: str) -> bool:
@@ -183,19 +162,21 @@ decides it: a network of which half is quantised is at three times that, one of 
 at a tenth."""
 
 
-def find_static_sources(
+def _find_static_parts(
     graph: Graph,
     rounded: Collection[str],
     ranges: Mapping[str, Interval],
-    known: Collection[str],
-) -> tuple[frozenset[str], float]:
-    """Return what halves would change and roundings are computed of, beside `known`; its share of
-    bytes.
+    exact: Collection[str],
+    log: DecisionLog,
+) -> frozenset[str]:
+    """Return the float parts of a network quantised throughout; none where they are most of it.
 
-    The share is of what float32 adds to what a run of the network moves in halves and bytes.
+    They count by what float32 adds to what a run of the network moves in halves and bytes.
     """
     starts = [name for output in rounded for name in graph.producers[output].inputs]
-    found = led_by(graph, starts, rounded, ranges) - {*known}
+    found = led_by(graph, starts, rounded, ranges) - {*exact}
+    if not found:
+        return found
     more = sum(2 * _times_moved(graph, name) for name in found)
     whole = sum(
         (1 if name in ranges and not is_data(graph, name, ranges) else 2)
@@ -203,7 +184,17 @@ def find_static_sources(
         for name in graph.tensors
         if graph.tensors[name].is_float
     )
-    return found, more / max(1, whole)
+    share = more / max(1, whole)
+    moved = f"quanta are rounded of them, of which half would move some: float32 adds {share:.1%}"
+    if share > MOST_MORE:
+        log.add(
+            f"{len(found)} tensors",
+            "stored as the preset says",
+            f"{moved} to the bytes of a run, more than the {MOST_MORE:.0%} that are spent for it",
+        )
+        return frozenset()
+    log.add(f"{len(found)} tensors", "float32", f"{moved} to the bytes of a run")
+    return found
 
 
 def _times_moved(graph: Graph, name: str) -> int:
@@ -268,9 +259,9 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
             continue
         if any(_holds(b, _is_wide) for b in bodies):
             exact.add(node.output)
-        for name in _list_scales(node):
-            if changes_in_half(graph.tensors[name].value):
-                exact.add(name)
+        # What scales and moves sums: all that it reads but for the factors of its products.
+        scales = node.inputs[2:] if is_product(node) else node.inputs
+        exact |= {name for name in scales if changes_in_half(graph.tensors[name].value)}
     ranges: Mapping[str, Interval] = {}
     if rounded:
         analysis = Analysis(graph)
@@ -279,9 +270,16 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
     if floats:
         return graph.change_precision(rounded, rounded=True)
     exact |= _inexact_before(graph, rounded, ranges)
-    if dynamic := find_dynamic_sources(graph, rounded, ranges):
-        exact |= dynamic
-        log.add(f"{len(dynamic)} tensors", "float32", _why_dynamic(graph, dynamic))
+    dynamic = [n for n in graph.nodes if n.output in rounded and _is_dynamic(graph, n, rounded)]
+    if led := led_by(graph, (name for node in dynamic for name in node.inputs), rounded, ranges):
+        exact |= led
+        constants = (graph.tensors[name].value for name in led)
+        mib = sum(value.size * 2 for value in constants if value is not None) / 2**20
+        why = (
+            "dynamic quantisations are computed of them, and choose their quanta by the range: half"
+            f" would move numbers by whole quanta ({mib:.1f} MiB more of constants)"
+        )
+        log.add(f"{len(led)} tensors", "float32", why)
     exact |= _find_static_parts(graph, rounded, ranges, exact, log)
     for node in graph.nodes:
         if node.moves_alone and node.inputs[0] in exact:
@@ -295,44 +293,6 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
     return graph.change_precision(rounded, rounded=True).change_precision(exact, float32=True)
 
 
-def _list_scales(node: Node) -> tuple[str, ...]:
-    """Return what a node reads but for the factors of its products: what scales and moves sums."""
-    return node.inputs[2:] if is_product(node) else node.inputs
-
-
-def _why_dynamic(graph: Graph, names: Collection[str]) -> str:
-    constants = (graph.tensors[name].value for name in names)
-    mib = sum(value.size * 2 for value in constants if value is not None) / 2**20
-    return (
-        "dynamic quantisations are computed of them, and choose their quanta by the range: half "
-        f"would move numbers by whole quanta ({mib:.1f} MiB more of constants)"
-    )
-
-
-def _find_static_parts(
-    graph: Graph,
-    rounded: set[str],
-    ranges: Mapping[str, Interval],
-    exact: Collection[str],
-    log: DecisionLog,
-) -> frozenset[str]:
-    """Return the float parts of a network that is quantised throughout; none where they are most of
-    it."""
-    found, share = find_static_sources(graph, rounded, ranges, exact)
-    if not found:
-        return found
-    moved = f"quanta are rounded of them, of which half would move some: float32 adds {share:.1%}"
-    if share > MOST_MORE:
-        log.add(
-            f"{len(found)} tensors",
-            "stored as the preset says",
-            f"{moved} to the bytes of a run, more than the {MOST_MORE:.0%} that are spent for it",
-        )
-        return frozenset()
-    log.add(f"{len(found)} tensors", "float32", f"{moved} to the bytes of a run")
-    return found
-
-
 def _store_bytes(
     graph: Graph,
     rounded: set[str],
@@ -342,7 +302,12 @@ def _store_bytes(
     dot_products: bool,
 ) -> Graph:
     """Have whole numbers of a byte's range stored so, where the GPU multiplies bytes."""
-    lows = _byte_lows({n: ends for n, ends in ranges.items() if graph.tensors[n].is_float})
+    lows: dict[str, int] = {}
+    for name, ends in ranges.items():
+        # Zero is always among them: it is what lies outside of an image.
+        least, most = min(ends.low, 0.0), max(ends.high, 0.0)
+        if graph.tensors[name].is_float and most - least < _NUMBERS_OF_A_BYTE:
+            lows[name] = int(least)
     if not lows or not rounded:
         return graph
     if not dot_products:
@@ -361,31 +326,15 @@ def _store_bytes(
     return replace(graph, precisions={**graph.precisions, **asked})
 
 
-def _byte_lows(ranges: Mapping[str, Interval]) -> dict[str, int]:
-    """Return tensor -> the number that a byte of zero stands for, where 256 numbers hold its range.
-
-    Zero is always among them: it is what lies outside of an image.
-    """
-    lows: dict[str, int] = {}
-    for name, ends in ranges.items():
-        least, most = min(ends.low, 0.0), max(ends.high, 0.0)
-        if most - least < _NUMBERS_OF_A_BYTE:
-            lows[name] = int(least)
-    return lows
-
-
 def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Interval]) -> set[str]:
-    """Return what a kernel of its own sums, scales, or reads from wide integers, and the next
-    rounds."""
-    found = set()
-    for output in rounded:
-        for name in graph.producers[output].inputs:
-            maker = graph.producers.get(name)
-            if maker is None or not is_data(graph, name, ranges):
-                continue
-            if _sums(maker) or maker.is_map:
-                found.add(name)
-    return found
+    """Return what one kernel sums, scales or reads from wide integers, and the next rounds."""
+    read = {name for output in rounded for name in graph.producers[output].inputs}
+    makers = {name: graph.producers[name] for name in read if name in graph.producers}
+    return {
+        name
+        for name, maker in makers.items()
+        if is_data(graph, name, ranges) and (maker.is_map or _sums(maker))
+    }
 
 
 def _sums(node: Node) -> bool:

@@ -60,8 +60,7 @@ def pin_precision(graph: Graph, context: Context) -> Graph:
 
 
 def _only_fills_caches(context: Context) -> bool:
-    """Return whether this is an entry point of a decoder for several tokens: what makes logits is
-    left out there."""
+    """Return whether this is a decoder's entry point of several tokens, which makes no logits."""
     tokens = dict(context.options.shapes).get(TOKENS, (1,))[-1]
     return bool(context.options.caches or context.options.recurrent) and tokens > 1
 
@@ -72,8 +71,7 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
     Kernels convert where they load and store, so that no edge between the two costs a kernel;
     each such edge is a Decision.
     """
-    options, log = context.options, context.log
-    exact = set(graph.float32_names)
+    options, log, exact = context.options, context.log, set(graph.float32_names)
     if (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
         return graph.change_precision(exact, float32=False)
     for node in graph.nodes:
@@ -84,21 +82,18 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
             exact.update(n for n in node.inputs if graph.tensors[n].value is not None)
             log.add(node.output, "float32 arithmetic and storage", "pinned")
     for node in graph.nodes:
-        wide = [n for n in node.inputs if n in exact and graph.tensors[n].value is None]
-        narrow = [n for n in node.inputs if n not in exact and graph.tensors[n].is_float]
-        if wide and node.output not in exact:
+        if node.output in exact:
+            read = [n for n in node.inputs if n not in exact and graph.tensors[n].is_float]
+            stored, computed = options.storage_dtype, "float32"
+        else:
+            read = [n for n in node.inputs if n in exact and graph.tensors[n].value is None]
+            stored, computed = "float32", options.compute_dtype
+        if read:
             log.add(
                 node.output,
-                "converts on load: float32",
-                f"its kernel reads {', '.join(wide)} in float32 and computes in "
-                f"{options.compute_dtype}; the load converts, no copy is added",
-            )
-        if narrow and node.output in exact:
-            log.add(
-                node.output,
-                f"converts on load: {options.storage_dtype}",
-                f"its kernel reads {', '.join(narrow)} in {options.storage_dtype} and computes in "
-                "float32; the load converts, no copy is added",
+                f"converts on load: {stored}",
+                f"its kernel reads {', '.join(read)} in {stored} and computes in {computed}; the "
+                "load converts, no copy is added",
             )
     return graph.change_precision(exact, float32=True)
 

@@ -112,10 +112,7 @@ class ExprProbe:
         }
         other = {at: one[at] if self._is_constant(at) else value for at, value in other.items()}
         with np.errstate(invalid="ignore"):
-            sides = self._compute(one) + self._compute(other)
-            bent = np.abs(sides - 2 * self._compute(middle))
-        bent, sides = bent[np.isfinite(bent)], sides[np.isfinite(sides)]
-        return bool(bent.max(initial=0.0) <= 1e-6 * np.abs(sides).max(initial=0.0))
+            return _are_same(self._compute(one) + self._compute(other), 2 * self._compute(middle))
 
     def is_even(self, of: Callable[[str], bool]) -> bool:
         """Return whether the signs of some operands may change together, as in sizes of them."""
@@ -124,11 +121,7 @@ class ExprProbe:
         for at, load in enumerate(self._loads):
             if of(self._body.sources.get(load.source, "")):
                 turned[at] = -one[at]
-        with np.errstate(invalid="ignore"):
-            sides = self._compute(one)
-            bent = np.abs(sides - self._compute(turned))
-        bent, sides = bent[np.isfinite(bent)], np.abs(sides[np.isfinite(sides)])
-        return bool(bent.max(initial=0.0) <= 1e-6 * sides.max(initial=0.0))
+        return _are_same(self._compute(one), self._compute(turned))
 
     def find_amplified(
         self, stored: Callable[[str], bool], least: float, absolute: Callable[[str], float]
@@ -179,8 +172,7 @@ class ExprProbe:
         self, points: Mapping[int, np.ndarray], at: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the results at two numbers near a constant's own, a rounding apart, between which
-        they differ most: of the few elements that points hold, none may be a rounding before a
-        step."""
+        they differ most: none of the few points may lie a rounding before a step."""
         low, high = points[at], points[at] * (1 + 2.0**-_HALVINGS)
         below, above = (self._compute({**points, at: value}) for value in (low, high))
         for _ in range(_HALVINGS):
@@ -254,6 +246,14 @@ class ExprProbe:
         raise NotKnownError
 
 
+def _are_same(sides: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether what is finite of two results differs by a millionth of the largest alone."""
+    with np.errstate(invalid="ignore"):
+        bent = np.abs(sides - others)
+    bent, sides = bent[np.isfinite(bent)], np.abs(sides[np.isfinite(sides)])
+    return bool(bent.max(initial=0.0) <= 1e-6 * sides.max(initial=0.0))
+
+
 @lru_cache(maxsize=512)
 def _draw_evenly(seed: int, at: int, low: float, high: float) -> np.ndarray:
     """Draw points between two numbers; nobody writes to what is remembered."""
@@ -307,15 +307,11 @@ def is_tiny(size: float) -> bool:
 
 
 def _distinct_loads(value: Any) -> list[Any]:
-    """Return the loads of an expression, those of the same element once; not those in indices of
-    loads."""
+    """Return an expression's loads, one for each element; not those in indices of loads."""
     found: dict[int, list[Any]] = {}
-    for load in _value_loads(value):
+    loads = (part for part in parts_of(value, operands_of) if isinstance(part, tvm.ir.TensorLoad))
+    for load in loads:
         alike = found.setdefault(structural_hash(load), [])
         if not any(structural_equal(load, other) for other in alike):
             alike.append(load)
     return [load for alike in found.values() for load in alike]
-
-
-def _value_loads(value: Any) -> list[Any]:
-    return [part for part in parts_of(value, operands_of) if isinstance(part, tvm.ir.TensorLoad)]

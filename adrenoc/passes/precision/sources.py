@@ -170,13 +170,10 @@ class Sources:
         weights = self._graph.tensors[node.inputs[1]] if len(node.inputs) > 1 else None
         if weights is None or weights.value is None:
             other = self._of[node.inputs[1]] if weights is not None else first
-            if first.are_shares or other.are_shares:
-                return (
-                    _LEARNED
-                    if first.origin is other.origin
-                    else self._make_written(node, other.why)
-                )
-            return self._make_written(node, "it multiplies data by data")
+            if not (first.are_shares or other.are_shares):
+                return self._make_written(node, "it multiplies data by data")
+            same = first.origin is other.origin
+            return _LEARNED if same else self._make_written(node, other.why)
         if why := explain_not_half(weights.value):
             return self._make_written(node, f"its weights {weights.name}: {why}")
         most = first.span.most
@@ -247,7 +244,8 @@ class Sources:
         sizes = sizes or any(source.of_spectrum for source in operands)
         of_spectrum = sizes and (affine or _grows(probe))
         written = replace(written, of_spectrum=of_spectrum)
-        if operands and affine and _are_given(operands):
+        given = {source.origin for source in operands} <= {Origin.GIVEN, Origin.EXACT}
+        if operands and affine and given:
             return replace(written, origin=Origin.GIVEN, of_sound=bool(sounds))
         if why := _why_written(body, operands, found, size):
             return replace(written, why=why)
@@ -315,13 +313,8 @@ def pointers_of(body: Body) -> frozenset[str]:
     return frozenset(body.sources.get(buffer, "") for buffer in buffers) - {""}
 
 
-def _are_given(operands: list[Source]) -> bool:
-    return {source.origin for source in operands} <= {Origin.GIVEN, Origin.EXACT}
-
-
 def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: float) -> str:
-    """Return why what an expression makes is a formula's; empty where a network knows such
-    numbers."""
+    """Return why an expression makes a formula's numbers; empty where a network knows such."""
     if not operands and not pointers_of(body):
         return "it is computed of no data"
     if operands and all(source.origin is not Origin.LEARNED for source in operands):

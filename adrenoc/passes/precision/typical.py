@@ -229,7 +229,8 @@ class _Run:
         """Compute an expression; of one tensor of floats, find how far it moves with that, too."""
         tensors, shape = self._graph.tensors, self._graph.tensors[node.output].shape
         made = evaluate(body, shape, self.tensor, more)
-        read = {n for n in body.sources.values() if n in more or _is_computed(tensors[n])}
+        names = body.sources.values()
+        read = {n for n in names if n in more or (tensors[n].is_float and tensors[n].value is None)}
         if len(read) == 1 and not body.reduced and tensors[node.output].is_float:
             (name,) = read
             numbers = more[name] if name in more else self.tensor(name)
@@ -240,10 +241,6 @@ class _Run:
             share = float(off[seen].max(initial=0.0) / largest) if largest else 0.0
             self.moved[node.output] = max(share, self.moved.get(node.output, 0.0))
         return made
-
-
-def _is_computed(tensor: Tensor) -> bool:
-    return tensor.value is None and tensor.is_float
 
 
 def _draw_given(tensor: Tensor) -> np.ndarray:

@@ -21,41 +21,19 @@ from adrenoc.base.tvmapi import tvm
 _HALF, _WIDE = "float16", "float32"
 
 Expand = Callable[[Any, str], Any]
-"""Gives for a call, and the name of what it is bound to, a function of the call's arguments."""
-
-
-def _layer_norm(call: Any, name: str) -> Any:
-    return _function(call, name, axes=_axes(call), affine_axes=_axes(call))
-
-
-def _instance_norm(call: Any, name: str) -> Any:
-    return _function(call, name, axes=_axes(call), affine_axes=[_channel(call)])
-
-
-def _rms_norm(call: Any, name: str) -> Any:
-    return _function(call, name, axes=_axes(call), affine_axes=_axes(call), centred=False)
+"""Gives for a call, and the name of what it is bound to, a function of the call's arguments, or
+None where TVM's own lowering is taken."""
 
 
 def _group_norm(call: Any, name: str) -> Any:
-    """Return the channel axis is split into groups and members; the members share their
-    statistics.
-    """
+    """Split the channels into groups and members, which share their statistics."""
     shape, channel, groups = _shape(call), _channel(call), int(call.attrs.num_groups)
     split = [*shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]]
     axes = [channel + 1, *(a + 1 if a > channel else a for a in _axes(call))]
-    return _function(call, name, axes=axes, affine_axes=[channel], split=split)
+    return _norm(call, name, axes=axes, affine_axes=[channel], split=split)
 
 
-NORMS: dict[str, Expand] = {
-    "relax.nn.group_norm": _group_norm,
-    "relax.nn.instance_norm": _instance_norm,
-    "relax.nn.layer_norm": _layer_norm,
-    "relax.nn.rms_norm": _rms_norm,
-}
-"""Relax operator -> its parts."""
-
-
-def _function(
+def _norm(
     call: Any,
     name: str,
     *,
@@ -119,9 +97,8 @@ def _channel(call: Any) -> int:
 _DATA, _KERNEL = "NCHW", "IOHW"
 
 
-def expand_transposed(call: Any, name: str) -> Any | None:
-    """Return the convolution between transposes of its operands; None where TVM lowers it as it
-    is."""
+def _expand_transposed(call: Any, name: str) -> Any | None:
+    """Return the convolution between transposes; None where TVM lowers it as it is."""
     attrs = call.attrs
     data, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
     out = str(attrs.out_layout) or data
@@ -157,16 +134,17 @@ def expand_transposed(call: Any, name: str) -> Any | None:
     return builder.get()["transposed"]
 
 
-_EXPANSIONS: dict[str, Callable[[Any, str], Any]] = {
-    **NORMS,
-    "relax.nn.conv2d_transpose": expand_transposed,
+EXPANSIONS: dict[str, Expand] = {
+    "relax.nn.conv2d_transpose": _expand_transposed,
+    "relax.nn.group_norm": _group_norm,
+    "relax.nn.instance_norm": lambda call, name: _norm(
+        call, name, axes=_axes(call), affine_axes=[_channel(call)]
+    ),
+    "relax.nn.layer_norm": lambda call, name: _norm(
+        call, name, axes=_axes(call), affine_axes=_axes(call)
+    ),
+    "relax.nn.rms_norm": lambda call, name: _norm(
+        call, name, axes=_axes(call), affine_axes=_axes(call), centred=False
+    ),
 }
-
-
-def expand_call(call: Any, operator: str, name: str) -> Any | None:
-    """Return a function of the call's arguments, of parts; None where TVM's own lowering is taken.
-
-    `name` is what the call is bound to.
-    """
-    expand = _EXPANSIONS.get(operator)
-    return None if expand is None else expand(call, name)
+"""Relax operator -> its parts."""

@@ -29,8 +29,7 @@ class _MixedError(Exception):
 
 
 def find_batch(graph: Graph, inputs: Sequence[str]) -> tuple[dict[str, Along], str]:
-    """Return how the batch, axis 0 of `inputs`, lies in each output; and why it may not be filled
-    up.
+    """Return how the batch, axis 0 of `inputs`, lies in each output; and why it is not filled up.
 
     The reason is empty where each element is computed by itself.
     """
@@ -108,17 +107,13 @@ class _Walk:
         for axis, index in enumerate(load.indices):
             if not any(v.same_as(w) for v in parts_of_kind(index, Var) for w in variables):
                 continue
-            if value is None or value.shape[axis] % self.batch:
-                return False
-            first, *others = np.split(value, self.batch, axis=axis)
-            if not all(np.array_equal(first, part) for part in others):
+            if value is None or _repeated(value, axis, self.batch) is None:
                 return False
         return True
 
 
 def batch_free_constants(graph: Graph, batch: int) -> list[str]:
-    """Return a digest of each constant and each number in an expression but those of indices,
-    sorted.
+    """Return sorted digests of each constant and each number of expressions but for indices.
 
     Of a constant that repeats itself along the batch, it is that of one part.  Where these differ
     between two sizes of the batch, the size itself is part of the arithmetic.
@@ -127,20 +122,21 @@ def batch_free_constants(graph: Graph, batch: int) -> list[str]:
     digests = [str(number) for body in bodies for number in _numbers(body)]
     for tensor in graph.tensors.values():
         if tensor.value is not None:
-            value = np.ascontiguousarray(_first_part(tensor.value, batch))
+            axes = range(tensor.value.ndim if batch > 1 else 0)
+            parts = (_repeated(tensor.value, axis, batch) for axis in axes)
+            first = next((part for part in parts if part is not None), tensor.value)
+            value = np.ascontiguousarray(first)
             said = f"{value.shape} {value.dtype} ".encode()
             digests.append(hashlib.sha256(said + value.tobytes()).hexdigest())
     return sorted(digests)
 
 
-def _first_part(value: np.ndarray, batch: int) -> np.ndarray:
-    for axis, extent in enumerate(value.shape):
-        if batch == 1 or extent % batch:
-            continue
-        first, *others = np.split(value, batch, axis=axis)
-        if all(np.array_equal(first, part) for part in others):
-            return first
-    return value
+def _repeated(value: np.ndarray, axis: int, times: int) -> np.ndarray | None:
+    """Return what a constant is so many times along an axis; None where its parts differ."""
+    if value.shape[axis] % times:
+        return None
+    first, *others = np.split(value, times, axis=axis)
+    return first if all(np.array_equal(first, part) for part in others) else None
 
 
 def _numbers(expr: Any) -> list[float]:

@@ -99,7 +99,7 @@ def _argument(kind: str) -> Nest:
             ),
             "first",
         )
-        (out,) = _fields(call)
+        (out,) = fields_of(call)
 
         def result(*index: Expr) -> Expr:
             rest = list(index)
@@ -117,8 +117,7 @@ def _argument(kind: str) -> Nest:
 
 
 def _order(x: Any, axis: int, descending: bool, count: int) -> Any:
-    """Return where along `axis` the first `count` elements in order stand; equal ones keep
-    theirs."""
+    """Return where along `axis` the first `count` elements in order stand; equal ones stay so."""
     shape = _ints(x.shape)
     extent = shape[axis]
     (r,) = make_loops([extent])
@@ -127,7 +126,8 @@ def _order(x: Any, axis: int, descending: bool, count: int) -> Any:
         here, there = x(*index), x(*_replace_position(index, axis, r))
         earlier = there > here if descending else there < here
         tied = tirx.And(there == here, r.var < index[axis])
-        return te.sum(_count(tirx.Or(earlier, tied)), axis=r)
+        before = tirx.Select(tirx.Or(earlier, tied), tirx.const(1, "int32"), _zero())
+        return te.sum(before, axis=r)
 
     rank = te.compute(shape, count_before, name="rank")
     (s,) = make_loops([extent])
@@ -146,27 +146,10 @@ def _reorder(x: Any, axis: int, order: Any) -> Any:
     )
 
 
-def _sort(call: Any) -> Any:
-    (x,) = _placeholders(call)
+def _sort(call: Any, descending: Any, kind: str) -> Any:
+    (x,), fields = _placeholders(call), fields_of(call)
     axis = int(call.attrs.axis) % len(x.shape)
-    order = _order(x, axis, bool(call.attrs.descending), _ints(x.shape)[axis])
-    return _function([x], [_reorder(x, axis, order)])
-
-
-def _argsort(call: Any) -> Any:
-    (x,) = _placeholders(call)
-    axis = int(call.attrs.axis) % len(x.shape)
-    order = _order(x, axis, bool(call.attrs.descending), _ints(x.shape)[axis])
-    return _function([x], [_cast(order, _fields(call)[0])])
-
-
-def _topk(call: Any) -> Any:
-    (x,) = _placeholders(call)
-    axis = int(call.attrs.axis) % len(x.shape)
-    fields = _fields(call)
-    count = _ints(fields[0].shape)[axis]
-    order = _order(x, axis, bool(call.attrs.largest), count)
-    kind = str(call.attrs.ret_type)
+    order = _order(x, axis, bool(descending), _ints(fields[0].shape)[axis])
     results = [] if kind == "indices" else [_reorder(x, axis, order)]
     if kind != "values":
         results.append(_cast(order, fields[-1]))
@@ -176,7 +159,7 @@ def _topk(call: Any) -> Any:
 def _scan(combine: Callable[..., Expr], neutral: int) -> Nest:
     def nest(call: Any) -> Any:
         (x,) = _placeholders(call)
-        (out,) = _fields(call)
+        (out,) = fields_of(call)
         dtype, shape = str(out.dtype), _ints(x.shape)
         flat = call.attrs.axis is None
         axis = 0 if flat else int(call.attrs.axis) % len(shape)
@@ -290,13 +273,13 @@ _REDUCTIONS: dict[str, tuple[Callable[..., Expr], Callable[..., Expr], Callable[
 FOLD_NESTS: dict[str, Nest] = {
     "relax.argmax": _argument("max"),
     "relax.argmin": _argument("min"),
-    "relax.argsort": _argsort,
+    "relax.argsort": lambda call: _sort(call, call.attrs.descending, "indices"),
     "relax.cumprod": _scan(_PRODUCT, 1),
     "relax.cumsum": _scan(te.sum, 0),
     "relax.scatter_elements": _scatter_elements,
     "relax.scatter_nd": _scatter_nd,
-    "relax.sort": _sort,
-    "relax.topk": _topk,
+    "relax.sort": lambda call: _sort(call, call.attrs.descending, "values"),
+    "relax.topk": lambda call: _sort(call, call.attrs.largest, str(call.attrs.ret_type)),
 }
 """Relax operator -> its loop nest."""
 
@@ -311,9 +294,9 @@ def _placeholders(call: Any) -> list[Any]:
     ]
 
 
-def _fields(call: Any) -> list[Any]:
-    ty = call.ty
-    return list(ty.fields) if isinstance(ty, tvm.relax.TupleType) else [ty]
+def fields_of(value: Any) -> list[Any]:
+    """Return the types of what a call or a variable holds, one or a tuple."""
+    return list(value.ty.fields) if isinstance(value.ty, tvm.relax.TupleType) else [value.ty]
 
 
 def _function(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
@@ -351,10 +334,6 @@ def _wrap_index(index: Expr, extent: int) -> Expr:
 
 def _cast(tensor: Any, ty: Any) -> Any:
     return te.compute(_ints(tensor.shape), lambda *i: tensor(*i).astype(str(ty.dtype)), name="cast")
-
-
-def _count(condition: Expr) -> Expr:
-    return tirx.Select(condition, tirx.const(1, "int32"), _zero())
 
 
 def _zero() -> Expr:
@@ -400,8 +379,7 @@ def fold_over(
 
 
 def _count_parts(results: int, extents: Sequence[int]) -> list[int]:
-    """Return how many threads a result begin a fold over one axis, how many go on, each of as
-    many."""
+    """Return how many threads of a result begin a fold, and how many go on, each of as many."""
     if len(extents) != 1 or results > FEW_RESULTS or extents[0] <= LONG_FOLD:
         return []
     kernels = 2

@@ -40,8 +40,8 @@ from adrenoc.kernels.families.shared.operator import Operator
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, region_nodes, wide_dtype
 from adrenoc.passes.analyse.scalar_body import NotScalarError, ScalarBlock, blocks_of
 from adrenoc.passes.context import Context
-from adrenoc.passes.read.expansions import expand_call
-from adrenoc.passes.read.fold_nests import FOLD_NESTS, is_mirror, mirror_nest
+from adrenoc.passes.read.expansions import EXPANSIONS
+from adrenoc.passes.read.fold_nests import FOLD_NESTS, fields_of, is_mirror, mirror_nest
 
 
 def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> str | None:
@@ -125,7 +125,7 @@ class _Reader:
 
     def _read_apart(self, var: Any, call: Any, name: str, refused: str) -> None:
         """Read an operator in parts or as loop nests; `refused` says why it is not one node."""
-        parts = expand_call(call, name, var.name)
+        parts = EXPANSIONS[name](call, var.name) if name in EXPANSIONS else None
         if refused:
             how = "as a plain loop nest" if parts is None else "in parts"
             self.log.add(var.name, f"{OF_RELAX[name].name} {how}", refused)
@@ -147,7 +147,7 @@ class _Reader:
 
     def _declare_results(self, var: Any) -> list[str]:
         """Return the tensors that a call gives, one or a tuple."""
-        fields = _fields(var.ty)
+        fields = fields_of(var)
         outputs = [f"{var.name}_{i}" for i in range(len(fields))]
         if not isinstance(var.ty, tvm.relax.TupleType):
             outputs = [var.name]
@@ -283,8 +283,7 @@ class _Reader:
     # Tensors and names
 
     def _make_unused_name(self, name: str) -> str:
-        """Return a tensor name that is not taken: TVM gives two buffers of one function the
-        same."""
+        """Return a tensor name that is not taken: TVM gives two buffers of a function the same."""
         found = name
         while found in self.tensors:
             found = f"{name}_{next(self.numbers)}"
@@ -324,10 +323,6 @@ class _Reader:
         )
         self.names[expr] = name
         return name
-
-
-def _fields(ty: Any) -> list[Any]:
-    return list(ty.fields) if isinstance(ty, tvm.relax.TupleType) else [ty]
 
 
 def _places_of(expr: Any, leaves: list[Any]) -> list[int]:

@@ -28,7 +28,7 @@ from adrenoc.importers.relax.values import (
     op_name,
     static_shape,
 )
-from adrenoc.passes.rewrites.fold_scale import relax_op
+from adrenoc.passes.rewrites.fold_scale import remake_conv
 
 MOST_CHANNELS = 1 << 14
 """The most channels of a tensor that is looked into; images have at most 2048 layers of four."""
@@ -117,8 +117,7 @@ class _Finder:
         return self._pick_units(value.args[0], axis, indices)
 
     def _shuffle(self, var: relax.Var, value: relax.Call) -> Moved | None:
-        """Return a reshape that splits one axis, a transpose within it, a reshape that joins it
-        again."""
+        """Read a reshape that splits an axis, a transpose within, and a reshape that joins it."""
         turned = self._values.get(value.args[0])
         if turned is None or op_name(turned) != "relax.permute_dims":
             return None
@@ -207,11 +206,6 @@ def makes_any_order(value: relax.Expr) -> bool:
     return is_conv(value) and not is_depthwise(value)
 
 
-def input_axis(call: relax.Call) -> int:
-    """Return the axis of a convolution's input channels."""
-    return int(str(call.attrs.data_layout).find("C"))
-
-
 def output_axis(call: relax.Call) -> int:
     """Return the axis of a convolution's results' channels."""
     return int(str(call.attrs.out_layout or call.attrs.data_layout).find("C"))
@@ -225,8 +219,7 @@ def is_depthwise(call: relax.Call) -> bool:
 
 
 def holds_groups(channels: np.ndarray, groups: int, count: int) -> bool:
-    """Return whether equal parts of an order hold the channels, `count` in all, of one group
-    each."""
+    """Return whether equal parts of an order of `count` channels hold those of one group each."""
     if channels.size % groups:
         return False
     parts = channels.reshape(groups, -1)
@@ -256,7 +249,7 @@ def kept_order(var: relax.Var, value: relax.Expr, orders: Orders) -> Slots | Non
         return None
     if is_conv(value) and value.args[0] in orders and len(read) == 1:
         slots = orders[value.args[0]]
-        if slots.axis != input_axis(value):
+        if slots.axis != str(value.attrs.data_layout).find("C"):
             raise OrderConflictError
         if is_depthwise(value):
             return Slots(axis=output_axis(value), channels=slots.channels)
@@ -350,19 +343,7 @@ def _conv(
     if made is not None:
         weight = _pick_channels(weight, layout.find("O"), made.channels, 0.0)
         groups = made.channels.size if depthwise else groups
-    call = relax.op.nn.conv2d(
-        args[0],
-        make_constant(weight),
-        strides=[int(n) for n in attrs.strides],
-        padding=[int(n) for n in attrs.padding],
-        dilation=[int(n) for n in attrs.dilation],
-        groups=groups,
-        data_layout=str(attrs.data_layout),
-        kernel_layout=layout,
-        out_layout=str(attrs.out_layout or attrs.data_layout),
-        out_dtype=str(attrs.out_dtype) if attrs.out_dtype is not None else None,
-    )
-    return relax.Call(relax_op("relax.nn.conv2d"), list(call.args), call.attrs, call.ty_args)
+    return remake_conv(value, args[0], make_constant(weight), groups=groups)
 
 
 def _pick_channels(

@@ -14,7 +14,7 @@ Before -> after:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tvm
@@ -52,14 +52,6 @@ def fold_scales(flat: FlatFunction) -> None:
     flat.drop_unused()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Operand:
-    """A call `variable op constant`."""
-
-    var: relax.Var
-    constant: np.ndarray
-
-
 class _Folder:
     def __init__(self, flat: FlatFunction) -> None:
         self.flat = flat
@@ -77,20 +69,20 @@ class _Folder:
             self._fold_offset(index, binding)
 
     def _fold_factor(self, index: int, binding: Binding) -> None:
-        operand = self._constant_operand(binding)
-        inner = self._sole(operand.var) if operand else None
-        if operand is None or inner is None or binding.var in self._rounded:
+        var, factor = self._constant_operand(binding)
+        inner = self._sole(var)
+        if inner is None or binding.var in self._rounded:
             return
         if op_name(inner.value) == "relax.add":
-            below = self._constant_operand(inner)
-            linear = self._sole(below.var) if below else None
-            if below is None or linear is None or not self._scale(linear, operand.constant):
+            below, offset = self._constant_operand(inner)
+            linear = self._sole(below)
+            if linear is None or not self._scale(linear, factor):
                 return
-            offset = below.constant * operand.constant
-            self._emit(index, binding, "relax.add", below.var, offset)
-        elif self._scale(inner, operand.constant):
+            self._emit(index, binding, "relax.add", below, offset * factor)
+        elif self._scale(inner, factor):
             # What is scaled computes what the product did, and takes its place.
-            self.flat.bindings[index] = Binding(var=binding.var, value=self._value(inner.var))
+            value = self.flat.bindings[self.where[inner.var]].value
+            self.flat.bindings[index] = Binding(var=binding.var, value=value)
             self.flat.aliases[binding.var] = self.flat.name(inner.var)
             self.uses[inner.var] = 0
         else:
@@ -102,13 +94,13 @@ class _Folder:
         )
 
     def _fold_offset(self, index: int, binding: Binding) -> None:
-        operand = self._constant_operand(binding)
-        inner = self._sole(operand.var) if operand else None
-        if operand is None or inner is None or op_name(inner.value) != "relax.add":
+        var, offset = self._constant_operand(binding)
+        inner = self._sole(var)
+        if inner is None or op_name(inner.value) != "relax.add":
             return
-        below = self._constant_operand(inner)
+        below, first = self._constant_operand(inner)
         if below is not None:
-            self._emit(index, binding, "relax.add", below.var, below.constant + operand.constant)
+            self._emit(index, binding, "relax.add", below, first + offset)
 
     def _emit(
         self, index: int, binding: Binding, op: str, var: relax.Var, constant: np.ndarray
@@ -118,31 +110,28 @@ class _Folder:
         dtype = dtype_of(binding.var)
         if shape is None or np.broadcast_shapes(static_shape(var) or (), constant.shape) != shape:
             return False
-        value = relax.Call(relax_op(op), [var, make_constant(constant.astype(dtype))])
+        value = relax.Call(Op.get(op), [var, make_constant(constant.astype(dtype))])
         self.flat.bindings[index] = Binding(var=binding.var, value=value)
         return True
 
-    def _constant_operand(self, binding: Binding) -> _Operand | None:
-        """Return the operands of a product or sum of a variable with a constant, in floats."""
+    def _constant_operand(self, binding: Binding) -> tuple[relax.Var | None, Any]:
+        """Return the variable and the constant of a product or sum in floats; None of another."""
         a, b = binding.value.args
         if isinstance(b, relax.Var):
             a, b = b, a
         constant = constant_value(b)
         if not isinstance(a, relax.Var) or constant is None or constant.dtype.kind != "f":
-            return None
+            return None, None
         if static_shape(a) != static_shape(binding.var):
-            return None
+            return None, None
         # Weights of half models are folded in single precision and rounded once.
-        return _Operand(var=a, constant=constant.astype(np.float32, copy=False))
+        return a, constant.astype(np.float32, copy=False)
 
-    def _sole(self, var: relax.Var) -> Binding | None:
+    def _sole(self, var: relax.Var | None) -> Binding | None:
         """Return the binding of `var`, if it is read exactly once."""
-        if self.uses[var] != 1 or var not in self.where:
+        if var is None or self.uses[var] != 1 or var not in self.where:
             return None
         return self.flat.bindings[self.where[var]]
-
-    def _value(self, var: relax.Var) -> relax.Expr:
-        return self.flat.bindings[self.where[var]].value
 
     def _scale(self, linear: Binding, factor: np.ndarray) -> bool:
         """Multiply the weights of `linear` by `factor`, if they allow it."""
@@ -178,13 +167,10 @@ class _Folder:
 
     def _scale_product(self, product: Binding, factor: np.ndarray) -> bool:
         """Multiply the constant of a product by `factor`."""
-        below = self._constant_operand(product)
-        if below is None:
-            return False
-        both = _product(below.constant, factor)
-        if both is None:
-            return False
-        return self._emit(self.where[product.var], product, "relax.multiply", below.var, both)
+        below, constant = self._constant_operand(product)
+        both = None if below is None else _product(constant, factor)
+        place = self.where[product.var]
+        return both is not None and self._emit(place, product, "relax.multiply", below, both)
 
 
 def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
@@ -196,11 +182,6 @@ def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
         both = np.asarray(value * factor).astype(value.dtype)
     lost = both.size == 1 and not both.any() and value.any() and factor.any()
     return None if lost or not np.isfinite(both).all() else both
-
-
-def relax_op(name: str) -> relax.Expr:
-    """Return the operator of that name."""
-    return Op.get(name)
 
 
 def _spread_by_axis(factor: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -248,16 +229,17 @@ def _fold_pad(
         taken = "zeros that its convolution reads beyond the edges"
         reason = f"{widths[0]} before and {widths[1]} after along {letters}"
         flat.log.add(flat.name(source), taken, reason)
-        value = _pad_convolution(value, pad.args[0], widths)
         source = pad.args[0]
+        known = zip(value.attrs.padding, (*widths[0], *widths[1]), strict=True)
+        padding = [int(p) + more for p, more in known]
+        value = remake_conv(value, source, value.args[1], padding=padding)
     return value
 
 
 def _zeros(
     pad: relax.Expr, layout: str, letters: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the zeros before and after each of these axes; None where it is no pad of those
-    alone."""
+    """Return the zeros before and after each of these axes; None where others are padded."""
     if op_name(pad) != "relax.nn.pad" or str(pad.attrs.pad_mode) != "constant":
         return None
     widths = [int(n) for n in pad.attrs.pad_width]
@@ -271,25 +253,20 @@ def _zeros(
     return tuple(by_letter[c][0] for c in letters), tuple(by_letter[c][1] for c in letters)
 
 
-def _pad_convolution(
-    conv: relax.Call, source: relax.Expr, widths: tuple[tuple[int, ...], tuple[int, ...]]
-) -> relax.Call:
-    """Return the convolution with more padding."""
+def remake_conv(conv: relax.Call, data: relax.Expr, weight: relax.Expr, **other: Any) -> relax.Call:
+    """Return a convolution of other operands, and with some attributes that are `other`."""
     attrs = conv.attrs
-    padding = [
-        int(p) + more for p, more in zip(attrs.padding, (*widths[0], *widths[1]), strict=True)
-    ]
+    kept: dict[str, Any] = {
+        **{name: [int(n) for n in getattr(attrs, name)] for name in _LISTS},
+        "groups": int(attrs.groups),
+        "data_layout": str(attrs.data_layout),
+        "kernel_layout": str(attrs.kernel_layout),
+        "out_layout": str(attrs.out_layout or attrs.data_layout),
+        "out_dtype": str(attrs.out_dtype) if attrs.out_dtype is not None else None,
+    }
     make = relax.op.nn.conv2d if op_name(conv) == "relax.nn.conv2d" else relax.op.nn.conv1d
-    call = make(
-        source,
-        conv.args[1],
-        strides=[int(n) for n in attrs.strides],
-        padding=padding,
-        dilation=[int(n) for n in attrs.dilation],
-        groups=int(attrs.groups),
-        data_layout=str(attrs.data_layout),
-        kernel_layout=str(attrs.kernel_layout),
-        out_layout=str(attrs.out_layout or attrs.data_layout),
-        out_dtype=str(attrs.out_dtype) if attrs.out_dtype is not None else None,
-    )
+    call = make(data, weight, **{**kept, **other})
     return relax.Call(conv.op, list(call.args), call.attrs, call.ty_args)
+
+
+_LISTS = ("strides", "padding", "dilation")

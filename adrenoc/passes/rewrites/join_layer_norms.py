@@ -119,8 +119,7 @@ class _Finder:
         return (x, mean, outer[1]) if is_one and dtype_of(x) == "float32" else None
 
     def _mean(self, expr: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
-        """Return what a tensor is the mean of, and along which axes, which stay as extents of
-        one."""
+        """Return what a tensor is the mean of, and the axes, which stay as extents of one."""
         shape = static_shape(expr)
         kept = self._call(expr, "reshape")
         call = self._call(expr if kept is None else kept.args[0], "mean")
@@ -178,9 +177,7 @@ class _Finder:
         return var in self._returned or not readers <= set(places.values())
 
     def _multiply_out(self, value: relax.Expr, forms: dict[relax.Var, _Form]) -> _Form | None:
-        """Return a call of arithmetic as a polynomial; None where it is none, or of another
-        tensor.
-        """
+        """Return a call as a polynomial; None where it is no arithmetic, or of another tensor."""
         name = op_name(value).removeprefix("relax.")
         if name == "negative":
             form = forms.get(value.args[0])
@@ -217,9 +214,7 @@ class _Finder:
         return forms.get(argument) if isinstance(argument, relax.Var) else None
 
     def _norm_of(self, var: relax.Var, form: _Form, norm: _Norm) -> list[Binding]:
-        """Return the norm as an operator; gains and offsets that differ along other axes stay
-        apart.
-        """
+        """Return the norm as an operator; gains and offsets along other axes stay apart."""
         shape = static_shape(norm.x) or ()
         parts = [_along(form[_SCALE, _X], shape, norm.axes)]
         parts.append(_along(form.get((), np.float64(0)), shape, norm.axes))

@@ -111,9 +111,13 @@ def _can_add(expr: relax.Expr, found: _Found) -> bool:
 
 
 def _multiply(call: relax.Call, found: _Found) -> _Product | None:
-    """Return a product, or a quotient by a constant, whose factor single precision holds as
-    well."""
-    one, other = (_operand(arg, found) for arg in call.args)
+    """Return a product, or a quotient by a constant, whose factor single precision holds, too."""
+
+    def read_operand(expr: relax.Expr) -> _Product | None:
+        constant = constant_value(expr)
+        return found.get(expr) if constant is None else _Product(bases=(), factor=constant)
+
+    one, other = map(read_operand, call.args)
     if one is None or other is None:
         return None
     divides = op_name(call) == "relax.divide"
@@ -126,11 +130,6 @@ def _multiply(call: relax.Call, found: _Found) -> _Product | None:
     size = np.abs(factor[factor != 0])
     held = np.isfinite(factor).all() and ((size > limits.tiny) & (size < limits.max)).all()
     return _Product(bases=bases, factor=np.asarray(factor)) if held else None
-
-
-def _operand(expr: relax.Expr, found: _Found) -> _Product | None:
-    constant = constant_value(expr)
-    return found.get(expr) if constant is None else _Product(bases=(), factor=constant)
 
 
 def _keep_safe(flat: FlatFunction, found: _Found) -> None:

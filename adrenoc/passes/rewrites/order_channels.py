@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 
 import numpy as np
 import tvm
@@ -138,8 +138,7 @@ class OrderPlan:
         return any(at % LANES or units[0][1] % LANES for at, units in _runs(self.moves[var].units))
 
     def origin(self, var: relax.Var) -> relax.Var | None:
-        """Return the convolution that decides on the order of a tensor; None where that is
-        fixed."""
+        """Return the convolution that decides on a tensor's order; None where that is fixed."""
         while var in self._values and var not in self.moves:
             value = self._values[var]
             if makes_any_order(value):
@@ -199,10 +198,8 @@ class OrderPlan:
         self._classes = {}
         for origin, of_channel in goals.items():
             value = self._values[origin]
-            count, groups = (
-                (static_shape(origin) or ())[output_axis(value)],
-                int(value.attrs.groups),
-            )
+            count = (static_shape(origin) or ())[output_axis(value)]
+            groups = int(value.attrs.groups)
             classes: list[dict[tuple[Goal, ...], list[int]]] = [{} for _ in range(groups)]
             for channel in range(count):
                 group = classes[channel * groups // count]
@@ -223,8 +220,7 @@ class OrderPlan:
         return found
 
     def _lay_out(self, origin: relax.Var) -> np.ndarray:
-        """Return the classes one after the other, each from a whole block on; groups of equal
-        size."""
+        """Return the classes in order, each from a whole block on; groups are of equal size."""
         groups = self._classes[origin]
         sizes = [max(len(c) for c in members) for members in zip_longest(*groups, fillvalue=())]
         channels: list[int] = []
@@ -330,13 +326,11 @@ def _runs(units: Sequence[Unit]) -> Iterator[tuple[int, list[Unit]]]:
 
 def _ranges(wanted: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of a row of places that are wanted."""
-    begin = None
-    for at, want in enumerate((*wanted, False)):
-        if want and begin is None:
-            begin = at
-        elif not want and begin is not None:
-            yield begin, at
-            begin = None
+    end = 0
+    for want, run in groupby(wanted):
+        begin, end = end, end + len(list(run))
+        if want:
+            yield begin, end
 
 
 def order_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
@@ -382,7 +376,7 @@ class _Writer:
         if slots is None:
             yield Binding(var=var, value=call)
         else:
-            self._env[var] = self._new(var, slots.shape(static_shape(var) or ()))
+            self._env[var] = self._new(var, self._shape(var))
             yield Binding(var=self._env[var], value=call)
 
     def _put_together(self, bin_: relax.Var) -> Iterator[Binding]:
@@ -390,11 +384,7 @@ class _Writer:
         plan, axis = self._plan, self._plan.moves[bin_].axis
         fields: list[relax.Var] = []
         for root, begin, end in plan.parts[bin_]:
-            source = self._env.get(root, root)
-            held = plan.orders.get(root)
-            shape = (
-                static_shape(root) or () if held is None else held.shape(static_shape(root) or ())
-            )
+            source, shape = self._env.get(root, root), self._shape(root)
             if (begin, end) != (0, shape[axis]):
                 part = self._new(bin_, (*shape[:axis], end - begin, *shape[axis + 1 :]))
                 cut = relax.op.strided_slice(source, [axis], [begin], [end])
@@ -404,11 +394,13 @@ class _Writer:
         if len(fields) == 1:
             self._env[bin_] = fields[0]
             return
-        shape = static_shape(bin_) or ()
-        slots = plan.orders.get(bin_)
-        made = self._new(bin_, shape if slots is None else slots.shape(shape))
-        self._env[bin_] = made
-        yield Binding(var=made, value=relax.op.concat(relax.Tuple(fields), axis))
+        self._env[bin_] = self._new(bin_, self._shape(bin_))
+        yield Binding(var=self._env[bin_], value=relax.op.concat(relax.Tuple(fields), axis))
+
+    def _shape(self, var: relax.Var) -> tuple[int, ...]:
+        """Return the shape of a tensor as its channels lie by the plan."""
+        slots, shape = self._plan.orders.get(var), static_shape(var) or ()
+        return shape if slots is None else slots.shape(shape)
 
     def _new(self, like: relax.Var, shape: Sequence[int]) -> relax.Var:
         """Return a variable for a tensor that the model does not have, so none of its names."""

@@ -43,6 +43,7 @@ from adrenoc.importers.relax.values import (
     static_shape,
     substitute,
 )
+from adrenoc.ir.layout import LANES
 from adrenoc.passes.rewrites.fold_scale import fold_scales
 from adrenoc.passes.rewrites.join_layer_norms import join_layer_norms
 from adrenoc.passes.rewrites.narrow_doubles import narrow_doubles
@@ -52,8 +53,6 @@ MOST_PARTS = 32
 
 MOST_WHOLE_PARTS = 96
 """Where each operand begins at a whole block, it may be written in place, without a kernel."""
-
-_LANES = 4
 
 Join = Callable[[relax.Expr, int], relax.Expr]
 
@@ -95,7 +94,7 @@ def _most(parts: list[relax.Expr], joined: relax.Call) -> int:
     if op_name(joined) != "relax.concat" or not all(shapes):
         return MOST_PARTS
     axis = int(joined.attrs.axis)
-    whole = all(shape is not None and shape[axis] % _LANES == 0 for shape in shapes)
+    whole = all(shape is not None and shape[axis] % LANES == 0 for shape in shapes)
     return MOST_WHOLE_PARTS if whole else MOST_PARTS
 
 
@@ -121,8 +120,7 @@ def _group_parts(
 
 
 def parts_within(call: relax.Call, joined: relax.Call) -> list[relax.Expr]:
-    """Return the parts of the concatenation `joined` that the slice `call` of it with step 1 is
-    made of.
+    """Return the parts of the concatenation `joined` that its slice `call` with step 1 is made of.
 
     They are whole, or it is one slice of one part; none where the slice cuts several axes, or
     more than one part.
@@ -215,8 +213,8 @@ class _Cleaner:
         return self._values.get(expr) if isinstance(expr, relax.Var) else None
 
     def _visit(self, var: relax.Var, value: relax.Expr) -> None:
-        if isinstance(value, relax.TupleGetItem):
-            value = self._item(value)
+        if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
+            value = value.tuple_value.fields[value.index]
         if not isinstance(value, relax.Call):
             # Variables, constants and tuples need no binding of their own.
             if isinstance(value, relax.TupleGetItem):
@@ -248,10 +246,6 @@ class _Cleaner:
         anonymous = isinstance(value, relax.Var) and value in self._values
         if anonymous and _ANONYMOUS.match(value.name) and not _ANONYMOUS.match(var.name):
             self.flat.aliases.setdefault(value, var.name)
-
-    def _item(self, item: relax.TupleGetItem) -> relax.Expr:
-        source = item.tuple_value
-        return source.fields[item.index] if isinstance(source, relax.Tuple) else item
 
 
 Rule = Callable[[_Cleaner, relax.Var, relax.Call], relax.Expr]
@@ -293,17 +287,23 @@ def _astype(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     return call.args[0] if dtype_of(call.args[0]) == dtype_of(var) else call
 
 
+def _beside(var: relax.Var, call: relax.Call, element: float) -> relax.Expr | None:
+    """Return the operand, as large as the result, that stands beside a constant of one number."""
+    first, second = call.args
+    for one, other in ((first, second), (second, first)):
+        constant = constant_value(other)
+        is_it = constant is not None and constant.size and (constant == element).all()
+        if is_it and static_shape(one) == static_shape(var):
+            return one
+    return None
+
+
 def _neutral(element: float) -> Rule:
     """Drop an addition of nothing or a multiplication by one."""
 
     def rule(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
-        for one, other in ((0, 1), (1, 0)):
-            constant = constant_value(call.args[other])
-            if constant is None or static_shape(call.args[one]) != static_shape(var):
-                continue
-            if constant.size and (constant == element).all():
-                return call.args[one]
-        return call
+        beside = _beside(var, call, element)
+        return call if beside is None else beside
 
     return rule
 
@@ -351,12 +351,8 @@ def _power(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
 
 
 def _maximum(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
-    for one, other in ((0, 1), (1, 0)):
-        constant = constant_value(call.args[other])
-        same = static_shape(call.args[one]) == static_shape(var)
-        if constant is not None and same and not constant.any():
-            return relax.op.nn.relu(call.args[one])
-    return call
+    beside_zero = _beside(var, call, 0.0)
+    return call if beside_zero is None else relax.op.nn.relu(beside_zero)
 
 
 def _equal_to_itself(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -388,23 +384,21 @@ def _strided_slice(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax
 
     concat(concat(a, b, c)[:1], d, concat(a, b, c)[2:]) -> concat(a, d, c)
     """
-    _, _, _, steps = slice_bounds(call)
     source = call.args[0]
-    below = cleaner.producer(source) if all(step == 1 for step in steps) else None
-    if static_shape(source) == static_shape(var) and all(step == 1 for step in steps):
+    if any(step != 1 for step in slice_bounds(call)[3]):
+        return call
+    if static_shape(source) == static_shape(var):
         return source
+    below = cleaner.producer(source)
     if below is None or op_name(below) != "relax.concat":
         return call
     parts = parts_within(call, below)
     if len(parts) > 1:
         cleaner.cut.add(var)
         return relax.op.concat(relax.Tuple(parts), int(below.attrs.axis))
-    return _fold_value(var, parts[0]) if parts else call
-
-
-def _fold_value(var: relax.Var, expr: relax.Expr) -> relax.Expr:
-    value = fold_call(expr, var) if isinstance(expr, relax.Call) else None
-    return expr if value is None else make_constant(value)
+    part = parts[0] if parts else call
+    value = fold_call(part, var) if parts and isinstance(part, relax.Call) else None
+    return part if value is None else make_constant(value)
 
 
 def _broadcast(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -418,12 +412,8 @@ def _pool(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     if data is None or made is None or len(str(attrs.layout)) != len(data):
         return call
     whole = [int(size) for size in attrs.pool_size] == [data[axis] for axis in axes]
-    alone = all(made[axis] == 1 for axis in axes)
-    if (
-        not (whole and alone)
-        or any(map(int, attrs.padding))
-        or set(map(int, attrs.dilation)) != {1}
-    ):
+    alone = all(made[axis] == 1 for axis in axes) and not any(map(int, attrs.padding))
+    if not (whole and alone) or set(map(int, attrs.dilation)) != {1}:
         return call
     reduce = relax.op.max if "max" in op_name(call) else relax.op.mean
     return reduce(call.args[0], axes, keepdims=True)

@@ -22,16 +22,10 @@ def check_image(name: str, physical: Sequence[int], limits: Limits) -> None:
     Raises:
         DefectError: it is beyond them.
     """
-    layers, rows, columns, _ = physical
-    if (
-        columns > limits.image2d_max_width_texels
-        or rows > limits.image2d_max_height_texels
-        or layers > limits.image_max_array_layers
-    ):
+    if not limits.hold_image(physical):
+        layers, rows, columns, _ = physical
         raise DefectError(
-            f"{name} is {columns} x {rows} texels in {layers} layers, at most "
-            f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels} in "
-            f"{limits.image_max_array_layers}"
+            f"{name} is {columns} x {rows} texels in {layers} layers, at most {limits.image_text}"
         )
 
 
@@ -67,13 +61,15 @@ def _check_order(graph: Graph) -> None:
         elsewhere = _count_placed_texels(graph, node)
         placed.update(elsewhere)
         for name in node.writes:
-            if name in elsewhere and placed[name] < _texels(graph, name):
+            e = graph.operand(name).extents if name in elsewhere else None
+            if e is not None and placed[name] < e.n * e.blocks * e.h * e.w:
                 continue  # another kernel writes the rest
             again = _blocks(graph, name, shared) & made
             if again and graph.owner(name) not in _changed_owners(graph, node):
                 raise DefectError(f"{node.name} writes blocks of {name} a second time")
             made |= _blocks(graph, name, shared)
-        _check_images(graph, node)
+        if graph.placements and (clash := image_clash(graph, node)):
+            raise DefectError(clash)
     for name in graph.outputs:
         if graph.owner(name) not in known and not _blocks(graph, name, shared) <= made:
             raise DefectError(f"nothing makes the output {name}")
@@ -87,8 +83,7 @@ def _changed_owners(graph: Graph, node: Node) -> set[str]:
 
 
 def _blocks(graph: Graph, name: str, shared: set[str]) -> set[tuple[str, int]]:
-    """Return the blocks of channels of a tensor, by the owner of the memory; one of memory that is
-    not `shared` among views."""
+    """Return a tensor's blocks by the memory's owner; one where views do not share the memory."""
     owner, first = graph.place(name)
     if owner not in shared or graph.placements[owner].layout is None:
         return {(owner, 0)}
@@ -105,19 +100,10 @@ def _check_view(graph: Graph, name: str) -> None:
         raise DefectError(f"{name} ends within a block of {view.base}, whose lanes are not zero")
     if (mine.n, mine.h, mine.w) != (other.n, other.h, other.w):
         raise DefectError(f"{name} has other rows and columns than {view.base}")
-    alike = (part.memory, part.dtype, part.roles.order) == (
-        whole.memory,
-        whole.dtype,
-        whole.roles.order,
-    )
-    if not alike:
+    if (part.memory, part.dtype) != (whole.memory, whole.dtype) or (
+        part.roles.order is not whole.roles.order
+    ):
         raise DefectError(f"{name} lies in other memory than {view.base}")
-
-
-def _check_images(graph: Graph, node: Node) -> None:
-    clash = image_clash(graph, node) if graph.placements else None
-    if clash is not None:
-        raise DefectError(clash)
 
 
 def _check_stores(graph: Graph, node: Node) -> None:
@@ -152,11 +138,6 @@ def _count_placed_texels(graph: Graph, node: Node) -> Counter[str]:
             raise DefectError(f"{store.tensor} is of blocks that {node.output} does not have")
         found[store.tensor] += placing.texels(whole)
     return found
-
-
-def _texels(graph: Graph, name: str) -> int:
-    e = graph.operand(name).extents
-    return e.n * e.blocks * e.h * e.w
 
 
 def _check_node(node: Node) -> None:

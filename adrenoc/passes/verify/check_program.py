@@ -21,7 +21,7 @@ from adrenoc.base.tvmapi import Call, bits_of
 from adrenoc.bundle.manifest import MemorySlot
 from adrenoc.ir.graph import ALLOC, CLML, CPU, Graph, Node
 from adrenoc.ir.layout import GLOBAL, POOL, TEXTURE, Memory, OperandSpec
-from adrenoc.ir.program import Kernel, Program, Step
+from adrenoc.ir.program import Program, Step
 from adrenoc.passes.lower.emit_relax import IMAGE_IN_POOL
 from adrenoc.passes.lower.plan_memory import PoolPlace, Storage, size_bytes
 from adrenoc.passes.verify.check_graph import check_image
@@ -135,9 +135,10 @@ class _Walk:
             if name in self.changed:
                 raise DefectError(f"{_name_step(step)} reads {name} as it was before it changed")
             if place[0] in (SLOT, OUTPUT):
-                owner = graph.owner(name)
-                self._check_holds(step, place, owner)
-                read[place] = owner
+                read[place] = owner = graph.owner(name)
+                if self.holds.get(place) != owner:
+                    what = f"from {place[0]} {place[1]}: {self.holds.get(place, 'nothing')}"
+                    raise DefectError(f"{_name_step(step)} reads {owner} {what}")
         written: dict[Place, str] = {}
         for name in step.writes:
             place, owner = self._place(name), graph.owner(name)
@@ -154,17 +155,12 @@ class _Walk:
                 raise DefectError(
                     f"{_name_step(step)} reads {read[place]} from the memory it writes"
                 )
-            self._check_apart(step, owner, read)
+            for other in read.values():  # what is read of the pool lies apart
+                if owner != other and overlap(self.storage.places, owner, other):
+                    raise DefectError(
+                        f"{_name_step(step)} reads {other} from the memory it writes, of {owner}"
+                    )
             self._write(step, place, owner)
-
-    def _check_apart(self, step: Step, owner: str, read: dict[Place, str]) -> None:
-        """What is read of the pool lies apart from what is written there."""
-        places = self.storage.places
-        for other in read.values():
-            if owner != other and overlap(places, owner, other):
-                raise DefectError(
-                    f"{_name_step(step)} reads {other} from the memory it writes, of {owner}"
-                )
 
     def finish(self) -> None:
         """What the model gives has been made."""
@@ -178,14 +174,6 @@ class _Walk:
 
     def _place(self, name: str) -> Place:
         return place_of(self.program, self.storage, name)
-
-    def _check_holds(self, step: Step, place: Place, owner: str) -> None:
-        held = self.holds.get(place)
-        if held != owner:
-            what = "nothing" if held is None else held
-            raise DefectError(
-                f"{_name_step(step)} reads {owner} from {place[0]} {place[1]}: {what}"
-            )
 
     def _write(self, step: Step, place: Place, owner: str) -> None:
         if self.holds.get(place) == owner:
@@ -259,18 +247,13 @@ def check_kernels(program: Program, limits: Limits) -> None:
         arguments = len(kernel.scopes)
         if refused := limits.refuse_group(kernel.launch.work_group):
             raise DefectError(f"{kernel.name} has {refused}")
-        _check_limit(
-            kernel, kernel.shared_bytes, limits.local_mem_bytes, "bytes of local memory a group"
-        )
-        _check_limit(kernel, arguments, limits.max_kernel_args, "arguments")
-        _check_limit(
-            kernel, arguments * _POINTER_BYTES, limits.max_kernel_args_bytes, "bytes of arguments"
-        )
-
-
-def _check_limit(kernel: Kernel, seen: int, most: int, what: str) -> None:
-    if seen > most:
-        raise DefectError(f"{kernel.name} has {seen} {what}, at most {most}")
+        for seen, most, what in (
+            (kernel.shared_bytes, limits.local_mem_bytes, "bytes of local memory a group"),
+            (arguments, limits.max_kernel_args, "arguments"),
+            (arguments * _POINTER_BYTES, limits.max_kernel_args_bytes, "bytes of arguments"),
+        ):
+            if seen > most:
+                raise DefectError(f"{kernel.name} has {seen} {what}, at most {most}")
 
 
 def check_launches(program: Program, limits: Limits) -> None:

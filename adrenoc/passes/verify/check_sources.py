@@ -88,8 +88,7 @@ def _declare_types() -> str:
 
 
 def _alone(number: int, name: str, text: str) -> str:
-    """Return a text so that others of the same file neither lend it what it defines nor clash with
-    it."""
+    """Set a text apart from others of the same file: none lends it a name or clashes with it."""
     functions = _FUNCTION.findall(text)
     head = "".join(f"#define {function} {function}_{number}\n" for function in functions)
     foot = "".join(f"#undef {macro}\n" for macro in [*functions, *_MACRO.findall(text)])
@@ -112,8 +111,9 @@ def check_sources(
     sources: Mapping[str, str],
     layer_grids: Mapping[str, Mapping[str, Grid]] | None = None,
 ) -> None:
-    """Hold each kernel's text against the launches; `layer_grids` has, for the parameters of each
-    kernel that are no arrays, how layers lie there.
+    """Hold each kernel's text against the launches.
+
+    `layer_grids` has, for the parameters of each kernel that are no arrays, how layers lie there.
 
     Raises:
         DefectError: naming the kernel and the argument.
