@@ -16,7 +16,7 @@ from adrenoc.firmware.cpu.shared_weights import find_shared_weights
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.folder import Firmware
 from adrenoc.firmware.mcu.make import plan_firmware
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise
+from adrenoc.firmware.mcu.operators import Filter
 from adrenoc.firmware.mcu.program import FirmwareProgram
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class Fallback:
 
     def _weights(self) -> int:
         filters = (
-            operator
-            for operator in self.program.network.operators
-            if isinstance(operator, Convolution | Depthwise)
+            operator for operator in self.program.network.operators if isinstance(operator, Filter)
         )
         return sum(operator.weights.size for operator in filters)
 

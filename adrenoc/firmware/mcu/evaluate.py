@@ -23,7 +23,7 @@ from adrenoc.firmware.mcu.fixed_point import (
     scale,
     shifted_right,
 )
-from adrenoc.firmware.mcu.network import Network, shape4, sources_of
+from adrenoc.firmware.mcu.network import Network, shape4
 from adrenoc.firmware.mcu.operators import (
     Bilinear,
     Convolution,
@@ -114,7 +114,7 @@ def evaluate(
     dtypes = [tensor.dtype for tensor in network.tensors]
     values = {i: np.asarray(a, dtypes[i]) for i, a in {**inputs, **network.constants}.items()}
     for operator in network.operators:
-        arrays = [values[index] for index in sources_of(operator)]
+        arrays = [values[index] for index in operator.sources]
         if isinstance(operator, Svdf):
             before = memory.get(operator.result, np.zeros(operator.time.shape, np.int64))
             memory[operator.result] = after = _remember(operator, before, arrays[0])

@@ -32,7 +32,7 @@ import numpy as np
 
 from adrenoc.base.errors import CompileError
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Requantise, Sum
+from adrenoc.firmware.mcu.operators import Depthwise, Filter, Requantise, Sum
 
 INT8 = (-128, 127)
 INT16 = (-(1 << 15), (1 << 15) - 1)
@@ -234,7 +234,7 @@ class HighProduct:
     shifts: np.ndarray
 
 
-def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighProduct:
+def high_product(operator: Filter, *, one_shift: bool) -> HighProduct:
     """Return the constants for a filter's rule, with one shift for all channels or its own for
     each.
 
@@ -296,7 +296,7 @@ def _nudge(
     return nudges, offsets
 
 
-def sum_range(operator: Convolution | Depthwise) -> tuple[np.ndarray, np.ndarray]:
+def sum_range(operator: Filter) -> tuple[np.ndarray, np.ndarray]:
     """Return the least and the greatest sum of each channel, with its bias, borders included.
 
     Raises:

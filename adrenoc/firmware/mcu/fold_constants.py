@@ -14,10 +14,11 @@ import numpy as np
 
 from adrenoc.base.decision import Decision
 from adrenoc.firmware.mcu.fixed_point import requantise
-from adrenoc.firmware.mcu.network import FirmwareTensor, Network, sources_of
+from adrenoc.firmware.mcu.network import FirmwareTensor, Network
 from adrenoc.firmware.mcu.operators import (
     Convolution,
     Depthwise,
+    Filter,
     Lookup,
     Operator,
     Pool,
@@ -65,7 +66,7 @@ def _constants(network: Network) -> list[np.ndarray]:
     for operator in network.operators:
         result = found[operator.result]
         source = _find_sources(network, operator, found)
-        if isinstance(operator, Convolution | Depthwise):
+        if isinstance(operator, Filter):
             ends = network.tensors[operator.source].ends
             result[:] = _find_fixed_outputs(operator, source, ends)
         elif isinstance(operator, Pool):
@@ -85,14 +86,14 @@ def _find_sources(
     """Return the constants of what an operator reads; a product over several pixels sees none."""
     if isinstance(operator, Convolution) and not _is_whole(network, operator):
         return np.full(operator.weights.shape[3], _VARIES)
-    return constants[sources_of(operator)[0]]
+    return constants[operator.sources[0]]
 
 
 def _channels(tensor: FirmwareTensor) -> int:
     return tensor.shape[-1] if tensor.shape else 1
 
 
-def _taps(operator: Convolution | Depthwise) -> np.ndarray:
+def _taps(operator: Filter) -> np.ndarray:
     """Weights as (output channel, tap, input channel), of a depthwise one with one of those."""
     weights = operator.weights.astype(np.int64)
     if isinstance(operator, Convolution):
@@ -100,7 +101,7 @@ def _taps(operator: Convolution | Depthwise) -> np.ndarray:
     return weights.reshape(-1, weights.shape[2]).T[:, :, None]
 
 
-def _read(operator: Convolution | Depthwise, per_channel: np.ndarray) -> np.ndarray:
+def _read(operator: Filter, per_channel: np.ndarray) -> np.ndarray:
     """Return a row for each input channel as the taps see it: (output channel or 1, 1, input
     channel)."""
     if isinstance(operator, Convolution):
@@ -109,14 +110,12 @@ def _read(operator: Convolution | Depthwise, per_channel: np.ndarray) -> np.ndar
     return per_channel.repeat(many)[:, None, None]
 
 
-def _may_pad(operator: Convolution | Depthwise) -> bool:
+def _may_pad(operator: Filter) -> bool:
     """Return whether some tap may lie outside of the image."""
     return operator.window.kernel != (1, 1)
 
 
-def _find_fixed_outputs(
-    operator: Convolution | Depthwise, source: np.ndarray, ends: tuple[int, int]
-) -> np.ndarray:
+def _find_fixed_outputs(operator: Filter, source: np.ndarray, ends: tuple[int, int]) -> np.ndarray:
     """Return the outputs of a filter that are the same at both ends of their sums."""
     zero = operator.zero_in
     known = source != _VARIES
@@ -137,7 +136,7 @@ def _fold_operator(
     operator: Operator, network: Network, constants: Sequence[np.ndarray]
 ) -> Operator:
     """Weights of constant inputs become bias; of constant outputs, nothing but a bias is left."""
-    if not isinstance(operator, Convolution | Depthwise):
+    if not isinstance(operator, Filter):
         return operator
     source, result = _find_sources(network, operator, constants), constants[operator.result]
     offset = source - operator.zero_in
@@ -176,7 +175,7 @@ def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
     masks = [np.zeros(_channels(tensor), bool) for tensor in network.tensors]
     for operator in network.operators:
         if _keeps_channels(network, operator):
-            masks[operator.result] = masks[sources_of(operator)[0]]
+            masks[operator.result] = masks[operator.sources[0]]
     for index in (*network.inputs, *network.outputs):
         masks[index][:] = True
     for operator in reversed(network.operators):
@@ -188,7 +187,7 @@ def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
                 continue
             masks[operator.source] |= (operator.weights[result] != 0).any((0, 1, 2))
         elif not _keeps_channels(network, operator):
-            for index in (operator.result, *sources_of(operator)):
+            for index in (operator.result, *operator.sources):
                 masks[index][:] = True
     return masks
 
@@ -224,7 +223,7 @@ def _shrunk(tensor: FirmwareTensor, kept: np.ndarray) -> FirmwareTensor:
 
 
 def _slice_operator(operator: Operator, network: Network, kept: Sequence[np.ndarray]) -> Operator:
-    if not isinstance(operator, Convolution | Depthwise):
+    if not isinstance(operator, Filter):
         return operator
     out = kept[operator.result]
     if isinstance(operator, Convolution):

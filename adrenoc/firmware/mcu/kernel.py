@@ -5,7 +5,7 @@ Schedules of an operator: those there are, what each is estimated to take, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import ceil, inf
@@ -16,7 +16,7 @@ import numpy as np
 
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.network import Network
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator
+from adrenoc.firmware.mcu.operators import Convolution, Filter
 from adrenoc.ir.tuning_log import Actions, actions_key, kernel_digest
 
 
@@ -55,7 +55,7 @@ class FirmwareKernel:
     texts: tuple[str, ...] = ()
     arrays: tuple[Array, ...] = ()
     struct: str = ""
-    fields: tuple[tuple[str, str], ...] = ()
+    fields: Fields = ()
     scratch_bytes: int = 0
     state_bytes: int = 0
     state_end: tuple[int, int] = (0, 0)
@@ -68,20 +68,51 @@ class FirmwareKernel:
     """Which of the operator's schedules this is, as a tuning log names them."""
 
 
-def fields_of(
-    numbers: Mapping[str, int | str], arrays: Sequence[Array] = ()
-) -> tuple[tuple[str, str], ...]:
-    """Return fields of a layer's struct: numbers, and behind them the names of constants."""
-    texts = ((key, str(value)) for key, value in numbers.items())
-    return (*texts, *((array.suffix, "{layer}_" + array.suffix) for array in arrays))
+Fields: TypeAlias = tuple[tuple[str, str], ...]
+"""Of a layer's struct: names, and texts with {layer} to fill in."""
 
 
-Rule: TypeAlias = Callable[[Network, Operator], FirmwareKernel]
-"""From an operator to its kernel.
+def fields_of(*parts: Mapping[str, object] | Sequence[Array]) -> Fields:
+    """Return fields of a layer's struct: numbers and texts by name, and names of constants."""
+    found: list[tuple[str, str]] = []
+    for part in parts:
+        if isinstance(part, Mapping):
+            found += ((key, str(value)) for key, value in part.items())
+        else:
+            found += ((array.suffix, "{layer}_" + array.suffix) for array in part)
+    return tuple(found)
 
-Raises:
-    RefusedError: this rule does not cover it, with the reason.
-"""
+
+def layer_kernel(
+    function: str,
+    struct: str,
+    numbers: Mapping[str, object],
+    arrays: Sequence[Array] = (),
+    *,
+    more: str = "",
+    how: str = "plain C",
+    **others: Any,
+) -> FirmwareKernel:
+    """Return a kernel that calls a function with its struct, which has numbers and constants.
+
+    `more` are arguments behind its source and its result.
+    """
+    return FirmwareKernel(
+        call=f"{function}(&{{layer}}, {{in0}}, {{out}}{more});",
+        how=how,
+        arrays=tuple(arrays),
+        struct=struct,
+        fields=fields_of(numbers, arrays),
+        **others,
+    )
+
+
+def table_text(
+    names: Mapping[tuple[int, int], str], rows: Iterable[int], columns: Sequence[int]
+) -> str:
+    """Return a table of functions as C initialises it, null where there is none."""
+    lines = [", ".join(names.get((row, column), "0") for column in columns) for row in rows]
+    return "{{{{" + "}}, {{".join(lines) + "}}}}"
 
 
 def pair_text(pair: tuple[int, int]) -> str:
@@ -136,7 +167,7 @@ class Room:
     spare_bytes: int = 0
 
 
-def work_of(operator: Convolution | Depthwise, network: Network, core: Core) -> dict[str, Any]:
+def work_of(operator: Filter, network: Network, core: Core) -> dict[str, Any]:
     """Return all that the time of an operator depends on: not the values of its weights."""
     window = operator.window
     rule = operator.requantise
@@ -154,12 +185,12 @@ def work_of(operator: Convolution | Depthwise, network: Network, core: Core) -> 
     }
 
 
-def family_of(operator: Convolution | Depthwise) -> str:
+def family_of(operator: Filter) -> str:
     """Return what a log calls the kernels of such operators."""
     return f"firmware-{type(operator).__name__.lower()}"
 
 
-def digest_of(operator: Convolution | Depthwise, network: Network, core: Core) -> str:
+def digest_of(operator: Filter, network: Network, core: Core) -> str:
     """Return the name of an operator's work in a log."""
     return kernel_digest(family_of(operator), work_of(operator, network, core))
 

@@ -28,10 +28,7 @@ from adrenoc.firmware.mcu.operators import (
     Move,
     Operator,
     Pool,
-    Product,
     Requantise,
-    Sum,
-    WordSum,
 )
 
 WIDTHS = {"int8": 1, "int16": 2}
@@ -52,6 +49,11 @@ class FirmwareTensor:
     def elements(self) -> int:
         """Return how many numbers it has."""
         return math.prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows there are along its last axis."""
+        return self.elements // self.shape[-1]
 
     @property
     def width(self) -> int:
@@ -99,32 +101,17 @@ def shape4(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def image_extents(operator: Depthwise | Pool | FloatPool, network: Network) -> dict[str, int]:
-    """Return the images that an operator with a window reads and makes, as fields of its C
-    struct."""
+def image_fields(operator: Depthwise | Pool | FloatPool, network: Network) -> dict[str, int]:
+    """Return the images that an operator with a window reads and makes, as fields of its struct."""
     _, height, width, channels = network.shape4(operator.source)
     _, out_height, out_width, _ = network.shape4(operator.result)
-    return {
-        "in_height": height,
-        "in_width": width,
-        "channels": channels,
-        "out_height": out_height,
-        "out_width": out_width,
-    }
-
-
-def sources_of(operator: Operator) -> tuple[int, ...]:
-    """Return the tensors that an operator reads."""
-    if isinstance(operator, Sum | WordSum | Product | Join):
-        return operator.sources
-    if isinstance(operator, Convolution) and operator.joined is not None:
-        return operator.source, operator.joined.sources[1]
-    return (operator.source,)
+    fields = {"in_height": height, "in_width": width, "channels": channels}
+    return {**fields, "out_height": out_height, "out_width": out_width}
 
 
 def has_words(network: Network, operator: Operator) -> bool:
     """Return whether an operator reads or makes int16."""
-    indices = (operator.result, *sources_of(operator))
+    indices = (operator.result, *operator.sources)
     return any(network.tensors[index].dtype == "int16" for index in indices)
 
 

@@ -44,52 +44,77 @@ class Window:
     top: int = 0
     left: int = 0
 
-    def steps(self) -> dict[str, int]:
-        """Extents and strides in pixels, by the names that the structs of kernels have for them."""
-        return {
-            "kernel_height": self.kernel[0],
-            "kernel_width": self.kernel[1],
-            "stride_y": self.strides[0],
-            "stride_x": self.strides[1],
-        }
+    def fields(self, *, dilated: bool = False) -> dict[str, int]:
+        """Return it as fields of a kernel's struct, which may have places for dilations."""
+        pairs = {("kernel_height", "kernel_width"): self.kernel}
+        pairs["stride_y", "stride_x"] = self.strides
+        if dilated:
+            pairs["dilation_y", "dilation_x"] = self.dilations
+        pairs["top", "left"] = self.top, self.left
+        return {n: v for names, pair in pairs.items() for n, v in zip(names, pair, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Convolution:
+class OneSource:
+    """An operator that reads one tensor."""
+
+    source: int
+    result: int
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Return the tensors that it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TwoSources:
+    """An operator that reads two tensors; the second may repeat along the first."""
+
+    sources: tuple[int, int]
+    result: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Filter(OneSource):
+    """Sums over a window, and how they become numbers of the result."""
+
+    weights: np.ndarray
+    bias: np.ndarray
+    window: Window
+    zero_in: int
+    requantise: Requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Convolution(Filter):
     """Sums over a window of all channels; `weights` O,H,W,I.  A dense layer has a window of 1x1.
 
     With `joined` its output is the first operand of that sum, which gives the result.
     """
 
-    source: int
-    result: int
-    weights: np.ndarray
-    bias: np.ndarray
-    window: Window
-    zero_in: int
-    requantise: Requantise
     joined: Sum | None = None
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Return its own source, and what is added."""
+        return (self.source,) if self.joined is None else (self.source, self.joined.sources[1])
+
+    @property
+    def is_dense(self) -> bool:
+        """Return whether it computes each pixel of the result from one of the source alone."""
+        return self.window.kernel == (1, 1) == self.window.strides
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Depthwise:
+class Depthwise(Filter):
     """Sums over a window, a channel at a time; `weights` H,W,O, with O a multiple of I."""
 
-    source: int
-    result: int
-    weights: np.ndarray
-    bias: np.ndarray
-    window: Window
-    zero_in: int
-    requantise: Requantise
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Pool:
+class Pool(OneSource):
     """The `kind` ("average" or "max") of a window, without what lies outside of the image."""
 
-    source: int
-    result: int
     kind: str
     window: Window
     low: int
@@ -97,23 +122,16 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Lookup:
+class Lookup(OneSource):
     """Each number by a table of 256, from -128 on."""
 
-    source: int
-    result: int
     table: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sum:
-    """Two tensors, each with a table of its scaled numbers, which are added.
+class Sum(TwoSources):
+    """Two tensors, each with a table of its scaled numbers, which are added."""
 
-    The second may repeat along the first.
-    """
-
-    sources: tuple[int, int]
-    result: int
     tables: tuple[np.ndarray, np.ndarray]
     requantise: Requantise
     wanted: np.ndarray | None = None
@@ -121,45 +139,37 @@ class Sum:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Softmax:
+class Softmax(OneSource):
     """Over the last axis; `exponentials` of 0, -1 ... -255 quanta, zero where left out."""
 
-    source: int
-    result: int
     exponentials: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Product:
-    """Two tensors multiplied, each less its zero point; the second may repeat along the first."""
+class Product(TwoSources):
+    """Two tensors multiplied, each less its zero point."""
 
-    sources: tuple[int, int]
-    result: int
     zeros: tuple[int, int]
     requantise: Requantise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Mean:
+class Mean(OneSource):
     """Over one axis of three: what lies outside, what is summed, what lies inside of it."""
 
-    source: int
-    result: int
     extents: tuple[int, int, int]
     zero_in: int
     requantise: Requantise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Move:
+class Move(OneSource):
     """Elements at other places: for each axis of the result, where each index reads.
 
     `offsets` are elements of the source, to be added over the axes; -1 is a place outside, which
     holds `fill`.  There are four axes.
     """
 
-    source: int
-    result: int
     offsets: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
     fill: int
 
@@ -177,11 +187,9 @@ class Between:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Bilinear:
+class Bilinear(OneSource):
     """Another size of an image, each number between four of the source's."""
 
-    source: int
-    result: int
     rows: Between
     columns: Between
 
@@ -197,15 +205,13 @@ class Join:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Svdf:
+class Svdf(OneSource):
     """Filters over time: each number of the input's products is kept for `memory` calls.
 
     `feature` F,I and `time` F,M weigh inputs and what is kept; `rank` filters make a result.
     `kept` is how a product becomes one of the int16 that are kept, which begin as zeros.
     """
 
-    source: int
-    result: int
     feature: np.ndarray
     time: np.ndarray
     bias: np.ndarray
@@ -237,7 +243,7 @@ class Gate:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Lstm:
+class Lstm(OneSource):
     """An LSTM over rows in turn, which keeps cells of int16 and its last result between calls.
 
     `gates`: input, forget, cell, output; without the first, what is not forgotten is taken in.
@@ -245,8 +251,6 @@ class Lstm:
     call cells are zero, and each number of the last result is `start`.
     """
 
-    source: int
-    result: int
     gates: tuple[Gate | None, Gate, Gate, Gate]
     cell_bits: int
     clip: int
@@ -256,20 +260,23 @@ class Lstm:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FloatPool:
-    """The mean of a window in float32, as onnxruntime adds up: row by row, and divided once.
+class FloatImage(OneSource):
+    """Computed in float32: real = `scales[0]` * (stored - `zeros[0]`), and so of the result."""
 
-    real = `scales[0]` * (stored - `zeros[0]`); the result is rounded halves to even.  `whole`: a
-    border counts as zeros.
-    """
-
-    source: int
-    result: int
-    window: Window
     scales: tuple[np.float32, np.float32]
     zeros: tuple[int, int]
     offset: int
     """What is stored lies so far below the file's numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatPool(FloatImage):
+    """The mean of a window, as onnxruntime adds up: row by row, and divided once.
+
+    The result is rounded halves to even.  `whole`: a border counts as zeros.
+    """
+
+    window: Window
     whole: bool
 
 
@@ -284,43 +291,32 @@ class FloatBetween:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FloatBilinear:
-    """Another size of an image in float32, as onnxruntime adds up: four parts in turn.
+class FloatBilinear(FloatImage):
+    """Another size of an image, as onnxruntime adds up: four parts in turn.
 
-    real = `scales[0]` * (stored - `zeros[0]`); the quotient by the result's scale is rounded halves
-    to even, and moved.
+    The quotient by the result's scale is rounded halves to even, and moved.
     """
 
-    source: int
-    result: int
     rows: FloatBetween
     columns: FloatBetween
-    scales: tuple[np.float32, np.float32]
-    zeros: tuple[int, int]
-    offset: int
-    """What is stored lies so far below the file's numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FloatSoftmax:
+class FloatSoftmax(OneSource):
     """Over the last axis, in float32: `exponentials` of -255 ... 0 quanta below the largest.
 
     The result is exponential * `scale` / sum, rounded halves to even, and moved by `zero`.
     """
 
-    source: int
-    result: int
     exponentials: np.ndarray
     scale: np.float32
     zero: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rescale:
+class Rescale(OneSource):
     """Each number less `zero_in` times a factor, that below zero times another; then bounds."""
 
-    source: int
-    result: int
     zero_in: int
     above: Factor
     below: Factor
@@ -330,49 +326,36 @@ class Rescale:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WordSum:
-    """Two tensors of int16, each scaled, the second times `sign`; it may repeat along the first."""
+class WordSum(TwoSources):
+    """Two tensors of int16, each scaled and times its sign."""
 
-    sources: tuple[int, int]
-    result: int
     factors: tuple[Factor, Factor]
     signs: tuple[int, int]
     requantise: Requantise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
+class Curve(OneSource):
     """The `kind` ("logistic" or "tanh") of numbers of int16, by lines between points of a table.
 
     A number is multiplied and shifted to the right with rounding, to 1/12288 of the function's.
     """
 
-    source: int
-    result: int
     kind: str
     multiplier: int
     shift: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WordSoftmax:
+class WordSoftmax(OneSource):
     """Over the last axis, of int16; `factor` takes differences to 10/65535."""
 
-    source: int
-    result: int
     factor: Factor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Reshape:
+class Reshape(OneSource):
     """The same bytes under another shape."""
 
-    source: int
-    result: int
 
-
-Operator: TypeAlias = (
-    "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Product | Mean | Move | Join "
-    "| Reshape | Bilinear | FloatBilinear | FloatPool | FloatSoftmax | Svdf | Lstm "
-    "| Rescale | WordSum | Curve | WordSoftmax"
-)
+Operator: TypeAlias = "OneSource | TwoSources | Join"

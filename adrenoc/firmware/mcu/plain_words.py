@@ -1,6 +1,4 @@
-"""Plain C for all of int16 but filters: right on any core.
-
-Convolutions, depthwise ones and dense layers of int16 by weights of int8, on any core.
+"""Kernels of int16: filters with weights of int8, and plain C for all others, on any core.
 
 Sums of products become int16 by the constants that c/word_layer.c takes.
 """
@@ -13,29 +11,20 @@ from functools import singledispatch
 import numpy as np
 
 from adrenoc.base.errors import CompileError
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.curves import exponential_points, logistic_points, reciprocal_points
 from adrenoc.firmware.mcu.fixed_point import reduced_factor
-from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of, pair_text
-from adrenoc.firmware.mcu.network import Network, shape4
-from adrenoc.firmware.mcu.operators import (
-    Bilinear,
-    Convolution,
-    Curve,
-    Depthwise,
-    Join,
-    Mean,
-    Move,
-    Operator,
-    Pool,
-    Product,
-    Requantise,
-    Rescale,
-    Reshape,
-    WordSoftmax,
-    WordSum,
+from adrenoc.firmware.mcu.kernel import (
+    Array,
+    Fields,
+    FirmwareKernel,
+    fields_of,
+    layer_kernel,
+    pair_text,
 )
-from adrenoc.firmware.mcu.plain import images_of, plain_kernel, repeat_call, window_numbers
+from adrenoc.firmware.mcu.network import Network
+from adrenoc.firmware.mcu.plain import images_of, pair_kernel, plain_kernel, window_numbers
 
 _PIECE = 508
 """Products of 23 bits that a sum of 32 bits holds, in whole groups of four."""
@@ -43,18 +32,17 @@ _COMMON = ("requantise", "words", "word_layer")
 _HOW = {"plain": "plain C, of int16", "dsp": "pairs of int16 by SMLAD", "mve": "vectors of int16"}
 
 
-def word_filter(operator: Convolution | Depthwise, network: Network, core: Core) -> FirmwareKernel:
+def word_filter(operator: op.Filter, network: Network, core: Core) -> FirmwareKernel:
     """Return the kernel of a filter.
 
     Raises:
         CompileError: its sums may grow beyond what any converter writes.
     """
     rule = word_rule(operator, network.tensors[operator.result].name)
-    if isinstance(operator, Depthwise):
+    if isinstance(operator, op.Depthwise):
         return _depthwise(operator, network, core, rule)
     taps = operator.weights[0].size
     weights = operator.weights.reshape(-1, taps)
-    direct = operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
     snippets: tuple[str, ...] = ("word_dots",)
     if core.facts.arithmetic == "dsp":
         snippets, weights = ("pairs", "add_two", "word_paired_dots"), _order_pairs(weights)
@@ -64,6 +52,7 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
     piece = taps if fits else _PIECE
     constants = (Array(suffix="weights", ctype="int8_t", values=weights),)
     arrays, fields = _layer(operator, network, rule, constants, taps=taps, piece=piece)
+    direct = isinstance(operator, op.Convolution) and operator.is_dense
     return FirmwareKernel(
         call="word_convolution(&{layer}, {in0}, {out}, (int16_t *)({scratch}));",
         how=_HOW[core.facts.arithmetic],
@@ -75,7 +64,9 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
     )
 
 
-def _depthwise(operator: Depthwise, network: Network, core: Core, rule: WordRule) -> FirmwareKernel:
+def _depthwise(
+    operator: op.Depthwise, network: Network, core: Core, rule: WordRule
+) -> FirmwareKernel:
     """Weights of int16 for pairs of channels; several results of a channel go by plain C."""
     kernel_height, kernel_width, _ = operator.weights.shape
     if kernel_width > _PIECE:
@@ -107,12 +98,8 @@ def _depthwise(operator: Depthwise, network: Network, core: Core, rule: WordRule
 
 
 def _layer(
-    operator: Convolution | Depthwise,
-    network: Network,
-    rule: WordRule,
-    arrays: tuple[Array, ...],
-    **more: int,
-) -> tuple[tuple[Array, ...], tuple[tuple[str, str], ...]]:
+    operator: op.Filter, network: Network, rule: WordRule, arrays: tuple[Array, ...], **more: int
+) -> tuple[tuple[Array, ...], Fields]:
     """Return all constants of a layer and the fields of its struct."""
     bias = Array(suffix="bias", ctype="int32_t", values=operator.bias)
     if np.abs(operator.bias).max() > MOST_SHORT:
@@ -120,9 +107,7 @@ def _layer(
     arrays = (*arrays, bias, *rule.arrays)
     bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
     numbers = {**window_numbers(operator, network), **bounds, **more}
-    fields = list(fields_of(numbers))
-    fields += [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
-    return arrays, (*fields, ("way", rule.way))
+    return arrays, fields_of(numbers, arrays, {"way": rule.way})
 
 
 def _order_pairs(weights: np.ndarray) -> np.ndarray:
@@ -174,15 +159,15 @@ class WordRule:
         return tuple(made)
 
 
-def most_products(operator: Convolution | Depthwise) -> np.ndarray:
+def most_products(operator: op.Filter) -> np.ndarray:
     """Return how large the sums of each channel's products may be."""
     weights = np.abs(operator.weights.astype(np.int64))
-    if isinstance(operator, Depthwise):
+    if isinstance(operator, op.Depthwise):
         return weights.sum((0, 1)) << 15
     return weights.sum((1, 2, 3)) << 15
 
 
-def word_rule(operator: Convolution | Depthwise, name: str) -> WordRule:
+def word_rule(operator: op.Filter, name: str) -> WordRule:
     """Return the constants of a filter's rule; messages call the layer `name`.
 
     Raises:
@@ -197,7 +182,7 @@ def word_rule(operator: Convolution | Depthwise, name: str) -> WordRule:
         ) from error
 
 
-def _rule_of(operator: Convolution | Depthwise) -> WordRule:
+def _rule_of(operator: op.Filter) -> WordRule:
     rule = operator.requantise
     most = int((most_products(operator) + np.abs(operator.bias)).max())
     if most > _MOST_SUM:
@@ -215,7 +200,7 @@ def _rule_of(operator: Convolution | Depthwise) -> WordRule:
     return WordRule(way="WORD_FIFTEEN", multiplier=multiplier, shift=right)
 
 
-def _real_rule(rule: Requantise) -> WordRule:
+def _real_rule(rule: op.Requantise) -> WordRule:
     """Factors of float64: a product is rounded to such a number before it is to an integer."""
     found = {float(real): _real_factor(float(real)) for real in np.unique(rule.reals)}
     factors = [found[float(real)] for real in rule.reals]
@@ -282,79 +267,50 @@ def _multiply_high(sums: np.ndarray, mantissa: int) -> np.ndarray:
     return sums * high + (upper >> 11) + (((upper & (1 << 11) - 1) << 21) + lower >> 32)
 
 
-_WIDTH = 2
-
-
 @singledispatch
-def word_kernel(operator: Operator, network: Network) -> FirmwareKernel:
+def word_kernel(operator: op.Operator, network: Network) -> FirmwareKernel:
     """Return the kernel of an operator that reads or makes int16."""
     raise TypeError(type(operator))
 
 
-word_kernel.register(Reshape, plain_kernel)
+word_kernel.register(op.Reshape, plain_kernel)
 
 
-def _rule(rule: Requantise) -> dict[str, int | str]:
+def _rule(rule: op.Requantise) -> dict[str, int | str]:
     factor = {"multiplier": int(rule.multipliers[0]), "shift": int(rule.shifts[0])}
     return {**factor, "low": rule.low, "high": rule.high}
 
 
-@word_kernel.register
-def _(operator: WordSum, network: Network) -> FirmwareKernel:
-    call, count, gap = repeat_call(operator, network, "word_sum")
-    pairs = {
-        "first": pair_text(operator.factors[0]),
-        "second": pair_text(operator.factors[1]),
-        "signs": pair_text(operator.signs),
-    }
-    return FirmwareKernel(
-        call=call,
-        snippets=("requantise", "words", "word_sum"),
-        gap_bytes=gap,
+@word_kernel.register(op.WordSum)
+@word_kernel.register(op.Product)
+def _(operator: op.WordSum | op.Product, network: Network) -> FirmwareKernel:
+    numbers: dict[str, int | str] = {"count": network.tensors[operator.sources[1]].elements}
+    name = "word_product"
+    if isinstance(operator, op.WordSum):
+        name = "word_sum"
+        pairs = (*operator.factors, operator.signs)
+        numbers |= zip(("first", "second", "signs"), map(pair_text, pairs), strict=True)
+    return pair_kernel(
+        operator,
+        network,
+        name + "(&{layer}, {in0}, {in1}, {out});",
+        snippets=("requantise", "words", name),
         how=_HOW["plain"],
-        struct="word_sum_layer",
-        fields=fields_of({"count": count, **pairs, **_rule(operator.requantise)}),
+        struct=f"{name}_layer",
+        fields=fields_of(numbers, _rule(operator.requantise)),
     )
 
 
 @word_kernel.register
-def _(operator: Product, network: Network) -> FirmwareKernel:
-    call, count, gap = repeat_call(operator, network, "word_product")
-    return FirmwareKernel(
-        call=call,
-        snippets=("requantise", "words", "word_product"),
-        gap_bytes=gap,
-        how=_HOW["plain"],
-        struct="word_product_layer",
-        fields=fields_of({"count": count, **_rule(operator.requantise)}),
-    )
-
-
-@word_kernel.register
-def _(operator: Mean, network: Network) -> FirmwareKernel:
+def _(operator: op.Mean, network: Network) -> FirmwareKernel:
     extents = dict(zip(("outer", "count", "inner"), operator.extents, strict=True))
-    return FirmwareKernel(
-        call="word_mean(&{layer}, {in0}, {out});",
-        snippets=("requantise", "words", "word_mean"),
-        how=_HOW["plain"],
-        struct="word_mean_layer",
-        fields=fields_of({**extents, **_rule(operator.requantise)}),
-    )
+    numbers, snippets = extents | _rule(operator.requantise), ("requantise", "words", "word_mean")
+    how = _HOW["plain"]
+    return layer_kernel("word_mean", "word_mean_layer", numbers, how=how, snippets=snippets)
 
 
 @word_kernel.register
-def _(operator: Pool, network: Network) -> FirmwareKernel:
-    averages = int(operator.kind == "average")
-    return replace(
-        plain_kernel(operator, network),
-        call=f"word_pool(&{{layer}}, {{in0}}, {{out}}, {averages});",
-        how=_HOW["plain"],
-        snippets=("requantise", "words", "pool", "word_pool"),
-    )
-
-
-@word_kernel.register
-def _(operator: Rescale, network: Network) -> FirmwareKernel:
+def _(operator: op.Rescale, network: Network) -> FirmwareKernel:
     source, result = network.tensors[operator.source], network.tensors[operator.result]
     numbers: dict[str, int | str] = {
         "count": result.elements,
@@ -367,18 +323,15 @@ def _(operator: Rescale, network: Network) -> FirmwareKernel:
         "low": operator.low,
         "high": operator.high,
     }
-    return FirmwareKernel(
-        call="rescale(&{layer}, {in0}, {out});",
-        snippets=("requantise", "words", "rescale"),
-        gap_bytes=0 if source.width >= result.width else None,
-        how=_HOW["plain"],
-        struct="rescale_layer",
-        fields=fields_of(numbers),
+    gap = 0 if source.width >= result.width else None
+    how, snippets = _HOW["plain"], ("requantise", "words", "rescale")
+    return layer_kernel(
+        "rescale", "rescale_layer", numbers, how=how, snippets=snippets, gap_bytes=gap
     )
 
 
 @word_kernel.register
-def _(operator: Curve, network: Network) -> FirmwareKernel:
+def _(operator: op.Curve, network: Network) -> FirmwareKernel:
     count = network.tensors[operator.result].elements
     numbers = f"{count}, {operator.multiplier}, {operator.shift}"
     return FirmwareKernel(
@@ -391,41 +344,39 @@ def _(operator: Curve, network: Network) -> FirmwareKernel:
 
 
 @word_kernel.register
-def _(operator: WordSoftmax, network: Network) -> FirmwareKernel:
-    n, h, w, depth = shape4(network.tensors[operator.result].shape)
-    numbers = f"{n * h * w}, {depth}, {operator.factor[0]}, {operator.factor[1]}"
-    tables = "{layer}_powers, {layer}_reciprocals"
+def _(operator: op.WordSoftmax, network: Network) -> FirmwareKernel:
+    made, (multiplier, shift) = network.tensors[operator.result], operator.factor
+    numbers = f"{made.rows}, {made.shape[-1]}, {multiplier}, {shift}"
+    tables = {"powers": exponential_points(), "reciprocals": reciprocal_points()}
+    names = ", ".join("{layer}_" + name for name in tables)
     return FirmwareKernel(
-        call=f"word_softmax({tables}, {{in0}}, {{out}}, {numbers});",
+        call=f"word_softmax({names}, {{in0}}, {{out}}, {numbers});",
         how="lines of two tables",
         snippets=("requantise", "words", "word_softmax"),
-        arrays=(
-            Array(suffix="powers", ctype="int16_t", values=exponential_points()),
-            Array(suffix="reciprocals", ctype="int16_t", values=reciprocal_points()),
-        ),
+        arrays=tuple(Array(suffix=n, ctype="int16_t", values=v) for n, v in tables.items()),
         gap_bytes=0,
     )
 
 
-@word_kernel.register
-def _(operator: Move, network: Network) -> FirmwareKernel:
+@word_kernel.register(op.Pool)
+@word_kernel.register(op.Move)
+@word_kernel.register(op.Bilinear)
+def _(operator: op.Pool | op.Move | op.Bilinear, network: Network) -> FirmwareKernel:
+    """By the struct of the plain kernel, and a function of its own."""
     plain = plain_kernel(operator, network)
-    call = "move_words(&{layer}, {in0}, {out});"
-    return replace(plain, call=call, snippets=("move_layer", "word_move"))
+    if isinstance(operator, op.Move):
+        call = "move_words(&{layer}, {in0}, {out});"
+        return replace(plain, call=call, snippets=("move_layer", "word_move"))
+    if isinstance(operator, op.Bilinear):
+        call, how = "resize_words(&{layer}, {in0}, {out});", _HOW["plain"]
+        return replace(plain, call=call, how=how, snippets=("bilinear_layer", "word_bilinear"))
+    call = f"word_pool(&{{layer}}, {{in0}}, {{out}}, {int(operator.kind == 'average')});"
+    snippets = ("requantise", "words", "pool", "word_pool")
+    return replace(plain, call=call, how=_HOW["plain"], snippets=snippets)
 
 
 @word_kernel.register
-def _(operator: Bilinear, network: Network) -> FirmwareKernel:
-    return replace(
-        plain_kernel(operator, network),
-        call="resize_words(&{layer}, {in0}, {out});",
-        how=_HOW["plain"],
-        snippets=("bilinear_layer", "word_bilinear"),
-    )
-
-
-@word_kernel.register
-def _(operator: Join, network: Network) -> FirmwareKernel:
-    """Copies of bytes, twice as many."""
-    chunks = tuple(_WIDTH * chunk for chunk in operator.chunks)
+def _(operator: op.Join, network: Network) -> FirmwareKernel:
+    """Copies of bytes, two of each number."""
+    chunks = tuple(2 * chunk for chunk in operator.chunks)
     return plain_kernel(replace(operator, chunks=chunks), network)

@@ -30,8 +30,8 @@ from adrenoc.firmware.mcu.kernel import (
     pick,
     usable,
 )
-from adrenoc.firmware.mcu.network import Network, border_decision, sources_of
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator, Reshape, Sum
+from adrenoc.firmware.mcu.network import Network, border_decision
+from adrenoc.firmware.mcu.operators import Convolution, Filter, Operator, Reshape, Sum
 from adrenoc.firmware.mcu.rules import choose_kernel, schedules_of
 
 STATE = "state"
@@ -132,7 +132,7 @@ def make_program(
                 name=f"layer{index}",
                 label=network.labels[index] if network.labels else type(operator).__name__,
                 kernel=kernel,
-                sources=tuple(_place(network, homes, s, memory) for s in sources_of(operator)),
+                sources=tuple(_place(network, homes, s, memory) for s in operator.sources),
                 result=_place(network, homes, operator.result, memory),
                 scratch=_print_address(scratch, memory) if kernel.scratch_bytes else "0",
                 state=_print_address(f"{STATE}{number}", memory) if kernel.state_bytes else "0",
@@ -222,7 +222,7 @@ def _blocks(
     size: dict[str, int] = {}
     for time, (index, _) in enumerate(kernels):
         operator = network.operators[index]
-        for tensor in (operator.result, *sources_of(operator)):
+        for tensor in (operator.result, *operator.sources):
             home = homes[tensor]
             if home.startswith("tensor"):
                 first.setdefault(home, time)
@@ -232,7 +232,7 @@ def _blocks(
     overlaps: dict[tuple[str, str], Overlap] = {}
     for time, (index, kernel) in enumerate(kernels):
         operator = network.operators[index]
-        result, sources = homes[operator.result], [homes[s] for s in sources_of(operator)]
+        result, sources = homes[operator.result], [homes[s] for s in operator.sources]
         if kernel.state_bytes:
             whole = len(kernels) - 1
             state = kernel.state_bytes
@@ -273,7 +273,7 @@ def share_flash(
         return shares
     gains: list[tuple[float, int, int]] = []
     for index, operator in enumerate(network.operators):
-        if not isinstance(operator, Convolution | Depthwise):
+        if not isinstance(operator, Filter):
             continue
         ways = schedules_of(operator, network, core).ways
         if not ways:
@@ -402,7 +402,7 @@ def _overlaps_as_allowed(overlap: Overlap | None, result_at: int, source_at: int
 def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
     """Return the same function; sums whose later operand is a convolution's only reader are
     gone."""
-    readers = Counter(index for o in network.operators for index in sources_of(o))
+    readers = Counter(index for o in network.operators for index in o.sources)
     makers = {operator.result: n for n, operator in enumerate(network.operators)}
     operators: list[Operator | None] = list(network.operators)
     labels = list(network.labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.refused import RefusedError
@@ -26,9 +27,12 @@ from adrenoc.firmware.mcu.mve.products import vector_choices
 from adrenoc.firmware.mcu.neon.depthwise import neon_depthwise
 from adrenoc.firmware.mcu.neon.products import neon_products
 from adrenoc.firmware.mcu.network import Network, has_words
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator
+from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Filter, Operator
 from adrenoc.firmware.mcu.plain import plain_kernel
 from adrenoc.firmware.mcu.plain_words import word_filter, word_kernel
+
+_Products: TypeAlias = Callable[[Convolution, Network], list[Choice]]
+_Windows: TypeAlias = Callable[[Depthwise, Network], list[Choice]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,14 +43,16 @@ class Schedules:
     refused: str = ""
 
 
-def schedules_of(operator: Convolution | Depthwise, network: Network, core: Core) -> Schedules:
+def schedules_of(operator: Filter, network: Network, core: Core) -> Schedules:
     """Return all schedules of an operator on a core; none where plain C computes it."""
     refused, found = "", []
-    if has_words(network, operator):
-        return Schedules(ways=())
-    for way in _WAYS.get(core.facts.arithmetic, ()):
+    ways = () if has_words(network, operator) else _WAYS.get(core.facts.arithmetic, ())
+    for products, depthwise in ways:
         try:
-            found.append(way(operator, network))
+            if isinstance(operator, Convolution):
+                found.append(products(operator, network))
+            elif isinstance(operator, Depthwise):
+                found.append(depthwise(operator, network))
         except RefusedError as error:
             refused = refused or str(error)
     return Schedules(ways=tuple(found), refused=refused)
@@ -64,34 +70,36 @@ def choose_kernel(
 
     It takes what `room` allows of working memory, or the least that there is.
     """
+    if not isinstance(operator, Filter):
+        words = has_words(network, operator)
+        return word_kernel(operator, network) if words else plain_kernel(operator, network)
     if has_words(network, operator):
-        if isinstance(operator, Convolution | Depthwise):
-            return word_filter(operator, network, core)
-        return word_kernel(operator, network)
-    if not isinstance(operator, Convolution | Depthwise):
-        return plain_kernel(operator, network)
-    subject = network.tensors[operator.result].name
+        return word_filter(operator, network, core)
+    subject, refused = network.tensors[operator.result].name, ""
     if core.facts.arithmetic == "neon":
-        return _processor_kernel(operator, network, subject, decisions)
-    schedules = schedules_of(operator, network, core)
-    if not schedules.ways:
-        kernel = _plain_kernel(operator, network, core)
+        try:
+            kernel = _processor_kernel(operator, network)
+        except RefusedError as error:
+            kernel, refused = plain_kernel(operator, network), str(error)
     else:
-        digest = digest_of(operator, network, core)
-        times_us = measured.times_us.get(digest, {})
-        choices = [c for way in schedules.ways if (c := usable(way, digest, measured))]
-        chosen, grounds = pick(choices, room, times_us)
-        kernel = replace(chosen.make(), schedule=chosen.key)
-        if times_us:
-            decisions.append(_decide_tuned(subject, chosen, times_us, grounds))
-    if schedules.refused:
-        decisions.append(Decision(subject=subject, taken=kernel.how, reason=schedules.refused))
+        schedules = schedules_of(operator, network, core)
+        refused = schedules.refused
+        if not schedules.ways:
+            kernel = _plain_kernel(operator, network, core)
+        else:
+            digest = digest_of(operator, network, core)
+            times_us = measured.times_us.get(digest, {})
+            choices = [c for way in schedules.ways if (c := usable(way, digest, measured))]
+            chosen, grounds = pick(choices, room, times_us)
+            kernel = replace(chosen.make(), schedule=chosen.key)
+            if times_us:
+                decisions.append(_decide_tuned(subject, chosen, times_us, grounds))
+    if refused:
+        decisions.append(Decision(subject=subject, taken=kernel.how, reason=refused))
     return kernel
 
 
-def _plain_kernel(
-    operator: Convolution | Depthwise, network: Network, core: Core
-) -> FirmwareKernel:
+def _plain_kernel(operator: Filter, network: Network, core: Core) -> FirmwareKernel:
     if isinstance(operator, Depthwise) and core.has_dsp:
         with suppress(RefusedError):
             return paired_kernel(operator, network)
@@ -110,32 +118,19 @@ def _decide_tuned(
     return Decision(subject=subject, taken=taken, reason=reason)
 
 
-def _processor_kernel(
-    operator: Convolution | Depthwise, network: Network, subject: str, decisions: list[Decision]
-) -> FirmwareKernel:
-    try:
-        if isinstance(operator, Convolution):
-            return neon_products(operator, network)
+def _processor_kernel(operator: Filter, network: Network) -> FirmwareKernel:
+    if isinstance(operator, Convolution):
+        return neon_products(operator, network)
+    if isinstance(operator, Depthwise):
         return neon_depthwise(operator, network)
-    except RefusedError as error:
-        kernel = plain_kernel(operator, network)
-        decisions.append(Decision(subject=subject, taken=kernel.how, reason=str(error)))
-        return kernel
+    raise TypeError(type(operator))
 
 
-def _vectors(operator: Convolution | Depthwise, network: Network) -> list[Choice]:
-    if isinstance(operator, Convolution):
-        return vector_choices(operator, network)
-    return vector_depthwise_choices(operator, network)
-
-
-def _pairs(operator: Convolution | Depthwise, network: Network) -> list[Choice]:
-    if isinstance(operator, Convolution):
-        return product_choices(operator, network)
-    return depthwise_choices(operator, network)
-
-
-_WAYS: dict[str, tuple[Callable[[Convolution | Depthwise, Network], list[Choice]], ...]] = {
-    "dsp": (_pairs,),
-    "mve": (_vectors, _pairs),
+_WAYS: dict[str, tuple[tuple[_Products, _Windows], ...]] = {
+    "dsp": ((product_choices, depthwise_choices),),
+    "mve": (
+        (vector_choices, vector_depthwise_choices),
+        (product_choices, depthwise_choices),
+    ),
 }
+"""The schedules of convolutions and of depthwise ones, those of the faster arithmetic first."""

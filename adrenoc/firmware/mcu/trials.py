@@ -14,8 +14,8 @@ import numpy as np
 
 from adrenoc.firmware.mcu.evaluate import evaluate
 from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, digest_of, family_of, work_of
-from adrenoc.firmware.mcu.network import Network, sources_of
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise
+from adrenoc.firmware.mcu.network import Network
+from adrenoc.firmware.mcu.operators import Filter
 from adrenoc.firmware.mcu.print_c import array_text, call_text, once, snippet_text, struct_lines
 from adrenoc.firmware.mcu.program import FirmwareProgram, FirmwareStep
 from adrenoc.firmware.mcu.rules import schedules_of
@@ -36,7 +36,7 @@ class Task:
     family: str
     work: dict[str, object]
     network: Network
-    operator: Convolution | Depthwise
+    operator: Filter
     choices: tuple[Choice, ...]
     untuned: str
     calls: int
@@ -51,7 +51,7 @@ class Task:
     @property
     def ram_bytes(self) -> int:
         """Bytes of its inputs and output."""
-        tensors = (*sources_of(self.operator), self.operator.result)
+        tensors = (*self.operator.sources, self.operator.result)
         return sum(self.network.tensors[index].elements for index in tensors)
 
 
@@ -83,9 +83,9 @@ def tasks_of(program: FirmwareProgram) -> list[Task]:
     """Return the distinct layers of a program that have more than one schedule."""
     network, core = program.network, program.core
     steps = {step.made: step for step in program.steps}
-    found: dict[str, list[Convolution | Depthwise]] = {}
+    found: dict[str, list[Filter]] = {}
     for operator in network.operators:
-        if isinstance(operator, Convolution | Depthwise):
+        if isinstance(operator, Filter):
             found.setdefault(digest_of(operator, network, core), []).append(operator)
     tasks = []
     for digest, operators in found.items():
@@ -140,7 +140,7 @@ def trial_program(candidates: Sequence[Candidate]) -> str:
 def _sizes(candidate: Candidate) -> tuple[int, int, int]:
     """Bytes of the input, of what is added to it, and of the result."""
     task = candidate.task
-    sizes = [task.network.tensors[index].elements for index in sources_of(task.operator)]
+    sizes = [task.network.tensors[index].elements for index in task.operator.sources]
     result = task.network.tensors[task.operator.result].elements
     return sizes[0], (sizes[1] if len(sizes) > 1 else 0), result
 
@@ -192,7 +192,7 @@ def hash_of(values: np.ndarray) -> int:
 def expected_hash(task: Task) -> int:
     """Return the hash of what a task's layer makes of its numbers."""
     operator, tensors = task.operator, task.network.tensors
-    sources, seed, arrays = sources_of(operator), seed_of(task), {}
+    sources, seed, arrays = operator.sources, seed_of(task), {}
     for index in sources:
         values, seed = draw_bytes(seed, tensors[index].elements)
         arrays[index] = values.reshape(tensors[index].shape)

@@ -20,7 +20,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8, high_product, sum_range
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise
+from adrenoc.firmware.mcu.operators import Depthwise, Filter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ class DspConstants:
 
 
 @lru_cache(maxsize=1024)
-def pack_constants(operator: Convolution | Depthwise) -> DspConstants:
+def pack_constants(operator: Filter) -> DspConstants:
     """Return one product where its constants can be had, else the rule's own two roundings.
 
     Raises:
@@ -188,7 +188,7 @@ def pack_constants(operator: Convolution | Depthwise) -> DspConstants:
     return _twice(operator, bias)
 
 
-def _single(operator: Convolution | Depthwise, bias: np.ndarray) -> DspConstants:
+def _single(operator: Filter, bias: np.ndarray) -> DspConstants:
     """Return the rule's own product in float32, where no whole numbers round as it does."""
     rule = operator.requantise
     sum_range(operator)
@@ -200,7 +200,7 @@ def _single(operator: Convolution | Depthwise, bias: np.ndarray) -> DspConstants
     )
 
 
-def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> DspConstants:
+def _twice(operator: Filter, bias: np.ndarray) -> DspConstants:
     rule = operator.requantise
     least, most = sum_range(operator)
     if max(-int(least.min()), int(most.max())) >= 1 << 30:

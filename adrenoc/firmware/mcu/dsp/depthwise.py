@@ -23,8 +23,8 @@ from adrenoc.firmware.mcu.dsp.assembly import (
     function,
     pack_constants,
 )
-from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of
-from adrenoc.firmware.mcu.network import Network, image_extents
+from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, table_text
+from adrenoc.firmware.mcu.network import Network, image_fields
 from adrenoc.firmware.mcu.operators import Depthwise
 from adrenoc.firmware.mcu.plain import images_of, plain_parts
 
@@ -61,7 +61,9 @@ def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
             scratch_bytes=4 * _GROUP * 2 * _columns(operator, network),
             make=partial(_kernel, operator, network, rule, unroll),
         )
-        for unroll in _unrolls_of(out_width)
+        # So many results a round of the loop, the most first.
+        for unroll in range(_MOST_UNROLL, 0, -1)
+        if out_width % unroll == 0
     ]
 
 
@@ -125,18 +127,16 @@ def _kernel(
     rows = 2 if operator.window.strides[0] == 1 else 1
     columns = _columns(operator, network)
     strips = {key: strip for key, (strip, _) in _strips(operator, network, rule, unroll).items()}
-    names = [
-        ", ".join(strips[first, n].name if (first, n) in strips else "0" for n in (1, 2))
-        for first in (0, 1)
-    ]
     numbers = {
-        **image_extents(operator, network),
+        **image_fields(operator, network),
         "rows": rows,
         "top": operator.window.top,
         "left": operator.window.left,
         "columns": columns,
         "zero": operator.zero_in,
         "rule_words": 7 + rule.store.words,
+        "rules": "{layer}_rules",
+        "code": table_text({key: s.name for key, s in strips.items()}, (0, 1), (1, 2)),
     }
     return FirmwareKernel(
         call="run_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
@@ -145,11 +145,7 @@ def _kernel(
         texts=tuple(map(_print_strip, strips.values())),
         arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),
         struct="depthwise_layer",
-        fields=(
-            *fields_of(numbers),
-            ("rules", "{layer}_rules"),
-            ("code", "{{{{" + "}}, {{".join(names) + "}}}}"),
-        ),
+        fields=fields_of(numbers),
         scratch_bytes=4 * _GROUP * 2 * columns,
         in_place=True,
     )
@@ -203,11 +199,6 @@ class Strip:
         """Return how many a call takes."""
         enter, inner, leave = map(len, _parts(self))
         return enter + self.width // self.unroll * inner + leave
-
-
-def _unrolls_of(width: int) -> tuple[int, ...]:
-    """Return how many results a round of the loop may have, the most first."""
-    return tuple(u for u in range(_MOST_UNROLL, 0, -1) if width % u == 0)
 
 
 def _print_strip(strip: Strip) -> str:
@@ -313,8 +304,15 @@ def paired_kernel(operator: Depthwise, network: Network) -> FirmwareKernel:
     folded = Array(suffix="bias", ctype="int32_t", values=operator.bias - operator.zero_in * sums)
     kept = tuple(folded if a.suffix == "bias" else a for a in arrays if a.suffix != "weights")
     pairs = Array(suffix="pairs", ctype="uint32_t", values=_pairs(operator, words))
-    numbers = {"ring": ring, "columns": part * step, "part": part, "channel_words": height * words}
     name = f"paired_{height}x{words}"
+    numbers: dict[str, object] = {
+        "ring": ring,
+        "columns": part * step,
+        "part": part,
+        "channel_words": height * words,
+    }
+    numbers |= {"pairs": "{layer}_pairs", "code": name}
+    plain = {f"plain.{key}": "0" if key == "weights" else text for key, text in fields}
     return FirmwareKernel(
         call="run_paired(&{layer}, {in0}, {out}, (int16_t *)({scratch}));",
         how=f"SMLAD, a ring of {ring} rows",
@@ -322,12 +320,7 @@ def paired_kernel(operator: Depthwise, network: Network) -> FirmwareKernel:
         texts=(_code(name, height, words),),
         arrays=(*kept, pairs),
         struct="paired_layer",
-        fields=(
-            *((f"plain.{key}", "0" if key == "weights" else text) for key, text in fields),
-            *fields_of(numbers),
-            ("pairs", "{layer}_pairs"),
-            ("code", name),
-        ),
+        fields=fields_of(plain, numbers),
         scratch_bytes=2 * _GROUP * part * step * ring,
         in_place=out_width <= width,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -26,7 +26,14 @@ from adrenoc.firmware.mcu.dsp.assembly import (
     pack_constants,
 )
 from adrenoc.firmware.mcu.fixed_point import sum_product
-from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, strips_of
+from adrenoc.firmware.mcu.kernel import (
+    Array,
+    Choice,
+    FirmwareKernel,
+    fields_of,
+    strips_of,
+    table_text,
+)
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Convolution, Sum
 from adrenoc.firmware.mcu.plain import images_of
@@ -83,7 +90,6 @@ def _wide_words(weights: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray
     return np.ascontiguousarray(extended[:, flat].astype("<i2")).view(np.int8)
 
 
-_ROW_SNIPPETS = ("requantise", "pairs", "widen_run", "rows")
 _UNROLLS = (1, 2, 4)
 _LEAST_UNROLL = 2
 """Pixels are padded to whole rounds of so many words of bytes."""
@@ -97,19 +103,20 @@ def _row_choices(operator: Convolution, rule: DspConstants, pixels: int) -> list
     """Return the schedules of a window of 1x1, a pixel at a time."""
     channels, _, _, depth = operator.weights.shape
     groups = -(-channels // CHANNELS)
+    pairs = _widened_pairs(1, depth, 2 * _LEAST_UNROLL)
     found = []
-    for unroll in _UNROLLS:
-        pairs = _widened_pairs(1, depth, 2 * _LEAST_UNROLL)
-        if len(pairs) % (2 * unroll):
-            continue
+    for unroll in (u for u in _UNROLLS if len(pairs) % (2 * u) == 0):
         for wide in (False, True):
             row = Row(unroll=unroll, wide=wide, store=rule.store)
-            actions = {"way": "rows", "unroll": unroll, "weights": "words" if wide else "bytes"}
+            of_pixel = _ENTRY + _WIDENING * depth + row.instructions(groups, len(pairs))
             found.append(
                 Choice(
-                    actions=actions,
-                    instructions=pixels
-                    * (_ENTRY + _WIDENING * depth + row.instructions(groups, len(pairs))),
+                    actions={
+                        "way": "rows",
+                        "unroll": unroll,
+                        "weights": "words" if wide else "bytes",
+                    },
+                    instructions=pixels * of_pixel,
                     scratch_bytes=4 * len(pairs),
                     make=partial(_row_kernel, operator, rule, row, pixels, pairs),
                     spare_bytes=2 * len(pairs) * groups * CHANNELS if wide else 0,
@@ -128,24 +135,22 @@ def _row_kernel(
         Array(suffix="weights", ctype="uint32_t", values=_interleaved_words(words, CHANNELS)),
         Array(suffix="rules", ctype="int32_t", values=_row_rules(rule, channels)),
     )
-    numbers = {"pixels": pixels, "depth": depth, "channels": channels, "words": len(pairs)}
-    numbers |= {
+    numbers = {
+        "pixels": pixels,
+        "depth": depth,
+        "channels": channels,
+        "words": len(pairs),
         "rule_words": 1 + rule.store.words,
         "weight_words": len(pairs) // (1 if row.wide else 2),
     }
     return FirmwareKernel(
         call="run_rows(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how="SMLAD, a pixel by 4 channels" + rule.store.how,
-        snippets=_ROW_SNIPPETS,
+        snippets=("requantise", "pairs", "widen_run", "rows"),
         texts=(row_code(row),),
         arrays=arrays,
         struct="row_layer",
-        fields=(
-            *fields_of(numbers),
-            ("weights", "{layer}_weights"),
-            ("rules", "{layer}_rules"),
-            ("row", row.name),
-        ),
+        fields=fields_of(numbers, arrays, {"row": row.name}),
         scratch_bytes=4 * len(pairs),
     )
 
@@ -280,24 +285,154 @@ _LAYER, _STRIP, _PAIR = 60, 40, 34
 _WIDENED_BYTE, _PIXEL, _WINDOW_ROW, _ADDED = 2.25, 40, 26, 10
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Blocks:
     """A schedule of blocks: pixels that are widened at once, words a round, how weights lie."""
 
+    operator: Convolution
+    rule: DspConstants
+    pixels: int
+    pairs: list[tuple[int, int]]
+    """The two weights of each word of a pixel."""
     strip: int
     unroll: int
-    wide: bool = False
-    between: bool = False
+    wide: bool
+    between: bool
 
     @property
-    def actions(self) -> dict[str, int | str]:
-        return {
+    def channels(self) -> int:
+        """Return how many the result has."""
+        return int(self.operator.weights.shape[0])
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether three pixels may be widened side by side."""
+        return self.operator.is_dense and self.operator.weights.shape[3] % 4 == 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Return what one row of a window takes, as its border fills it."""
+        run = self.operator.window.kernel[1] * self.operator.weights.shape[3]
+        return 0 if self.is_plain else _pad_words(run)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Return what weights, pixels, a row and what is added to take while it runs."""
+        own = self.strip * self.channels if self.operator.joined else 0
+        rows = 0 if self.wide else 2
+        return 4 * len(self.pairs) * (rows + self.strip) + self.row_bytes + own
+
+    @property
+    def instructions(self) -> float:
+        """Estimate them: the products are counted, the code around them is fitted."""
+        depth, (height, across) = self.operator.weights.shape[3], self.operator.window.kernel
+        if self.is_plain:
+            widened = self.pixels * depth * 1.0 + self.pixels * 10
+        else:
+            row = _WINDOW_ROW + _WIDENED_BYTE * across * depth
+            widened = self.pixels * (_PIXEL + height * row)
+        added = _ADDED * self.pixels * self.channels if self.operator.joined else 0
+        total = _LAYER + widened + added
+        strips = Counter({min(self.strip, self.pixels): self.pixels // self.strip or 1})
+        if self.pixels > self.strip and self.pixels % self.strip:
+            strips[self.pixels % self.strip] += 1
+        for count, times in strips.items():
+            total += times * (_STRIP + self._count_products(count))
+        return total
+
+    def _count_products(self, count: int) -> float:
+        """All channels of one strip of `count` pixels, with the widening of their weights."""
+        total, words = 0.0, len(self.pairs)
+        for width, times in ((2, self.channels // 2), (1, self.channels % 2)):
+            own = float(_PAIR)
+            if not self.wide:
+                own += 18 + (13 / 8 * 2 if width == 2 else 3.0) * words
+            for pixels, groups in ((3, count // 3), (count % 3, 1)):
+                if pixels and groups:
+                    own += self._block(pixels, width).instructions(groups, words)
+            total += times * own
+        return total
+
+    def _block(self, pixels: int, width: int) -> PixelBlock:
+        return PixelBlock(
+            pixels=pixels,
+            channels=width,
+            unroll=self.unroll,
+            stride=self.channels,
+            store=self.rule.store,
+            between=self.between,
+        )
+
+    def choice(self, network: Network) -> Choice:
+        """Return the schedule for a network's choice."""
+        actions = {
             "way": "blocks",
             "strip": self.strip,
             "unroll": self.unroll,
             "weights": "words" if self.wide else "bytes",
             "loads": "between" if self.between else "first",
         }
+        return Choice(
+            actions=actions,
+            instructions=self.instructions,
+            scratch_bytes=self.scratch_bytes,
+            make=partial(self.kernel, network),
+            spare_bytes=2 * len(self.pairs) * self.channels if self.wide else 0,
+        )
+
+    def kernel(self, network: Network) -> FirmwareKernel:
+        """Return the kernel of this schedule."""
+        operator, rule, channels = self.operator, self.rule, self.channels
+        flat = operator.weights.reshape(channels, -1)
+        rows = (_wide_words if self.wide else _byte_rows)(flat, self.pairs)
+        even = channels - channels % 2
+        weights = [_interleaved_words(rows[:even], 2), _interleaved_words(rows[even:], 1)]
+        counts = {min(self.strip, self.pixels), self.pixels % self.strip}
+        groups = {3 for count in counts if count >= 3} | {count % 3 for count in counts} - {0}
+        widths = ({2} if channels > 1 else set()) | ({1} if channels % 2 else set())
+        blocks = {(c, p): self._block(p, c) for p in sorted(groups) for c in sorted(widths)}
+        numbers = {
+            "pixels": self.pixels,
+            "channels": channels,
+            "words": len(self.pairs),
+            "strip": self.strip,
+            "plain_pixels": int(self.is_plain),
+            "rule_words": 1 + rule.store.words,
+            "spare_bytes": self.row_bytes,
+            "wide_weights": int(self.wide),
+            "adds": int(operator.joined is not None),
+            "sum": sum_fields(operator.joined),
+        }
+        arrays = (
+            Array(suffix="weights", ctype="uint32_t", values=np.concatenate(weights)),
+            Array(suffix="rules", ctype="int32_t", values=_rules(rule)),
+        )
+        added = "{in1}" if operator.joined else "0"
+        names = {key: block.name for key, block in blocks.items()}
+        table = {"blocks": table_text(names, (1, 2), (1, 2, 3))}
+        patch = {"patch": patch_fields(operator, network)}
+        return FirmwareKernel(
+            call=f"run_products(&{{layer}}, {{in0}}, {added}, {{out}}, (uint32_t *)({{scratch}}));",
+            how="SMLAD, 3 pixels by 2 channels" + rule.store.how,
+            snippets=_SNIPPETS,
+            texts=tuple(map(block_code, blocks.values())),
+            arrays=arrays,
+            struct="product_layer",
+            fields=fields_of(patch, numbers, arrays, table),
+            scratch_bytes=self.scratch_bytes,
+            gap_bytes=self._gap_bytes(),
+            gap_source=1 if operator.joined else None,
+        )
+
+    def _gap_bytes(self) -> int | None:
+        """Return how far before the input the output begins: a strip is read, then written.
+
+        A sum is written over its other operand, each number where it was read.
+        """
+        if self.operator.joined is not None or not self.operator.is_dense:
+            return None if self.operator.joined is None else 0
+        depth = self.operator.weights.shape[3]
+        return max(0, (self.pixels - 1) // self.strip * self.strip * (self.channels - depth))
 
 
 def product_choices(operator: Convolution, network: Network) -> list[Choice]:
@@ -307,172 +442,44 @@ def product_choices(operator: Convolution, network: Network) -> list[Choice]:
         RefusedError: its rule or its shape is not covered.
     """
     rule = pack_constants(operator)
-    (_, _, _), (height, width, channels) = images_of(operator, network)
+    _, (height, width, channels) = images_of(operator, network)
     pixels = height * width
     fits = 3 * channels <= MOST_OFFSET
-    single = _is_side_by_side(operator) and operator.joined is None and not rule.doubled
+    single = operator.is_dense and operator.joined is None and not rule.doubled
     found: list[Choice] = []
     if single and pixels <= _MOST_SINGLES and (pixels < _FEW_PIXELS or fits):
         found += _row_choices(operator, rule, pixels)
     if fits and (pixels >= _FEW_PIXELS or not found):
-        found += _block_choices(operator, network, rule)
+        found += [blocks.choice(network) for blocks in _list_blocks(operator, rule, pixels)]
     if not found:
         raise RefusedError(f"rows of {channels} channels")
     return found
 
 
-def _is_side_by_side(operator: Convolution) -> bool:
-    return operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
-
-
-def _block_choices(operator: Convolution, network: Network, rule: DspConstants) -> list[Choice]:
-    (_, _, depth), (height, width, channels) = images_of(operator, network)
-    pixels, window = height * width, operator.window
-    pairs = _widened_pairs(window.kernel[0], window.kernel[1] * depth)
+def _list_blocks(operator: Convolution, rule: DspConstants, pixels: int) -> list[_Blocks]:
+    """Return the schedules of blocks."""
+    (height, across), depth = operator.window.kernel, operator.weights.shape[3]
+    pairs = _widened_pairs(height, across * depth)
     unrolls = [u for u in range(1, _MOST_UNROLL + 1) if len(pairs) % u == 0]
     # Fewer loops are always fewer instructions; a board's cache may think otherwise.
     best, less = unrolls[-1], unrolls[len(unrolls) // 2]
     forms = [(strip, best, False) for strip in strips_of(pixels, 3)]
     last = forms[-1][0]
     forms += [(last, less, False), (last, best, True)]
-    found = []
-    for strip, unroll, between in dict.fromkeys(forms):
-        for wide in (False, True):
-            blocks = _Blocks(strip=strip, unroll=unroll, wide=wide, between=between)
-            found.append(
-                Choice(
-                    actions=blocks.actions,
-                    instructions=_estimate(operator, network, rule, blocks, len(pairs)),
-                    scratch_bytes=_scratch(operator, network, blocks, len(pairs)),
-                    make=partial(_kernel, operator, network, rule, blocks, pairs),
-                    spare_bytes=2 * len(pairs) * channels if wide else 0,
-                )
-            )
-    return found
-
-
-def _is_plain(operator: Convolution) -> bool:
-    """Return whether three pixels may be widened side by side."""
-    return _is_side_by_side(operator) and operator.weights.shape[3] % 4 == 0
-
-
-def _spare(operator: Convolution) -> int:
-    """Bytes for one row of a window, as its border fills it."""
-    run = operator.window.kernel[1] * operator.weights.shape[3]
-    return 0 if _is_plain(operator) else _pad_words(run)
-
-
-def _scratch(operator: Convolution, network: Network, blocks: _Blocks, words: int) -> int:
-    own = blocks.strip * operator.weights.shape[0] if operator.joined else 0
-    rows = 0 if blocks.wide else 2
-    return 4 * words * (rows + blocks.strip) + _spare(operator) + own
-
-
-def _estimate(
-    operator: Convolution, network: Network, rule: DspConstants, blocks: _Blocks, words: int
-) -> float:
-    """Instructions by the cost model: the products are counted, the code around them is fitted."""
-    (_, _, depth), (height, width, channels) = images_of(operator, network)
-    pixels, window = height * width, operator.window
-    if _is_plain(operator):
-        widened = pixels * depth * 1.0 + pixels * 10
-    else:
-        row = _WINDOW_ROW + _WIDENED_BYTE * window.kernel[1] * depth
-        widened = pixels * (_PIXEL + window.kernel[0] * row)
-    total = _LAYER + widened + (_ADDED * pixels * channels if operator.joined else 0)
-    strips: Counter[int] = Counter()
-    strips[min(blocks.strip, pixels)] += pixels // blocks.strip or 1
-    if pixels > blocks.strip and pixels % blocks.strip:
-        strips[pixels % blocks.strip] += 1
-    for count, times in strips.items():
-        total += times * (_STRIP + _products(rule, blocks, words, channels, count))
-    return total
-
-
-def _products(rule: DspConstants, blocks: _Blocks, words: int, channels: int, count: int) -> float:
-    """Return all channels of one strip of `count` pixels, with the widening of their weights."""
-    total = 0.0
-    for width, times in ((2, channels // 2), (1, channels % 2)):
-        if not times:
-            continue
-        own = float(_PAIR)
-        if not blocks.wide:
-            own += 18 + (13 / 8 * 2 if width == 2 else 3.0) * words
-        for pixels, groups in ((3, count // 3), (count % 3, 1)):
-            if pixels and groups:
-                own += _block(blocks, pixels, width, channels, rule).instructions(groups, words)
-        total += times * own
-    return total
-
-
-def _block(
-    blocks: _Blocks, pixels: int, width: int, channels: int, rule: DspConstants
-) -> PixelBlock:
-    return PixelBlock(
-        pixels=pixels,
-        channels=width,
-        unroll=blocks.unroll,
-        stride=channels,
-        store=rule.store,
-        between=blocks.between,
-    )
-
-
-def _kernel(
-    operator: Convolution,
-    network: Network,
-    rule: DspConstants,
-    blocks: _Blocks,
-    pairs: list[tuple[int, int]],
-) -> FirmwareKernel:
-    (_, _, _), (height, width, channels) = images_of(operator, network)
-    pixels, words, strip = height * width, len(pairs), blocks.strip
-    flat = operator.weights.reshape(channels, -1)
-    rows = _wide_words(flat, pairs) if blocks.wide else _byte_rows(flat, pairs)
-    even = channels - channels % 2
-    weights = [_interleaved_words(rows[:even], 2), _interleaved_words(rows[even:], 1)]
-    functions = {
-        shape: _block(blocks, *shape, channels, rule) for shape in _shapes(pixels, strip, channels)
-    }
-    names = [
-        ", ".join(functions[p, c].name if (p, c) in functions else "0" for p in (1, 2, 3))
-        for c in (1, 2)
+    return [
+        _Blocks(
+            operator=operator,
+            rule=rule,
+            pixels=pixels,
+            pairs=pairs,
+            strip=strip,
+            unroll=unroll,
+            wide=wide,
+            between=between,
+        )
+        for strip, unroll, between in dict.fromkeys(forms)
+        for wide in (False, True)
     ]
-    numbers = {
-        "pixels": pixels,
-        "channels": channels,
-        "words": words,
-        "strip": strip,
-        "plain_pixels": int(_is_plain(operator)),
-        "rule_words": 1 + rule.store.words,
-        "spare_bytes": _spare(operator),
-        "wide_weights": int(blocks.wide),
-        "adds": int(operator.joined is not None),
-    }
-    return FirmwareKernel(
-        call="run_products(&{layer}, {in0}, "
-        + ("{in1}" if operator.joined else "0")
-        + ", {out}, (uint32_t *)({scratch}));",
-        how="SMLAD, 3 pixels by 2 channels" + rule.store.how,
-        snippets=_SNIPPETS,
-        texts=tuple(map(block_code, functions.values())),
-        arrays=(
-            Array(suffix="weights", ctype="uint32_t", values=np.concatenate(weights)),
-            Array(suffix="rules", ctype="int32_t", values=_rules(rule)),
-        ),
-        struct="product_layer",
-        fields=(
-            ("patch", patch_fields(operator, network)),
-            *fields_of(numbers),
-            ("sum", sum_fields(operator.joined)),
-            ("weights", "{layer}_weights"),
-            ("rules", "{layer}_rules"),
-            ("blocks", "{{{{" + "}}, {{".join(names) + "}}}}"),
-        ),
-        scratch_bytes=_scratch(operator, network, blocks, words),
-        gap_bytes=_gap(operator, pixels, strip),
-        gap_source=1 if operator.joined else None,
-    )
 
 
 def covers(operator: Convolution, network: Network) -> bool:
@@ -489,22 +496,10 @@ def patch_fields(operator: Convolution, network: Network) -> str:
     (in_height, in_width, depth), (_, width, _) = images_of(operator, network)
     window = operator.window
     # What dilates a window of one tap means nothing, and would be taken for a border.
-    dilations = [
-        d if taps > 1 else 1 for d, taps in zip(window.dilations, window.kernel, strict=True)
-    ]
-    patch = {
-        "in_height": in_height,
-        "in_width": in_width,
-        "depth": depth,
-        **window.steps(),
-        "dilation_y": dilations[0],
-        "dilation_x": dilations[1],
-        "top": window.top,
-        "left": window.left,
-        "out_width": width,
-        "zero": operator.zero_in,
-    }
-    return _struct(patch)
+    y, x = (d if n > 1 else 1 for d, n in zip(window.dilations, window.kernel, strict=True))
+    images = {"in_height": in_height, "in_width": in_width, "depth": depth}
+    fields = replace(window, dilations=(y, x)).fields(dilated=True)
+    return _struct({**images, **fields, "out_width": width, "zero": operator.zero_in})
 
 
 def sum_fields(joined: Sum | None) -> str:
@@ -517,28 +512,6 @@ def sum_fields(joined: Sum | None) -> str:
 
 def _struct(numbers: Mapping[str, int]) -> str:
     return "{{" + ", ".join(f".{key} = {value}" for key, value in numbers.items()) + "}}"
-
-
-def _gap(operator: Convolution, pixels: int, strip: int) -> int | None:
-    """Return how far before the input the output has to begin: a strip is read before it is
-    written.
-
-    A sum is written over its other operand, each number where it was read.
-    """
-    if operator.joined is not None:
-        return 0
-    if not operator.window.kernel == (1, 1) == operator.window.strides:
-        return None
-    channels, _, _, depth = operator.weights.shape
-    return max(0, (pixels - 1) // strip * strip * (channels - depth))
-
-
-def _shapes(pixels: int, strip: int, channels: int) -> list[tuple[int, int]]:
-    """(pixels, channels) of the functions that a layer needs."""
-    counts = {min(strip, pixels), pixels % strip}
-    groups = {3 for count in counts if count >= 3} | {count % 3 for count in counts} - {0}
-    widths = ({2} if channels > 1 else set()) | ({1} if channels % 2 else set())
-    return [(p, c) for p in sorted(groups) for c in sorted(widths)]
 
 
 def _rules(rule: DspConstants) -> np.ndarray:

@@ -16,7 +16,7 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import DspConstants, function, pack_constants
 from adrenoc.firmware.mcu.dsp.depthwise import count_strips
 from adrenoc.firmware.mcu.fixed_point import INT8
-from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of
+from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, table_text
 from adrenoc.firmware.mcu.mve.products import (
     GUARD,
     VectorStore,
@@ -24,7 +24,7 @@ from adrenoc.firmware.mcu.mve.products import (
     scale_by_float,
     vector_constants,
 )
-from adrenoc.firmware.mcu.network import Network, image_extents
+from adrenoc.firmware.mcu.network import Network, image_fields
 from adrenoc.firmware.mcu.operators import Depthwise
 
 _GROUP = 8
@@ -72,46 +72,39 @@ def _columns(operator: Depthwise, network: Network) -> int:
 def _kernel(operator: Depthwise, network: Network, rule: DspConstants) -> FirmwareKernel:
     window = operator.window
     _, out_height, out_width, channels = network.shape4(operator.result)
-    step, rows = window.strides[1], 2 if window.strides[0] == 1 else 1
+    rows, columns = 2 if window.strides[0] == 1 else 1, _columns(operator, network)
     store = VectorStore(store=rule.store)
-    columns = _columns(operator, network)
     strips = {
         (parity, count): VectorStrip(
             rows=count,
             parity=parity,
             width=out_width,
-            step=step,
+            step=window.strides[1],
             channels=channels,
             columns=columns,
             store=store,
         )
         for parity, count in sorted(count_strips(out_height, rows))
     }
-    names = [
-        ", ".join(strips[parity, n].name if (parity, n) in strips else "0" for n in (1, 2))
-        for parity in (0, 1)
-    ]
     numbers = {
-        **image_extents(operator, network),
+        **image_fields(operator, network),
         "rows": rows,
-        "top": operator.window.top,
-        "left": operator.window.left,
+        "top": window.top,
+        "left": window.left,
         "columns": columns,
         "zero": operator.zero_in,
         "rule_words": WINDOW_WORDS + store.rows,
+        "rules": "{layer}_rules",
+        "code": table_text({key: s.name for key, s in strips.items()}, (0, 1), (1, 2)),
     }
     return FirmwareKernel(
         call="run_vector_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how=f"vectors, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
         snippets=("requantise", "vectors", "vector_depthwise"),
-        texts=tuple(vector_strip(strip) for strip in strips.values()),
+        texts=tuple(map(vector_strip, strips.values())),
         arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),
         struct="vector_depthwise_layer",
-        fields=(
-            *fields_of(numbers),
-            ("rules", "{layer}_rules"),
-            ("code", "{{{{" + "}}, {{".join(names) + "}}}}"),
-        ),
+        fields=fields_of(numbers),
         scratch_bytes=4 * _GROUP * columns,
         in_place=True,
     )

@@ -17,7 +17,14 @@ import numpy as np
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import DspConstants, OutputStage, function, pack_constants
 from adrenoc.firmware.mcu.dsp.products import patch_fields, sum_fields
-from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, strips_of
+from adrenoc.firmware.mcu.kernel import (
+    Array,
+    Choice,
+    FirmwareKernel,
+    fields_of,
+    strips_of,
+    table_text,
+)
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Convolution
 from adrenoc.firmware.mcu.plain import images_of
@@ -81,11 +88,9 @@ class VectorStore:
         else:
             lines += [f"vrmulh.s32 {s}, {s}, {multiplier}" for s in sums]
         lines += [f"vadd.i32 {s}, {s}, {offset}" for s in sums]
-        if self.store.single:
-            pass
-        elif self.store.shift:
+        if self.store.shift and not self.store.single:
             lines += [f"vshr.s32 {s}, {s}, #{self.store.shift}" for s in sums]
-        else:
+        elif not self.store.single:
             lines += [f"vshl.s32 {s}, {s}, {constants[3]}" for s in sums]
         for s in sums:
             lines += [f"vmax.s32 {s}, {s}, {bounds[0]}", f"vmin.s32 {s}, {s}, {bounds[1]}"]
@@ -134,17 +139,119 @@ _LAYER, _STRIP, _PIXEL, _GATHERED_BYTE, _CHANNEL_STEP, _ADDED = 80, 60, 60, 0.35
 it, of a step of channels beside its products, and of a byte of a sum."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Vectors:
-    """A schedule: pixels in registers (two by four channels, or one by eight) and in a strip."""
+    """A schedule: pixels in registers (two by four channels, or one by eight) and in a strip.
 
+    Of all pixels, so many `direct` ones are read where they lie.
+    """
+
+    operator: Convolution
+    rule: DspConstants
     pixels: int
+    direct: int
+    tile: int
     strip: int
 
     @property
     def groups(self) -> int:
         """Of four channels."""
-        return 1 if self.pixels == 2 else 2
+        return 1 if self.tile == 2 else 2
+
+    @property
+    def steps(self) -> int:
+        """Return how many instructions take all bytes of a pixel."""
+        return _steps(self.operator)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Return what a strip takes that is gathered, and what is added to."""
+        gathered = self.steps * STEP if self.direct < self.pixels else 0
+        added = self.operator.weights.shape[0] if self.operator.joined else 0
+        return int(self.strip * (gathered + added))
+
+    @property
+    def instructions(self) -> float:
+        """Estimate them: the products are counted, the code around them is fitted."""
+        channels, _, _, depth = self.operator.weights.shape
+        gathered = self.pixels - self.direct
+        total = _LAYER + gathered * (_PIXEL + _GATHERED_BYTE * self.steps * STEP)
+        if gathered or self.operator.joined:
+            total += -(-self.pixels // self.strip) * _STRIP
+        if self.operator.joined:
+            total += _ADDED * self.pixels * channels
+        for count, times in ((self.tile, self.pixels // self.tile), (1, self.pixels % self.tile)):
+            steps = -(-channels // (LANES * self.groups))
+            step = self._block(count, depth).step_instructions
+            total += times * (_CHANNEL_STEP + steps * (_CHANNEL_STEP + step))
+        return total
+
+    def _block(self, pixels: int, stride: int) -> VectorBlock:
+        return VectorBlock(
+            pixels=pixels,
+            groups=self.groups,
+            steps=self.steps,
+            stride=stride,
+            channels=self.operator.weights.shape[0],
+            store=VectorStore(store=self.rule.store),
+        )
+
+    def _blocks(self) -> dict[tuple[int, int], VectorBlock]:
+        """Return the functions that are needed, by (whether they gather, whether single)."""
+        ways = (self.direct, self.operator.weights.shape[3])
+        gathered = (self.pixels - self.direct, self.steps * STEP)
+        return {
+            (way, single): self._block(1 if single else self.tile, stride)
+            for way, (count, stride) in enumerate((ways, gathered))
+            for single in (0, 1)
+            if (single and count % self.tile) or (not single and count >= self.tile)
+        }
+
+    def kernel(self, network: Network) -> FirmwareKernel:
+        """Return the kernel of this schedule."""
+        operator, multiple = self.operator, LANES * self.groups
+        blocks = self._blocks()
+        added = "{in1}" if operator.joined else "0"
+        rules = _group_by_four(vector_constants(self.rule, multiple))
+        weights = _weights(operator, self.steps, multiple)
+        numbers = {
+            "patch": patch_fields(operator, network),
+            "pixels": self.pixels,
+            "channels": operator.weights.shape[0],
+            "bytes": self.steps * STEP,
+            "strip": self.strip,
+            "direct": self.direct,
+            "adds": int(operator.joined is not None),
+            "group": self.tile,
+            "sum": sum_fields(operator.joined),
+            "weights": "{layer}_weights",
+            "rules": "{layer}_rules",
+            "rules_end": f"{{layer}}_rules + {len(rules)}",
+            "code": table_text({k: block.name for k, block in blocks.items()}, (0, 1), (0, 1)),
+        }
+        tile = "2 pixels by 4" if self.tile == 2 else "a pixel by 8"
+        return FirmwareKernel(
+            call=f"run_vectors(&{{layer}}, {{in0}}, {added}, {{out}}, (int8_t *)({{scratch}}));",
+            how=f"vectors, {tile} channels" + self.rule.store.how,
+            snippets=_SNIPPETS,
+            texts=tuple(map(vector_code, blocks.values())),
+            arrays=(
+                Array(suffix="weights", ctype="int8_t", values=weights),
+                Array(suffix="rules", ctype="int32_t", values=rules),
+            ),
+            struct="vector_layer",
+            fields=fields_of(numbers),
+            scratch_bytes=self.scratch_bytes,
+            gap_bytes=self._gap_bytes(),
+            gap_source=1 if operator.joined else None,
+        )
+
+    def _gap_bytes(self) -> int | None:
+        """Return how far before the input the output begins: two pixels are read, then written."""
+        if self.operator.joined is not None or not self.operator.is_dense:
+            return None if self.operator.joined is None else 0
+        channels, _, _, depth = self.operator.weights.shape
+        return int(max(2 * channels, self.pixels * channels - (self.pixels - 2) * depth))
 
 
 def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
@@ -155,158 +262,34 @@ def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
     """
     rule = pack_constants(operator)
     (_, _, depth), (height, width, channels) = images_of(operator, network)
-    pixels, taps = height * width, operator.weights[0].size
-    reach = -(-taps // STEP) * STEP
+    pixels, reach = height * width, _steps(operator) * STEP
     if max(2 * max(reach, depth), 2 * channels) > _MOST_OFFSET:
         raise RefusedError(f"pixels of {reach} bytes, or {channels} channels")
-    whole = _direct(operator, pixels, depth, reach) == pixels and operator.joined is None
-    found = []
-    for tile in (2, 1) if pixels > 1 else (1,):
-        strips = (min(2, pixels),) if whole else strips_of(pixels, min(2, pixels))
-        for vectors in (_Vectors(pixels=tile, strip=strip) for strip in strips):
-            found.append(
-                Choice(
-                    actions={"way": "vectors", "pixels": tile, "strip": vectors.strip},
-                    instructions=_estimate(operator, network, rule, vectors),
-                    scratch_bytes=_scratch(operator, network, vectors),
-                    make=partial(_kernel, operator, network, rule, vectors),
-                )
-            )
-    return found
-
-
-def _scratch(operator: Convolution, network: Network, vectors: _Vectors) -> int:
-    (_, _, depth), (height, width, channels) = images_of(operator, network)
-    pixels = height * width
-    reach = -(-operator.weights[0].size // STEP) * STEP
-    gathered = _direct(operator, pixels, depth, reach) < pixels
-    return vectors.strip * ((reach if gathered else 0) + (channels if operator.joined else 0))
-
-
-def _estimate(
-    operator: Convolution, network: Network, rule: DspConstants, vectors: _Vectors
-) -> float:
-    """Instructions by the cost model: the products are counted, the code around them is fitted."""
-    (_, _, depth), (height, width, channels) = images_of(operator, network)
-    pixels = height * width
-    reach = -(-operator.weights[0].size // STEP) * STEP
-    gathered = pixels - _direct(operator, pixels, depth, reach)
-    total = _LAYER + gathered * (_PIXEL + _GATHERED_BYTE * reach)
-    if gathered or operator.joined:
-        total += -(-pixels // vectors.strip) * _STRIP
-    if operator.joined:
-        total += _ADDED * pixels * channels
-    for count, times in ((vectors.pixels, pixels // vectors.pixels), (1, pixels % vectors.pixels)):
-        block = _block(operator, rule, vectors, count, depth)
-        channel_steps = -(-channels // (LANES * block.groups))
-        total += times * (_CHANNEL_STEP + channel_steps * (_CHANNEL_STEP + block.step_instructions))
-    return total
-
-
-def _block(
-    operator: Convolution, rule: DspConstants, vectors: _Vectors, pixels: int, stride: int
-) -> VectorBlock:
-    return VectorBlock(
-        pixels=pixels,
-        groups=vectors.groups,
-        steps=-(-operator.weights[0].size // STEP),
-        stride=stride,
-        channels=operator.weights.shape[0],
-        store=VectorStore(store=rule.store),
-    )
-
-
-def _kernel(
-    operator: Convolution, network: Network, rule: DspConstants, vectors: _Vectors
-) -> FirmwareKernel:
-    (_, _, depth), (height, width, channels) = images_of(operator, network)
-    pixels, group = height * width, vectors.pixels
-    steps = -(-operator.weights[0].size // STEP)
-    reach = steps * STEP
-    direct = _direct(operator, pixels, depth, reach)
-    adds = operator.joined is not None
-    blocks = _blocks(operator, rule, vectors, (direct, pixels - direct), (depth, reach))
-    names = [
-        ", ".join(blocks[way, single].name if (way, single) in blocks else "0" for single in (0, 1))
-        for way in (0, 1)
+    direct = 0
+    if operator.is_dense:  # in whole vectors, which may not read beyond the last pixel
+        safe = max(0, (pixels * depth - reach) // depth + 1)
+        direct = pixels if safe >= pixels else safe // 2 * 2
+    strips = strips_of(pixels, min(2, pixels))
+    if direct == pixels and operator.joined is None:
+        strips = (min(2, pixels),)
+    plans = [
+        _Vectors(operator=operator, rule=rule, pixels=pixels, direct=direct, tile=tile, strip=strip)
+        for tile in ((2, 1) if pixels > 1 else (1,))
+        for strip in strips
     ]
-    multiple = LANES * vectors.groups
-    numbers = {
-        "pixels": pixels,
-        "channels": channels,
-        "bytes": reach,
-        "strip": vectors.strip,
-        "direct": direct,
-        "adds": int(adds),
-        "group": group,
-    }
-    rules = _group_by_four(vector_constants(rule, multiple))
-    return FirmwareKernel(
-        call="run_vectors(&{layer}, {in0}, "
-        + ("{in1}" if adds else "0")
-        + ", {out}, (int8_t *)({scratch}));",
-        how=f"vectors, {'2 pixels by 4' if group == 2 else 'a pixel by 8'} channels"
-        + rule.store.how,
-        snippets=_SNIPPETS,
-        texts=tuple(map(vector_code, blocks.values())),
-        arrays=(
-            Array(suffix="weights", ctype="int8_t", values=_weights(operator, steps, multiple)),
-            Array(suffix="rules", ctype="int32_t", values=rules),
-        ),
-        struct="vector_layer",
-        fields=(
-            ("patch", patch_fields(operator, network)),
-            *fields_of(numbers),
-            ("sum", sum_fields(operator.joined)),
-            ("weights", "{layer}_weights"),
-            ("rules", "{layer}_rules"),
-            ("rules_end", f"{{layer}}_rules + {len(rules)}"),
-            ("code", "{{{{" + "}}, {{".join(names) + "}}}}"),
-        ),
-        scratch_bytes=_scratch(operator, network, vectors),
-        gap_bytes=_gap(operator, pixels),
-        gap_source=1 if adds else None,
-    )
+    return [
+        Choice(
+            actions={"way": "vectors", "pixels": plan.tile, "strip": plan.strip},
+            instructions=plan.instructions,
+            scratch_bytes=plan.scratch_bytes,
+            make=partial(plan.kernel, network),
+        )
+        for plan in plans
+    ]
 
 
-def _blocks(
-    operator: Convolution,
-    rule: DspConstants,
-    vectors: _Vectors,
-    counts: tuple[int, int],
-    strides: tuple[int, int],
-) -> dict[tuple[int, int], VectorBlock]:
-    """Return the functions that are needed, by (whether pixels are gathered, whether single ones).
-
-    `counts` are the pixels that are read where they lie, and those that are gathered; `strides` are
-    the bytes from one such pixel to the next.
-    """
-    group = vectors.pixels
-    return {
-        (way, single): _block(operator, rule, vectors, 1 if single else group, strides[way])
-        for way, count in enumerate(counts)
-        for single in (0, 1)
-        if (single and count % group) or (not single and count >= group)
-    }
-
-
-def _direct(operator: Convolution, pixels: int, depth: int, reach: int) -> int:
-    """Return how many pixels may be read where they lie, in whole vectors."""
-    if not operator.window.kernel == (1, 1) == operator.window.strides:
-        return 0
-    safe = max(0, (pixels * depth - reach) // depth + 1)
-    return pixels if safe >= pixels else safe // 2 * 2
-
-
-def _gap(operator: Convolution, pixels: int) -> int | None:
-    """Return how far before the input the output has to begin: two pixels are read, then
-    written."""
-    if operator.joined is not None:
-        return 0
-    if not operator.window.kernel == (1, 1) == operator.window.strides:
-        return None
-    channels, _, _, depth = operator.weights.shape
-    return max(2 * channels, pixels * channels - (pixels - 2) * depth)
+def _steps(operator: Convolution) -> int:
+    return int(-(-operator.weights[0].size // STEP))
 
 
 def _weights(operator: Convolution, steps: int, multiple: int) -> np.ndarray:

@@ -16,8 +16,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8, sum_range
-from adrenoc.firmware.mcu.kernel import fields_of
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise
+from adrenoc.firmware.mcu.operators import Depthwise, Filter
 
 _SAVED = ("d8, d9", "d10, d11", "d12, d13", "d14, d15")
 
@@ -145,11 +144,10 @@ class NeonStore:
         return lines
 
     @property
-    def fields(self) -> tuple[tuple[str, str], ...]:
+    def fields(self) -> dict[str, int]:
         """Return the fields of a layer's struct, for the portable code."""
         numbers = {"kind": KINDS.index(self.kind), "zero": self.zero}
-        numbers |= {"low": self.low, "high": self.high}
-        return fields_of(numbers)
+        return {**numbers, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,7 +173,7 @@ class NeonConstants:
 
 
 @lru_cache(maxsize=1024)
-def pack_constants(operator: Convolution | Depthwise) -> NeonConstants:
+def pack_constants(operator: Filter) -> NeonConstants:
     """Return the constants of a filter.
 
     Raises:

@@ -23,7 +23,7 @@ from adrenoc.firmware.mcu.neon.assembly import (
     arm_function,
     pack_constants,
 )
-from adrenoc.firmware.mcu.network import Network
+from adrenoc.firmware.mcu.network import Network, image_fields
 from adrenoc.firmware.mcu.operators import Depthwise
 
 _GROUP = 16
@@ -38,8 +38,7 @@ def neon_depthwise(operator: Depthwise, network: Network) -> FirmwareKernel:
         RefusedError: its window, channels or rule are not covered.
     """
     window, channels = operator.window, operator.weights.shape[2]
-    _, height, width, depth = network.shape4(operator.source)
-    _, out_height, out_width, _ = network.shape4(operator.result)
+    depth = network.shape4(operator.source)[3]
     if depth != channels:
         raise RefusedError(f"{channels} channels of {depth}")
     if operator.weights.shape[0] * operator.weights.shape[1] > _MOST_TAPS:
@@ -47,19 +46,8 @@ def neon_depthwise(operator: Depthwise, network: Network) -> FirmwareKernel:
     rule = pack_constants(operator)
     if rule.store.kind == "double":
         raise RefusedError("sums that are scaled in float64")
-    numbers = {
-        "in_height": height,
-        "in_width": width,
-        "channels": channels,
-        "out_height": out_height,
-        "out_width": out_width,
-        **window.steps(),
-        "dilation_y": window.dilations[0],
-        "dilation_x": window.dilations[1],
-        "top": window.top,
-        "left": window.left,
-        "careful": int((operator.weights == -128).any()),
-    }
+    numbers = {**image_fields(operator, network), **window.fields(dilated=True)}
+    numbers |= {"careful": int((operator.weights == -128).any())}
     bias, constants = rule.pad_channels(_GROUP)
     zeros = np.full(channels, operator.zero_in, np.int8)
     walks = _walks(operator, network, rule)
@@ -80,11 +68,10 @@ def neon_depthwise(operator: Depthwise, network: Network) -> FirmwareKernel:
         texts=tuple(walk.code() for walk in walks),
         arrays=arrays,
         struct="neon_depthwise_layer",
-        fields=(
-            *fields_of(numbers),
-            *rule.store.fields,
-            *((array.suffix, "{layer}_" + array.suffix) for array in arrays),
-            *((f"{walk.way}_code", f"ARM_CODE({walk.name})") for walk in walks),
+        fields=fields_of(
+            numbers | rule.store.fields,
+            arrays,
+            {f"{walk.way}_code": f"ARM_CODE({walk.name})" for walk in walks},
         ),
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.firmware.mcu.dsp.products import patch_fields
-from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of
+from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of, table_text
 from adrenoc.firmware.mcu.neon.assembly import (
     NeonConstants,
     NeonStore,
@@ -60,20 +60,15 @@ class ProductTile:
 
     def code(self) -> str:
         """Return the text of the function."""
-        extension, way = WAYS[self.way]
-        return arm_function(self.name, SIGNATURE, way(self), extension=extension)
+        return arm_function(self.name, SIGNATURE, _rows_loop(self), extension=WAYS[self.way][0])
 
 
-def _rows_loop(
-    tile: ProductTile,
-    block: Callable[[ProductTile, int, str], list[str]],
-    *,
-    most_pairs: int = _PAIRS,
-) -> list[str]:
+def _rows_loop(tile: ProductTile) -> list[str]:
     """Blocks of the most rows while there are so many, then one of what is left.
 
     x0 rows, x1 stride, x2 weights, x3 blocks, x4 out, x5 its stride, x6 constants, x7 count.
     """
+    _, block, most_pairs = WAYS[tile.way]
     lines = ["add x16, x1, x1, lsl #1", "lsl x16, x16, #1"] if most_pairs == 3 else []
     lines += ["lsl x16, x1, #1"] if most_pairs == 1 else []
     for place, pairs in enumerate(range(most_pairs, 0, -1)):
@@ -117,10 +112,6 @@ def _store_sums(tile: ProductTile, row: int, pairs: int, sums: Sequence[str]) ->
 
 
 # --- SMMLA ----------------------------------------------------------------------------------------
-
-
-def _multiply_pairs(tile: ProductTile) -> list[str]:
-    return _rows_loop(tile, _pair_block)
 
 
 def _pair_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
@@ -195,10 +186,6 @@ def _multiply_rows(rows: list[int], free: list[int]) -> list[str]:
 # --- SDOT -----------------------------------------------------------------------------------------
 
 
-def _multiply_fours(tile: ProductTile) -> list[str]:
-    return _rows_loop(tile, _four_block)
-
-
 def _four_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
     lines = _pointers(pairs)
     rows = 2 * pairs
@@ -233,10 +220,6 @@ def _dot_rows(rows: int, lane: int) -> list[str]:
 
 
 # --- SMULL, SMLAL ---------------------------------------------------------------------------------
-
-
-def _multiply_widened(tile: ProductTile) -> list[str]:
-    return _rows_loop(tile, _product_block, most_pairs=1)
 
 
 def _product_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
@@ -303,13 +286,13 @@ def _widen_blocks(tile: ProductTile, part: int, blocks: int) -> list[str]:
     return lines
 
 
-WAYS: dict[str, tuple[str, Callable[[ProductTile], list[str]]]] = {
-    "neon": ("", _multiply_widened),
-    "dot": ("dotprod", _multiply_fours),
-    "i8mm": ("i8mm", _multiply_pairs),
+WAYS: dict[str, tuple[str, Callable[[ProductTile, int, str], list[str]], int]] = {
+    "neon": ("", _product_block, 1),
+    "dot": ("dotprod", _four_block, _PAIRS),
+    "i8mm": ("i8mm", _pair_block, _PAIRS),
 }
 """The instructions that products can use, in the order of c/environment.c: the assembler's word for
-what each needs, and the code."""
+what each needs, the code of a block, and the most pairs of rows that it has."""
 
 
 BLOCK = 8
@@ -330,33 +313,32 @@ def neon_products(operator: Convolution, network: Network) -> FirmwareKernel:
         raise TypeError("a sum was given to a convolution that has no place for it")
     rule = pack_constants(operator)
     (_, _, depth), (height, width, channels) = images_of(operator, network)
-    pixels, taps = height * width, operator.weights[0].size
-    blocks = -(-taps // BLOCK)
-    side_by_side = operator.window.kernel == (1, 1) == operator.window.strides
-    gathered = not (side_by_side and depth % BLOCK == 0)
-    strip = _strip(pixels, blocks * BLOCK)
+    blocks = -(-operator.weights[0].size // BLOCK)
+    gathered = not (operator.is_dense and depth % BLOCK == 0)
+    strip = _strip(height * width, blocks * BLOCK)
     careful = bool((operator.weights == -128).any())
+    counts = (CHANNELS, channels % CHANNELS)
     tiles = {
         (way, count): ProductTile(
-            way=way, channels=count, store=rule.store, careful=careful and way == "neon"
+            way=name, channels=count, store=rule.store, careful=careful and name == "neon"
         )
-        for way in WAYS
-        for count in ({CHANNELS} if channels >= CHANNELS else set()) | ({channels % CHANNELS} - {0})
+        for way, name in enumerate(WAYS)
+        for count in ({CHANNELS} if channels >= CHANNELS else set()) | ({counts[1]} - {0})
     }
-    names = [
-        ", ".join(
-            f"ARM_CODE({tiles[way, count].name})" if (way, count) in tiles else "0"
-            for count in (CHANNELS, channels % CHANNELS)
-        )
-        for way in WAYS
-    ]
+    names = {key: f"ARM_CODE({tile.name})" for key, tile in tiles.items()}
     numbers = {
-        "pixels": pixels,
+        "pixels": height * width,
         "channels": channels,
         "blocks": blocks,
         "strip": strip,
         "gathered": int(gathered),
+        **rule.store.fields,
     }
+    arrays = (
+        Array(suffix="weights", ctype="int8_t", values=_weights(operator, blocks)),
+        Array(suffix="constants", ctype="int32_t", values=tile_constants(rule)),
+    )
+    table = {"tiles": table_text(names, range(len(WAYS)), counts)}
     return FirmwareKernel(
         call="run_neon_products(environment, &{layer}, {in0}, {out}, {scratch});",
         how=f"tiles of {ROWS} pixels by {CHANNELS} channels{rule.store.how}",
@@ -365,19 +347,9 @@ def neon_products(operator: Convolution, network: Network) -> FirmwareKernel:
             *("neon_store", "neon_products"),
         ),
         texts=tuple(tile.code() for tile in tiles.values()),
-        arrays=(
-            Array(suffix="weights", ctype="int8_t", values=_weights(operator, blocks)),
-            Array(suffix="constants", ctype="int32_t", values=tile_constants(rule)),
-        ),
+        arrays=arrays,
         struct="neon_layer",
-        fields=(
-            ("patch", patch_fields(operator, network)),
-            *fields_of(numbers),
-            *rule.store.fields,
-            ("weights", "{layer}_weights"),
-            ("constants", "{layer}_constants"),
-            ("tiles", "{{{{" + "}}, {{".join(names) + "}}}}"),
-        ),
+        fields=fields_of({"patch": patch_fields(operator, network)}, numbers, arrays, table),
         scratch_bytes=MOST_THREADS * strip * blocks * BLOCK if gathered else 0,
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 from adrenoc.base.errors import CompileError, ModelFormatError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first, quote_word
-from adrenoc.firmware.mcu.network import WIDTHS, Network, sources_of
+from adrenoc.firmware.mcu.network import WIDTHS, Network
 from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation
 from adrenoc.firmware.mcu.tflite.elementwise import ELEMENTWISE, TABLES
 from adrenoc.firmware.mcu.tflite.filters import BATCHES, FILTERS
@@ -70,7 +70,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
             + "; ".join(refused),
             hint=f"adrenoc check {quote_word(path)} --device adreno, or take them out of the model",
         )
-    read = {index for operator in made.operators for index in sources_of(operator)}
+    read = {index for operator in made.operators for index in operator.sources}
     return Network(
         name=path.stem,
         tensors=tuple(made.tensors),
