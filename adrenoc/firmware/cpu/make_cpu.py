@@ -90,7 +90,7 @@ class CpuMachine:
     counts: bool
 
 
-def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> CpuMachine:
+def machine_for(core: Core) -> CpuMachine:
     """Return how to run what was made for a core on this computer.
 
     Raises:
@@ -117,7 +117,7 @@ def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> CpuMachine:
     return CpuMachine(
         compiler=compiler,
         flags=("-static",),
-        emulator=(emulator, "-cpu", emulated_cpu),
+        emulator=(emulator, "-cpu", _CPU),
         counts=Path(emulator).name == _COUNTING and shutil.which("cc") is not None,
     )
 

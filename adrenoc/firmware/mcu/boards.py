@@ -127,10 +127,13 @@ class ExecutorBoard:
     def __init__(self, command: str, *, limit_s: float) -> None:
         try:
             self._words = shlex.split(command)
+            if not self._words:
+                raise ValueError("it is empty")
         except ValueError as error:
-            raise _no_command(command, str(error).lower()) from error
-        if not self._words:
-            raise _no_command(command, "it is empty")
+            raise OptionError(
+                f"ADRENOC_EXECUTOR is {command!r}, no command: {str(error).lower()}",
+                hint="ADRENOC_EXECUTOR='CMD --its-options'",
+            ) from error
         self._limit_s = limit_s
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -263,11 +266,4 @@ def _parse_greeting(line: str | None) -> _Told:
         clock_mhz=float(plain["clock_mhz"]),
         flash_kib=int(plain["flash_kib"]),
         ram_kib=int(plain["ram_kib"]),
-    )
-
-
-def _no_command(command: str, why: str) -> OptionError:
-    return OptionError(
-        f"ADRENOC_EXECUTOR is {command!r}, no command: {why}",
-        hint="ADRENOC_EXECUTOR='CMD --its-options'",
     )

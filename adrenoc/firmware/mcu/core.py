@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import data_folder
@@ -69,9 +68,9 @@ class Core:
         return (f"-mcpu={self.facts.cpu}", "-mthumb", *(self.facts.float_flags or "").split())
 
 
-def core_names(*, folder: Path | None = None) -> tuple[str, ...]:
+def core_names() -> tuple[str, ...]:
     """Return the names of all cores."""
-    place = folder or data_folder("targets")
+    place = data_folder("targets")
     processors = (CPU_PREFIX + path.stem for path in place.glob("cpu/*.toml"))
     return (*sorted(path.stem for path in place.glob("mcu/*.toml")), *sorted(processors))
 
@@ -81,15 +80,13 @@ def is_core(name: str) -> bool:
     return name.lower().startswith(("cortex-m", CPU_PREFIX))
 
 
-def load_core(name: str, *, folder: Path | None = None) -> Core:
+def load_core(name: str) -> Core:
     """Find a core by name.
 
     Raises:
         TargetError: the name is unknown, or its file is wrong.
     """
-    place = folder or data_folder("targets")
-    known = core_names(folder=place)
-    wanted = name.lower()
+    known, wanted = core_names(), name.lower()
     if wanted not in known:
         raise TargetError(
             f'unknown device "{name}"{did_you_mean(wanted, list(known))}, expected one of '
@@ -97,7 +94,8 @@ def load_core(name: str, *, folder: Path | None = None) -> Core:
             hint="adrenoc targets",
         )
     room = "cpu" if wanted.startswith(CPU_PREFIX) else "mcu"
-    file = SourcedFile(place / room / f"{wanted.removeprefix(CPU_PREFIX)}.toml")
+    place = data_folder("targets") / room / f"{wanted.removeprefix(CPU_PREFIX)}.toml"
+    file = SourcedFile(place)
     file.check_keys(file.tables, {"title", "sources", "core", "board"})
     facts = file.facts(CoreFacts, "core")
     if facts.arithmetic not in ARITHMETICS:

@@ -7,6 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.curves import (
     exponential_points,
     interpolate,
@@ -18,85 +19,16 @@ from adrenoc.firmware.mcu.evaluate_lstm import compute_lstm
 from adrenoc.firmware.mcu.fixed_point import (
     INT8,
     INT16,
+    INT32,
     doubling_high_product,
     requantise,
     scale,
     shifted_right,
 )
 from adrenoc.firmware.mcu.network import Network, shape4
-from adrenoc.firmware.mcu.operators import (
-    Bilinear,
-    Convolution,
-    Curve,
-    Depthwise,
-    FloatBilinear,
-    FloatPool,
-    FloatSoftmax,
-    Join,
-    Lookup,
-    Lstm,
-    Mean,
-    Move,
-    Operator,
-    Pool,
-    Product,
-    Rescale,
-    Reshape,
-    Softmax,
-    Sum,
-    Svdf,
-    Window,
-    WordSoftmax,
-    WordSum,
-)
 
 SUM_BITS = 15
 """The bits by which the operands of a sum are enlarged before they are scaled."""
-
-
-@singledispatch
-def compute_words(
-    operator: Operator, arrays: list[np.ndarray], shape: tuple[int, ...]
-) -> np.ndarray:
-    """Return the result of an operator, of arrays of int64."""
-    raise TypeError(type(operator))
-
-
-@compute_words.register
-def _(operator: Rescale, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    numbers = arrays[0] - operator.zero_in
-    found = np.where(numbers >= 0, scale(numbers, *operator.above), scale(numbers, *operator.below))
-    return np.clip(found + operator.zero, operator.low, operator.high)
-
-
-@compute_words.register
-def _(operator: WordSum, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    parts = zip(arrays, operator.factors, operator.signs, strict=True)
-    first, second = (sign * scale(a << SUM_BITS, *factor) for a, factor, sign in parts)
-    return requantise(first + second, operator.requantise)
-
-
-@compute_words.register
-def _(operator: Curve, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    half = 1 << (operator.shift - 1) if operator.shift else 0
-    numbers = (arrays[0] * operator.multiplier + half) >> operator.shift
-    return tanh(numbers) if operator.kind == "tanh" else logistic(numbers)
-
-
-@compute_words.register
-def _(operator: WordSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    rows = arrays[0].reshape(-1, shape[-1])
-    apart = scale(rows - rows.max(1, keepdims=True), *operator.factor)
-    powers = interpolate(exponential_points(), np.clip(apart + INT16[1], *INT16))
-    sums = powers.sum(1, keepdims=True)
-    bits = np.vectorize(int.bit_length, otypes=[np.int64])(sums)
-    near = ((sums << (31 - bits)) + (1 << 13)) >> 14
-    factors = interpolate(reciprocal_points(), np.clip(near - (1 << 15) - (1 << 16), *INT16))
-    shift = bits - 1
-    found = (powers * factors + (np.int64(1) << (shift - 1))) >> shift
-    return np.clip(found, 0, INT16[1]).reshape(shape)
-
-
 _WEIGHT_BITS = 10
 """Of the weights of a bilinear enlargement along one axis."""
 _ACCUMULATOR_BITS = 12
@@ -114,37 +46,73 @@ def evaluate(
     dtypes = [tensor.dtype for tensor in network.tensors]
     values = {i: np.asarray(a, dtypes[i]) for i, a in {**inputs, **network.constants}.items()}
     for operator in network.operators:
-        arrays = [values[index] for index in operator.sources]
-        if isinstance(operator, Svdf):
-            before = memory.get(operator.result, np.zeros(operator.time.shape, np.int64))
-            memory[operator.result] = after = _remember(operator, before, arrays[0])
-            arrays = [after]
-        shape = network.tensors[operator.result].shape
-        if isinstance(operator, Lstm):
-            kept_before = memory.get(operator.result)
-            made, memory[operator.result] = compute_lstm(operator, arrays[0], kept_before)
+        result, shape = operator.result, network.tensors[operator.result].shape
+        arrays = [values[index].astype(np.int64) for index in operator.sources]
+        if isinstance(operator, op.Svdf):
+            before = memory.get(result, np.zeros(operator.time.shape, np.int64))
+            arrays = [_remember(operator, before, arrays[0])]
+            memory[result] = arrays[0]
+        if isinstance(operator, op.Lstm):
+            made, memory[result] = compute_lstm(operator, arrays[0], memory.get(result))
         else:
             made = _compute(operator, arrays, shape)
-        made = made.reshape(shape)
-        values[operator.result] = made.astype(dtypes[operator.result])
+        values[result] = made.reshape(shape).astype(dtypes[result])
     return values
 
 
 @singledispatch
-def _compute(operator: Operator, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    return compute_words(operator, [a.astype(np.int64) for a in arrays], shape)
+def _compute(operator: op.Operator, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Return the result of an operator, of arrays of int64."""
+    raise TypeError(type(operator))
 
 
-def _patches(image: np.ndarray, window: Window, fill: int, h: int, w: int) -> np.ndarray:
+@_compute.register
+def _(operator: op.Rescale, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    numbers = arrays[0] - operator.zero_in
+    found = np.where(numbers >= 0, scale(numbers, *operator.above), scale(numbers, *operator.below))
+    return np.clip(found + operator.zero, operator.low, operator.high)
+
+
+@_compute.register
+def _(operator: op.WordSum, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    parts = zip(arrays, operator.factors, operator.signs, strict=True)
+    first, second = (sign * scale(a << SUM_BITS, *factor) for a, factor, sign in parts)
+    return requantise(first + second, operator.requantise)
+
+
+@_compute.register
+def _(operator: op.Curve, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    half = 1 << (operator.shift - 1) if operator.shift else 0
+    numbers = (arrays[0] * operator.multiplier + half) >> operator.shift
+    return tanh(numbers) if operator.kind == "tanh" else logistic(numbers)
+
+
+@_compute.register
+def _(operator: op.WordSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    rows = arrays[0].reshape(-1, shape[-1])
+    apart = scale(rows - rows.max(1, keepdims=True), *operator.factor)
+    powers = interpolate(exponential_points(), np.clip(apart + INT16[1], *INT16))
+    sums = powers.sum(1, keepdims=True)
+    bits = np.vectorize(int.bit_length, otypes=[np.int64])(sums)
+    near = ((sums << (31 - bits)) + (1 << 13)) >> 14
+    factors = interpolate(reciprocal_points(), np.clip(near - (1 << 15) - (1 << 16), *INT16))
+    shift = bits - 1
+    found = (powers * factors + (np.int64(1) << (shift - 1))) >> shift
+    return np.clip(found, 0, INT16[1]).reshape(shape)
+
+
+def _image(array: np.ndarray) -> np.ndarray:
+    return array.reshape(shape4(array.shape)[1:])
+
+
+def _patches(image: np.ndarray, window: op.Window, fill: int, h: int, w: int) -> np.ndarray:
     """Return what each output position sees: out H, out W, kernel H, kernel W, C."""
     height, width, _ = image.shape
     rows = _positions(h, window.strides[0], window.kernel[0], window.dilations[0], window.top)
     columns = _positions(w, window.strides[1], window.kernel[1], window.dilations[1], window.left)
-    inside = ((rows >= 0) & (rows < height))[:, None, :, None] & (
-        (columns >= 0) & (columns < width)
-    )[None, :, None, :]
-    rows, columns = rows.clip(0, height - 1), columns.clip(0, width - 1)
-    found = image[rows[:, None, :, None], columns[None, :, None, :]]
+    rows, columns = rows[:, None, :, None], columns[None, :, None, :]
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    found = image[rows.clip(0, height - 1), columns.clip(0, width - 1)]
     return np.where(inside[..., None], found, fill)
 
 
@@ -153,15 +121,13 @@ def _positions(count: int, stride: int, kernel: int, dilation: int, before: int)
 
 
 @_compute.register
-def _(operator: Convolution, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Convolution, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     n, h, w, channels = shape4(shape)
-    images = arrays[0].astype(np.int64).reshape(n, *shape4(arrays[0].shape)[1:])
+    weights = operator.weights.reshape(channels, -1).T.astype(np.float64)
     found = []
-    for image in images:
+    for image in arrays[0].reshape(n, *shape4(arrays[0].shape)[1:]):
         seen = _patches(image - operator.zero_in, operator.window, 0, h, w)
-        sums = seen.reshape(h * w, -1).astype(np.float64) @ (
-            operator.weights.reshape(channels, -1).T.astype(np.float64)
-        )  # exact: below 2^53
+        sums = seen.reshape(h * w, -1).astype(np.float64) @ weights  # exact: below 2^53
         found.append(requantise(sums.astype(np.int64) + operator.bias, operator.requantise))
     if operator.joined is None:
         return np.stack(found)
@@ -170,9 +136,9 @@ def _(operator: Convolution, arrays: list[np.ndarray], shape: tuple[int, ...]) -
 
 
 @_compute.register
-def _(operator: Depthwise, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Depthwise, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     _, h, w, channels = shape4(shape)
-    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:]) - operator.zero_in
+    image = _image(arrays[0]) - operator.zero_in
     image = np.repeat(image, channels // image.shape[2], axis=2)
     seen = _patches(image, operator.window, 0, h, w)
     sums = np.einsum("hwijc,ijc->hwc", seen, operator.weights.astype(np.int64))
@@ -180,12 +146,11 @@ def _(operator: Depthwise, arrays: list[np.ndarray], shape: tuple[int, ...]) -> 
 
 
 @_compute.register
-def _(operator: Pool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Pool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     _, h, w, _ = shape4(shape)
-    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    image = _image(arrays[0])
     if operator.kind == "max":
-        least = int(np.iinfo(arrays[0].dtype).min)
-        found = _patches(image, operator.window, least, h, w).max((2, 3))
+        found = _patches(image, operator.window, INT32[0], h, w).max((2, 3))
     else:
         sums = _patches(image, operator.window, 0, h, w).sum((2, 3))
         counts = _patches(np.ones_like(image), operator.window, 0, h, w).sum((2, 3))
@@ -194,23 +159,22 @@ def _(operator: Pool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.nd
 
 
 @_compute.register
-def _(operator: Lookup, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    return operator.table[arrays[0].astype(np.int64) + 128]
+def _(operator: op.Lookup, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return operator.table[arrays[0] + 128]
 
 
 @_compute.register
-def _(operator: Sum, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Sum, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     if operator.wanted is not None:
-        return operator.wanted[tuple(a.astype(np.int64) + 128 for a in arrays)]
-    first, second = (
-        table[a.astype(np.int64) + 128] for table, a in zip(operator.tables, arrays, strict=True)
-    )
-    return requantise(first.astype(np.int64) + second, operator.requantise)
+        return operator.wanted[tuple(a + 128 for a in arrays)]
+    tables = zip(operator.tables, arrays, strict=True)
+    first, second = (table.astype(np.int64)[a + 128] for table, a in tables)
+    return requantise(first + second, operator.requantise)
 
 
 @_compute.register
-def _(operator: Softmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    rows = arrays[0].astype(np.int64).reshape(-1, shape[-1])
+def _(operator: op.Softmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    rows = arrays[0].reshape(-1, shape[-1])
     powers = operator.exponentials.astype(np.int64)[rows.max(1, keepdims=True) - rows]
     sums = shifted_right(powers, _ACCUMULATOR_BITS).sum(1)
     found = [
@@ -221,9 +185,9 @@ def _(operator: Softmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np
 
 
 @_compute.register
-def _(operator: FloatPool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.FloatPool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     _, h, w, _ = shape4(shape)
-    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    image = _image(arrays[0])
     real = operator.scales[0] * (image - operator.zeros[0]).astype(np.float32)
     seen = _patches(real, operator.window, 0, h, w)
     seen = seen.reshape(h, w, -1, seen.shape[-1])
@@ -240,8 +204,8 @@ def _(operator: FloatPool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> 
 
 
 @_compute.register
-def _(operator: FloatBilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+def _(operator: op.FloatBilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    image = _image(arrays[0])
     real = (image - operator.zeros[0]).astype(np.float32) * operator.scales[0]
     rows, columns = operator.rows, operator.columns
     total = np.zeros((len(rows.first), len(columns.first), image.shape[2]), np.float32)
@@ -255,8 +219,8 @@ def _(operator: FloatBilinear, arrays: list[np.ndarray], shape: tuple[int, ...])
 
 
 @_compute.register
-def _(operator: FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    rows = arrays[0].astype(np.int64).reshape(-1, shape[-1])
+def _(operator: op.FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    rows = arrays[0].reshape(-1, shape[-1])
     powers = operator.exponentials[rows - rows.max(1, keepdims=True) + 255]
     sums = np.zeros((len(rows), 1), np.float32)
     for place in range(shape[-1]):
@@ -265,18 +229,17 @@ def _(operator: FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) 
     return np.clip(found, *INT8).reshape(shape)
 
 
-def _remember(operator: Svdf, before: np.ndarray, source: np.ndarray) -> np.ndarray:
+def _remember(operator: op.Svdf, before: np.ndarray, source: np.ndarray) -> np.ndarray:
     """Return what is kept after a call: all moved by one place, the new products last."""
-    numbers = source.astype(np.int64).reshape(-1) - operator.zero_in
+    numbers = source.reshape(-1) - operator.zero_in
     products = scale(operator.feature.astype(np.int64) @ numbers, *operator.kept)
-    flat = np.concatenate([before.reshape(-1)[1:], [0]])
-    after = flat.reshape(before.shape)
+    after = np.concatenate([before.reshape(-1)[1:], [0]]).reshape(before.shape)
     after[:, -1] = np.clip(products, *INT16)
     return after
 
 
 @_compute.register
-def _(operator: Svdf, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Svdf, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     sums = (operator.time.astype(np.int64) * arrays[0]).sum(1).reshape(-1, operator.rank).sum(1)
     # Sums of 32 bits go around, as those of the reference do.
     wrapped = (sums + operator.bias).astype(np.int32).astype(np.int64)
@@ -298,21 +261,19 @@ def _reciprocal(value: int) -> tuple[int, int]:
 
 
 @_compute.register
-def _(operator: Product, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    first, second = (
-        a.astype(np.int64) - zero for zero, a in zip(operator.zeros, arrays, strict=True)
-    )
+def _(operator: op.Product, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    first, second = (a - zero for zero, a in zip(operator.zeros, arrays, strict=True))
     return requantise(first * second, operator.requantise)
 
 
 @_compute.register
-def _(operator: Mean, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    numbers = arrays[0].astype(np.int64).reshape(operator.extents) - operator.zero_in
+def _(operator: op.Mean, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    numbers = arrays[0].reshape(operator.extents) - operator.zero_in
     return requantise(numbers.sum(1), operator.requantise)
 
 
 @_compute.register
-def _(operator: Move, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Move, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     a, b, c, d = (offsets.astype(np.int64) for offsets in operator.offsets)
     parts = a[:, None, None, None], b[:, None, None], c[:, None], d
     outside = (parts[0] < 0) | (parts[1] < 0) | (parts[2] < 0) | (parts[3] < 0)
@@ -321,8 +282,8 @@ def _(operator: Move, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.nd
 
 
 @_compute.register
-def _(operator: Bilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+def _(operator: op.Bilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    image = _image(arrays[0])
     one, rows, columns = 1 << _WEIGHT_BITS, operator.rows, operator.columns
     down, across = rows.weights[:, None, None], columns.weights[:, None]
 
@@ -337,10 +298,10 @@ def _(operator: Bilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> n
 
 
 @_compute.register
-def _(operator: Join, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Join, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     return np.concatenate([a.reshape(operator.count, -1) for a in arrays], 1)
 
 
 @_compute.register
-def _(operator: Reshape, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+def _(operator: op.Reshape, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     return arrays[0]

@@ -7,7 +7,7 @@ go the same way.  Tensors shrink to what is left, in whole groups of four channe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +22,6 @@ from adrenoc.firmware.mcu.operators import (
     Lookup,
     Operator,
     Pool,
-    Requantise,
     Reshape,
 )
 
@@ -49,12 +48,12 @@ def fold_constants(network: Network, decisions: list[Decision], *, group: int = 
                     reason="the others cannot vary, or nothing reads them",
                 )
             )
-    return replace(
-        folded,
-        operators=tuple(_slice_operator(o, network, kept) for o in operators),
-        tensors=tuple(_shrunk(t, kept[i]) for i, t in enumerate(network.tensors)),
-        kept=tuple(kept),
-    )
+    shrunk = [
+        replace(tensor, shape=(*tensor.shape[:-1], int(mask.sum()))) if tensor.shape else tensor
+        for tensor, mask in zip(network.tensors, kept, strict=True)
+    ]
+    sliced = tuple(_slice_operator(o, network, kept) for o in operators)
+    return replace(folded, operators=sliced, tensors=tuple(shrunk), kept=tuple(kept))
 
 
 # --- what is constant ---------------------------------------------------------------------------
@@ -160,7 +159,7 @@ def _fold_operator(
         operator,
         weights=weights.astype(np.int8),
         bias=np.where(silent, 0, bias),
-        requantise=_change_channels(rule, lambda values: np.where(silent, 0, values)),
+        requantise=rule.change_channels(lambda values: np.where(silent, 0, values)),
     )
 
 
@@ -216,12 +215,6 @@ def _fill_group(mask: np.ndarray, group: int) -> None:
 # --- what is left -------------------------------------------------------------------------------
 
 
-def _shrunk(tensor: FirmwareTensor, kept: np.ndarray) -> FirmwareTensor:
-    if not tensor.shape or kept.all():
-        return tensor
-    return replace(tensor, shape=(*tensor.shape[:-1], int(kept.sum())))
-
-
 def _slice_operator(operator: Operator, network: Network, kept: Sequence[np.ndarray]) -> Operator:
     if not isinstance(operator, Filter):
         return operator
@@ -236,15 +229,5 @@ def _slice_operator(operator: Operator, network: Network, kept: Sequence[np.ndar
         operator,
         weights=np.ascontiguousarray(weights),
         bias=operator.bias[out],
-        requantise=_change_channels(operator.requantise, lambda values: values[out]),
-    )
-
-
-def _change_channels(rule: Requantise, change: Callable[[np.ndarray], np.ndarray]) -> Requantise:
-    """Return the rule with its numbers of channels changed, those that it has."""
-    return replace(
-        rule,
-        multipliers=change(rule.multipliers) if rule.multipliers.size else rule.multipliers,
-        shifts=change(rule.shifts) if rule.shifts.size else rule.shifts,
-        reals=change(rule.reals) if rule.reals.size else rule.reals,
+        requantise=operator.requantise.change_channels(lambda values: values[out]),
     )

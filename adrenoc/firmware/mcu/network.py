@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -28,7 +29,6 @@ from adrenoc.firmware.mcu.operators import (
     Move,
     Operator,
     Pool,
-    Requantise,
 )
 
 WIDTHS = {"int8": 1, "int16": 2}
@@ -195,8 +195,7 @@ def split_groups(
     The weights of `whole` have the channels of one group; `add` makes a tensor.
 
     Raises:
-        RefusedError: there are too many groups.
-        ValueError: the channels are no multiple of them.
+        RefusedError: there are too many groups, or the channels are no multiple of them.
     """
     _, height, width, depth = shape4(source.shape)
     channels, _, _, part = whole.weights.shape
@@ -211,12 +210,10 @@ def split_groups(
     rows, columns = np.arange(height) * width * depth, np.arange(width) * depth
     for group in range(groups):
         own = slice(group * each, (group + 1) * each)
-        taken = np.arange(group * part, (group + 1) * part)
-        named = f"{source.name} group {group}"
+        offsets = (np.zeros(1, np.int64), rows, columns, np.arange(part) + group * part)
+        named, shape = f"{source.name} group {group}", (*result.shape[:-1], each)
         read = add(replace(source, name=named, shape=(1, height, width, part)))
-        offsets = (np.zeros(1, np.int64), rows, columns, taken)
         operators.append(Move(source=whole.source, result=read, offsets=offsets, fill=0))
-        shape = (*result.shape[:-1], each)
         made.append(add(replace(result, name=f"{result.name} group {group}", shape=shape)))
         operators.append(
             replace(
@@ -225,22 +222,12 @@ def split_groups(
                 result=made[-1],
                 weights=np.ascontiguousarray(whole.weights[own]),
                 bias=whole.bias[own],
-                requantise=_pick_rule(whole.requantise, own),
+                requantise=whole.requantise.change_channels(itemgetter(own)),
             )
         )
     count = int(np.prod(result.shape[:-1]))
     join = Join(sources=tuple(made), result=whole.result, chunks=(each,) * groups, count=count)
     return [*operators, join]
-
-
-def _pick_rule(rule: Requantise, own: slice) -> Requantise:
-    """Return the rule of some channels, of the numbers that it has for each."""
-    return replace(
-        rule,
-        multipliers=rule.multipliers[own] if rule.multipliers.size > 1 else rule.multipliers,
-        shifts=rule.shifts[own] if rule.shifts.size > 1 else rule.shifts,
-        reals=rule.reals[own] if rule.reals.size > 1 else rule.reals,
-    )
 
 
 _UNSIGNED = 128

@@ -6,7 +6,8 @@ nothing here can round differently on another machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -32,6 +33,18 @@ class Requantise:
     shifts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     reals: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float64))
     wide: bool = False
+
+    @classmethod
+    def by_one(cls, factor: Factor, zero: int, ends: tuple[int, int]) -> Requantise:
+        """Return the rule of one factor for all channels."""
+        multiplier, shift = (np.array([number]) for number in factor)
+        return cls(multipliers=multiplier, shifts=shift, zero=zero, low=ends[0], high=ends[1])
+
+    def change_channels(self, change: Callable[[np.ndarray], np.ndarray]) -> Requantise:
+        """Return it with its numbers of channels changed, those that it has."""
+        numbers = (self.multipliers, self.shifts, self.reals)
+        multipliers, shifts, reals = (change(v) if v.size else v for v in numbers)
+        return replace(self, multipliers=multipliers, shifts=shifts, reals=reals)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,18 +38,19 @@ def print_self_test(
         for name, index in zip(names, tensors, strict=True):
             lines.append(array_text(name, _make_array(network.tensors[index], values[index])))
     results = border_names("output", network.outputs)
-    expected = border_names("expected", network.outputs)
-    for name, index in zip(results, network.outputs, strict=True):
-        tensor = network.tensors[index]
-        lines.append(f"static {ctype_of(tensor.dtype)} {name}[{tensor.elements}];")
+    made = [network.tensors[index] for index in network.outputs]
+    lines += [
+        f"static {ctype_of(tensor.dtype)} {name}[{tensor.elements}];"
+        for name, tensor in zip(results, made, strict=True)
+    ]
     lines.append("static int32_t arena[(MODEL_ARENA_BYTES + 3) / 4];")
     arguments = [*border_names("input", network.inputs), *results, "arena"]
     lines += ["", "int model_self_test(void) {"]
     lines += ["  model_reset(arena);"] if program.states else []
     lines += [f"  model_run({', '.join(arguments)});"]
-    for name, want, index in zip(results, expected, network.outputs, strict=True):
-        count = network.tensors[index].elements
-        lines.append(f"  for (int i = 0; i < {count}; ++i)")
+    expected = border_names("expected", network.outputs)
+    for name, want, tensor in zip(results, expected, made, strict=True):
+        lines.append(f"  for (int i = 0; i < {tensor.elements}; ++i)")
         lines.append(f"    if ({name}[i] != {want}[i]) return 1;")
     lines += ["  return 0;", "}", ""]
     main = (
@@ -79,12 +80,6 @@ def print_cmake(program: FirmwareProgram) -> str:
     )
 
 
-def arguments_of(program: FirmwareProgram) -> tuple[list[str], list[str]]:
-    """Return the names of the pointers that `model_run` takes: inputs, outputs."""
-    network = program.network
-    return border_names("input", network.inputs), border_names("output", network.outputs)
-
-
 def border_names(stem: str, indices: Sequence[object]) -> list[str]:
     """Return what the inputs or outputs are called in C: numbered where there is more than one."""
     return [stem] if len(indices) == 1 else [f"{stem}{n}" for n in range(len(indices))]
@@ -100,12 +95,11 @@ def _make_array(tensor: FirmwareTensor, values: np.ndarray) -> Array:
 
 
 def _signature(program: FirmwareProgram) -> str:
-    inputs, outputs = arguments_of(program)
-    tensors, network = program.network.tensors, program.network
-    ctypes = [ctype_of(tensors[i].dtype) for i in (*network.inputs, *network.outputs)]
-    parts = [f"const {c} *{name}" for c, name in zip(ctypes, inputs, strict=False)]
-    ends = zip(ctypes[len(inputs) :], outputs, strict=True)
-    parts += [f"{c} *{name}" for c, name in ends]
+    network, parts = program.network, []
+    ends = (("const ", "input", network.inputs), ("", "output", network.outputs))
+    for const, stem, indices in ends:
+        for name, index in zip(border_names(stem, indices), indices, strict=True):
+            parts.append(f"{const}{ctype_of(network.tensors[index].dtype)} *{name}")
     return f"void model_run({', '.join(parts)}, void *arena)"
 
 
@@ -170,17 +164,14 @@ def border_lines(network: Network) -> list[str]:
     lines = []
     for stem, indices in (("INPUT", network.inputs), ("OUTPUT", network.outputs)):
         for name, index in zip(border_names(stem, indices), indices, strict=True):
-            lines += _border(name, network.tensors[index])
+            tensor = network.tensors[index]
+            lines += [
+                f"/* {comment_text(tensor.name)}: {' x '.join(map(str, tensor.shape))} */",
+                f"#define MODEL_{name}_BYTES {tensor.size_bytes}",
+                f"#define MODEL_{name}_SCALE {np.float32(tensor.scale)!s}f",
+                f"#define MODEL_{name}_ZERO_POINT ({tensor.zero})",
+            ]
     return lines
-
-
-def _border(name: str, tensor: FirmwareTensor) -> list[str]:
-    return [
-        f"/* {comment_text(tensor.name)}: {' x '.join(map(str, tensor.shape))} */",
-        f"#define MODEL_{name}_BYTES {tensor.size_bytes}",
-        f"#define MODEL_{name}_SCALE {np.float32(tensor.scale)!s}f",
-        f"#define MODEL_{name}_ZERO_POINT ({tensor.zero})",
-    ]
 
 
 def comment_text(text: str) -> str:
@@ -248,12 +239,11 @@ def call_text(step: FirmwareStep) -> str:
 
 def struct_lines(step: FirmwareStep) -> list[str]:
     """Return the struct of a layer, if it has one."""
-    if not step.kernel.struct:
+    kernel = step.kernel
+    if not kernel.struct:
         return []
-    lines = [f"static const {step.kernel.struct} {step.name} = {{"]
-    values = ((name, text.format(layer=step.name)) for name, text in step.kernel.fields)
-    lines += [f"    .{name} = {text}," for name, text in values]
-    return [*lines, "};"]
+    lines = [f"    .{name} = {text.format(layer=step.name)}," for name, text in kernel.fields]
+    return [f"static const {kernel.struct} {step.name} = {{", *lines, "};"]
 
 
 def array_text(name: str, array: Array) -> str:

@@ -112,7 +112,7 @@ def make_program(
         network = fuse_sums(network, decisions)
     homes = _homes(network)
     known = measured or Measured()
-    spare = share_flash(network, core, known, spare_bytes, _LEAST_SCRATCH)
+    spare = share_flash(network, core, known, spare_bytes)
     rooms = [Room(scratch_bytes=_LEAST_SCRATCH, spare_bytes=s) for s in spare]
     chosen = _choose_kernels(network, core, homes, rooms, known)
     # What the smallest arena leaves free beside an operator's tensors makes it faster.
@@ -126,7 +126,7 @@ def make_program(
     steps = []
     for number, (index, kernel) in enumerate(kernels):
         operator = network.operators[index]
-        scratch = f"scratch{number}"
+        scratch, state = f"scratch{number}", f"{STATE}{number}"
         steps.append(
             FirmwareStep(
                 name=f"layer{index}",
@@ -134,8 +134,8 @@ def make_program(
                 kernel=kernel,
                 sources=tuple(_place(network, homes, s, memory) for s in operator.sources),
                 result=_place(network, homes, operator.result, memory),
-                scratch=_print_address(scratch, memory) if kernel.scratch_bytes else "0",
-                state=_print_address(f"{STATE}{number}", memory) if kernel.state_bytes else "0",
+                scratch=f"arena + {memory.offsets[scratch]}" if kernel.scratch_bytes else "0",
+                state=f"arena + {memory.offsets[state]}" if kernel.state_bytes else "0",
                 made=operator.result,
             )
         )
@@ -217,35 +217,34 @@ def _blocks(
     network: Network, homes: Sequence[str], kernels: Sequence[tuple[int, FirmwareKernel]]
 ) -> tuple[list[ArenaBlock], Overlaps]:
     """Return what lives in the arena from when to when, and what may lie over what."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    size: dict[str, int] = {}
+    lives: dict[str, ArenaBlock] = {}
     for time, (index, _) in enumerate(kernels):
         operator = network.operators[index]
         for tensor in (operator.result, *operator.sources):
-            home = homes[tensor]
+            home, size = homes[tensor], network.tensors[tensor].size_bytes
             if home.startswith("tensor"):
-                first.setdefault(home, time)
-                last[home] = time
-                size[home] = network.tensors[tensor].size_bytes
-    blocks = [ArenaBlock(key=k, size_bytes=size[k], first=first[k], last=last[k]) for k in first]
+                first = lives[home].first if home in lives else time
+                lives[home] = ArenaBlock(key=home, size_bytes=size, first=first, last=time)
+    blocks = list(lives.values())
     overlaps: dict[tuple[str, str], Overlap] = {}
     for time, (index, kernel) in enumerate(kernels):
         operator = network.operators[index]
-        result, sources = homes[operator.result], [homes[s] for s in operator.sources]
-        if kernel.state_bytes:
-            whole = len(kernels) - 1
-            state = kernel.state_bytes
-            blocks.append(ArenaBlock(key=f"{STATE}{time}", size_bytes=state, first=0, last=whole))
-        if kernel.scratch_bytes:
-            key = f"scratch{time}"
-            bytes_ = kernel.scratch_bytes
-            blocks.append(ArenaBlock(key=key, size_bytes=bytes_, first=time, last=time))
-        for place, source in enumerate(sources):
-            dies = source in last and result in first and last[source] == time == first[result]
-            if dies and kernel.in_place:
+        ends = (0, len(kernels) - 1)
+        for key, size, (first, last) in (
+            (f"{STATE}{time}", kernel.state_bytes, ends),
+            (f"scratch{time}", kernel.scratch_bytes, (time, time)),
+        ):
+            if size:
+                blocks.append(ArenaBlock(key=key, size_bytes=size, first=first, last=last))
+        result = homes[operator.result]
+        for place, source in enumerate(homes[s] for s in operator.sources):
+            if source not in lives or result not in lives:
+                continue
+            if not lives[source].last == time == lives[result].first:
+                continue
+            if kernel.in_place:
                 overlaps[result, source] = Overlap(bytes_before=0, exact=True)
-            elif dies and kernel.gap_bytes is not None and kernel.gap_source in (None, place):
+            elif kernel.gap_bytes is not None and kernel.gap_source in (None, place):
                 overlaps[result, source] = Overlap(bytes_before=align_words(kernel.gap_bytes))
     return blocks, overlaps
 
@@ -254,19 +253,13 @@ def _place(network: Network, homes: Sequence[str], tensor: int, memory: ArenaPla
     """Return a C expression for the place of a tensor, in bytes."""
     home = homes[tensor]
     if home in memory.offsets:
-        return _print_address(home, memory)
+        return f"arena + {memory.offsets[home]}"
     if network.tensors[tensor].dtype == "int8":
         return home
     return f"(int8_t *){home}" if home.startswith("output") else f"(const int8_t *){home}"
 
 
-def _print_address(home: str, memory: ArenaPlan) -> str:
-    return f"arena + {memory.offsets[home]}"
-
-
-def share_flash(
-    network: Network, core: Core, measured: Measured, spare_bytes: int, scratch_bytes: int
-) -> list[int]:
+def share_flash(network: Network, core: Core, measured: Measured, spare_bytes: int) -> list[int]:
     """Return how many bytes of flash each operator may take; all of them at most `spare_bytes`."""
     shares = [0] * len(network.operators)
     if not spare_bytes:
@@ -283,7 +276,7 @@ def share_flash(
         known = [usable(way, digest, measured) for way in ways]
 
         def take(spare: int) -> Choice:
-            room = Room(scratch_bytes=scratch_bytes, spare_bytes=spare)
+            room = Room(scratch_bytes=_LEAST_SCRATCH, spare_bytes=spare)
             return pick(known, room, times_us)[0]  # noqa: B023  (called in this turn alone)
 
         lean, large = take(0), take(spare_bytes)
@@ -342,7 +335,7 @@ def plan_memory(blocks: Sequence[ArenaBlock], overlaps: Overlaps) -> ArenaPlan:
     ]
     shuffle = random.Random(0)
     orders += [shuffle.sample(list(blocks), len(blocks)) for _ in range(_TRIES)]
-    floor = _floor(blocks, overlaps)
+    floor = max((align_words(block.size_bytes) for block in blocks), default=0)
     best: ArenaPlan | None = None
     for order in orders:
         found = _first_fit(order, overlaps)
@@ -351,11 +344,6 @@ def plan_memory(blocks: Sequence[ArenaBlock], overlaps: Overlaps) -> ArenaPlan:
         if best.size_bytes <= floor:
             break
     return best or ArenaPlan(offsets={}, size_bytes=0)
-
-
-def _floor(blocks: Sequence[ArenaBlock], overlaps: Overlaps) -> int:
-    """Return no plan is smaller than the largest block."""
-    return max((align_words(block.size_bytes) for block in blocks), default=0)
 
 
 def align_words(size_bytes: int) -> int:
@@ -387,16 +375,15 @@ def _apart(
     """Return whether two blocks that are alive at once may lie so."""
     if at + block.size_bytes <= other_at or other_at + other.size_bytes <= at:
         return True
-    return _overlaps_as_allowed(
-        overlaps.get((block.key, other.key)), at, other_at
-    ) or _overlaps_as_allowed(overlaps.get((other.key, block.key)), other_at, at)
-
-
-def _overlaps_as_allowed(overlap: Overlap | None, result_at: int, source_at: int) -> bool:
-    if overlap is None:
-        return False
-    spare = source_at - result_at - overlap.bytes_before
-    return spare == 0 if overlap.exact else spare >= 0
+    for key, before in (
+        ((block.key, other.key), other_at - at),
+        ((other.key, block.key), at - other_at),
+    ):
+        if key in overlaps:
+            spare = before - overlaps[key].bytes_before
+            if spare == 0 or (spare > 0 and not overlaps[key].exact):
+                return True
+    return False
 
 
 def fuse_sums(network: Network, decisions: list[Decision]) -> Network:

@@ -59,6 +59,14 @@ class OnnxContext:
             raise RefusedError(f"input {index} has {value.size} numbers, expected one")
         return value[0]
 
+    def quanta(self, node: onnx.NodeProto, index: int) -> tuple[np.float32, int]:
+        """Return a constant scale, and the zero point behind it."""
+        return np.float32(self.number(node, index)), int(self.number(node, index + 1))
+
+    def given(self, node: onnx.NodeProto, index: int) -> bool:
+        """Return whether a node has an input that may be left out."""
+        return len(node.input) > index and bool(node.input[index])
+
     def data(self, node: onnx.NodeProto, index: int) -> int:
         """Return the tensor of an input that varies."""
         if node.input[index] not in self.places:
@@ -86,6 +94,26 @@ class OnnxContext:
             shape = tuple(shape[a] for a in _TO_LAST)
         self.places[name] = self.add(shape, name, scale, zero - self.offset(name))
         return self.places[name]
+
+    def result(self, node: onnx.NodeProto, index: int) -> int:
+        """Return a tensor for a node's output, with the quanta that its inputs from `index` say."""
+        scale, zero = self.quanta(node, index)
+        return self.make(node.output[0], float(scale), zero)
+
+    def float_image(self, node: onnx.NodeProto) -> dict[str, Any]:
+        """Return what all operators on images in float32 have, of a node between conversions."""
+        source, (scale, _), (to, zero) = (
+            self.data(node, 0),
+            self.quanta(node, 1),
+            self.quanta(node, 3),
+        )
+        return {
+            "source": source,
+            "result": self.result(node, 3),
+            "scales": (scale, to),
+            "zeros": (self.tensors[source].zero, zero),
+            "offset": self.offset(node.output[0]),
+        }
 
     def like(self, name: str, source: int) -> int:
         """Return a tensor for a name of the file, with another's quanta."""
@@ -129,23 +157,19 @@ class OnnxContext:
 
     def channels_first(self, source: int) -> int:
         """Return the tensor in the file's own order."""
-        if len(self.tensors[source].shape) != 4:
-            return source
-        return self.transpose(source, _TO_FIRST, "Transpose")
+        image = len(self.tensors[source].shape) == 4
+        return self.transpose(source, _TO_FIRST, "Transpose") if image else source
 
     def channels_last(self, source: int) -> int:
         """Return a tensor of the file's own order as the network has it."""
-        if len(self.tensors[source].shape) != 4:
-            return source
-        return self.transpose(source, _TO_LAST, "Transpose")
+        image = len(self.tensors[source].shape) == 4
+        return self.transpose(source, _TO_LAST, "Transpose") if image else source
 
 
-def float_rule(reals: np.ndarray, zero: int, offset: int) -> Requantise:
+def float_rule(reals: np.ndarray, zero: int) -> Requantise:
     """Multiply sums by factors in float32, halves to even, as onnxruntime rounds."""
-    low, high = INT8
-    return Requantise(
-        zero=zero - offset, low=low, high=high, reals=np.asarray(reals, np.float32).reshape(-1)
-    )
+    factors = np.asarray(reals, np.float32).reshape(-1)
+    return Requantise(zero=zero, low=INT8[0], high=INT8[1], reals=factors)
 
 
 def options(node: onnx.NodeProto) -> dict[str, Any]:
@@ -185,14 +209,21 @@ def _elu(node: onnx.NodeProto) -> Function:
     return lambda x: np.where(x > 0, x, alpha * np.expm1(np.minimum(x.astype(np.float64), 0)))
 
 
+def _leaky_relu(node: onnx.NodeProto) -> Function:
+    alpha = np.float32(dict(attributes(node)).get("alpha", 0.01))
+    return lambda x: np.where(x >= 0, x, x * alpha)
+
+
 FUNCTIONS: dict[str, Callable[[onnx.NodeProto], Function]] = {
     "Abs": lambda node: np.abs,
     "Elu": _elu,
     "Exp": lambda node: lambda x: np.exp(x.astype(np.float64)),
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
+    "LeakyRelu": _leaky_relu,
     "Neg": lambda node: np.negative,
     "Relu": lambda node: lambda x: np.maximum(x, np.float32(0)),
+    "Sigmoid": lambda node: lambda x: 1 / (1 + np.exp(-x.astype(np.float64))),
     "Tanh": lambda node: lambda x: np.tanh(x.astype(np.float64)),
 }
 

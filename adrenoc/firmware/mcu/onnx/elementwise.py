@@ -63,76 +63,56 @@ def _fuse_multiply_add(
 
 def _sum(made: OnnxContext, node: onnx.NodeProto) -> None:
     first, second = _operands(made, node)
-    a, b, c = (np.float32(made.number(node, index)) for index in (1, 4, 6))
-    zeros = [np.float32(made.number(node, index)) for index in (2, 5, 7)]
-    out = made.offset(node.output[0])
+    (a, a0), (b, b0), (c, c0) = (made.quanta(node, index) for index in (1, 4, 6))
     # In float32, as onnxruntime's kernel, where each product is rounded with what it is added to.
-    fixed = zeros[2] - _fuse_multiply_add(a / c, zeros[0], b / c * zeros[1])
-    first_bytes = (_BYTES + made.offset(node.input[0])).astype(np.float32)
-    x = first_bytes * (a / c)
-    y = _fuse_multiply_add((_BYTES + made.offset(node.input[3])).astype(np.float32), b / c, fixed)
-    table = (
-        np.rint(_fuse_multiply_add(first_bytes[:, None], a / c, y[None, :])).astype(np.int64) - out
+    fixed = np.float32(c0) - _fuse_multiply_add(a / c, np.float32(a0), b / c * np.float32(b0))
+    first_bytes, second_bytes = (
+        (_BYTES + made.offset(node.input[index])).astype(np.float32) for index in (0, 3)
     )
+    x, y = first_bytes * (a / c), _fuse_multiply_add(second_bytes, b / c, fixed)
+    wanted = np.rint(_fuse_multiply_add(first_bytes[:, None], a / c, y[None, :])).astype(np.int64)
     made.operators.append(
         Sum(
             sources=(first, second),
-            result=made.make(node.output[0], float(c), int(zeros[2])),
+            result=made.result(node, 6),
             tables=(x - x[0], y - y[0]),
             requantise=Requantise(zero=0, low=INT8[0], high=INT8[1], reals=np.ones(1)),
-            wanted=np.clip(table, *INT8),
+            wanted=np.clip(wanted - made.offset(node.output[0]), *INT8),
         )
     )
 
 
 def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
     first, second = _operands(made, node)
-    a, b, c = (np.float32(made.number(node, index)) for index in (1, 4, 6))
-    zero = int(made.number(node, 7))
+    a, b, c = (made.quanta(node, index)[0] for index in (1, 4, 6))
+    result = made.result(node, 6)
     made.operators.append(
         Product(
             sources=(first, second),
-            result=made.make(node.output[0], float(c), zero),
+            result=result,
             zeros=(made.tensors[first].zero, made.tensors[second].zero),
-            requantise=float_rule(a * b / c, zero, made.offset(node.output[0])),
+            requantise=float_rule(a * b / c, made.tensors[result].zero),
         )
     )
 
 
 def _table(
-    made: OnnxContext,
-    node: onnx.NodeProto,
-    function: Callable[[np.ndarray], np.ndarray],
-    places: tuple[int, int] = (1, 3),
+    made: OnnxContext, node: onnx.NodeProto, function: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """Look up a function of float32 between two conversions; `places` are those of the scales."""
-    source = made.data(node, 0)
-    scale, zero = (np.float32(made.number(node, places[0])), int(made.number(node, places[0] + 1)))
-    to, shift = (np.float32(made.number(node, places[1])), int(made.number(node, places[1] + 1)))
+    """Look up a function of float32 between two conversions."""
+    source, (scale, zero), (to, _) = made.data(node, 0), made.quanta(node, 1), made.quanta(node, 3)
     real = (_BYTES + made.offset(node.input[0]) - zero).astype(np.float32) * scale
-    offset = made.offset(node.output[0])
-    found = np.rint(function(real).astype(np.float32) / to) + shift - offset
-    made.operators.append(
-        Lookup(
-            source=source,
-            result=made.make(node.output[0], float(to), shift),
-            table=np.clip(found, *INT8).astype(np.int8),
-        )
-    )
+    result = made.result(node, 3)
+    found = np.rint(function(real).astype(np.float32) / to) + made.tensors[result].zero
+    table = np.clip(found, *INT8).astype(np.int8)
+    made.operators.append(Lookup(source=source, result=result, table=table))
 
 
-def _sigmoid(made: OnnxContext, node: onnx.NodeProto) -> None:
-    _table(made, node, lambda real: 1 / (1 + np.exp(-real.astype(np.float64))))
-
-
-def _leaky(made: OnnxContext, node: onnx.NodeProto) -> None:
-    alpha = np.float32(options(node).get("alpha", 0.01))
-    _table(made, node, lambda real: np.where(real >= 0, real, real * alpha))
-
-
-def _translate_between(made: OnnxContext, node: onnx.NodeProto) -> None:
-    kind = options(node)["function"]
-    _table(made, node, FUNCTIONS[kind.decode()](node))
+def _function(made: OnnxContext, node: onnx.NodeProto) -> None:
+    """Translate a function of one number: that which stood between conversions, or a node's own."""
+    given = options(node)
+    kind = given["function"].decode() if node.op_type == BETWEEN else node.op_type
+    _table(made, node, FUNCTIONS[kind.removeprefix("QLinear")](node))
 
 
 def _reshape(made: OnnxContext, node: onnx.NodeProto) -> None:
@@ -159,41 +139,34 @@ def _transpose(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _join(made: OnnxContext, node: onnx.NodeProto) -> None:
-    scale, zero = np.float32(made.number(node, 0)), int(made.number(node, 1))
     sources = []
     for index in range(2, len(node.input), 3):
         one = onnx.helper.make_node(
             "Requantise", [*node.input[index : index + 3], *node.input[:2]], [node.input[index]]
         )
         place = made.data(one, 0)
-        same = np.float32(made.number(one, 1)) == scale and int(made.number(one, 2)) == zero
-        if not same:
+        if made.quanta(one, 1) != made.quanta(one, 3):
             _table(made, one, lambda real: real)
             made.labels.append("Requantise")
             made.places[node.input[index]], place = place, made.places[node.input[index]]
         sources.append(place)
-    result = made.make(node.output[0], float(scale), zero)
+    result = made.result(node, 0)
     shape = made.tensors[result].shape
     axis = int(options(node)["axis"]) % len(shape)
     axis = {1: 3, 2: 1, 3: 2}.get(axis, axis) if len(shape) == 4 else axis
-    made.operators.append(
-        Join(
-            sources=tuple(sources),
-            result=result,
-            chunks=tuple(math.prod(made.tensors[s].shape[axis:]) for s in sources),
-            count=math.prod(shape[:axis]),
-        )
-    )
+    chunks = tuple(math.prod(made.tensors[s].shape[axis:]) for s in sources)
+    count = math.prod(shape[:axis])
+    made.operators.append(Join(sources=tuple(sources), result=result, chunks=chunks, count=count))
 
 
 ELEMENTWISE: dict[str, Translation] = {
-    BETWEEN: _translate_between,
+    BETWEEN: _function,
     "Flatten": _reshape,
     "QLinearAdd": _sum,
     "QLinearConcat": _join,
-    "QLinearLeakyRelu": _leaky,
+    "QLinearLeakyRelu": _function,
     "QLinearMul": _product,
-    "QLinearSigmoid": _sigmoid,
+    "QLinearSigmoid": _function,
     "Reshape": _reshape,
     "Squeeze": _reshape,
     "Transpose": _transpose,
@@ -224,25 +197,21 @@ def _pad(made: OnnxContext, node: onnx.NodeProto) -> None:
     shape = made.shape(node.input[0])
     pads = made.constant(node, 1).reshape(2, -1).astype(np.int64)
     axes = list(range(len(shape)))
-    if len(node.input) > 3 and node.input[3]:
+    if made.given(node, 3):
         axes = [int(a) % len(shape) for a in made.constant(node, 3).reshape(-1)]
     if int(pads.min()) < 0:
         raise RefusedError("a pad that cuts off")
     indices = [np.arange(d) for d in shape]
     for axis, (before, after) in zip(axes, pads.T, strict=True):
         indices[axis] = index_padded(shape[axis], int(before), int(after), mode)
-    _add_move(made, node, indices, _fill(made, node))
-
-
-def _fill(made: OnnxContext, node: onnx.NodeProto) -> int:
-    """Return what a constant pad writes: a byte of the file, or a real number in the tensor's
-    quanta."""
+    # A constant is a byte of the file, or a real number in the tensor's quanta.
     tensor = made.tensors[made.data(node, 0)]
-    given = made.number(node, 2) if len(node.input) > 2 and node.input[2] else np.int8(0)
+    given = made.number(node, 2) if made.given(node, 2) else np.int8(0)
+    fill = int(given) - made.offset(node.output[0])
     if np.issubdtype(given.dtype, np.floating):
         quanta = np.rint(np.float32(given) / np.float32(tensor.scale)) + tensor.zero
-        return int(np.clip(quanta, *INT8))
-    return int(given) - made.offset(node.output[0])
+        fill = int(np.clip(quanta, *INT8))
+    _add_move(made, node, indices, fill)
 
 
 def _resized_axes(
@@ -258,7 +227,7 @@ def _resized_axes(
     coordinates = given.get("coordinate_transformation_mode", b"half_pixel").decode()
     shape, wanted = made.shape(node.input[0]), made.shape(node.output[0])
     scales: list[float | None] = [None] * len(shape)
-    if len(node.input) > scales_index and node.input[scales_index]:
+    if made.given(node, scales_index):
         found = made.constant(node, scales_index).reshape(-1)
         scales = [float(s) for s in found] if found.size else scales
     return coordinates, list(zip(shape, wanted, scales, strict=True))
@@ -293,19 +262,7 @@ def _linear_resize(made: OnnxContext, node: onnx.NodeProto) -> None:
     if coordinates not in MODES:
         raise RefusedError(f"places by '{coordinates}'")
     rows, columns = (_shares(*axis, coordinates) for axis in axes[2:])
-    scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
-    zero, source = int(made.number(node, 4)), made.data(node, 0)
-    made.operators.append(
-        FloatBilinear(
-            source=source,
-            result=made.make(node.output[0], float(scales[1]), zero),
-            rows=rows,
-            columns=columns,
-            scales=scales,
-            zeros=(made.tensors[source].zero, zero),
-            offset=made.offset(node.output[0]),
-        )
-    )
+    made.operators.append(FloatBilinear(rows=rows, columns=columns, **made.float_image(node)))
 
 
 def _shares(have: int, want: int, scale: float | None, coordinates: str) -> FloatBetween:
@@ -319,9 +276,9 @@ def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:
     shape = made.shape(node.input[0])
     begins, ends = (made.constant(node, index).reshape(-1) for index in (1, 2))
     axes, steps = np.arange(len(begins)), np.ones(len(begins), np.int64)
-    if len(node.input) > 3 and node.input[3]:
+    if made.given(node, 3):
         axes = made.constant(node, 3).reshape(-1)
-    if len(node.input) > 4 and node.input[4]:
+    if made.given(node, 4):
         steps = made.constant(node, 4).reshape(-1)
     indices = [np.arange(d) for d in shape]
     for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True):

@@ -7,6 +7,7 @@ kernel for bytes does, in float32.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,14 +49,11 @@ def _weights(made: OnnxContext, node: onnx.NodeProto, index: int) -> np.ndarray:
     return weights
 
 
-def _rule(
-    made: OnnxContext, node: onnx.NodeProto, result: str, first: int, last: int
-) -> Requantise:
-    """Return factors of a product: scales at `first` and three later, over that of the result."""
-    scales = made.constant(node, first + 3).reshape(-1).astype(np.float32)
-    one = np.float32(made.number(node, first))
-    reals = one * scales / np.float32(made.number(node, last))
-    return float_rule(reals, int(made.number(node, last + 1)), made.offset(result))
+def _rule(made: OnnxContext, node: onnx.NodeProto, result: int, last: int) -> Requantise:
+    """Return factors of a product: scales at 1 and at 4, over that of the result."""
+    scales = made.constant(node, 4).reshape(-1).astype(np.float32)
+    reals = made.quanta(node, 1)[0] * scales / made.quanta(node, last)[0]
+    return float_rule(reals, made.tensors[result].zero)
 
 
 def _spread(rule: Requantise, channels: int) -> Requantise:
@@ -64,12 +62,12 @@ def _spread(rule: Requantise, channels: int) -> Requantise:
     return replace(rule, reals=np.broadcast_to(rule.reals, channels).copy())
 
 
-def _window(node: onnx.NodeProto, kernel: tuple[int, int], shape: tuple[int, ...]) -> Window:
+def _window(node: onnx.NodeProto, kernel: Sequence[int], shape: tuple[int, ...]) -> Window:
     given: dict[str, Any] = options(node)
     auto = given.get("auto_pad", b"NOTSET")
     pads = [int(p) for p in given.get("pads", (0, 0, 0, 0))]
-    strides = tuple(int(s) for s in given.get("strides", (1, 1)))
-    dilations = tuple(int(d) for d in given.get("dilations", (1, 1)))
+    strides = [int(s) for s in given.get("strides", (1, 1))]
+    dilations = [int(d) for d in given.get("dilations", (1, 1))]
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
         for axis in (0, 1):
             reach = (kernel[axis] - 1) * dilations[axis] + 1
@@ -77,7 +75,7 @@ def _window(node: onnx.NodeProto, kernel: tuple[int, int], shape: tuple[int, ...
             whole = max(0, (-(-have // strides[axis]) - 1) * strides[axis] + reach - have)
             pads[axis] = whole // 2 if auto == b"SAME_UPPER" else whole - whole // 2
     return Window(
-        kernel=kernel,
+        kernel=(kernel[0], kernel[1]),
         strides=(strides[0], strides[1]),
         dilations=(dilations[0], dilations[1]),
         top=pads[0],
@@ -85,26 +83,31 @@ def _window(node: onnx.NodeProto, kernel: tuple[int, int], shape: tuple[int, ...
     )
 
 
+def _filter_parts(
+    made: OnnxContext, source: int, result: int, rule: Requantise, bias: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Return what a filter has beside its weights and its window."""
+    return {
+        "source": source,
+        "result": result,
+        "bias": (np.zeros(rule.reals.size) if bias is None else bias).astype(np.int64),
+        "zero_in": made.tensors[source].zero,
+        "requantise": rule,
+    }
+
+
 def _convolution(made: OnnxContext, node: onnx.NodeProto) -> None:
     weights = _weights(made, node, 3)
     shape = made.shape(node.input[0])
     if weights.ndim != 4 or shape[0] != 1:
         raise RefusedError(f"an input of {list(shape)}, expected a batch of one image")
-    channels, depth, kh, kw = weights.shape
+    channels, depth, *kernel = weights.shape
     groups = int(options(node).get("group", 1))
-    rule = _spread(_rule(made, node, node.output[0], 1, 6), channels)
-    bias = made.constant(node, 8) if len(node.input) > 8 and node.input[8] else np.zeros(channels)
-    source = made.data(node, 0)
-    window = _window(node, (kh, kw), shape)
-    result = made.make(node.output[0], float(made.number(node, 6)), int(made.number(node, 7)))
-    parts: dict[str, Any] = {
-        "source": source,
-        "result": result,
-        "bias": bias.astype(np.int64),
-        "window": window,
-        "zero_in": made.tensors[source].zero,
-        "requantise": rule,
-    }
+    source, result = made.data(node, 0), made.result(node, 6)
+    rule = _spread(_rule(made, node, result, 6), channels)
+    bias = made.constant(node, 8) if made.given(node, 8) else None
+    parts = _filter_parts(made, source, result, rule, bias)
+    parts["window"] = _window(node, kernel, shape)
     if groups == shape[1] and depth == 1 and groups > 1:
         made.operators.append(Depthwise(weights=weights[:, 0].transpose(1, 2, 0).copy(), **parts))
         return
@@ -127,14 +130,13 @@ def _translate_transposed(made: OnnxContext, node: onnx.NodeProto) -> None:
     if dilated or not plain:
         raise RefusedError("a transposed convolution by dilations, or by its output's shape")
     _, channels, kh, kw = weights.shape
-    rule = _rule(made, node, node.output[0], 1, 6)
-    if rule.reals.size > 1 and int(given.get(WEIGHTS_AXIS, 1)) != 1:
-        raise RefusedError("scales of weights along the channels that are read")
-    bias = made.constant(node, 8) if len(node.input) > 8 else np.zeros(channels)
     strides = [int(s) for s in given.get("strides", (1, 1))]
     pads = [int(p) for p in given.get("pads", (0, 0))]
-    source = made.data(node, 0)
-    result = made.make(node.output[0], float(made.number(node, 6)), int(made.number(node, 7)))
+    source, result = made.data(node, 0), made.result(node, 6)
+    rule = _rule(made, node, result, 6)
+    if rule.reals.size > 1 and int(given.get(WEIGHTS_AXIS, 1)) != 1:
+        raise RefusedError("scales of weights along the channels that are read")
+    bias = made.constant(node, 8) if made.given(node, 8) else None
     extents = made.tensors[source].shape[1:3], made.tensors[result].shape[1:3]
     axes = [
         spread_axis(have, want, taps, stride, pad)
@@ -142,31 +144,22 @@ def _translate_transposed(made: OnnxContext, node: onnx.NodeProto) -> None:
     ]
     read = made.spread(source, (axes[0][1], axes[1][1]))
     made.labels.append(node.op_type)
-    turned = weights.transpose(1, 2, 3, 0)[:, ::-1, ::-1]
-    made.operators.append(
-        Convolution(
-            source=read,
-            result=result,
-            weights=np.ascontiguousarray(turned),
-            bias=bias.astype(np.int64),
-            window=Window(kernel=(kh, kw), top=axes[0][0], left=axes[1][0]),
-            zero_in=made.tensors[source].zero,
-            requantise=_spread(rule, channels),
-        )
-    )
+    parts = _filter_parts(made, read, result, _spread(rule, channels), bias)
+    turned = np.ascontiguousarray(weights.transpose(1, 2, 3, 0)[:, ::-1, ::-1])
+    window = Window(kernel=(kh, kw), top=axes[0][0], left=axes[1][0])
+    made.operators.append(Convolution(weights=turned, window=window, **parts))
 
 
 def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
     """Translate QGemm, and QLinearMatMul with a constant matrix."""
-    gemm = node.op_type == "QGemm"
     given = options(node)
     weights = _weights(made, node, 3)
     if weights.ndim != 2 or int(given.get("transA", 0)):
         raise RefusedError("a product that is not rows by a matrix")
     rows = weights if int(given.get("transB", 0)) else weights.T
     channels, depth = rows.shape
-    bias, last = np.zeros(channels), 6
-    if gemm:
+    bias, last = None, 6
+    if node.op_type == "QGemm":
         if float(given.get("alpha", 1.0)) != 1.0 or len(node.input) < 9:
             raise RefusedError("a product whose result is not of bytes, or scaled")
         last = 7
@@ -175,21 +168,15 @@ def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
     source = made.channels_first(made.data(node, 0))
     if made.tensors[source].shape[-1] != depth:
         raise RefusedError(f"rows of {made.tensors[source].shape[-1]} numbers by {depth}")
-    rule = _spread(_rule(made, node, node.output[0], 1, last), channels)
-    result = made.make(
-        node.output[0], float(made.number(node, last)), int(made.number(node, last + 1))
-    )
+    result = made.result(node, last)
+    rule = _spread(_rule(made, node, result, last), channels)
     if len(made.tensors[result].shape) == 4:
         raise RefusedError("a product of four axes")
     made.operators.append(
         Convolution(
-            source=source,
-            result=result,
             weights=np.ascontiguousarray(rows).reshape(channels, 1, 1, depth),
-            bias=bias.astype(np.int64),
             window=Window(kernel=(1, 1)),
-            zero_in=made.tensors[source].zero,
-            requantise=rule,
+            **_filter_parts(made, source, result, rule, bias),
         )
     )
 
@@ -211,68 +198,43 @@ def _global_average(made: OnnxContext, node: onnx.NodeProto) -> None:
     n, channels, height, width = made.shape(node.input[0])
     if n != 1:
         raise RefusedError(f"a batch of {n}")
-    count = np.float32(height * width)
-    scale_in, scale_out = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
-    real = scale_in / (scale_out * count)
-    source = made.data(node, 0)
-    result = made.make(node.output[0], float(scale_out), int(made.number(node, 4)))
-    offset = made.offset(node.output[0])
-    rule = float_rule(np.full(channels, real), int(made.number(node, 4)), offset)
+    real = made.quanta(node, 1)[0] / (made.quanta(node, 3)[0] * np.float32(height * width))
+    source, result = made.data(node, 0), made.result(node, 3)
+    rule = float_rule(np.full(channels, real), made.tensors[result].zero)
     made.operators.append(
         Depthwise(
-            source=source,
-            result=result,
             weights=np.ones((height, width, channels), np.int8),
-            bias=np.zeros(channels, np.int64),
             window=Window(kernel=(height, width)),
-            zero_in=made.tensors[source].zero,
-            requantise=rule,
+            **_filter_parts(made, source, result, rule),
         )
     )
+
+
+def _pool_window(made: OnnxContext, node: onnx.NodeProto, *, other: bool) -> Window:
+    """Return the window of a pool; `other`: it has outputs or options that no kernel has."""
+    given = options(node)
+    kernel = [int(k) for k in given["kernel_shape"]]
+    shape = made.shape(node.input[0])
+    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
+    if len(kernel) != 2 or shape[0] != 1 or dilated or other:
+        raise RefusedError("a pool of another kind than windows of one image")
+    return _window(node, kernel, shape)
 
 
 def _average_pool(made: OnnxContext, node: onnx.NodeProto) -> None:
     given = options(node)
-    kernel = tuple(int(k) for k in given["kernel_shape"])
-    shape = made.shape(node.input[0])
-    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
-    other = dilated or int(given.get("ceil_mode", 0)) or int(given.get("channels_last", 0))
-    if len(kernel) != 2 or shape[0] != 1 or other:
-        raise RefusedError("a pool of another kind than windows of one image")
-    source = made.data(node, 0)
-    scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
-    zero = int(made.number(node, 4))
-    made.operators.append(
-        FloatPool(
-            source=source,
-            result=made.make(node.output[0], float(scales[1]), zero),
-            window=_window(node, (kernel[0], kernel[1]), shape),
-            scales=scales,
-            zeros=(made.tensors[source].zero, zero),
-            offset=made.offset(node.output[0]),
-            whole=bool(int(given.get("count_include_pad", 0))),
-        )
-    )
+    other = bool(int(given.get("ceil_mode", 0)) or int(given.get("channels_last", 0)))
+    window = _pool_window(made, node, other=other)
+    whole = bool(int(given.get("count_include_pad", 0)))
+    made.operators.append(FloatPool(window=window, whole=whole, **made.float_image(node)))
 
 
 def _max_pool(made: OnnxContext, node: onnx.NodeProto) -> None:
-    given = options(node)
-    kernel = tuple(int(k) for k in given["kernel_shape"])
-    shape = made.shape(node.input[0])
-    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
-    if len(kernel) != 2 or shape[0] != 1 or dilated or len(node.output) > 1:
-        raise RefusedError("a pool of another kind than windows of one image")
+    window = _pool_window(made, node, other=len(node.output) > 1)
     source = made.data(node, 0)
-    made.operators.append(
-        Pool(
-            source=source,
-            result=made.like(node.output[0], source),
-            kind="max",
-            window=_window(node, (kernel[0], kernel[1]), shape),
-            low=-128,
-            high=127,
-        )
-    )
+    result = made.like(node.output[0], source)
+    pool = Pool(source=source, result=result, kind="max", window=window, low=-128, high=127)
+    made.operators.append(pool)
 
 
 FILTERS: dict[str, Translation] = {
@@ -306,20 +268,17 @@ def _softmax(made: OnnxContext, node: onnx.NodeProto) -> None:
     shape = made.shape(node.input[0])
     per_axis = int(given.get("opset", _PER_AXIS_OPSET)) >= _PER_AXIS_OPSET
     axis = int(given.get("axis", -1 if per_axis else 1)) % len(shape)
-    source = made.data(node, 0)
-    scale, zero = np.float32(made.number(node, 3)), int(made.number(node, 4))
-    last = len(shape) - 1
-    if len(shape) == 4:
-        last = 1 if per_axis else last  # channels lie last here
-    if axis != last:
+    # Channels lie last here.
+    if axis != (1 if len(shape) == 4 and per_axis else len(shape) - 1):
         raise RefusedError(f"a softmax over axis {axis} of {list(shape)}")
+    source, result = made.data(node, 0), made.result(node, 3)
     made.operators.append(
         FloatSoftmax(
             source=source,
-            result=made.make(node.output[0], float(scale), zero),
-            exponentials=_exponentials(np.float32(made.number(node, 1)), shape[axis]),
-            scale=np.floor(np.float32(1) / scale),
-            zero=zero - made.offset(node.output[0]),
+            result=result,
+            exponentials=_exponentials(made.quanta(node, 1)[0], shape[axis]),
+            scale=np.floor(np.float32(1) / made.quanta(node, 3)[0]),
+            zero=made.tensors[result].zero,
         )
     )
 

@@ -87,7 +87,8 @@ def _input(made: OnnxContext, name: str, dtypes: dict[int, str]) -> int:
     if len(readers) == 1 and readers[0].op_type == "QuantizeLinear":
         node = readers[0]
         inner, outer = node.output[0], "float32"
-        scale, zero = float(made.number(node, 1)), _zero(made, node)
+        scale = float(made.number(node, 1))
+        zero = int(made.number(node, 2)) if made.given(node, 2) else 0
         graph.nodes.remove(node)
     else:
         inner, outer = name, _NAMES.get(graph.types[name].element, "float32")
@@ -105,10 +106,6 @@ def _input(made: OnnxContext, name: str, dtypes: dict[int, str]) -> int:
         dtypes[index] = outer
     made.places[inner] = made.channels_last(index)
     return index
-
-
-def _zero(made: OnnxContext, node: onnx.NodeProto) -> int:
-    return int(made.number(node, 2)) if len(node.input) > 2 and node.input[2] else 0
 
 
 def _quanta(graph: OnnxGraph, name: str) -> tuple[float, int]:

@@ -5,15 +5,16 @@ That is its tensors, checks of them, and where each index of an axis reads in a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 import tflite
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.network import WIDTHS, FirmwareTensor
+from adrenoc.firmware.mcu.network import WIDTHS, FirmwareTensor, offsets_of
+from adrenoc.firmware.mcu.operators import Move
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo
 
@@ -86,6 +87,14 @@ class TfliteContext:
         """Return a tensor that the file does not have."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1
+
+    def move(self, source: int, name: str, indices: Sequence[np.ndarray]) -> int:
+        """Return a new tensor of a source's elements: where each index of an axis reads, or -1."""
+        tensor = self.tensors[source]
+        grown = self.new_tensor(replace(tensor, name=name, shape=tuple(map(len, indices))))
+        offsets = offsets_of(tensor.shape, indices)
+        self.operators.append(Move(source=source, result=grown, offsets=offsets, fill=tensor.zero))
+        return grown
 
     def result(self, operator: OperatorInfo) -> TensorInfo:
         """Return what the file says of the output."""

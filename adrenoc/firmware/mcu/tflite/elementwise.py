@@ -70,16 +70,8 @@ def operands(made: TfliteContext, operator: OperatorInfo) -> tuple[int, int, boo
 
 def one_factor(made: TfliteContext, operator: OperatorInfo, real: float) -> Requantise:
     """Return the rule of sums that have one factor, with the operator's activation."""
-    result = made.result(operator)
-    multiplier, shift = multiplier_of(real)
-    low, high = activation_bounds(made, operator)
-    return Requantise(
-        multipliers=np.array([multiplier]),
-        shifts=np.array([shift]),
-        zero=result.zero,
-        low=low,
-        high=high,
-    )
+    bounds = activation_bounds(made, operator)
+    return Requantise.by_one(multiplier_of(real), made.result(operator).zero, bounds)
 
 
 def _sum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
@@ -92,13 +84,12 @@ def _sum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         tables[1] = -tables[1]
     if swapped:
         tables = tables[::-1]
+    real = twice / (float(1 << _SUM_BITS) * float(result.scale))
     return Sum(
         sources=(first, second),
         result=operator.outputs[0],
         tables=(tables[0], tables[1]),
-        requantise=one_factor(
-            made, operator, twice / (float(1 << _SUM_BITS) * float(result.scale))
-        ),
+        requantise=one_factor(made, operator, real),
     )
 
 
@@ -136,24 +127,18 @@ def mean(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         for a, b in ((0, axes[0]), (axes[0], axes[-1] + 1), (axes[-1] + 1, rank))
     )
     multiplier, shift = multiplier_of(float(source.scale) / float(result.scale))
-    low, high = made.tensors[operator.outputs[0]].ends
     if source.dtype == "int16" and extents[1] > _MOST_WORDS:
         raise RefusedError(f"a mean of {extents[1]} numbers of int16")
     # The division by the count goes into the multiplier, rounded down.
     by = min(extents[1].bit_length() - 1, 31 + shift)
-    multiplier = (multiplier << by) // extents[1]
+    factor = (multiplier << by) // extents[1], shift - by
+    ends = made.tensors[operator.outputs[0]].ends
     return Mean(
         source=made.data(operator),
         result=operator.outputs[0],
         extents=(extents[0], extents[1], extents[2]),
         zero_in=source.zero,
-        requantise=Requantise(
-            multipliers=np.array([multiplier]),
-            shifts=np.array([shift - by]),
-            zero=result.zero,
-            low=low,
-            high=high,
-        ),
+        requantise=Requantise.by_one(factor, result.zero, ends),
     )
 
 
@@ -225,10 +210,6 @@ def _logistic(real: np.ndarray) -> np.ndarray:
         return one / (one + np.exp(-real.astype(np.float64)).astype(np.float32))
 
 
-def _tanh(real: np.ndarray) -> np.ndarray:
-    return np.tanh(real.astype(np.float64))
-
-
 def _tabulate_clamp(name: str) -> Table:
     def make(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) -> np.ndarray:
         low, high = activation_range(name, result.scale, result.zero)
@@ -259,39 +240,30 @@ def _hard_swish(source: TensorInfo, result: TensorInfo, operator: OperatorInfo) 
     fine = np.float32(1 / 128) * np.float32(source.scale)
     out, out_shift = multiplier_of(float(fine / np.float32(result.scale)))
     gate, gate_shift = multiplier_of(float(fine / np.float32(3.0 / 32768.0)))
-    numbers = (_NUMBERS - source.zero) << 7
-    moved = _high16(numbers, _upper16(out))
-    share = numbers
+    share = numbers = (_NUMBERS - source.zero) << 7
     if gate_shift > 0:
         share = _limited16(share << (gate_shift - 1))
-    share = _high16(share, _upper16(gate))
+    share = _high16(share, gate)
     if gate_shift > 0:
         share = _limited16(share << 1)
     elif gate_shift < 0:
-        share = _shifted16(share, -gate_shift)
-    share = (share + (1 << 15)) >> 1
-    product = share * moved
+        share = shifted_right(share, -gate_shift)
+    product = ((share + (1 << 15)) >> 1) * _high16(numbers, out)
     # Rounded towards zero.
     high = np.sign(product) * (np.abs(product) >> 15)
     if out_shift > 0:
         raise RefusedError("an output much finer than its input")
-    return _shifted16(_limited16(high), -out_shift) + result.zero
+    return shifted_right(_limited16(high), -out_shift) + result.zero
 
 
-def _upper16(multiplier: int) -> int:
-    return min((multiplier + (1 << 15)) >> 16, _MOST16)
-
-
-def _high16(a: np.ndarray, b: int) -> np.ndarray:
-    return np.minimum((a * b + (1 << 14)) >> 15, _MOST16)
+def _high16(a: np.ndarray, multiplier: int) -> np.ndarray:
+    """Multiply by the upper half of a multiplier, and round."""
+    upper = min((multiplier + (1 << 15)) >> 16, _MOST16)
+    return np.minimum((a * upper + (1 << 14)) >> 15, _MOST16)
 
 
 def _limited16(value: np.ndarray) -> np.ndarray:
     return np.clip(value, -_MOST16 - 1, _MOST16)
-
-
-def _shifted16(value: np.ndarray, bits: int) -> np.ndarray:
-    return shifted_right(value, bits)
 
 
 TABLES: dict[str, Translation] = {
@@ -302,5 +274,5 @@ TABLES: dict[str, Translation] = {
     "RELU": _table(_tabulate_clamp("RELU")),
     "RELU6": _table(_tabulate_clamp("RELU6")),
     "RELU_N1_TO_1": _table(_tabulate_clamp("RELU_N1_TO_1")),
-    "TANH": _table(_tabulate_floats(_tanh)),
+    "TANH": _table(_tabulate_floats(lambda real: np.tanh(real.astype(np.float64)))),
 }

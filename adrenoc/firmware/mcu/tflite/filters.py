@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import tflite
@@ -18,9 +19,7 @@ import tflite
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.network import (
-    FirmwareTensor,
     index_padded,
-    offsets_of,
     shape4,
     split_groups,
 )
@@ -66,11 +65,9 @@ def _lay_as_one_image(
         raise RefusedError(f"an input of {list(shape)}, expected a batch of one image")
     ends = []
     for index in (source, result):
-        tensor = made.tensors[index]
-        n, h, w, c = tensor.shape
-        ends.append(made.new_tensor(replace(tensor, shape=(1, n * h, w, c))))
-    made.operators.append(Reshape(source=source, result=ends[0]))
-    made.operators.append(make(ends[0], ends[1]))
+        n, h, w, c = made.tensors[index].shape
+        ends.append(made.new_tensor(replace(made.tensors[index], shape=(1, n * h, w, c))))
+    made.operators += [Reshape(source=source, result=ends[0]), make(ends[0], ends[1])]
     return Reshape(source=ends[1], result=result)
 
 
@@ -94,33 +91,18 @@ def _space_to_batch(made: TfliteContext, operator: OperatorInfo) -> NetworkOpera
     if tensor.shape[0] != 1:
         raise RefusedError(f"an input of {list(tensor.shape)}, expected a batch of one")
     if ends.any():
-        source, tensor = _pad(made, source, ends)
+        padded = [np.arange(d) for d in tensor.shape]
+        for axis, (before, after) in enumerate(ends, start=1):
+            padded[axis] = index_padded(tensor.shape[axis], before, after)
+        source = made.move(source, f"{tensor.name} padded", padded)
+        tensor = made.tensors[source]
     steps = [math.prod(tensor.shape[a + 1 :]) for a in range(len(tensor.shape))]
-    places = [np.zeros(1, np.int64)]
     indices = [np.arange(d) * step for d, step in zip(tensor.shape, steps, strict=True)]
+    places = np.zeros(1, np.int64)
     for axis, block in enumerate(blocks, start=1):
-        within = np.arange(block) * steps[axis]
-        places = [(places[0][:, None] + within).reshape(-1)]
+        places = (places[:, None] + np.arange(block) * steps[axis]).reshape(-1)
         indices[axis] = indices[axis][::block]
-    indices[0] = places[0]
-    return _add_move(made, operator, source, indices)
-
-
-def _pad(made: TfliteContext, source: int, ends: np.ndarray) -> tuple[int, FirmwareTensor]:
-    tensor = made.tensors[source]
-    indices = [np.arange(d) for d in tensor.shape]
-    for axis, (before, after) in enumerate(ends, start=1):
-        indices[axis] = index_padded(tensor.shape[axis], before, after)
-    grown = replace(tensor, name=f"{tensor.name} padded", shape=tuple(map(len, indices)))
-    made.operators.append(
-        Move(
-            source=source,
-            result=made.new_tensor(grown),
-            offsets=offsets_of(tensor.shape, indices),
-            fill=tensor.zero,
-        )
-    )
-    return made.operators[-1].result, grown
+    return _add_move(made, operator, source, [places, *indices[1:]])
 
 
 def _batch_to_space(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
@@ -132,8 +114,7 @@ def _batch_to_space(made: TfliteContext, operator: OperatorInfo) -> NetworkOpera
         raise RefusedError(f"a batch of {shape[0]} for blocks of {blocks}")
     steps = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
     indices = [np.arange(d) * step for d, step in zip(shape, steps, strict=True)]
-    indices[0] = np.zeros(1, np.int64)
-    of_batch = shape[0]
+    indices[0], of_batch = np.zeros(1, np.int64), shape[0]
     for axis, (block, (before, after)) in enumerate(zip(blocks, ends, strict=True), start=1):
         of_batch //= block
         index = np.arange(before, shape[axis] * block - after)
@@ -164,14 +145,30 @@ _MOST_WIDE_SHIFT = 7
 _PADDINGS = {v: k for k, v in vars(tflite.Padding).items() if isinstance(v, int)}
 
 
-def filter_rule(
+def filter_parts(
     made: TfliteContext,
     operator: OperatorInfo,
     channels: int,
     *,
     axis: int,
     in_floats: bool = False,
-    source: int = 0,
+    data: int = 0,
+) -> dict[str, Any]:
+    """Return what a filter of input `data` has beside its ends, weights and window."""
+    return {
+        "bias": bias_of(made, operator, channels, index=data + 1 if data else 2),
+        "zero_in": made.info(operator, data).zero,
+        "requantise": _rule(made, operator, channels, axis, in_floats, data),
+    }
+
+
+def _rule(
+    made: TfliteContext,
+    operator: OperatorInfo,
+    channels: int,
+    axis: int,
+    in_floats: bool,
+    source: int,
 ) -> Requantise:
     """Return how sums of products become the output's integers; dense layers round once,
     `in_floats`."""
@@ -185,21 +182,15 @@ def filter_rule(
         raise RefusedError(f"weights with {scales.size} scales for {channels} channels")
     reals = float(data.scale) * scales.astype(np.float64) / float(result.scale)
     reals = np.broadcast_to(reals, channels)
-    bounds = activation_bounds(made, operator)
-    wide = data.dtype == "int16" and not has_short_bias(made, operator, source)
+    low, high = activation_bounds(made, operator)
+    wide = data.dtype == "int16" and not _has_short_bias(made, operator, source)
+    rule = Requantise(zero=result.zero, low=low, high=high, wide=wide)
     if in_floats:
-        return Requantise(zero=result.zero, low=bounds[0], high=bounds[1], reals=reals, wide=wide)
-    pairs = [multiplier_of(float(real)) for real in reals]
-    if wide and max(s for _, s in pairs) > _MOST_WIDE_SHIFT:
+        return replace(rule, reals=reals)
+    pairs = np.array([multiplier_of(float(real)) for real in reals], np.int64).reshape(-1, 2)
+    if wide and pairs[:, 1].max() > _MOST_WIDE_SHIFT:
         raise RefusedError("an output much finer than its sums")
-    return Requantise(
-        multipliers=np.array([m for m, _ in pairs], np.int64),
-        shifts=np.array([s for _, s in pairs], np.int64),
-        zero=result.zero,
-        low=bounds[0],
-        high=bounds[1],
-        wide=wide,
-    )
+    return replace(rule, multipliers=pairs[:, 0].copy(), shifts=pairs[:, 1].copy())
 
 
 def activation_bounds(made: TfliteContext, operator: OperatorInfo) -> tuple[int, int]:
@@ -209,7 +200,7 @@ def activation_bounds(made: TfliteContext, operator: OperatorInfo) -> tuple[int,
     return activation_range(activation_of(operator), result.scale, result.zero, ends)
 
 
-def has_short_bias(made: TfliteContext, operator: OperatorInfo, data: int) -> bool:
+def _has_short_bias(made: TfliteContext, operator: OperatorInfo, data: int) -> bool:
     """Return whether sums of int16 have 32 bits, as the file says, or 64."""
     index = data + 1 if operator.kind == "TRANSPOSE_CONV" else 2
     short = int(operator.options.get("QuantizedBiasType", 0)) == tflite.TensorType.INT32
@@ -270,20 +261,14 @@ def _convolution(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator
     channels, kh, kw, depth = weights.shape
 
     def make(source: int, result: int) -> NetworkOperator:
-        whole = Convolution(
-            source=source,
-            result=result,
-            weights=weights,
-            bias=bias_of(made, operator, channels),
-            window=_window(made, operator, (kh, kw), ("dilation",)),
-            zero_in=made.info(operator, 0).zero,
-            requantise=filter_rule(made, operator, channels, axis=0),
-        )
+        window = _window(made, operator, (kh, kw), ("dilation",))
+        parts = filter_parts(made, operator, channels, axis=0)
+        whole = Convolution(source=source, result=result, weights=weights, window=window, **parts)
         if depth == made.info(operator, 0).shape[3]:
             return whole
         tensors = made.tensors[source], made.tensors[result]
-        *parts, last = split_groups(whole, *tensors, made.new_tensor)
-        made.operators += parts
+        *groups, last = split_groups(whole, *tensors, made.new_tensor)
+        made.operators += groups
         return last
 
     return _lay_as_one_image(made, operator, kh, make)
@@ -296,15 +281,9 @@ def _depthwise(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     def make(source: int, result: int) -> NetworkOperator:
         if channels % made.info(operator, 0).shape[3]:
             raise RefusedError("its channels are no multiple of the input's")
-        return Depthwise(
-            source=source,
-            result=result,
-            weights=weights[0],
-            bias=bias_of(made, operator, channels),
-            window=_window(made, operator, (kh, kw), ("dilation",)),
-            zero_in=made.info(operator, 0).zero,
-            requantise=filter_rule(made, operator, channels, axis=3),
-        )
+        window = _window(made, operator, (kh, kw), ("dilation",))
+        parts = filter_parts(made, operator, channels, axis=3)
+        return Depthwise(source=source, result=result, weights=weights[0], window=window, **parts)
 
     return _lay_as_one_image(made, operator, kh, make)
 
@@ -323,28 +302,25 @@ def _dense(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         source=source,
         result=result,
         weights=weights.reshape(channels, 1, 1, depth),
-        bias=bias_of(made, operator, channels),
         window=Window(kernel=(1, 1)),
-        zero_in=made.info(operator, 0).zero,
-        requantise=filter_rule(made, operator, channels, axis=0, in_floats=True),
+        **filter_parts(made, operator, channels, axis=0, in_floats=True),
     )
+
+
+def _make_pool(
+    made: TfliteContext, operator: OperatorInfo, kind: str, window: Window
+) -> NetworkOperator:
+    low, high = activation_bounds(made, operator)
+    ends = {"source": made.data(operator), "result": operator.outputs[0]}
+    return Pool(kind=kind, window=window, low=low, high=high, **ends)
 
 
 def _pool(kind: str) -> Translation:
     def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         check_one_image(made, operator)
         kernel = int(operator.options["FilterHeight"]), int(operator.options["FilterWidth"])
-        result = made.result(operator)
-        check_same_quanta(made.info(operator, 0), result)
-        low, high = activation_bounds(made, operator)
-        return Pool(
-            source=made.data(operator),
-            result=operator.outputs[0],
-            kind=kind,
-            window=_window(made, operator, kernel),
-            low=low,
-            high=high,
-        )
+        check_same_quanta(made.info(operator, 0), made.result(operator))
+        return _make_pool(made, operator, kind, _window(made, operator, kernel))
 
     return translate
 
@@ -360,15 +336,7 @@ def _maximum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         raise RefusedError(f"axes {axes} of {list(source.shape)}, expected all pixels")
     if math.prod(result.shape) != c:
         raise RefusedError(f"{list(result.shape)} for {c} channels")
-    low, high = made.tensors[operator.outputs[0]].ends
-    return Pool(
-        source=made.data(operator),
-        result=operator.outputs[0],
-        kind="max",
-        window=Window(kernel=(h, w)),
-        low=low,
-        high=high,
-    )
+    return _make_pool(made, operator, "max", Window(kernel=(h, w)))
 
 
 FILTERS: dict[str, Translation] = {

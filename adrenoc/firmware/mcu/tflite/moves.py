@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import tflite
@@ -19,7 +18,7 @@ from adrenoc.firmware.mcu.tflite.context import (
     check_one_image,
     check_same_quanta,
 )
-from adrenoc.firmware.mcu.tflite.filters import bias_of, filter_rule
+from adrenoc.firmware.mcu.tflite.filters import filter_parts
 from adrenoc.importers.tflite.file import OperatorInfo
 from adrenoc.importers.tflite.reduce import WORD_BITS, ResizedAxis
 
@@ -72,26 +71,22 @@ def _tile(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
 
 
 def _resize_nearest(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
-    check_one_image(made, operator)
-    source, result = made.info(operator, 0), made.result(operator)
-    indices = [np.arange(d) for d in source.shape]
-    for axis in (1, 2):
-        resized = ResizedAxis(source.shape[axis], result.shape[axis], operator.options)
-        indices[axis] = resized.nearest().astype(np.int64)
+    indices = [np.arange(d) for d in made.info(operator, 0).shape]
+    indices[1:3] = (axis.nearest().astype(np.int64) for axis in _resized_axes(made, operator))
     return _add_move(made, operator, indices)
 
 
-def _resize_bilinear(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _resized_axes(made: TfliteContext, operator: OperatorInfo) -> list[ResizedAxis]:
     check_one_image(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
     check_same_quanta(source, result)
-    rows, columns = (
-        _find_places(ResizedAxis(source.shape[axis], result.shape[axis], operator.options))
-        for axis in (1, 2)
-    )
-    return Bilinear(
-        source=made.data(operator), result=operator.outputs[0], rows=rows, columns=columns
-    )
+    return [ResizedAxis(source.shape[a], result.shape[a], operator.options) for a in (1, 2)]
+
+
+def _resize_bilinear(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+    rows, columns = map(_find_places, _resized_axes(made, operator))
+    ends = {"source": made.data(operator), "result": operator.outputs[0]}
+    return Bilinear(rows=rows, columns=columns, **ends)
 
 
 def _find_places(one: ResizedAxis) -> Between:
@@ -183,28 +178,20 @@ def _strided_slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperat
     option = operator.options.get
     if option("EllipsisMask") or option("NewAxisMask"):
         raise RefusedError("axes that are added")
-    parts = [made.constant(operator, i, "int32").reshape(-1) for i in (1, 2, 3)]
-    indices = []
-    for axis, (extent, begin, end, step) in enumerate(
-        zip(source.shape, *(map(int, part) for part in parts), strict=True)
-    ):
-        if _drops_axis(operator, axis):
+    parts = [made.constant(operator, i, "int32").reshape(-1).tolist() for i in (1, 2, 3)]
+    indices, left = [], []
+    for axis, (extent, begin, end, step) in enumerate(zip(source.shape, *parts, strict=True)):
+        if int(option("ShrinkAxisMask", 0)) >> axis & 1:  # one element, and the axis goes
             indices.append(np.arange(extent)[begin : begin + 1 or None])
             continue
         first = None if int(option("BeginMask", 0)) >> axis & 1 else begin
         last = None if int(option("EndMask", 0)) >> axis & 1 else end
         indices.append(np.arange(extent)[first:last:step])
-    shape = tuple(
-        len(index) for axis, index in enumerate(indices) if not _drops_axis(operator, axis)
-    )
+        left.append(len(indices[-1]))
+    shape = tuple(left)
     if shape != result.shape:
         raise RefusedError(f"a slice of {list(shape)} to {list(result.shape)}")
     return _add_move(made, operator, indices)
-
-
-def _drops_axis(operator: OperatorInfo, axis: int) -> bool:
-    """Return whether a slice takes one element of an axis, and the axis away."""
-    return bool(int(operator.options.get("ShrinkAxisMask", 0)) >> axis & 1)
 
 
 def _concatenation(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
@@ -232,21 +219,12 @@ def _transposed_convolution(made: TfliteContext, operator: OperatorInfo) -> Netw
         before.append(padded)
         indices.append(index)
     indices.append(np.arange(depth))
-    shape = tuple(len(index) for index in indices)
-    spread_one = made.new_tensor(
-        replace(made.tensors[source], name=f"{info.name} spread", shape=shape)
-    )
-    offsets = offsets_of(info.shape, indices)
-    move = Move(source=source, result=spread_one, offsets=offsets, fill=info.zero)
-    made.operators.append(move)
     return Convolution(
-        source=spread_one,
+        source=made.move(source, f"{info.name} spread", indices),
         result=operator.outputs[0],
         weights=np.ascontiguousarray(weights[:, ::-1, ::-1]),
-        bias=bias_of(made, operator, channels, index=3),
         window=Window(kernel=(kh, kw), top=before[0], left=before[1]),
-        zero_in=info.zero,
-        requantise=filter_rule(made, operator, channels, axis=0, source=2),
+        **filter_parts(made, operator, channels, axis=0, data=2),
     )
 
 

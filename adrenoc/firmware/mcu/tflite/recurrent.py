@@ -165,7 +165,7 @@ def _svdf(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     if depth > _MOST_DEPTH:
         raise RefusedError(f"sums of {depth} products, which 32 bits may not hold")
     one, two = made.info(operator, 1).scale, made.info(operator, 2).scale
-    multiplier, shift = multiplier_of(float(_scale(state.scale, two, result.scale)))
+    factor = multiplier_of(float(_scale(state.scale, two, result.scale)))
     return Svdf(
         source=made.data(operator),
         result=operator.outputs[0],
@@ -175,13 +175,7 @@ def _svdf(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         rank=rank,
         zero_in=source.zero,
         kept=multiplier_of(float(_scale(source.scale, one, state.scale))),
-        requantise=Requantise(
-            multipliers=np.array([multiplier]),
-            shifts=np.array([shift]),
-            zero=result.zero,
-            low=INT8[0],
-            high=INT8[1],
-        ),
+        requantise=Requantise.by_one(factor, result.zero, INT8),
     )
 
 
