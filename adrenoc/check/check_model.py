@@ -483,6 +483,5 @@ def judge_decoder(
 
 
 def _tokens_per_s(rate: float | None, size: int) -> float | None:
-    """Return the most tokens a second of `size` bytes each; None of no bytes, or at no stated
-    rate."""
+    """Return the most tokens a second of `size` bytes each, None where nothing tells."""
     return 1e6 * rate / size if rate is not None and size else None

@@ -140,8 +140,7 @@ class WeightError:
 
 @dataclass(frozen=True, kw_only=True)
 class MendedModel:
-    """What was taken from the source, how far the model is from it then, and its bytes before and
-    after."""
+    """What was taken from the source, how far the model is from it then, and its bytes."""
 
     taken: tuple[str, ...]
     score: TokenScore
@@ -369,8 +368,7 @@ _ROUNDING = "accuracy_level"
 
 
 def make_alone(model: onnx.ModelProto, product: WeightedProduct, element: int) -> onnx.ModelProto:
-    """Return a model of one product, of an input `READ` of this data type; what it makes is
-    `MADE`."""
+    """Return a model of one product, of an input `READ` of this data type, which makes `MADE`."""
     nodes = [_copy(node) for node in (*product.before, product.node)]
     rename(nodes[-1], {product.read: READ, product.made: MADE})
     exact = [a for a in nodes[-1].attribute if a.name != _ROUNDING]

@@ -112,8 +112,7 @@ def call_graph(
 
 
 def list_tensors(interpreter: Any, number: int = 0) -> dict[int, dict[str, Any]]:
-    """Return what LiteRT tells of each tensor of a graph, by index; those of one name are told
-    apart as the importer does."""
+    """Return what LiteRT tells of each tensor by index, with names as the importer's."""
     told = {d["index"]: d for d in interpreter.get_tensor_details(number)}
     names = number_names(told[at]["name"] if at in told else "" for at in range(max(told) + 1))
     return {index: {**detail, "name": names[index]} for index, detail in told.items()}
@@ -193,8 +192,7 @@ def _read(
 
 
 def _is_resized(detail: Mapping[str, Any], array: np.ndarray) -> bool:
-    """Return whether an array has other extents than LiteRT's input now, where the file leaves them
-    open."""
+    """Return whether an array has other extents than LiteRT's open input now."""
     now, said = list(detail["shape"]), list(detail["shape_signature"])
     if list(array.shape) == now or len(now) != array.ndim or len(said) != array.ndim:
         return False

@@ -296,8 +296,7 @@ def make_inputs(
 def shapes_of(
     specs: Sequence[TensorSpec], files: Sequence[InputFile]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that NumPy files say of themselves, by input; other files take what is
-    asked.
+    """Return the shapes that NumPy files say of themselves, by input; others take what is asked.
 
     Raises:
         InputError: a file is missing, damaged, or for no input.

@@ -48,8 +48,7 @@ _SCALE_OF_QGEMM = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Quantised:
-    """What is known of a model that rounds: the quanta of its outputs, and of its `tensors`, by
-    name.
+    """What is known of a model that rounds: the quanta of its outputs and `tensors`, by name.
 
     A whole number counts quanta; a float has one where it is converted last.
     """
@@ -59,8 +58,7 @@ class Quantised:
 
 
 def read_quanta(model: Path) -> Quantised | None:
-    """Read the quanta that a model states; None of a model that neither holds any nor stores
-    halves.
+    """Read the quanta that a model states, None where it neither has any nor stores halves.
 
     Raises:
         DependencyError: the package that reads this format is not installed.
@@ -142,8 +140,7 @@ def _quantised_tflite(model: Path) -> Quantised | None:
 
 Arrays = Mapping[str, np.ndarray]
 _DRAWS = 6
-"""Random directions to move numbers in; half by the runtime's optimised, half by its plain
-kernels."""
+"""Random directions to move numbers in, half by the runtime's optimised kernels."""
 
 
 class Reference:
@@ -199,8 +196,7 @@ class Reference:
 
     @cached_property
     def uncertainty(self) -> dict[str, Uncertainty]:
-        """Return how exactly the reference knows each output, by all that is looked at where it
-        matters.
+        """Return how exactly the reference knows each output, by all that is looked at.
 
         Raises:
             DependencyError: the package that runs this format is not installed.

@@ -98,8 +98,7 @@ def run_steps(
 
 
 def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:
-    """Return the outputs of the runtime's other kernels for the same model, by the name of the
-    kernels.
+    """Return the outputs of the runtime's other kernels for the same model, by their names.
 
     Each rounds in its own way; those that refuse the model are left out.
 
@@ -180,8 +179,7 @@ class Apart:
             return process.wait()
 
     def _ensure_process(self) -> subprocess.Popen[bytes]:
-        """Return the process; one that another process started, before it was forked, is not
-        ours."""
+        """Return the process, which no fork took over from another one."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._owner = os.getpid()
             self._process = subprocess.Popen(

@@ -107,8 +107,7 @@ def reference_version(kind: str) -> str:
 def other_kernels(
     model: Path, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Return the outputs of the runtime's other kernels for the same model, by the name of the
-    kernels.
+    """Return the outputs of the runtime's other kernels for the same model, by their names.
 
     Each rounds in its own way; those that refuse the model are left out.
     """
@@ -338,8 +337,7 @@ def open_interpreter(
     keep_all: bool = False,
     threads: int = 0,
 ) -> Any:
-    """LiteRT with the model, for inputs of these extents; where its data are float, its weights
-    are, too.
+    """LiteRT with the model, for inputs of these extents; floats have weights as floats.
 
     Raises:
         DependencyError: LiteRT is not installed.

@@ -117,9 +117,7 @@ def _draw_flat(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarra
 
 
 def _draw_sparse(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarray:
-    """Return every other row nearly empty; of flags the first quarter of a row, as batches are
-    padded.
-    """
+    """Return every other row nearly empty; of flags the first quarter, as padding is."""
     if usual.dtype.kind == "b" or (usual.dtype.kind != "f" and _bounds(spec) == (0, 1)):
         extent = spec.shape[-1] if spec.shape else 1
         return np.broadcast_to(np.arange(extent) >= extent // 4, spec.shape or (1,))
@@ -138,8 +136,7 @@ def _draw_unit(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarra
 
 
 def _change_rows(array: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return every other row, along the last axis, changed; halves take no part in
-    the arithmetic."""
+    """Return every other row, along the last axis, changed; halves are not computed with."""
     if not array.size:
         return array
     rows = array.astype(np.float64).reshape(-1, array.shape[-1] if array.ndim else 1)
@@ -148,8 +145,7 @@ def _change_rows(array: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) 
 
 
 def _bounds(spec: TensorSpec) -> tuple[int, int]:
-    """Return the whole numbers that an input may hold: what it indexes, else all of a narrow
-    dtype."""
+    """Return the whole numbers that an input may hold: what it indexes, or a narrow dtype."""
     info = np.iinfo(spec.dtype)
     if len(spec.bounds) == 2 and info.min <= spec.bounds[0] <= spec.bounds[1] <= info.max:
         return spec.bounds[0], spec.bounds[1]

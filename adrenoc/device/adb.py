@@ -280,8 +280,7 @@ def _client(timeout_s: float) -> tuple[Any, Any]:
 
 
 def _address() -> HostPort:
-    """Return where adb's own variables say that its server is; one that is empty counts as
-    unset."""
+    """Return where adb's own variables say that its server is; an empty one is unset."""
     host, port = adb_server_place()
     port = port or str(_ADB_PORT)
     if not _NUMBER.fullmatch(port) or not 0 < int(port) <= _LAST_PORT:

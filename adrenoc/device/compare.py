@@ -46,8 +46,7 @@ class Uncertainty:
     moved: tuple[np.ndarray, ...] = ()
 
     def spread(self, expected: np.ndarray) -> float:
-        """Return the largest difference between any two of the reference's results for one
-        number."""
+        """Return the largest difference between the reference's results for a number."""
         return float(_interval(self._all(expected))[1].max(initial=0.0))
 
     def widths(self, expected: np.ndarray) -> np.ndarray:
@@ -55,8 +54,7 @@ class Uncertainty:
         return _interval(self._all(expected))[1]
 
     def excuse(self, seen: np.ndarray, expected: np.ndarray, *, least: float, labels: bool) -> str:
-        """Return why numbers more than `least` from what is expected are no error; empty where one
-        is.
+        """Return why numbers more than `least` apart are no error; empty where one is.
 
         Of `labels` each is right or wrong by itself: wrong is what no result of the reference has,
         and `least` the share that may be.
@@ -85,8 +83,7 @@ class Uncertainty:
         )
 
     def tells_nothing(self, expected: np.ndarray, *, labels: bool) -> bool:
-        """Return whether the reference is off itself by all that there is: anything would be near
-        it."""
+        """Return whether the reference itself is off by all that there is."""
         import numpy as np
 
         if labels:
@@ -97,8 +94,7 @@ class Uncertainty:
         return bool(0 < signal <= noise)
 
     def _all(self, expected: np.ndarray) -> list[np.ndarray]:
-        """Return all results, the expected one first; where one is no number, the expected stands
-        in."""
+        """Return all results, the expected one first, which stands in for no number."""
         import numpy as np
 
         wide = expected.astype(np.float64)
@@ -298,8 +294,7 @@ def compare(
 
 
 def join_checks(checks: Mapping[str, CheckResult], *, fed: str) -> CheckResult:
-    """Return the worst of each output over sets of inputs, by what each set holds; `fed` tells of
-    all."""
+    """Return the worst of each output over sets of inputs, by what each set holds."""
     named = [
         [replace(t, reason=f"{t.reason}, on {what}" if t.reason else "") for t in one.tensors]
         for what, one in checks.items()
@@ -371,8 +366,7 @@ def settle(
 
 
 def scale_of(expected: np.ndarray) -> float:
-    """Return what errors are told over: the range of its numbers; their size where all are
-    alike."""
+    """Return what errors are told over: the range of numbers; their size if all are alike."""
     import numpy as np
 
     finite = expected[np.isfinite(expected)].astype(np.float64)
@@ -455,8 +449,7 @@ def holds_choices(expected: np.ndarray) -> bool:
 
 
 def _cut_to_found(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the entries before those that mark what was not found, where the reference has no
-    more.
+    """Return the entries before those that mark what was not found, if the reference ends.
 
     Outputs whose extent depends on data have a fixed one in a bundle; -1 stands behind the last
     entry (False, or the largest number of unsigned integers).

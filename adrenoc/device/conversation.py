@@ -246,8 +246,7 @@ class Conversation:
         stops: Sequence[str] = (),
         toolbox: Toolbox | None = None,
     ) -> Generator[str, None, None]:
-        """Yield the model's answer to messages, in pieces that are whole letters; then `reply` is
-        set.
+        """Yield the model's answer to messages in pieces of whole letters; then `reply` is set.
 
         A text of `stops` ends it, and is no part of it.  Calls of tools are no part of it, but
         of `reply`.

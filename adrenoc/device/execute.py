@@ -309,8 +309,7 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
 
 
 def _profile(runner: _Runner, place: RunPlace) -> tuple[list[TimedLaunch], tuple[str, ...]]:
-    """Return the launches of one more run, and why there are none where the device's clock
-    stands."""
+    """Return the launches of one more run, or why there are none: the clock stands."""
     start = place.function("adrenoc.opencl.profile_start")
     stop = place.function("adrenoc.opencl.profile_stop")
     start(place.number)
@@ -336,8 +335,7 @@ def _time_regions(
     regions: tuple[RegionRun, ...],
     launches: list[TimedLaunch],
 ) -> tuple[RegionRun, ...]:
-    """Return the regions with their times, and with those of their texture kernels in one more
-    run."""
+    """Return the regions with their times, and those of their texture kernels."""
     switch_off = place.function("adrenoc.clml.switch_off")
     switch_off(True)
     try:

@@ -34,8 +34,7 @@ _ADRENO = re.compile(r"(?:Adreno\s*(?:\(TM\))?\s*|^FD)(\d{3}[a-z]?|X\d-\d\d)\b",
 
 
 def adreno_number(facts: Mapping[str, Any]) -> str:
-    """Return the number of an Adreno GPU in what OpenCL tells of it ("750"); empty for another
-    device."""
+    """Return the number of an Adreno GPU in what OpenCL tells of it ("750"), if it is one."""
     for key in ("name", "version"):
         found = _ADRENO.search(str(facts.get(key, "")))
         if found is not None:
@@ -463,7 +462,6 @@ def _resources_failure(sentence: str, where: str, diagnosis: dict[str, Any]) -> 
 
 
 def first_sentence(said: str) -> str:
-    """Return the first line that says something: what a server sends begins with where it was
-    raised."""
+    """Return the first line that says something: a server begins with where it was raised."""
     lines = said.strip().splitlines()
     return next((line.strip() for line in lines if not _NOISE.match(line)), "no message")

@@ -204,8 +204,7 @@ class Decoder:
         return held
 
     def count_guesses(self) -> tuple[int, int]:
-        """Count the runs that checked guesses for what was generated last, and the tokens that
-        were right."""
+        """Count the runs that checked guesses for the last answer, and right tokens."""
         told = json.loads(self._call("guessed"))
         return told["runs"], told["tokens"]
 
@@ -460,8 +459,7 @@ def measure_decoder(
 
 
 def time_prompt_ms(decoder: Decoder, device: Any, length: int) -> float:
-    """Return milliseconds of a prompt of `length` tokens in an empty context: the median, the first
-    apart.
+    """Return milliseconds of a prompt of `length` tokens in an empty context, the first apart.
 
     Raises:
         RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.

@@ -39,8 +39,7 @@ def _prepare() -> None:
 
 
 def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
-    """Return the number and the facts of the device that `wanted` names: a number or a part of its
-    name.
+    """Return the number and the facts of the device `wanted`: a number or a part of its name.
 
     An empty `wanted` takes the first device that has images.
 

@@ -83,8 +83,7 @@ class RunPlace:
             ) from error
 
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
-        """Return constants on the device; without `specs` all, in the order in which `main` takes
-        them."""
+        """Return constants on the device; without `specs` all, in the order of `main`."""
         wanted = bundle.manifest.params if specs is None else specs
         device, arrays = self.device(), bundle.walk_params(wanted)
         return [upload(spec, next(arrays), device) for spec in wanted]
@@ -162,8 +161,7 @@ def _begin(
 
 
 def remote_function(session: Any, name: str) -> Callable[..., Any] | None:
-    """Return a function of the runtime at the other end, whose answers are held against their
-    form."""
+    """Return a function of the runtime at the other end, whose answers have a form."""
     try:
         found: Callable[..., Any] = session.get_function(name)
     except AttributeError:  # what TVM raises for a name that the server does not know

@@ -161,8 +161,7 @@ def clock_notes(states: Sequence[GpuState], facts: Mapping[str, Any]) -> tuple[s
 
 
 def why_not_comparable(states: Sequence[GpuState]) -> str:
-    """Return why times taken at these states say nothing against each other; empty where they
-    do."""
+    """Return why times at these states cannot be compared; empty where they can."""
     known = [state for state in states if state.is_known]
     governors = sorted({state.governor for state in known})
     if len(governors) > 1:

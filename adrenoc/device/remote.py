@@ -257,8 +257,7 @@ class RemoteAddress:
 
 
 def is_like_here(address: RemoteAddress) -> bool:
-    """Return whether a server's machine is of this computer's kind, which `host:DEVICE` compiles
-    for.
+    """Return whether a server's machine is of this computer's kind, as `host:DEVICE` needs.
 
     It is not known to be where the server no longer answers.
     """

@@ -73,8 +73,7 @@ class WrongReplyError(Exception):
 
 
 def copied_bytes(code: int, length: int, *, asked: int) -> bool:
-    """Return whether a message of that code and length is the `asked` bytes of a tensor, or an
-    error.
+    """Return whether a message is the `asked` bytes of a tensor, or an error.
 
     Raises:
         WrongReplyError: it is neither.
@@ -187,8 +186,7 @@ class _Reader:
             raise WrongReplyError(f"{len(self._message) - self._at} bytes follow its answer")
 
     def rewritten(self) -> bytes:
-        """Return the message; a text in it that is not UTF-8, as names of drivers may be, as one
-        that is.
+        """Return the message, with texts that are not UTF-8, as names of drivers may be, as such.
 
         A text ends its message, and its length stands before it.
         """
@@ -302,8 +300,7 @@ class Relay:
             self._hand_back_answer(code, asked)
 
     def _hand_on_request(self) -> tuple[int, int]:
-        """Return the code of a request, and the number that it ends with: of a copy, how many
-        bytes."""
+        """Return the code of a request, and its last number: of a copy, the bytes."""
         piece = self._receive_from_client(HEAD.size)
         length, code = HEAD.unpack(piece)
         self._orders.take()

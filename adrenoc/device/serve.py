@@ -214,8 +214,7 @@ def _wait(session: subprocess.Popen[bytes], connection: socket.socket, limit_s: 
 
 
 def _last_deed(folder: Path) -> str:
-    """Return what a session did last, as its trace file tells; empty when it did nothing on a
-    device."""
+    """Return what a session did last, as its trace file tells, if anything on a device."""
     try:
         text = (folder / _TRACE).read_bytes().partition(b"\0")[0].decode("utf-8", "replace")
     except OSError:

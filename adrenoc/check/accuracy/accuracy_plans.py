@@ -92,9 +92,7 @@ def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wante
 
 
 def read_plan(place: Path) -> AccuracyReport | None:
-    """Return the plan that was made before, None without one; what cannot be read is looked for
-    again.
-    """
+    """Return the plan that was made before, if any; what cannot be read is looked for again."""
     try:
         if not is_trusted_file(place):
             return None

@@ -111,8 +111,7 @@ class AccuracyBench:
 
     @cached_property
     def _rounded(self) -> frozenset[str]:
-        """Return the tensors of the graph that are rounded to whole numbers, and hold nothing
-        else."""
+        """Return the tensors that are rounded to whole numbers, and hold nothing else."""
         whole = Analysis(self.graph).whole
         return frozenset(name for name in whole if self.graph.precision(name).rounded)
 
@@ -185,8 +184,7 @@ class AccuracyBench:
         return self._build(state)
 
     def expose_layers(self, preset: str) -> tuple[ProgramRun, tuple[str, ...]]:
-        """Build the model as a preset does, with every layer an output, and the names of the
-        outputs in order."""
+        """Build the model as a preset does, with every layer an output in order."""
         graph = graph_of(self._run_fusion(preset))
         more = [n.output for n in self.layers if n.output not in graph.output_names]
         names = (*graph.outputs, *more)
@@ -225,8 +223,7 @@ class AccuracyBench:
         return self._build_graph(graph.replace_nodes(nodes, tensors), preset), graph.outputs
 
     def magnitudes(self, layers: Iterable[Node]) -> tuple[ProgramRun, tuple[str, ...]]:
-        """Return what the products of layers add up to by their size: the same sums over |x| and
-        |w|.
+        """Return what products add up to by their size: the same sums over |x| and |w|.
 
         The inputs are `input_of_cut` of the tensors that they read, to be given as sizes; in
         float32, without epilogues.

@@ -88,8 +88,7 @@ def show_error(error: float) -> Figure:
 
 
 def group_layers(layers: Sequence[LayerAccuracy]) -> tuple[DecoderLayer, ...]:
-    """Return the layers of a decoder in order; none of another model, whose kernels have no
-    parts."""
+    """Return the layers of a decoder in order; none of models whose kernels have no parts."""
     groups: dict[str, list[LayerAccuracy]] = {}
     for layer in layers:
         if layer.parts is not None:
@@ -154,8 +153,7 @@ class Observed:
 
 
 def causes_of(seen: Observed) -> tuple[Cause, ...]:
-    """Return all causes that the numbers show, the gravest first; rounding where there is
-    no other."""
+    """Return all causes that the numbers show, the gravest first, rounding at last."""
     overflow = _overflow(seen)
     if overflow is not None:
         return (overflow,)  # what else is seen follows from it

@@ -109,9 +109,7 @@ def check_accuracy(
 def _read_rows(
     model: Path, form: DecoderForm | None, wording: Wording
 ) -> tuple[int, Passage | None]:
-    """Return how many tokens a decoder is examined on, and which, where it is told; 0 of other
-    models.
-    """
+    """Return how many tokens of a decoder are examined, and which; 0 of other models."""
     if form is None:
         return 0, None
     rows = min(wording.most, form.rows or form.context or wording.most)
@@ -249,8 +247,7 @@ def fill_token_truth(
     reference: Sequence[Arrays],
     reporter: Reporter,
 ) -> str:
-    """Return the same for the tokens of a passage, each a sample, by what the reference made of
-    each.
+    """Return the same for the tokens of a passage, each a sample with the reference's results.
 
     The truth of the samples number `looked` is kept; caches go from one to the next.
     """

@@ -137,9 +137,7 @@ def _read_text(path: Path) -> str:
 
 
 def _open_tokenizer(model: Path, asked: Path | None) -> Tokenizer:
-    """Return the one that was asked for, that of the model's container, or the one beside the
-    model.
-    """
+    """Return the passage asked for, the container's, or the one beside the model."""
     content, _ = find_tokenizer(model, asked)
     if not content:
         raise InputError(
@@ -158,8 +156,7 @@ def join_logits(made: Sequence[Arrays]) -> np.ndarray:
 
 
 def find_value(made: Arrays, name: str, like: np.ndarray, *, is_state: bool) -> np.ndarray | None:
-    """Return what the run of a token made of a tensor, in the shape of `like`; None where nobody
-    says.
+    """Return what the run of a token made of a tensor, in the shape of `like`, if known.
 
     A state is what it is after the token: of a cache the rows up to its own, and zeros.
     """
@@ -199,8 +196,7 @@ def compute_passage(
 def compute_each_token(
     model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str]
 ) -> Sequence[Arrays]:
-    """Return what the reference computes of each token: logits, states, those of `tensors` that it
-    can.
+    """Return what the reference computes of each token: logits, states, and `tensors`.
 
     Raises:
         DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.

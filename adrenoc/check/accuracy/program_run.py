@@ -149,9 +149,7 @@ class ProgramRun:
         self._states = HeldStates(program, device)
 
     def run(self, inputs: Arrays, rounding: HalfTensors = NOTHING) -> list[np.ndarray]:
-        """Return the outputs in order for inputs by the graph's names; `rounding` is what is
-        rounded.
-        """
+        """Return the outputs in order for inputs by the graph's names, with `rounding`."""
         graph, cpu = self._program.graph, tvm.cpu()
         params = self._params(rounding.constants)
         kept = {self._owner(name) for name in graph.outputs}
@@ -204,8 +202,7 @@ class HeldStates:
         self._held: dict[str, Any] = {}
 
     def bring(self, inputs: Arrays) -> dict[str, Any]:
-        """Return the inputs by name; a state that is not given is the one held, of zeros
-        at first."""
+        """Return the inputs by name, with the states that are held, zeros at first."""
         states = set(self._graph.states.values())
         for name in states:
             if name in inputs or name not in self._held:

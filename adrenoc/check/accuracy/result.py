@@ -101,8 +101,7 @@ class Floor:
 
     @property
     def is_of_rounding(self) -> bool:
-        """Return whether rounding to half makes most of the error, and not what float32
-        has, too."""
+        """Return whether rounding to half makes most of the error, not float32 too."""
         return math.isfinite(self.rms) and self.rms > _MOSTLY * self.float32_rms
 
 
@@ -242,9 +241,7 @@ def deviation(seen: Sequence[Arrays], expected: Sequence[Arrays]) -> Deviation:
 
 
 def range_error(seen: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest error over the range of what is expected; infinite where one is not
-    finite.
-    """
+    """Return the largest error over the range of what is expected, infinite if not finite."""
     return error_of(compare({"": seen}, {"": expected}, tolerance=1.0).tensors[0])
 
 

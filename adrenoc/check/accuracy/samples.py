@@ -130,9 +130,7 @@ def _sample_of(bench: AccuracyBench, model: Path, inputs: Arrays, outputs: Array
 def take_token_samples(
     bench: AccuracyBench, tokens: Sequence[int], logits: np.ndarray
 ) -> list[Sample]:
-    """Return a sample of each token in order, with the reference's logits after it, [1, tokens,
-    words].
-    """
+    """Return a sample of each token, with the reference's logits after it, [1, tokens, words]."""
     tensors = dict(zip((spec.name for spec in bench.outputs), bench.graph.results, strict=True))
     names = dict(zip((spec.name for spec in bench.inputs), bench.graph.inputs, strict=True))
     samples = []
@@ -168,8 +166,7 @@ class Judge:
         return len(self._samples)
 
     def judge_compiled(self, variant: ProgramRun) -> Deviation:
-        """Return how far the outputs of a compiled model are from the reference, over
-        all samples."""
+        """Return how far a compiled model is from the reference, over all samples."""
         return self.judge_outputs(self.run_compiled(variant))
 
     def run_compiled(self, variant: ProgramRun) -> list[Arrays]:
@@ -188,17 +185,13 @@ class Judge:
         return replace(found, accepted_as=said, left=max(one.counted for one in each))
 
     def judge_rounding(self, stored: HalfTensors, samples: int | None = None) -> Deviation:
-        """Return how far float32 arithmetic is off that rounds what is stored ideally, over the
-        first `samples`.
-        """
+        """Return how far ideal float32 arithmetic is off, over the first `samples`."""
         chosen = self._samples[:samples]
         made = [self.ideal.run(sample.inputs, stored) for sample in chosen]
         return self.judge_outputs([self._name(values) for values in made])
 
     def measure_floor(self, ours: Deviation, stored: HalfTensors) -> Floor:
-        """Return what ideal rounding of what a plan stores gives on the same samples, beside the
-        plan.
-        """
+        """Return what ideal rounding of a plan's tensors gives, beside the plan."""
         ideal, exact = self.judge_rounding(stored), self.judge_rounding(NOTHING)
         return floor_of(ours, ideal, exact, stored.count)
 
@@ -229,9 +222,7 @@ _NO_ERROR = 1e-7
 
 
 def floor_of(ours: Deviation, ideal: Deviation, exact: Deviation, tensors: int) -> Floor:
-    """Return the floor under an error, where `tensors` are rounded; `exact` is of float32
-    throughout.
-    """
+    """Return the floor under an error with `tensors` rounded; `exact` is float32 throughout."""
     if math.isinf(ours.rms):
         ratio = 1.0 if math.isinf(ideal.rms) else math.inf
     else:

@@ -196,8 +196,7 @@ class _Engine:
         self._waiting = 0
 
     async def run(self, asked: Asked) -> Pieces:
-        """Yield the pieces of an answer as they come, then what it came to; it ends where nobody
-        reads on."""
+        """Yield the pieces of an answer, then what it came to; it ends unread."""
         if self._waiting >= MOST_WAITING:
             raise RequestError("the model is busy: come again later", status=503)
         self._waiting += 1

@@ -63,8 +63,7 @@ class _WeightSource:
 def find_shared_weights(
     program: FirmwareProgram, params: Mapping[str, np.ndarray], packings: Mapping[str, Packing]
 ) -> tuple[SharedWeight, ...]:
-    """Return the weights that packed constants of a bundle hold element by element, in any
-    order."""
+    """Return the weights that packed constants of a bundle hold element by element."""
     sources: dict[int, list[_WeightSource]] = {}
     for name, packing in packings.items():
         if packing.pack is None:

@@ -66,8 +66,7 @@ def check_tools(device: str) -> None:
 
 
 def run_program(source: str, core: Core, *, defines: Sequence[str], timeout_s: float) -> str:
-    """Return what a whole program prints on QEMU's board; it may call `board_ticks` and
-    `board_print`.
+    """Return what a whole program, which may call `board_ticks` and `board_print`, prints on QEMU.
 
     Raises:
         ToolError: it does not compile.

@@ -127,8 +127,7 @@ FIRST_GUESS, SLOPE = _constant(48 / 17, 2), _constant(-32 / 17, 2)
 
 
 def logistic(numbers: np.ndarray) -> np.ndarray:
-    """Return the logistic function of int16 numbers with three bits before the point; in the result
-    32768 is one."""
+    """Return the logistic function, in 1/32768, of numbers with three bits before the point."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), _LOGISTIC_BITS))
     found = _shift_saturated(guess, 1)
@@ -136,8 +135,7 @@ def logistic(numbers: np.ndarray) -> np.ndarray:
 
 
 def tanh(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Return the hyperbolic tangent of int16 numbers with `bits` bits before the point; in the
-    result 32768 is one."""
+    """Return the tangent, in 1/32768, of numbers with `bits` bits before the point."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), bits + 1))
     found = _shift_saturated(guess - _TWO_BITS_ONE, 2)

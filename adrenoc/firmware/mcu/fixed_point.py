@@ -41,8 +41,7 @@ _ONE = 1 << 31
 
 
 def multiplier_of(real: float) -> tuple[int, int]:
-    """Return a factor as (multiplier, shift): real = multiplier / 2^31 * 2^shift, zero below
-    2^-32."""
+    """Return a factor as (multiplier, shift): multiplier / 2^31 * 2^shift, zero below 2^-32."""
     if real == 0.0:
         return 0, 0
     fraction, shift = math.frexp(real)
@@ -165,8 +164,7 @@ class Staircase:
 
 
 def staircase(rule: Requantise, least: np.ndarray, most: np.ndarray) -> Staircase:
-    """Return the thresholds of a rule, by bisection, for sums from `least` to `most` of each
-    channel."""
+    """Return the thresholds of a rule, by bisection, for the sums of each channel."""
     steps = np.arange(rule.low + 1, rule.high + 1)
     bottom = np.tile(least.astype(np.int64), (len(steps), 1))
     top = np.tile(most.astype(np.int64) + 1, (len(steps), 1))
@@ -182,8 +180,7 @@ def staircase(rule: Requantise, least: np.ndarray, most: np.ndarray) -> Staircas
 def _fitted_slopes(
     stairs: Staircase, multipliers: np.ndarray, shift: np.ndarray | int
 ) -> np.ndarray:
-    """Return the multipliers, moved a little where no offset fits: float32 rounds halves
-    unevenly."""
+    """Return the multipliers, moved where no offset fits: float32 rounds halves unevenly."""
     found = multipliers.astype(np.int64).copy()
     for reach in range(1, _MOST_TILT + 1):
         first, below = _offsets_for(stairs, found, shift)
@@ -199,8 +196,7 @@ def _fitted_slopes(
 def _offsets_for(
     stairs: Staircase, multipliers: np.ndarray, shift: np.ndarray | int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets r, from the first to below the second, with which products take equal
-    steps.
+    """Return the offsets, from the first to below the second, whose products take equal steps.
 
     The product is (sum * multiplier + r) >> shift of each channel, then clamped.  Nothing fits a
     channel where the first is not below the second.  `shift` is at most 54.
@@ -235,8 +231,7 @@ class HighProduct:
 
 
 def high_product(operator: Filter, *, one_shift: bool) -> HighProduct:
-    """Return the constants for a filter's rule, with one shift for all channels or its own for
-    each.
+    """Return the constants for a filter's rule, with one shift for all channels or one for each.
 
     Raises:
         RefusedError: there are none, with the reason.

@@ -101,8 +101,7 @@ def _taps(operator: Filter) -> np.ndarray:
 
 
 def _read(operator: Filter, per_channel: np.ndarray) -> np.ndarray:
-    """Return a row for each input channel as the taps see it: (output channel or 1, 1, input
-    channel)."""
+    """Return a row for each input channel as taps see it: (outputs or 1, 1, inputs)."""
     if isinstance(operator, Convolution):
         return per_channel[None, None, :]
     many = operator.weights.shape[2] // len(per_channel)

@@ -116,9 +116,7 @@ def table_text(
 
 
 def pair_text(pair: tuple[int, int]) -> str:
-    """Return two numbers as C initialises a struct of them, its braces doubled as texts of kernels
-    are.
-    """
+    """Return two numbers as C initialises a struct, in a text to fill in."""
     return "{{" + f"{pair[0]}, {pair[1]}" + "}}"
 
 
@@ -207,8 +205,7 @@ def strips_of(pixels: int, group: int) -> tuple[int, ...]:
 
 
 def usable(choices: Sequence[Choice], digest: str, measured: Measured) -> Sequence[Choice]:
-    """Return the schedules that are not known to fail; all of them where each failed, which says
-    nothing."""
+    """Return the schedules not known to fail; all where each failed, which says nothing."""
     return [c for c in choices if (digest, c.key) not in measured.failed] or choices
 
 

@@ -116,8 +116,7 @@ def has_words(network: Network, operator: Operator) -> bool:
 
 
 def multiply_adds(network: Network, result: int) -> int:
-    """Return how many products are added up to make a tensor; borders count as if they lay
-    inside."""
+    """Return how many products a tensor is made of; borders count as if they lay inside."""
     maker = next((o for o in network.operators if o.result == result), None)
     if isinstance(maker, Convolution):
         channels = maker.weights.shape[0]
@@ -131,8 +130,7 @@ def multiply_adds(network: Network, result: int) -> int:
 def offsets_of(
     shape: Sequence[int], indices: Sequence[np.ndarray], axes: Sequence[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Four tables of a move: what each index of an axis reads, by the source's index on each axis
-    (-1: outside) and its axes in order."""
+    """Return four tables of a move: what each index of an axis reads of the source; -1: outside."""
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     found = []
     for axis, index in zip(axes or range(len(shape)), indices, strict=True):
@@ -146,8 +144,7 @@ def offsets_of(
 
 
 def index_padded(extent: int, before: int, after: int, mode: str = "constant") -> np.ndarray:
-    """Return what each index of a padded axis reads: -1 outside, or by another mode the border's or
-    mirrored elements.
+    """Return what each index of a padded axis reads: -1 outside, or the border's or mirrored ones.
 
     Raises:
         RefusedError: the mode is unknown, or mirrors more than there is.
@@ -253,8 +250,7 @@ class Border:
         return stored
 
     def to_firmware(self, numbers: np.ndarray) -> np.ndarray:
-        """Return what the firmware has for numbers of the model; exact for what it could have
-        stored."""
+        """Return what the firmware has for numbers that the model could have stored."""
         if self.dtype == "float32":
             near = np.rint(numbers.astype(np.float64) / self.scale) + self.zero
             ends = np.iinfo(self.stored)

@@ -214,8 +214,7 @@ def _real_rule(rule: op.Requantise) -> WordRule:
 
 
 def _real_factor(real: float) -> tuple[int, int, int]:
-    """Return a factor as mantissa / 2^shift, exactly, and what makes halves of the rounded product
-    so.
+    """Return a factor as mantissa / 2^shift, and what makes halves of the rounded product exact.
 
     The nudge counts 2^32 parts; it is zero but where a sum comes so near to a half that float64
     takes it for one.

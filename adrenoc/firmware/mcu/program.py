@@ -326,8 +326,7 @@ Overlaps = Mapping[tuple[str, str], Overlap]
 
 
 def plan_memory(blocks: Sequence[ArenaBlock], overlaps: Overlaps) -> ArenaPlan:
-    """Return the smallest of several plans: first fit, in orders by size and in seeded random
-    ones."""
+    """Return the smallest of several plans: first fit, by size and in seeded random orders."""
     orders = [
         sorted(blocks, key=lambda b: -b.size_bytes),
         sorted(blocks, key=lambda b: (b.first, -b.size_bytes)),
@@ -387,8 +386,7 @@ def _apart(
 
 
 def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
-    """Return the same function; sums whose later operand is a convolution's only reader are
-    gone."""
+    """Return the same function, with sums that a convolution can take in that convolution."""
     readers = Counter(index for o in network.operators for index in o.sources)
     makers = {operator.result: n for n, operator in enumerate(network.operators)}
     operators: list[Operator | None] = list(network.operators)
@@ -432,8 +430,7 @@ def _swap_operands(operator: Sum) -> Sum:
 
 
 def _fits(network: Network, before: Convolution, operator: Sum) -> bool:
-    """Return whether a convolution can take this sum: its own code, equal shapes, and a sum of
-    lines."""
+    """Return whether a convolution can take a sum: its own code, equal shapes, two lines."""
     shapes = {network.tensors[index].shape for index in (*operator.sources, operator.result)}
     varies = not any(index in network.constants for index in operator.sources)
     if len(shapes) != 1 or before.joined is not None or not varies:

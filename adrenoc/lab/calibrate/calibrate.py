@@ -34,13 +34,11 @@ FEWEST_SAMPLES = 5
 FEWEST_TO_TELL = 3
 """The fewest samples whose spread says anything."""
 MOST_NOISY = 0.25
-"""The largest share of rounds that may give no figure: the others would be those that chance has
-favoured."""
+"""The largest share of rounds without a figure: the others would be those that chance favours."""
 MOST_TIME_US, MOST_CLOCK_MHZ, MOST_CELSIUS = 1e9, 1e5, 1e3
 """Beyond which an answer is none; a server may say anything."""
 LONG_ENOUGH_US = 1000.0
-"""The microseconds that the kernel with most work has to take; where it takes less, the work
-grows."""
+"""The microseconds that the largest kernel has to take; where it takes less, the work grows."""
 MOST_GROWTH, MOST_SCALE = 32, 1 << 14
 SHARE = 2.0
 """How many times its equal share of the time that is left one measure may take."""

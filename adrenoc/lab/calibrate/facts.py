@@ -50,9 +50,7 @@ class TargetValue:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether to reckon with it: a listed value is better than one that may be
-        anything.
-        """
+        """Return whether to reckon with it: else the listed value is better."""
         return self.doubt <= MOST_DOUBT
 
 
@@ -411,8 +409,7 @@ class Difference:
 
 
 def differences(values: Sequence[TargetValue], listed: Target) -> tuple[Difference, ...]:
-    """Return each value beside that of the listed GPU, or what stands in where its file has
-    none."""
+    """Return each value beside the listed GPU's, or what stands in where its file has none."""
     return tuple(_difference(value, listed) for value in values)
 
 

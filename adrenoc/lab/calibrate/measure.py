@@ -28,8 +28,7 @@ class DeviceFacts:
 
     name: str
     driver: str
-    """Whole, as it says it: the compiler's version comes last, after more than a name has room
-    for."""
+    """Whole, as it says it: the compiler's version comes last, where a name has no room."""
     is_cpu: bool
     c_version: int
     compute_units: int
@@ -105,8 +104,7 @@ class DeviceFacts:
 
 
 def plain(text: object) -> str:
-    """Return a name in letters that every file, terminal and page holds; what is no such letter is
-    `?`."""
+    """Return a name in letters that every file, terminal and page holds, others as `?`."""
     letters = " ".join(str(text if text is not None else "").split())[:_MOST_LETTERS]
     return "".join(
         c if c.isascii() and c.isprintable() and c not in '"\\@' else "?" for c in letters
@@ -185,8 +183,7 @@ def slope_rate(probes: Sequence[TimedWork], times: Times) -> float:
 
 
 def last_rate(probes: Sequence[TimedWork], times: Times) -> float:
-    """Return the work a second of the last kernel, in 10^9 pieces; those before it write what it
-    reads."""
+    """Return the work a second of the last kernel, in 10^9; those before write what it reads."""
     return probes[-1].work / times[-1] / 1e3
 
 

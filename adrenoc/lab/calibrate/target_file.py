@@ -216,8 +216,7 @@ def _say_extension(row: MeasureRow) -> str:
 
 
 def _figures(rows: Sequence[MeasureRow]) -> Iterator[str]:
-    """Yield each figure that was measured, whether or not a key of another table follows from
-    it."""
+    """Yield each figure that was measured, whether or not a key follows from it."""
     for row in rows:
         if row.value is None or not row.is_measured or row.name.startswith(EXTENSION):
             continue

@@ -217,8 +217,7 @@ def _difference(before: FleetLine, line: FleetLine) -> str:
 
 
 def junit_xml(lines: Sequence[FleetLine]) -> str:
-    """Return a suite for each device, a case for each job; jobs of a device that left are
-    skipped."""
+    """Return a suite for each device, a case for each job, skipped where the device left."""
     suites = [
         JunitSuite(
             name=device or "here",

@@ -71,8 +71,7 @@ def differing(
 def stale(
     made: BuiltSuite, first: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> tuple[Finding, ...]:
-    """Return the cases that give the bits of the first run for other inputs: nothing was
-    computed."""
+    """Return the cases that give the first run's bits for other inputs: nothing ran."""
     told = "gives the numbers of an earlier run, for other inputs too"
     return _find(
         made, STALE, lambda _, n: told if first[n].tobytes() == others[n].tobytes() else ""
@@ -230,8 +229,7 @@ def _judge_runs(made: BuiltSuite, runs: SuiteRuns) -> tuple[Finding, ...]:
 def _unsteady(
     made: BuiltSuite, first: Mapping[str, np.ndarray], runs: SuiteRuns, known: set[str]
 ) -> tuple[Finding, ...]:
-    """Return the cases, but those that are known, that some run gave other bits of than the
-    `first`."""
+    """Return the cases, but known ones, of which some run gave other bits than the `first`."""
     found: dict[str, Finding] = {}
     for outputs in (*runs.among, runs.last):
         found |= {finding.title: finding for finding in differing(made, first, outputs)}

@@ -195,8 +195,7 @@ def _choose_numbers(spec: TensorSpec, seed: int) -> DrawnInput:
 def _sample_output(
     name: str, expected: np.ndarray, known: Uncertainty, tolerance: float
 ) -> ProvenOutput:
-    """Return some numbers; any will do for those that the reference itself does not know as
-    well."""
+    """Return some numbers; any will do for those that the reference does not know well."""
     stride = _coprime_stride(expected.size)
     widths = known.widths(expected).ravel()
     allowed, may_differ = 0.0, 0.0

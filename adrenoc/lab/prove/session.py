@@ -39,8 +39,7 @@ from adrenoc.target.target import Target, host_twin
 REPEATS = 6
 """Warm runs of a suite: the driver's recordings are tried from the second on."""
 PAUSES_S = (0.5, 2.0, 5.0, 10.0)
-"""Seconds to wait before a server that ends a session, or a device after a reset, is asked
-again."""
+"""Seconds to wait before a server that ended a session, or a device after a reset, is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +96,7 @@ def pick_suites(request: VerifyRequest, target: Target) -> tuple[Suite, ...]:
 
 
 def _target(listed: Target, there: RemoteDevice, device: DeviceFacts) -> Target:
-    """Return the listed device, with a CPU part for the machine that it is in, with halves or
-    not."""
+    """Return the listed device, with a CPU part for its machine, with halves or not."""
     target = host_twin(listed) if there.machine.startswith(platform.machine()) else listed
     if not device.lacks("cl_khr_fp16"):
         return target

@@ -83,8 +83,7 @@ class BuiltSuite:
 
 
 def all_suites(cases: Sequence[Case], *, half_type: bool) -> tuple[Suite, ...]:
-    """Return each precision that the device has, in each memory: buffers of halves need the half
-    type."""
+    """Return each precision of the device, in each memory: buffers of halves need their type."""
     return tuple(
         Suite(precision=precision, memory=memory, cases=tuple(cases))
         for precision in PRECISIONS

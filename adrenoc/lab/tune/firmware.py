@@ -118,8 +118,7 @@ class _Run:
         return bool(budget_s) and time.monotonic() - self._began >= budget_s
 
     def _list_candidates(self) -> list[Candidate]:
-        """Return what is not in the log yet: of each task the untuned one, then by the cost
-        model."""
+        """Return what is not in the log: the untuned one of each task, then by the model."""
         known = {trial.key for trial in self._trials}
         ranked: list[tuple[int, float, Candidate]] = []
         for task in self._tasks:
@@ -224,8 +223,7 @@ class _Run:
 
 
 def _rank(task: Task, choice: Choice) -> tuple[bool, bool, float]:
-    """Return the untuned one, what needs no larger arena and no more flash, and all by the cost
-    model."""
+    """Return the order: the untuned one, what needs no more memory, then by the cost model."""
     return choice.key != task.untuned, not _is_free(task, choice), choice.instructions
 
 

@@ -314,8 +314,7 @@ def loss_of(estimates: Sequence[float], times: Sequence[float]) -> float:
 def that_matter(
     kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]
 ) -> dict[Key, tuple[int, ...]]:
-    """Return the constants that some estimate depends on, each with the numbers of kernels that
-    may.
+    """Return the constants that some estimate depends on, each with the kernels that may.
 
     Which constant counts depends on the others (the busiest pipe does), so a kernel that depends on
     one of a table may depend on all of that table.
@@ -382,8 +381,7 @@ class Blame:
 
 
 def blame(kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]) -> Blame | None:
-    """Return the constant whose change alone makes the best choices; None where none makes better
-    ones.
+    """Return the constant whose change alone chooses best, None where none makes it better.
 
     Of those with the same regret it is the one with which estimates are nearest to the times.
     """

@@ -27,11 +27,9 @@ SURVIVORS = 12
 """The fastest measured candidates, from which others are made."""
 GENERATIONS = 2
 RANDOM_SHARE = 0.1
-"""The share of proposed candidates that are drawn: what the model thinks little of, and may be
-wrong about."""
+"""The share of proposals that are drawn: the model may be wrong about what it thinks little of."""
 NEIGHBOURS = 12
-"""The candidates that a mutation chooses from: about two for each action of a convolution's
-tile."""
+"""The candidates that a mutation chooses from: about two for each action of a tile."""
 _FEATURES = 24
 _LONGEST_US = 1e12
 _HOPELESS = 2.0**30
@@ -63,8 +61,7 @@ class LearnedCostModel:
         self._learnt = 0
 
     def features(self, digest: str) -> np.ndarray:
-        """Return the table of a task; made when it is first asked for, as most models have many
-        tasks."""
+        """Return the table of a task, made when it is first asked for."""
         if digest not in self._features:
             self._features[digest] = features(self._tasks[digest])
         return self._features[digest]
@@ -187,8 +184,7 @@ def features(task: TuneTask) -> np.ndarray:
 
 
 def _ratios(task: TuneTask) -> np.ndarray:
-    """Return estimates over the least one; finite, also where a family tells of a hopeless
-    candidate."""
+    """Return estimates over the least one, finite also for a hopeless candidate."""
     estimates = np.array(task.estimates)
     least = max(estimates.min(), 1e-9)
     if not np.isfinite(least):
@@ -208,8 +204,7 @@ def _numbers(value: Any) -> list[float]:
 
 
 class NearestCandidates:
-    """The candidates that differ least from each candidate in their actions, found when asked
-    for."""
+    """The candidates nearest to each one by their actions, found when asked for."""
 
     def __init__(self, table: np.ndarray) -> None:
         self._table = table[:, 4:]
@@ -226,8 +221,7 @@ class NearestCandidates:
 
 
 def _xgboost() -> Any:
-    """Return the package, on one thread: others would only wait for each other over tables so
-    small.
+    """Return the package, on one thread: tables so small are not worth more.
 
     Raises:
         DependencyError: it is not there.

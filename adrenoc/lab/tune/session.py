@@ -24,18 +24,15 @@ from adrenoc.ir.tuning_log import TunedDevice
 from adrenoc.lab.tune.variant import Argument, Variant
 
 START_S = 90.0
-"""Seconds that a session may take to start: a process, its libraries, a driver that looks for its
-devices."""
+"""Seconds that a session may take to start: a process, its libraries, a driver."""
 SESSION_S = 120.0
-"""The seconds after which a session is left for a new one, so that others come to the device
-too."""
+"""The seconds after which a session is left for a new one, so that others come to the device."""
 SERVER_GRACE_S = 6.0
 """The seconds that a server gets beyond the limit of a trial: it ends what is late by itself."""
 FEWEST_TENSOR_BYTES = 256 << 20
 MOST_TENSOR_BYTES = 2 << 30
 SHARE_OF_MEMORY = 1 / 16
-"""The share of a device's memory for tensors that stay there for the next trials, within those
-bounds."""
+"""The share of a device's memory for tensors that stay there for the next trials."""
 QUANTUM = 1.001 / 255
 """The largest difference of integers: where sums come in another order, roundings do."""
 _FROM_SERVER = "Error caught from RPC call"

@@ -207,8 +207,7 @@ class TaskStanding:
         return min(times, default=math.inf)
 
     def contenders(self, count: int) -> list[int]:
-        """Return candidates that look faster than the untuned one and were not measured beside
-        it."""
+        """Return those that look faster than the untuned one, not yet measured beside it."""
         done = {actions_key(t.actions) for t in self.trials if t.confirmed}
         failed = self._find_failed()
         times = {actions_key(t.actions): t for t in self.trials if t.status is Status.OK}

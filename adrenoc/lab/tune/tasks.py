@@ -49,8 +49,7 @@ class TuneTask:
         return f"{'+'.join(self.node.operators)} {self.node.name}"
 
     def spread(self, count: int) -> tuple[int, ...]:
-        """Return numbers of so many candidates at equal factors of their place: 1st, 2nd, 3rd, 5th
-        ... .
+        """Return so many numbers of candidates at equal factors of place: 1st, 2nd, 3rd, 5th ...
 
         More of those that the estimate puts first, among which a choice is made; none of those that
         it rules out.
@@ -83,8 +82,7 @@ class TuneTask:
 
 
 PACKED_BYTES = 512 << 20
-"""The bytes of packed constants that a plan keeps as candidates have them: packing takes longer
-than the kernel."""
+"""The bytes of packed constants that a plan keeps: packing takes longer than the kernel."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,8 +189,7 @@ def seeds(task: TuneTask, trials: Iterable[Trial]) -> tuple[int, ...]:
 
 
 def distance(work: Mapping[str, Any], task: TuneTask) -> float:
-    """Return how many doublings lie between two kernels; infinite where they are of different
-    kinds."""
+    """Return how many doublings lie between two kernels, infinite between unlike ones."""
     own = task.choice.work
     if any(work.get(key) != own.get(key) for key in ("op", "storage", "compute")):
         return math.inf

@@ -169,8 +169,7 @@ class Tuner:
     # Jobs
 
     def _next_search_job(self) -> MeasureJob | None:
-        """Return the reference of a task that lacks it, else the next candidate of the best
-        task."""
+        """Return the reference of a task that lacks it, else the best task's next one."""
         if self._spent:
             return None
         unmeasured = [s for s in self._standings if s.base is not None and not s.awaits_reference]

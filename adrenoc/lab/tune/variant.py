@@ -138,8 +138,7 @@ class VariantBuilder:
 
 
 def is_repeated(spec: OperandSpec) -> bool:
-    """Return whether a large input is a short pattern again and again: not where some lanes are
-    zero."""
+    """Return whether a large input is a short pattern repeated, not with lanes of zeros."""
     if spec.memory is Memory.BYTES:
         return False
     return math.prod(spec.shape) == math.prod(spec.physical) > PATTERN

@@ -108,8 +108,7 @@ class OutputStage:
         return lines
 
     def print_c(self, total: str, constants: str) -> str:
-        """Return a C expression of the byte, from a sum and a pointer to the channel's
-        constants."""
+        """Return a C expression of the byte, from a sum and a pointer to constants."""
         if self.single:
             raw = f"requantise_single({total}, ({constants})[0], ({constants})[1])"
         elif self.shift is None:
@@ -123,8 +122,7 @@ class OutputStage:
 def function(
     signature: str, lines: Iterable[str], twin: str, *, where: str = "defined(__ARM_FEATURE_DSP)"
 ) -> str:
-    """Return a function with two bodies: instructions, for compilers `where` they exist, and a C
-    block."""
+    """Return a function with two bodies: instructions for compilers `where` they exist, and C."""
     body = "\n".join(f'      "{line}\\n"' for line in lines)
     return (
         f"#if {where}\n"

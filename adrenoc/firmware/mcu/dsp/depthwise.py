@@ -68,8 +68,7 @@ def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
 
 
 def count_strips(out_height: int, rows: int) -> Counter[tuple[int, int]]:
-    """Return how often each kind of strip is needed: the parity of a pair of rows, and rows that it
-    has.
+    """Return how often each kind of strip is needed, by the parity of its pair of rows and by rows.
 
     A strip makes `rows` rows of the output, the last one perhaps fewer.
     """

@@ -188,8 +188,7 @@ class Row:
         return f"products_row_u{self.unroll}{'w' * self.wide}_{self.store.name}"
 
     def instructions(self, groups: int, words: int) -> int:
-        """Return how many a call takes, for so many groups of channels, of so many words of a
-        pixel."""
+        """Return how many a call takes, for groups of channels and words of a pixel."""
         enter, begin, inner, finish, leave = map(len, _parts(self))
         rounds = words // (2 * self.unroll)
         return enter + groups * (begin - 2 + rounds * inner + finish) + leave

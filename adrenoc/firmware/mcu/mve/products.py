@@ -110,8 +110,7 @@ class VectorStore:
 
 
 def vector_constants(rule: DspConstants, multiple: int) -> np.ndarray:
-    """Return a row for each channel: bias, multiplier, offset, and a left shift where it has its
-    own.
+    """Return a row for each channel: bias, multiplier, offset, and a left shift if it has its own.
 
     Channels of zeros fill it up to a `multiple`.
     """
@@ -387,8 +386,7 @@ def vector_code(block: VectorBlock) -> str:
 
 
 def _pick_unroll(steps: int) -> tuple[int, int]:
-    """Return how many steps come first, and how many a round of the loop has that does the
-    others."""
+    """Return how many steps come first, and how many each round of the loop has."""
     if steps <= 2 * _MOST_UNROLL:
         return steps, 0
     return (steps - 1) % _MOST_UNROLL + 1, _MOST_UNROLL
@@ -445,9 +443,7 @@ def _scale_sums(block: VectorBlock, vectors: list[str]) -> list[str]:
 
 
 def _mask(block: VectorBlock, group: int) -> list[str]:
-    """Return where the last step has fewer channels: which lanes are stored. Flags and `r0` are
-    lost.
-    """
+    """Return which lanes the last step stores, if not all. Flags and `r0` are lost."""
     if not block.rest:
         return []
     left = max(0, min(LANES, block.rest - LANES * group))

@@ -22,8 +22,7 @@ _SAVED = ("d8, d9", "d10, d11", "d12, d13", "d14, d15")
 
 
 def arm_function(name: str, signature: str, lines: Iterable[str], *, extension: str = "") -> str:
-    """Return a function of that `signature`, a format of its name; low halves of v8 to v15 are
-    kept.
+    """Return a function of a `signature`, a format of its name; low halves of v8 to v15 are kept.
 
     `extension` is what the assembler has to be told of: the code runs where a core has it.
     """

@@ -259,9 +259,7 @@ def _product_stores(tile: ProductTile, pairs: int) -> list[str]:
 
 
 def _widen_blocks(tile: ProductTile, part: int, blocks: int) -> list[str]:
-    """Return one or two blocks of eight bytes: products of two are added in sixteen bits, if they
-    fit.
-    """
+    """Return blocks of eight bytes: products of two are added in sixteen bits, if they fit."""
     lines = []
     for row in (0, 1):
         for block in range(blocks):
@@ -370,8 +368,7 @@ def _weights(operator: Convolution, blocks: int) -> np.ndarray:
 
 
 def tile_constants(rule: NeonConstants) -> np.ndarray:
-    """Return the constants of each tile: biases and constants of sixteen channels, then of pairs of
-    them, twice."""
+    """Return the constants of each tile of sixteen channels, then of pairs of them, twice."""
     bias, constants = rule.pad_channels(CHANNELS)
     tiles = len(bias) // CHANNELS
     twice = np.tile(bias.reshape(tiles, CHANNELS // 2, 1, 2), (1, 1, 2, 1))

@@ -217,8 +217,7 @@ def _pad(made: OnnxContext, node: onnx.NodeProto) -> None:
 def _resized_axes(
     made: OnnxContext, node: onnx.NodeProto, scales_index: int
 ) -> tuple[str, list[tuple[int, int, float | None]]]:
-    """Return the coordinates of a resize; what each axis has, is to have, and the scale that is
-    given."""
+    """Return the coordinates of a resize; what each axis has, shall have, and its scale."""
     given = options(node)
     if "axes" in given or int(given.get("antialias", 0)):
         raise RefusedError("a resize of some axes, or with antialias")

@@ -79,8 +79,7 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
 
 
 def _input(made: OnnxContext, name: str, dtypes: dict[int, str]) -> int:
-    """Return the tensor of an input, in the file's order of axes; its conversion to bytes is left
-    out."""
+    """Return the tensor of an input, in the file's order of axes, without its conversion."""
     graph = made.graph
     readers = [node for node in graph.nodes if name in node.input]
     shape = made.shape(name)
@@ -138,8 +137,7 @@ def _translate(made: OnnxContext) -> list[str]:
 
 
 def _output(made: OnnxContext, name: str, dtypes: dict[int, str], refused: list[str]) -> int:
-    """Return the tensor of an output, in the file's order of axes; a conversion to floats is left
-    out."""
+    """Return the tensor of an output, in the file's order of axes, without its conversion."""
     makers = [node for node in made.graph.nodes if name in node.output]
     inner, outer = name, _NAMES.get(made.graph.types[name].element, "float32")
     if makers and makers[0].op_type == "DequantizeLinear":

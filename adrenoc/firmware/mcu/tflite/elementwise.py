@@ -41,8 +41,7 @@ _MOST_SOFTMAX = 4096
 
 
 def operands(made: TfliteContext, operator: OperatorInfo) -> tuple[int, int, bool]:
-    """Return the tensors of two operands, the one of the result's shape first, and whether they
-    swapped.
+    """Return both operands, the one of the result's shape first, and whether they swapped.
 
     The other may repeat along leading axes; a constant is repeated beforehand.
     """

@@ -50,8 +50,7 @@ def _lay_as_one_image(
     kernel_height: int,
     make: Callable[[int, int], NetworkOperator],
 ) -> NetworkOperator:
-    """Return what `make` makes of a source and a result of one image; rows of a batch lie below
-    another.
+    """Return what `make` makes of a source and a result of one image; a batch lies in its rows.
 
     Raises:
         RefusedError: there are several images, and windows that see more than a row.
@@ -72,8 +71,7 @@ def _lay_as_one_image(
 
 
 def _blocks(made: TfliteContext, operator: OperatorInfo) -> tuple[list[int], np.ndarray]:
-    """Return blocks of the axes after the first, and what is put before and after each, or cut
-    off."""
+    """Return blocks of the axes after the first, and what is padded or cut off on both sides."""
     check_same_quanta(made.info(operator, 0), made.result(operator))
     blocks = made.constant(operator, 1, "int32", "int64").reshape(-1)
     ends = made.constant(operator, 2, "int32", "int64").reshape(-1, 2)
@@ -83,8 +81,7 @@ def _blocks(made: TfliteContext, operator: OperatorInfo) -> tuple[list[int], np.
 
 
 def _space_to_batch(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
-    """Return a pad where there is one; then each axis gives its place within a block to the
-    batch."""
+    """Return a pad if any; then each axis gives its place within a block to the batch."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
     tensor = made.tensors[source]
@@ -170,8 +167,7 @@ def _rule(
     in_floats: bool,
     source: int,
 ) -> Requantise:
-    """Return how sums of products become the output's integers; dense layers round once,
-    `in_floats`."""
+    """Return how sums of products become integers; dense layers round once, `in_floats`."""
     data, weights = made.info(operator, source), made.info(operator, 1)
     result = made.result(operator)
     check_one_type(data, result)

@@ -217,8 +217,7 @@ _BORDERS = ("QUANTIZE", "DEQUANTIZE")
 
 
 def strip_borders(graph: GraphInfo) -> tuple[GraphInfo, dict[int, str]]:
-    """Return the graph without them, and by tensor what the file has there: "float32" or
-    "uint8"."""
+    """Return the graph without borders, and the file's dtype of each tensor that had one."""
     readers = Counter(index for o in graph.operators for index in o.inputs)
     tensors, dtypes = list(graph.tensors), {}
     gone: set[int] = set()

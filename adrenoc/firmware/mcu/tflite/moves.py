@@ -34,8 +34,7 @@ def _add_move(
     axes: Sequence[int] | None = None,
     fill: int = 0,
 ) -> NetworkOperator:
-    """Return a move, of the source's index on each axis (-1: outside) and the source's axis of
-    each."""
+    """Return a move, of the source's index on each axis (-1: outside), and its axes."""
     source = made.info(operator, 0)
     check_same_quanta(source, made.result(operator))
     return Move(

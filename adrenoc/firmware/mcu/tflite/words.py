@@ -67,8 +67,7 @@ def _curve(kind: str) -> Translation:
 
 
 def _curve_factor(scale: float, kind: str) -> tuple[int, int]:
-    """Return the factor to 1/12288: a multiplier of at most 15 bits, rounded down, and a shift
-    right."""
+    """Return the factor to 1/12288: a multiplier of at most 15 bits, and a shift right."""
     fraction, exponent = np.frexp(scale)
     left = 12 + int(exponent) - 1
     if fraction == 0.5 and 0 <= left <= (1 if kind == "tanh" else 0):
@@ -82,8 +81,7 @@ def _curve_factor(scale: float, kind: str) -> tuple[int, int]:
 
 
 def _translate_rescale(below_by: str = "") -> Translation:
-    """Translate to another scale, type or bound; numbers below zero may have a factor of their
-    own."""
+    """Translate to another scale, type or bound; below zero there may be another factor."""
 
     def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         source, result = made.info(operator, 0), made.result(operator)

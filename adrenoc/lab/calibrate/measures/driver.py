@@ -178,8 +178,7 @@ def _lacks_subgroups(device: DeviceFacts) -> str:
 def _try_extension(
     extension: str, lacks: Callable[[DeviceFacts], str] = lambda _: "", **words: str | int
 ) -> Measure:
-    """Return whether an operation of the host works, which itself refuses what it brings
-    wrongly."""
+    """Return whether an operation of the host works, which refuses wrong results itself."""
     return Measure(
         name=f"extension.{extension}",
         title=f"whether {extension} works",

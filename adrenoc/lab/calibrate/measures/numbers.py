@@ -51,8 +51,7 @@ TINY_HALVES = np.array([2.0**-15, -(2.0**-20), 2.0**-24, 3e-5], np.float16)
 
 
 def rounding(output: np.ndarray) -> tuple[float, str]:
-    """Return how the ties were rounded: 1 for the nearest even number, which reports reckon
-    with."""
+    """Return how ties were rounded: 1 for the nearest even, which reports reckon with."""
     seen = tuple(float(v) for v in output.reshape(-1)[:4])
     for number, (word, wanted) in enumerate(_ROUNDED.items()):
         if seen == wanted:

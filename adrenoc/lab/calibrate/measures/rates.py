@@ -44,8 +44,7 @@ def _rate(
     image_grid: tuple[Size, Size] | None = None,
     lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
-    """Return how fast `source` does its work, of which a thread does `work` in each pass of its
-    loop.
+    """Return how fast `source` does work, of which a thread does `work` in each pass of its loop.
 
     The kernel gets `data`, which is an image where it is `image_grid` that says how many threads
     walk over it in which work-groups, then the number of passes, and writes a float a thread.
@@ -318,8 +317,7 @@ def _chain_of_texels() -> np.ndarray:
 def _probes(
     source: str, data: KernelArgument, dtype: str, lines: int, scale: int
 ) -> tuple[TimedWork, ...]:
-    """Return a chain of so many lines, walked through once at least: less of it would stay in a
-    cache."""
+    """Return a chain of so many lines, walked through at least once, beyond a cache."""
     return tuple(
         TimedWork(
             kernel=MicroKernel(

@@ -366,9 +366,7 @@ class Confirmed:
 
     @property
     def is_better(self) -> bool:
-        """Return whether something became faster, and neither what was fitted to nor the rest
-        slower.
-        """
+        """Return whether something became faster, and neither part slower."""
         both = (self.seen, self.kept)
         return not self.failed and min(both) < 1.0 and max(both) <= 1.0
 

@@ -148,8 +148,7 @@ def _fit_joins(
 
 
 def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
-    """Return the threshold that loses least time on decisions that count; of several the nearest to
-    `now`.
+    """Return the threshold that loses least time on decisions that count, nearest to `now`.
 
     Each decision comes with the largest threshold by which its kernels join.
     """
@@ -160,8 +159,7 @@ def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> fl
 
 
 def regret_of_joins(found: Sequence[tuple[JoinFinding, float]], threshold: float) -> float:
-    """Return what wrong decisions that count lose: the logarithms of the times that they cost,
-    added."""
+    """Return the logarithms of the times that wrong decisions cost, added."""
     return sum(
         abs(math.log(join.ratio))
         for join, end in found
@@ -204,8 +202,7 @@ _HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?$")
 
 
 def fitted_toml(validation: Validation, fit: Fit) -> str:
-    """Return the file of the validated target, or one that builds on it where it is a listed
-    one."""
+    """Return the file of the validated target, or one that builds on a listed one."""
     target, device = validation.target, validation.device
     if target.own is not None:
         text = target.own.text
@@ -225,8 +222,7 @@ def fitted_toml(validation: Validation, fit: Fit) -> str:
 
 
 def set_key(text: str, section: str, key: str, value: str) -> str:
-    """Return a TOML file with `key = value` in a section, in the place of what it said of that
-    key."""
+    """Return a TOML file with `key = value` in a section, in place of what it said."""
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if _section_of(line) == section), None)
     if start is None:

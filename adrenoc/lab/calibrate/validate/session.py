@@ -83,9 +83,7 @@ class Forms:
 
     @property
     def compared(self) -> tuple[tuple[TunePlan, tuple[TuneTask, ...]], ...]:
-        """Return the kernels that one form has and the other lacks: of the joined one, of the
-        other.
-        """
+        """Return the kernels that only the joined form has, and those of the other."""
         if self.joined is None or self.apart is None:
             return ()
         joined, apart = digests_of(self.joined), digests_of(self.apart)
@@ -346,8 +344,7 @@ def timed_of(row: LayerRow, plan: TunePlan, task: TuneTask, times: KernelTimes) 
 
 
 def join_of(forms: Forms, times_us: Sequence[Sequence[float]], joined_count: int) -> JoinFinding:
-    """Judge whether to join kernels, from rounds of times of both ways; the joined kernels come
-    first."""
+    """Judge whether to join kernels, from times of both ways; the joined kernels come first."""
     rounds = [
         (sum(every[:joined_count]), sum(every[joined_count:]))
         for every in zip(*times_us, strict=True)

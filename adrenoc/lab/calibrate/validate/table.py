@@ -52,8 +52,7 @@ def _row(fields: Mapping[str, Any]) -> LayerRow:
 
 
 def families_in_turn(rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
-    """Return the first layer of each family, then the second ones, so that little time reaches
-    all."""
+    """Return the first layer of each family, then the second ones, for little time."""
     seen: Counter[str] = Counter()
     places = []
     for row in rows:

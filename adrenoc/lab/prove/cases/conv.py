@@ -171,8 +171,7 @@ def _product(net: Net, rows: int, depth: int, columns: int) -> str:
 
 @builder
 def _product_of_few_bits(net: Net, depth: int, bits: int, block: int, *, zeros: bool) -> str:
-    """Return a product of many tokens, which bytes hold exactly: of each group the largest is
-    127."""
+    """Return a product of many tokens that bytes hold exactly: each group's largest is 127."""
     rows, columns, group = 251, 262, min(block, 32)
     whole = np.rint(net.values(rows, depth // group, group) * 127)
     whole[..., -1] = 127
