@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from adrenoc.base.errors import CheckFailedError
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 _FLOAT_STEPS = 8
 """Sums in another order differ by some steps of their largest number."""
@@ -59,8 +56,6 @@ class Uncertainty:
         Of `labels` each is right or wrong by itself: wrong is what no result of the reference has,
         and `least` the share that may be.
         """
-        import numpy as np
-
         error = np.abs(seen.astype(np.float64) - expected)
         if not labels and float(error.max(initial=0.0)) <= self.step * ONE:
             return f"within {self.step_is}, {self.step:.3g}"
@@ -84,8 +79,6 @@ class Uncertainty:
 
     def tells_nothing(self, expected: np.ndarray, *, labels: bool) -> bool:
         """Return whether the reference itself is off by all that there is."""
-        import numpy as np
-
         if labels:
             return False
         width = self.widths(expected)
@@ -95,8 +88,6 @@ class Uncertainty:
 
     def _all(self, expected: np.ndarray) -> list[np.ndarray]:
         """Return all results, the expected one first, which stands in for no number."""
-        import numpy as np
-
         wide = expected.astype(np.float64)
         with np.errstate(invalid="ignore"):
             draws = [d.astype(np.float64) for d in (*self.others, *self.moved)]
@@ -117,8 +108,6 @@ class _Strange:
     def from_result(
         cls, seen: np.ndarray, others: Sequence[np.ndarray], least: float, *, labels: bool
     ) -> _Strange:
-        import numpy as np
-
         if labels:
             missed = np.logical_and.reduce([seen != other for other in others])
             agreed = np.logical_and.reduce([others[0] == other for other in others])
@@ -156,8 +145,6 @@ def _is_usual(found: np.ndarray, usual: Sequence[np.ndarray]) -> bool:
 
 def _interval(draws: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the least of some results for each number, and how far they are apart."""
-    import numpy as np
-
     low, high = np.minimum.reduce(draws), np.maximum.reduce(draws)
     with np.errstate(invalid="ignore"):
         return low, np.where(low == high, 0.0, np.nan_to_num(high - low))
@@ -165,8 +152,6 @@ def _interval(draws: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def step_of(expected: np.ndarray, quantum: float) -> tuple[float, str]:
     """Return the step of an output of this `quantum` (0: none), and in words what it is."""
-    import numpy as np
-
     if quantum:
         return quantum, "one quantum"
     if expected.dtype == np.float16:
@@ -178,8 +163,6 @@ def step_of(expected: np.ndarray, quantum: float) -> tuple[float, str]:
 
 def _steps(array: np.ndarray, count: int) -> float:
     """Return so many steps from its largest number to the next ones."""
-    import numpy as np
-
     zero = array.dtype.type(0)
     largest = np.abs(array[np.isfinite(array)]).max(initial=zero)
     return count * float(largest - np.nextafter(largest, zero))
@@ -344,8 +327,6 @@ def settle(
 
     It passes where each of them is right, and is told where some of what is expected are wrong.
     """
-    import numpy as np
-
     least = 0.0 if holds_choices(expected) else tolerance * scale_of(exact)
     a, b, c = (one.astype(np.float64) for one in (seen, expected, exact))
 
@@ -367,8 +348,6 @@ def settle(
 
 def scale_of(expected: np.ndarray) -> float:
     """Return what errors are told over: the range of numbers; their size if all are alike."""
-    import numpy as np
-
     finite = expected[np.isfinite(expected)].astype(np.float64)
     if not finite.size:
         return 1.0
@@ -379,8 +358,6 @@ def scale_of(expected: np.ndarray) -> float:
 def _compare_tensor(
     name: str, seen: np.ndarray, expected: np.ndarray | None, tolerance: float
 ) -> TensorCheck:
-    import numpy as np
-
     if expected is not None:
         seen = _cut_to_found(seen, expected)
     if expected is None or seen.shape != expected.shape:
@@ -429,8 +406,6 @@ def _compare_tensor(
 
 def _name_side(seen: np.ndarray, expected: np.ndarray) -> str:
     """Return on which side the values are that are no numbers, where they are on one alone."""
-    import numpy as np
-
     ours, theirs = np.isfinite(seen).all(), np.isfinite(expected).all()
     if ours == theirs:
         return "are NaN or infinite on one side alone"
@@ -439,8 +414,6 @@ def _name_side(seen: np.ndarray, expected: np.ndarray) -> str:
 
 def holds_choices(expected: np.ndarray) -> bool:
     """Return whether whole numbers are labels, indices or masks, and no quanta."""
-    import numpy as np
-
     if expected.dtype.kind not in "biu":
         return False
     return (
@@ -454,8 +427,6 @@ def _cut_to_found(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
     Outputs whose extent depends on data have a fixed one in a bundle; -1 stands behind the last
     entry (False, or the largest number of unsigned integers).
     """
-    import numpy as np
-
     if seen.ndim != expected.ndim:
         return seen
     axes = [a for a in range(seen.ndim) if seen.shape[a] != expected.shape[a]]

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from adrenoc.base.errors import AccuracyError, InputError
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.buckets import open_buckets
@@ -31,8 +33,6 @@ from adrenoc.device.result import LaunchReport, ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import numpy as np
 
     from adrenoc.language.tokenizer import Allow, Grammar
 
@@ -162,8 +162,6 @@ class Decoder:
 
     def read_logits(self) -> np.ndarray:
         """Return what the last token was picked of, where the wish asked for it."""
-        import numpy as np
-
         if self._logits is None:
             raise WrongAnswerError("the bundle has no logits")
         row = np.frombuffer(self._call("logits"), self._logits.dtype)

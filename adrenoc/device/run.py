@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -49,9 +49,6 @@ from adrenoc.device.result import (
     ms_since,
 )
 from adrenoc.target.system import runs_here
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def run_bundle(

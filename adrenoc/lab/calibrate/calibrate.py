@@ -6,8 +6,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.resume import Resume
@@ -104,17 +104,6 @@ class KernelBench(Protocol):
         """Run the kernels, or do the operations: the times of each."""
 
 
-@dataclass(kw_only=True)
-class _Samples:
-    figures: list[float] = field(default_factory=list)
-    rounds: int = 0
-    noisy: str = ""
-    word: str = ""
-    clock_mhz: float = 0.0
-    temperature_c: float = 0.0
-    by_host: bool = False
-
-
 def calibrate(
     bench: KernelBench,
     device: DeviceFacts,
@@ -135,179 +124,124 @@ def calibrate(
     end = clock() + budget_s
     gone = ""
     rows: list[MeasureRow] = []
-    kept = KeptRows(resume or Resume(None), device)
+    kept = resume or Resume(None)
+    decoder = RecordReader(lambda place, what: ValueError(f"{place} {what}"))
     for number, measure in enumerate(measures):
-        known = kept.take(measure)
-        if known is not None:
-            end -= known.time_s
-            rows.append(known)
-            say(known)
-            continue
-        left_s = end - clock()
-        share_s = SHARE * max(left_s, 0.0) / (len(measures) - number)
-        try:
-            row = _row(bench, device, measure, min(left_s, share_s), clock, gone)
-        except RemoteError as error:
-            if not any(row.is_measured for row in rows):
-                raise
-            gone = error.message
-            row = _row(bench, device, measure, 0.0, clock, gone)
+        key = f"{measure.name} on {device.identity}"
+        came = kept.take(key)
+        if came is not None:
+            row: MeasureRow = decoder.read(MeasureRow, read_json(came), measure.name)
+            end -= row.time_s
+        else:
+            left_s = end - clock()
+            share_s = SHARE * max(left_s, 0.0) / (len(measures) - number)
+            try:
+                row = _Measurement(bench, device, measure, clock).row(min(left_s, share_s), gone)
+            except RemoteError as error:
+                if not any(row.is_measured for row in rows):
+                    raise
+                gone = error.message
+                row = _Measurement(bench, device, measure, clock).row(0.0, gone)
+            if row.status != LEFT:  # that may be measured yet
+                kept.put(key, json.dumps(asdict(row)))
         rows.append(row)
-        kept.put(row)
         say(row)
     return tuple(rows)
 
 
-class KeptRows:
-    """The rows of a device in the file of a calibration that was interrupted."""
+class _Measurement:
+    """One measure under way on a device."""
 
-    def __init__(self, resume: Resume, device: DeviceFacts) -> None:
-        self._resume, self._device = resume, device.identity
+    def __init__(
+        self,
+        bench: KernelBench,
+        device: DeviceFacts,
+        measure: Measure,
+        clock: Callable[[], float],
+    ) -> None:
+        self._bench, self._device, self._measure, self._clock = bench, device, measure, clock
+        self._began = clock()
+        self._figures: list[float] = []
+        self._rounds = 0
+        self._noisy = self._word = ""
+        self._state: dict[str, float] = {}
 
-    def take(self, measure: Measure) -> MeasureRow | None:
-        """Return the row of a measure, where it is there."""
-        came = self._resume.take(f"{measure.name} on {self._device}")
-        if came is None:
-            return None
-        row: MeasureRow = RecordReader(lambda place, what: ValueError(f"{place} {what}")).read(
-            MeasureRow, read_json(came), measure.name
-        )
-        return row
-
-    def put(self, row: MeasureRow) -> None:
-        """Keep a row, but for one that may be measured yet."""
-        if row.status != LEFT:
-            self._resume.put(f"{row.name} on {self._device}", json.dumps(asdict(row)))
-
-
-def _row(
-    bench: KernelBench,
-    device: DeviceFacts,
-    measure: Measure,
-    limit_s: float,
-    clock: Callable[[], float],
-    gone: str,
-) -> MeasureRow:
-    started = clock()
-
-    def end_row(status: str, reason: str, **more: object) -> MeasureRow:
-        return MeasureRow(
-            name=measure.name,
-            title=measure.title,
-            unit=measure.unit,
-            status=status,
-            reason=reason,
-            time_s=clock() - started,
-            **more,  # type: ignore[arg-type]
-        )
-
-    lacks = measure.lacks(device)
-    if lacks:
-        return end_row(SKIPPED, lacks)
-    if gone:
-        return end_row(LEFT, gone)
-    if limit_s <= 0:
-        return end_row(LEFT, "the budget of time was spent before")
-    try:
-        samples = _take_samples(bench, device, measure, started + limit_s, clock)
-    except ProbeError as error:
-        return end_row(FAILED, str(error))
-    state = {
-        "clock_mhz": samples.clock_mhz,
-        "temperature_c": samples.temperature_c,
-        "by_host": samples.by_host,
-    }
-    lost = samples.rounds - len(samples.figures)
-    if lost > MOST_NOISY * samples.rounds:
-        reason = f"too noisy: {lost} of {samples.rounds} rounds say nothing; {samples.noisy}"
-        return end_row(FAILED, reason, **state)
-    return end_row(
-        MEASURED,
-        "",
-        value=statistics.median(samples.figures),
-        spread=spread_of(samples.figures),
-        samples=len(samples.figures),
-        word=measure.word or samples.word,
-        **state,
-    )
-
-
-def _take_samples(
-    bench: KernelBench,
-    device: DeviceFacts,
-    measure: Measure,
-    end: float,
-    clock: Callable[[], float],
-) -> _Samples:
-    samples = _Samples()
-    probes = measure.kernels(device, 1)
-    if measure.of_output is not None:
-        answers = bench.run([probe.kernel for probe in probes], output=True)
-        _note(samples, answers)
-        if answers.output is None:
-            raise ProbeError("the device gave no output")
-        value, samples.word = measure.of_output(answers.output)
-        samples.figures.append(value)
-        samples.rounds = 1
-        return samples
-    if measure.scales:
-        probes = _scale_work(bench, device, measure, probes, end, clock)
-    for request in range(MOST_REQUESTS):
-        if request > 0 and (_is_stable(samples) or clock() >= end):
-            break
-        answers = bench.run([probe.kernel for probe in probes])
-        _note(samples, answers)
-        _add(samples, measure, probes, answers.times_us)
-    return samples
-
-
-def _scale_work(
-    bench: KernelBench,
-    device: DeviceFacts,
-    measure: Measure,
-    probes: tuple[TimedWork, ...],
-    end: float,
-    clock: Callable[[], float],
-) -> tuple[TimedWork, ...]:
-    """Return kernels with enough work that the longest takes a while."""
-    scale = 1
-    while scale < MOST_SCALE and clock() < end:
-        longest_us = max(min(times) for times in bench.run([p.kernel for p in probes]).times_us)
-        if longest_us >= LONG_ENOUGH_US / 2:
-            break
-        grows = min(MOST_GROWTH, max(2, round(LONG_ENOUGH_US / max(longest_us, 0.01))))
-        scale = min(MOST_SCALE, scale * grows)
-        probes = measure.kernels(device, scale)
-    return probes
-
-
-def _add(
-    samples: _Samples,
-    measure: Measure,
-    probes: tuple[TimedWork, ...],
-    times_us: tuple[tuple[float, ...], ...],
-) -> None:
-    """Make a figure of each round."""
-    for times in zip(*times_us, strict=True):
-        samples.rounds += 1
-        if not all(0 < time <= MOST_TIME_US for time in times):
-            samples.noisy = "the device's clock told of no time that can be"
-            continue
+    def row(self, limit_s: float, gone: str) -> MeasureRow:
+        """Measure for so long, unless the device is `gone`; what came of it."""
+        lacks = self._measure.lacks(self._device)
+        if lacks:
+            return self._end(SKIPPED, lacks)
+        if gone or limit_s <= 0:
+            return self._end(LEFT, gone or "the budget of time was spent before")
         try:
-            samples.figures.append(measure.figure(probes, times))
+            self._take_samples(self._began + limit_s)
+        except ProbeError as error:
+            return self._end(FAILED, str(error))
+        lost = self._rounds - len(self._figures)
+        if lost > MOST_NOISY * self._rounds:
+            told = f"too noisy: {lost} of {self._rounds} rounds say nothing; {self._noisy}"
+            return self._end(FAILED, told, **self._state)
+        return self._end(
+            MEASURED,
+            "",
+            value=statistics.median(self._figures),
+            spread=spread_of(self._figures),
+            samples=len(self._figures),
+            word=self._measure.word or self._word,
+            **self._state,
+        )
+
+    def _end(self, status: str, reason: str, **more: Any) -> MeasureRow:
+        measure, time_s = self._measure, self._clock() - self._began
+        row = MeasureRow(name=measure.name, title=measure.title, unit=measure.unit, status=status)
+        return replace(row, reason=reason, time_s=time_s, **more)
+
+    def _take_samples(self, end: float) -> None:
+        probes = self._measure.kernels(self._device, 1)
+        if self._measure.of_output is not None:
+            output = self._run(probes, output=True).output
+            if output is None:
+                raise ProbeError("the device gave no output")
+            value, self._word = self._measure.of_output(output)
+            self._figures, self._rounds = [value], 1
+            return
+        scale = 1
+        while self._measure.scales and scale < MOST_SCALE and self._clock() < end:
+            # Kernels get enough work that the longest takes a while.
+            longest_us = max(map(min, self._run(probes).times_us))
+            if longest_us >= LONG_ENOUGH_US / 2:
+                break
+            grows = min(MOST_GROWTH, max(2, round(LONG_ENOUGH_US / max(longest_us, 0.01))))
+            scale = min(MOST_SCALE, scale * grows)
+            probes = self._measure.kernels(self._device, scale)
+        for request in range(MOST_REQUESTS):
+            if request > 0 and (self._is_stable() or self._clock() >= end):
+                break
+            for times in zip(*self._run(probes).times_us, strict=True):
+                self._add_round(probes, times)
+
+    def _add_round(self, probes: tuple[TimedWork, ...], times: tuple[float, ...]) -> None:
+        """Make a figure of the times of a round."""
+        self._rounds += 1
+        if not all(0 < time <= MOST_TIME_US for time in times):
+            self._noisy = "the device's clock told of no time that can be"
+            return
+        try:
+            self._figures.append(self._measure.figure(probes, times))
         except NoisyError as error:
-            samples.noisy = str(error)
+            self._noisy = str(error)
 
+    def _run(self, probes: tuple[TimedWork, ...], *, output: bool = False) -> TrialResult:
+        """Run the kernels, and note what the device tells of its state."""
+        answers = self._bench.run([probe.kernel for probe in probes], output=output)
+        self._state["by_host"] = answers.by_host or self._state.get("by_host", False)
+        if 0 < answers.clock_mhz <= MOST_CLOCK_MHZ:
+            self._state["clock_mhz"] = answers.clock_mhz
+        if 0 < answers.temperature_c <= MOST_CELSIUS:
+            self._state["temperature_c"] = answers.temperature_c
+        return answers
 
-def _note(samples: _Samples, answers: TrialResult) -> None:
-    samples.by_host |= answers.by_host
-    if 0 < answers.clock_mhz <= MOST_CLOCK_MHZ:
-        samples.clock_mhz = answers.clock_mhz
-    if 0 < answers.temperature_c <= MOST_CELSIUS:
-        samples.temperature_c = answers.temperature_c
-
-
-def _is_stable(samples: _Samples) -> bool:
-    count = len(samples.figures)
-    known = count >= FEWEST_SAMPLES and count >= (1 - MOST_NOISY) * samples.rounds
-    return known and doubt_of(spread_of(samples.figures), count) <= STABLE
+    def _is_stable(self) -> bool:
+        count = len(self._figures)
+        known = count >= FEWEST_SAMPLES and count >= (1 - MOST_NOISY) * self._rounds
+        return known and doubt_of(spread_of(self._figures), count) <= STABLE

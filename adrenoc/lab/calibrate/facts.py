@@ -129,22 +129,12 @@ def _a_clock(asked: _Asked, row: MeasureRow) -> float:
     return (row.value or 0.0) * 1e3 / asked.clock_mhz
 
 
-def _plain(asked: _Asked, row: MeasureRow) -> float:
+def _value(_: _Asked, row: MeasureRow) -> float:
     return row.value or 0.0
 
 
-def _unit_clock(asked: _Asked, row: MeasureRow) -> float:
-    return _a_clock(asked, row) / asked.micro_sps
-
-
-def _clocks(asked: _Asked, row: MeasureRow) -> float:
-    """Return nanoseconds as clocks."""
+def _ns_as_clocks(asked: _Asked, row: MeasureRow) -> float:
     return (row.value or 0.0) * asked.clock_mhz / 1e3
-
-
-def _wave_bytes(asked: _Asked, row: MeasureRow) -> float:
-    """Return what makes vectors of four floats take as long as they did."""
-    return _FLOAT4_BYTES * asked.wave / _wave_clocks(asked, row)
 
 
 def _by(turn: Callable[[_Asked, MeasureRow], float], how: str, *names: str) -> Derive:
@@ -200,16 +190,23 @@ RULES: Mapping[str, Derive] = {
     "performance.texels_per_clock": _by(
         _a_clock, "{:.4g} G texels a second", "texel.half4.cached", "texel.float4.cached"
     ),
-    "performance.dram_gb_per_s": _by(_plain, "reads of 32 MiB", "memory.read"),
-    "performance.launch_us": _by(_plain, "kernels that do nothing", "launch.queue"),
+    "performance.dram_gb_per_s": _by(_value, "reads of 32 MiB", "memory.read"),
+    "performance.launch_us": _by(_value, "kernels that do nothing", "launch.queue"),
     "cost.pipes.bytes_per_clock": _by(
-        _unit_clock, "buffers of 64 KiB at {:.4g} GB/s", "buffer.thread"
+        lambda asked, row: _a_clock(asked, row) / asked.micro_sps,
+        "buffers of 64 KiB at {:.4g} GB/s",
+        "buffer.thread",
     ),
     "cost.pipes.local_read_clocks": _local_clocks,
-    "cost.pipes.local_bytes_per_clock": _by(_wave_bytes, "of four floats a thread", "local.float4"),
+    # By what makes vectors of four floats take as long as they did.
+    "cost.pipes.local_bytes_per_clock": _by(
+        lambda asked, row: _FLOAT4_BYTES * asked.wave / _wave_clocks(asked, row),
+        "of four floats a thread",
+        "local.float4",
+    ),
     "cost.pipes.local_by_width": _local_width,
-    "cost.pipes.texture_latency_clocks": _by(_clocks, "{:.4g} ns", "latency.texel"),
-    "cost.pipes.buffer_latency_clocks": _by(_clocks, "{:.4g} ns", "latency.buffer.64k"),
+    "cost.pipes.texture_latency_clocks": _by(_ns_as_clocks, "{:.4g} ns", "latency.texel"),
+    "cost.pipes.buffer_latency_clocks": _by(_ns_as_clocks, "{:.4g} ns", "latency.buffer.64k"),
 }
 _WHOLE = frozenset(
     {

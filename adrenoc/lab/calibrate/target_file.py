@@ -87,8 +87,7 @@ def target_toml(measured: MeasuredTarget) -> str:
     ):
         if told:
             lines += ["", section, *told]
-    lines += _quirks(measured.facts)
-    lines += _quirk_of_no_local(measured)
+    lines += _quirks(measured)
     return "\n".join(lines) + "\n"
 
 
@@ -127,7 +126,11 @@ def _limits(measured: MeasuredTarget) -> Iterable[str]:
         if key == "max_alloc_bytes" and _LARGEST in refused:
             yield f"# {key}: the driver says {seen}, and it failed, so that the base's stands"
         elif key == "local_mem_bytes" and (local := _find_local(measured)):
-            yield _limit_local(local)
+            yield (
+                f'local_mem_bytes = {{ value = {local[0]}, source = "@measured: {local[1]}" }}'
+                if local[0]
+                else "# local_mem_bytes: no kernel could share any, so that none does, by a quirk"
+            )
         elif seen > 0:
             kept = clamp_value(f"limits.{key}", seen, cost)
             held = "" if kept == seen else f", which says {seen}; {_HELD}"
@@ -146,16 +149,11 @@ def _limits(measured: MeasuredTarget) -> Iterable[str]:
     yield f'opencl_c = {{ value = "{version}", source = "@driver: {device.c_version}" }}'
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Local:
-    """What of the local memory that the driver says a kernel could share."""
+def _find_local(measured: MeasuredTarget) -> tuple[int, str] | None:
+    """Return how much of the local memory a kernel can share, and how that was seen.
 
-    kept: int
-    told: str
-
-
-def _find_local(measured: MeasuredTarget) -> _Local | None:
-    """Return what of the local memory can be shared; None where all can, or nobody asked."""
+    It is None where all can be shared, or nobody asked.
+    """
     device, rows = measured.device, {row.name: row for row in measured.rows}
     tried = {p: rows[row_name(p)] for p in PERCENTS if row_name(p) in rows}
     best = max((percent for percent, row in tried.items() if _works(row)), default=0)
@@ -164,26 +162,7 @@ def _find_local(measured: MeasuredTarget) -> _Local | None:
         return None
     kept, too_much = share_bytes(device, best), share_bytes(device, min(fails))
     told = f"a kernel could share {kept}, and not {too_much}, of the {device.local_memory_bytes} "
-    return _Local(kept=kept, told=told + "bytes that the driver says")
-
-
-def _limit_local(local: _Local) -> str:
-    if not local.kept:
-        return "# local_mem_bytes: no kernel could share any, so that none does, by a quirk"
-    return f'local_mem_bytes = {{ value = {local.kept}, source = "@measured: {local.told}" }}'
-
-
-def _quirk_of_no_local(measured: MeasuredTarget) -> Iterator[str]:
-    local = _find_local(measured)
-    if local is not None and not local.kept:
-        yield from (
-            "",
-            "[[quirks]]",
-            'name = "measured-local-memory"',
-            'text = "No kernel that shares local memory runs, or is right."',
-            f"source = {_text(f'@measured: {local.told}')}",
-            "local_bytes_below = 1",
-        )
+    return kept, told + "bytes that the driver says"
 
 
 def _extensions(rows: Sequence[MeasureRow]) -> Iterator[str]:
@@ -231,20 +210,21 @@ def _figures(rows: Sequence[MeasureRow]) -> Iterator[str]:
         yield f'"{row.name}" = {{ value = {value}, source = {_text(f"{how}: {told}")} }}'
 
 
-def _quirks(facts: Sequence[Fact]) -> Iterator[str]:
+def _quirks(measured: MeasuredTarget) -> Iterator[str]:
     """Yield what compilations are to do without, once for each word with all that says so."""
-    words = dict.fromkeys(fact.avoid for fact in facts if fact.avoid)
-    for word in words:
-        saying = [fact for fact in facts if fact.avoid == word]
+    for word in dict.fromkeys(fact.avoid for fact in measured.facts if fact.avoid):
+        saying = [fact for fact in measured.facts if fact.avoid == word]
         seen = "; ".join(f"{fact.key}: {fact.measured}" for fact in saying)
-        yield from (
-            "",
-            "[[quirks]]",
-            f'name = "measured-{word}"',
-            f"text = {_text(saying[0].means)}",
-            f"source = {_text(f'@measured: {seen}')}",
-            f'avoid = ["{word}"]',
-        )
+        yield from _quirk(word, saying[0].means, seen, f'avoid = ["{word}"]')
+    local = _find_local(measured)
+    if local is not None and not local[0]:
+        text = "No kernel that shares local memory runs, or is right."
+        yield from _quirk("local-memory", text, local[1], "local_bytes_below = 1")
+
+
+def _quirk(name: str, text: str, seen: str, change: str) -> tuple[str, ...]:
+    told = (f"text = {_text(text)}", f"source = {_text(f'@measured: {seen}')}", change)
+    return ("", "[[quirks]]", f'name = "measured-{name}"', *told)
 
 
 def _text(text: str) -> str:

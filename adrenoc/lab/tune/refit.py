@@ -26,10 +26,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.program import Work
 from adrenoc.ir.tuning_log import kernel_digest
-from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.kernels.families.shared.machine import Scored
 from adrenoc.kernels.families.shared.schedule import TunedSchedules
 from adrenoc.lab.tune.tasks import TunePlan, TuneTask
@@ -57,18 +55,10 @@ class FittedKernel:
         return tuple(estimate(tile) / (clock * CLOCKS_A_MS) for tile in self.tiles)
 
     def _estimate(self, cost: Cost) -> Callable[[Any], float]:
-        """Return the rule is asked itself: it runs up to its choice."""
-        plan, target = self.plan, self.plan.target
-        context = RuleContext(
-            graph=plan.graph,
-            options=plan.options,
-            limits=target.limits,
-            performance=target.performance,
-            cost=cost,
-            log=DecisionLog(),
-        )
+        """Return what the rule itself estimates by: it runs up to its choice."""
+        limits, context = self.plan.target.limits, self.plan.context(cost, {})
         context.schedules = _Asking(
-            limits=target.limits, cost=cost.work_groups, log=DecisionLog(), digest=self.task.digest
+            limits=limits, cost=cost.work_groups, log=context.log, digest=self.task.digest
         )
         try:
             kernel_of(context, self.task.node)
@@ -277,22 +267,16 @@ class _Search:
         for key in self.keys:
             for factor in (step, 1 / step):
                 tried = {**self.values, key: _round(self.values[key] * factor)}
-                losses = self._compute_losses(tried, self._depend[key])
+                cost, losses = replace_values(self._cost, tried), list(self._losses)
+                for number in self._depend[key]:
+                    kernel = self._kernels[number]
+                    losses[number] = loss_of(kernel.estimates_ms(cost), kernel.times_ms)
                 loss = self._total(tried, losses)
                 if loss < self.loss:
                     self.values, self._losses, self.loss = tried, losses, loss
                     moved += 1
                     break
         return moved
-
-    def _compute_losses(self, values: dict[Key, float], numbers: Sequence[int]) -> list[float]:
-        """Return what is made small of each kernel, where these have changed."""
-        cost = replace_values(self._cost, values)
-        losses = list(self._losses)
-        for number in numbers:
-            kernel = self._kernels[number]
-            losses[number] = loss_of(kernel.estimates_ms(cost), kernel.times_ms)
-        return losses
 
     def _total(self, values: dict[Key, float], losses: Sequence[float]) -> float:
         moved = (math.log(value / value_of(self._cost, key)) for key, value in values.items())
@@ -327,7 +311,12 @@ def that_matter(
         depend = {
             number
             for number, kernel in enumerate(kernels)
-            if any(_differ(usual[number], kernel.estimates_ms(other)) for other in tried)
+            if any(
+                abs(one / known - 1) > UNUSED
+                for other in tried
+                for one, known in zip(kernel.estimates_ms(other), usual[number], strict=True)
+                if math.isfinite(one) and math.isfinite(known)
+            )
         }
         if depend:
             matter.append(key)
@@ -335,24 +324,9 @@ def that_matter(
     return {key: tuple(sorted(of_table[key[0]])) for key in matter}
 
 
-def _differ(first: Sequence[float], second: Sequence[float]) -> bool:
-    return any(
-        abs(one / other - 1) > UNUSED
-        for one, other in zip(first, second, strict=True)
-        if math.isfinite(one) and math.isfinite(other)
-    )
-
-
 def _round(value: float) -> float:
     """Round to three digits: what people read, and no table tells more."""
     return float(f"{value:.3g}")
-
-
-def put_back(fitted: Fitted, cost: Cost) -> Fitted:
-    """Return a fit of which nothing is taken: the constants are those that were there."""
-    return replace(
-        fitted, cost=cost, changed=(), after=fitted.before, kept_after=fitted.kept_before
-    )
 
 
 def tables_of(changed: Sequence[tuple[Key, float, float]]) -> str:

@@ -21,6 +21,7 @@ from adrenoc.ir.tuning_log import Actions, Trial, actions_key, best_trials
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.schedule import actions_of, is_of
 from adrenoc.passes.lower.lower import kernel_of
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 
 
@@ -99,6 +100,18 @@ class TunePlan:
     tasks: tuple[TuneTask, ...]
     packed: dict[str, Param] = field(default_factory=dict)
 
+    def context(self, cost: Cost, params: dict[str, Param]) -> RuleContext:
+        """Return what rules look at, with these constants of the cost model."""
+        return RuleContext(
+            graph=self.graph,
+            options=self.options,
+            limits=self.target.limits,
+            performance=self.target.performance,
+            cost=cost,
+            log=DecisionLog(),
+            params=params,
+        )
+
     def call(self, task: TuneTask, tile: Any) -> tuple[KernelCall, RuleContext]:
         """Write the kernel of a task with one of its candidates.
 
@@ -106,15 +119,7 @@ class TunePlan:
         """
         if sum(param.value.nbytes for param in self.packed.values()) > PACKED_BYTES:
             self.packed.clear()
-        context = RuleContext(
-            graph=self.graph,
-            options=self.options,
-            limits=self.target.limits,
-            performance=self.target.performance,
-            cost=self.target.cost,
-            log=DecisionLog(),
-            params=self.packed,
-        )
+        context = self.context(self.target.cost, self.packed)
         # Chosen already: there may be thousands of others to compare it with.
         context.schedules.chosen[task.digest] = replace(task.choice, tile=tile)
         call = kernel_of(context, task.node)
@@ -193,15 +198,12 @@ def distance(work: Mapping[str, Any], task: TuneTask) -> float:
     own = task.choice.work
     if any(work.get(key) != own.get(key) for key in ("op", "storage", "compute")):
         return math.inf
-    ours, theirs = (
-        _numbers([own["attrs"], own["output"]]),
-        _numbers([work.get("attrs"), work.get("output")]),
-    )
+    ours = _numbers([own["attrs"], own["output"]])
+    theirs = _numbers([work.get("attrs"), work.get("output")])
     if len(ours) != len(theirs):
         return math.inf
-    return sum(
-        abs(math.log2((1 + abs(a)) / (1 + abs(b)))) for a, b in zip(ours, theirs, strict=True)
-    )
+    pairs = zip(ours, theirs, strict=True)
+    return sum(abs(math.log2((1 + abs(a)) / (1 + abs(b)))) for a, b in pairs)
 
 
 def _numbers(value: Any) -> list[float]:

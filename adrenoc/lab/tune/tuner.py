@@ -192,11 +192,10 @@ class Tuner:
             if variant is None:
                 continue  # the log has it, and the next base is chosen
             standing.awaits_reference = True
+            tag = _Tag(kind="reference", standing=standing, numbers=(standing.base,))
+            reference = standing.reference
             return MeasureJob(
-                tag=_Tag(kind="reference", standing=standing, numbers=(standing.base,)),
-                variants=(variant,),
-                reference=standing.reference,
-                write_reference=True,
+                tag=tag, variants=(variant,), reference=reference, write_reference=True
             )
         return None
 

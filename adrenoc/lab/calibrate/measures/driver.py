@@ -164,11 +164,6 @@ _WAVE = MicroKernel(
 )
 
 
-def _read_size(output: np.ndarray) -> tuple[float, str]:
-    size = int(output.reshape(-1)[0])
-    return float(size), f"{size} threads"
-
-
 def _lacks_subgroups(device: DeviceFacts) -> str:
     """OpenCL 3.0 has sub-groups without the extension's name, and lists what builds on them."""
     is_there = any(name.startswith(_SUBGROUPS.rstrip("s")) for name in device.extensions)
@@ -202,7 +197,11 @@ def _largest_bytes(device: DeviceFacts) -> int:
 
 FEATURE_MEASURES = (
     ask_kernel(
-        "wave", "threads of a sub-group in a small kernel", _WAVE, _read_size, _lacks_subgroups
+        "wave",
+        "threads of a sub-group in a small kernel",
+        _WAVE,
+        lambda output: (float(output.flat[0]), f"{output.flat[0]} threads"),
+        _lacks_subgroups,
     ),
     *(
         _try_extension(extension, operation="launches", way=way, count=24)
@@ -231,16 +230,8 @@ _SIDE = 5
 """No power of two, and no multiple of any block that an image is stored in."""
 _FAR = 20_000
 _BEYOND = (
-    (-1, 0),
-    (_SIDE, 0),
-    (0, -1),
-    (0, _SIDE),
-    (-1, -1),
-    (_SIDE, _SIDE),
-    (-3, 2),
-    (2, _SIDE + 7),
-    (-_FAR, 0),
-    (_FAR, _FAR),
+    *((-1, 0), (_SIDE, 0), (0, -1), (0, _SIDE), (-1, -1), (_SIDE, _SIDE)),
+    *((-3, 2), (2, _SIDE + 7), (-_FAR, 0), (_FAR, _FAR)),
 )
 
 
@@ -285,20 +276,19 @@ def _ask(
     return ask_thread(name, asked, source, (texels, zero, output), describe_border, lacks)
 
 
-def _ones(dtype: str) -> np.ndarray:
-    return np.ones((1, _SIDE, _SIDE, 4), dtype)
-
-
 _ARRAY = _source("read_imagef", "")
+_HALVES, _FLOATS = (
+    texture(np.ones((1, _SIDE, _SIDE, 4), dtype)) for dtype in ("float16", "float32")
+)
 
 BORDER_MEASURES = (
-    _ask("border", "an array of half images", _ARRAY, texture(_ones("float16"))),
-    _ask("border.float4", "an array of float images", _ARRAY, texture(_ones("float32"))),
+    _ask("border", "an array of half images", _ARRAY, _HALVES),
+    _ask("border.float4", "an array of float images", _ARRAY, _FLOATS),
     _ask(
         "border.read_imageh",
         "an array of half images, read as halves,",
         _source("read_imageh", FP16),
-        texture(_ones("float16")),
+        _HALVES,
         lacks_half_images,
     ),
 )

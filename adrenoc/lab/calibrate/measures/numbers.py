@@ -14,7 +14,6 @@ import numpy as np
 
 from adrenoc.lab.calibrate.measure import (
     THREADS,
-    DeviceFacts,
     KernelArgument,
     Measure,
     MicroKernel,
@@ -74,21 +73,20 @@ def same(output: np.ndarray) -> tuple[float, str]:
     return float(is_same), "exact" if is_same else "others: " + str(output.reshape(-1)[:4])
 
 
-def _ask_denormal(
-    name: str,
-    title: str,
-    header: str,
-    arguments: str,
-    body: str,
-    tensors: tuple[KernelArgument, ...],
-    lacks: Callable[[DeviceFacts], str] = lambda _: "",
-) -> Measure:
-    """Return the measure that asks whether small numbers come through a kernel."""
-    source = f"{header}__kernel void probe(__global {arguments}) {{\n{body}}}\n"
-    return ask_thread(name, f"whether {title}", source, tensors, find_denormal, lacks)
-
-
 _HALVES = np.array([[[[1.0 + 2 * _STEP, -0.0625, 65504.0, 2.0**-14]]]], np.float16)
+_TEXEL = KernelArgument(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture")
+_FOUR_HALVES = KernelArgument(shape=(4,), dtype="float16")
+_FOUR_FLOATS = KernelArgument(shape=(4,), dtype="float32")
+_TIES_GIVEN = KernelArgument.from_value(TIES)
+_TINY_FLOATS = KernelArgument.from_value(TINY_HALVES.astype(np.float32))
+_WRITE_IMAGEF = (
+    "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
+    "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n"
+)
+_VSTORE_HALF = (
+    "__kernel void probe(__global const float* x, __global half* out) {\n"
+    "  vstore_half4(vload4(0, x), 0, out);\n}\n"
+)
 
 NUMBER_MEASURES = (
     ask_thread(
@@ -98,31 +96,23 @@ NUMBER_MEASURES = (
         "__write_only image2d_array_t out) {\n"
         "  write_imageh(out, (int4)(0), (half4)(convert_half(x[0]), convert_half(x[1]), "
         "convert_half(x[2]), convert_half(x[3])));\n}\n",
-        (
-            KernelArgument.from_value(TIES),
-            KernelArgument(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
-        ),
+        (_TIES_GIVEN, _TEXEL),
         rounding,
         lacks_half_images,
     ),
     ask_thread(
         "rounding.write_imagef",
         "how write_imagef stores them in an image of halves",
-        "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
-        "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
-        (
-            KernelArgument.from_value(TIES),
-            KernelArgument(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
-        ),
+        _WRITE_IMAGEF,
+        (_TIES_GIVEN, _TEXEL),
         rounding,
         lacks_images,
     ),
     ask_thread(
         "rounding.vstore_half",
         "how vstore_half stores them in a buffer",
-        "__kernel void probe(__global const float* x, __global half* out) {\n"
-        "  vstore_half4(vload4(0, x), 0, out);\n}\n",
-        (KernelArgument.from_value(TIES), KernelArgument(shape=(4,), dtype="float16")),
+        _VSTORE_HALF,
+        (_TIES_GIVEN, _FOUR_HALVES),
         rounding,
     ),
     ask_thread(
@@ -131,37 +121,33 @@ NUMBER_MEASURES = (
         f"{FP16}__kernel void probe(__read_only image2d_array_t x, "
         f"__global float* out) {{\n{SAMPLER}"
         "  vstore4(convert_float4(read_imageh(x, s, (int4)(0))), 0, out);\n}\n",
-        (texture(_HALVES), KernelArgument(shape=(4,), dtype="float32")),
+        (texture(_HALVES), _FOUR_FLOATS),
         same,
         lacks_half_images,
     ),
-    _ask_denormal(
+    ask_thread(
         "denormal.half",
-        "halves below 6.1e-5 come through a multiplication and a multiply-add",
-        FP16,
-        "const half* x, __global half* out",
-        "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n",
+        "whether halves below 6.1e-5 come through a multiplication and a multiply-add",
+        f"{FP16}__kernel void probe(__global const half* x, __global half* out) {{\n"
+        "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n}\n",
         (KernelArgument.from_value(_SMALL_HALF), KernelArgument(shape=(2,), dtype="float16")),
+        find_denormal,
         lambda device: device.lacks("cl_khr_fp16"),
     ),
-    _ask_denormal(
+    ask_thread(
         "denormal.vload_half",
-        "halves below 6.1e-5 come out of a buffer as floats",
-        "",
-        "const half* x, __global float* out",
-        "  vstore4(vload_half4(0, x), 0, out);\n",
-        (KernelArgument.from_value(TINY_HALVES), KernelArgument(shape=(4,), dtype="float32")),
+        "whether halves below 6.1e-5 come out of a buffer as floats",
+        "__kernel void probe(__global const half* x, __global float* out) {\n"
+        "  vstore4(vload_half4(0, x), 0, out);\n}\n",
+        (KernelArgument.from_value(TINY_HALVES), _FOUR_FLOATS),
+        find_denormal,
     ),
-    _ask_denormal(
+    ask_thread(
         "denormal.vstore_half",
-        "floats below 6.1e-5 come into a buffer as halves",
-        "",
-        "const float* x, __global half* out",
-        "  vstore_half4(vload4(0, x), 0, out);\n",
-        (
-            KernelArgument.from_value(TINY_HALVES.astype(np.float32)),
-            KernelArgument(shape=(4,), dtype="float16"),
-        ),
+        "whether floats below 6.1e-5 come into a buffer as halves",
+        _VSTORE_HALF,
+        (_TINY_FLOATS, _FOUR_HALVES),
+        find_denormal,
     ),
     ask_thread(
         "denormal.read_imagef",
@@ -169,19 +155,15 @@ NUMBER_MEASURES = (
         "__kernel void probe(__read_only image2d_array_t x, "
         f"__global float* out) {{\n{SAMPLER}"
         "  vstore4(read_imagef(x, s, (int4)(0)), 0, out);\n}\n",
-        (texture(TINY_HALVES.reshape(1, 1, 1, 4)), KernelArgument(shape=(4,), dtype="float32")),
+        (texture(TINY_HALVES.reshape(1, 1, 1, 4)), _FOUR_FLOATS),
         find_denormal,
         lacks_images,
     ),
     ask_thread(
         "denormal.write_imagef",
         "whether floats below 6.1e-5 come into an image of halves",
-        "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
-        "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
-        (
-            KernelArgument.from_value(TINY_HALVES.astype(np.float32)),
-            KernelArgument(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
-        ),
+        _WRITE_IMAGEF,
+        (_TINY_FLOATS, _TEXEL),
         find_denormal,
         lacks_images,
     ),
@@ -217,16 +199,14 @@ def _space_evenly(first: float, last: float) -> np.ndarray:
     return np.linspace(first, last, POINTS).astype(np.float32)
 
 
-def _space_signed_powers(first: float, last: float) -> np.ndarray:
-    """Powers of two at equal distances, of both signs by turns."""
-    signs = np.where(np.arange(POINTS) % 2, -1.0, 1.0)
-    return (signs * 2.0 ** np.linspace(first, last, POINTS)).astype(np.float32)
-
-
 def _logistic(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
+
+_SIGNED_POWERS = np.where(np.arange(POINTS) % 2, -1, 1) * 2.0 ** np.linspace(-20.0, 125.0, POINTS)
+_FAR = np.array([-88.5, -65504.0, 88.5, 65504.0], np.float32)
+"""Where the exponential is beyond every float the reciprocal has to be zero."""
 
 CALLED = (
     Function(name="exp", text="native_exp(x)", exact=np.exp, points=_space_evenly(-87.0, 88.0)),
@@ -237,19 +217,13 @@ CALLED = (
         name="recip",
         text="native_recip(x)",
         exact=lambda x: 1.0 / x,
-        points=_space_signed_powers(-20.0, 125.0),
+        points=_SIGNED_POWERS.astype(np.float32),
     ),
     Function(
         name="logistic",
         text="native_recip(1.0f + native_exp(0.0f - x))",
         exact=_logistic,
-        # Where the exponential is beyond every float the reciprocal has to be zero.
-        points=np.concatenate(
-            [
-                _space_evenly(-30.0, 30.0)[:-4],
-                np.array([-88.5, -65504.0, 88.5, 65504.0], np.float32),
-            ]
-        ),
+        points=np.concatenate([_space_evenly(-30.0, 30.0)[:-4], _FAR]),
         floor=2.0**-14,
         calls=2,
     ),

@@ -300,20 +300,6 @@ def chain(lines: int, seed: int = 1) -> np.ndarray:
     return following
 
 
-def _chain_of_buffer() -> np.ndarray:
-    places = np.zeros(_LINES * _LINE, np.int32)
-    places[::_LINE] = chain(_LINES) * _LINE
-    return places
-
-
-def _chain_of_texels() -> np.ndarray:
-    following = chain(_SIDE * _SIDE)
-    image = np.zeros((1, _SIDE, _SIDE, 4), np.float32)
-    flat = image.reshape(-1, 4)
-    flat[:, 0], flat[:, 1] = following % _SIDE, following // _SIDE
-    return image
-
-
 def _probes(
     source: str, data: KernelArgument, dtype: str, lines: int, scale: int
 ) -> tuple[TimedWork, ...]:
@@ -333,9 +319,17 @@ def _probes(
     )
 
 
-def _buffer_probes(_: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
-    data = KernelArgument.from_value(_chain_of_buffer())
-    return _probes(_CHASE, data, "int32", _LINES, scale)
+def _chase_buffer(_: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
+    places = np.zeros(_LINES * _LINE, np.int32)
+    places[::_LINE] = chain(_LINES) * _LINE
+    return _probes(_CHASE, KernelArgument.from_value(places), "int32", _LINES, scale)
+
+
+def _chase_texels(_: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
+    following = chain(_SIDE * _SIDE)
+    image = np.zeros((1, _SIDE, _SIDE, 4), np.float32)
+    image[..., 0].flat, image[..., 1].flat = following % _SIDE, following // _SIDE
+    return _probes(_TEXEL, texture(image), "float32", _SIDE * _SIDE, scale)
 
 
 LATENCY_MEASURES = (
@@ -343,9 +337,7 @@ LATENCY_MEASURES = (
         name="latency.texel",
         title="a read of a float texel, out of 64 KiB, that the next waits for",
         unit="ns",
-        kernels=lambda _, scale: _probes(
-            _TEXEL, texture(_chain_of_texels()), "float32", _SIDE * _SIDE, scale
-        ),
+        kernels=_chase_texels,
         figure=slope,
         lacks=lambda device: device.lacks_images,
     ),
@@ -353,7 +345,7 @@ LATENCY_MEASURES = (
         name="latency.buffer.64k",
         title="a read of a buffer of 64 KiB that the next waits for",
         unit="ns",
-        kernels=_buffer_probes,
+        kernels=_chase_buffer,
         figure=slope,
     ),
 )

@@ -116,9 +116,7 @@ class Timed:
     family: str
     kept_out: bool
     measured: FittedKernel
-    spread: float
-    noise: float
-    refused: tuple[str, ...]
+    times: KernelTimes
 
 
 def kernel_finding(timed: Timed, cost: Cost) -> KernelFinding:
@@ -140,11 +138,11 @@ def kernel_finding(timed: Timed, cost: Cost) -> KernelFinding:
         best_us=times_ms[best] * US_A_MS,
         regret=quality.regret,
         rank=quality.rank,
-        spread=timed.spread,
-        noise=timed.noise,
+        spread=timed.times.spread,
+        noise=timed.times.noise,
         chosen=actions_of(kernel.tiles[chosen]),
         best=actions_of(kernel.tiles[best]),
-        refused=timed.refused,
+        refused=timed.times.refused,
         schedules=tuple(
             (actions_of(tile), time_ms * US_A_MS)
             for tile, time_ms in zip(kernel.tiles, times_ms, strict=True)
@@ -163,11 +161,9 @@ def family_findings(timed: Sequence[Timed], cost: Cost) -> tuple[FamilyFinding, 
 def _family(family: str, kernels: Sequence[FittedKernel], cost: Cost) -> FamilyFinding:
     quality = quality_of(kernels, cost)
     keys = that_matter(kernels, cost, constants_to_fit())
-    to_blame = blame(kernels, cost, keys) if quality.regret > 1.0 else None
-    if to_blame is not None:
-        change = str(to_blame)
-    else:
-        change = "no single one" if quality.regret > 1.0 else ""
+    change = ""
+    if quality.regret > 1.0:
+        change = str(blame(kernels, cost, keys) or "no single one")
     return FamilyFinding(
         family=family,
         kernels=quality.kernels,

@@ -32,7 +32,6 @@ from adrenoc.lab.tune.refit import (
     Fitted,
     Key,
     fit_cost,
-    put_back,
     tables_of,
     value_of,
 )
@@ -86,30 +85,25 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow], confirm: Co
     decisions: tuple[Decision, ...] = ()
     if fitted.changed and not (confirmed is not None and confirmed.is_better):
         tables = tables_of(fitted.changed)
-        decisions = (_unseen(tables) if confirmed is None else confirmed.decision(tables),)
-        fitted = put_back(fitted, cost)
+        reason = "no layer that the fit has not seen was measured to hold it against"
+        unseen = Decision(subject=tables, taken="kept as they were", reason=reason)
+        decisions = (unseen if confirmed is None else confirmed.decision(tables),)
+        # Nothing of it is taken: the constants are those that were there.
+        before, kept_before = fitted.before, fitted.kept_before
+        fitted = replace(fitted, cost=cost, changed=(), after=before, kept_after=kept_before)
     target = replace(validation.target, cost=fitted.cost)
     thresholds, after, of_joins = _fit_joins(validation, rows, target)
+    keys = (("joins", key) for key in thresholds)
+    joins = [(key, value_of(cost, key), thresholds[key[1]]) for key in keys]
     return Fit(
         fitted=fitted,
         cost=replace_joins(target, thresholds).cost,
-        changed=(
-            *fitted.changed,
-            *(
-                (("joins", key), value_of(cost, ("joins", key)), threshold)
-                for key, threshold in thresholds.items()
-            ),
-        ),
+        changed=(*fitted.changed, *joins),
         decisions=(*decisions, *of_joins),
         confirmed=confirmed,
         joins_before=validation.joins,
         joins_after=after,
     )
-
-
-def _unseen(tables: str) -> Decision:
-    reason = "no layer that the fit has not seen was measured to hold it against"
-    return Decision(subject=tables, taken="kept as they were", reason=reason)
 
 
 def _fit_joins(
@@ -230,17 +224,13 @@ def set_key(text: str, section: str, key: str, value: str) -> str:
     end = next(
         (n for n in range(start + 1, len(lines)) if _section_of(lines[n]) is not None), len(lines)
     )
-    own = _drop_key(lines[start + 1 : end], key)
+    stated = re.compile(rf"\s*{re.escape(key)}\s*=")
+    own = [line for line in lines[start + 1 : end] if not stated.match(line)]
     while own and not own[-1].strip():
         own.pop()
     new = [*lines[: start + 1], *own, f"{key} = {value}"]
     rest = lines[end:]
     return "\n".join([*new, "", *rest] if rest else new) + "\n"
-
-
-def _drop_key(lines: Sequence[str], key: str) -> list[str]:
-    stated = re.compile(rf"\s*{re.escape(key)}\s*=")
-    return [line for line in lines if not stated.match(line)]
 
 
 def _section_of(line: str) -> str | None:

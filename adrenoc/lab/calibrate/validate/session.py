@@ -107,12 +107,10 @@ def forms_of(row: LayerRow, target: Target, options: CompileOptions, folder: Pat
     if chosen is None or not row.join:
         return None if chosen is None else Forms(row=row, chosen=chosen)
     keys = JOINS[row.join]
+    never = (*keys, *_NEVER_TOO.get(row.join, ()))
     joined, apart = (
-        plan_of(row, replace_joins(target, values), options, folder)
-        for values in (
-            dict.fromkeys(keys, ALWAYS),
-            dict.fromkeys((*keys, *_NEVER_TOO.get(row.join, ())), NEVER),
-        )
+        plan_of(row, replace_joins(target, dict.fromkeys(names, value)), options, folder)
+        for names, value in ((keys, ALWAYS), (never, NEVER))
     )
     if joined is None or apart is None or digests_of(joined) == digests_of(apart):
         return Forms(row=row, chosen=chosen)  # they cannot join here
@@ -333,14 +331,7 @@ def timed_of(row: LayerRow, plan: TunePlan, task: TuneTask, times: KernelTimes) 
         tiles=tuple(task.candidates[number] for number in times.times_us),
         times_ms=tuple(time_us / US_A_MS for time_us in times.times_us.values()),
     )
-    return Timed(
-        family=row.family,
-        kept_out=row.kept_out,
-        measured=measured,
-        spread=times.spread,
-        noise=times.noise,
-        refused=times.refused,
-    )
+    return Timed(family=row.family, kept_out=row.kept_out, measured=measured, times=times)
 
 
 def join_of(forms: Forms, times_us: Sequence[Sequence[float]], joined_count: int) -> JoinFinding:
