@@ -328,7 +328,8 @@ def _chase_buffer(_: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
 def _chase_texels(_: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
     following = chain(_SIDE * _SIDE)
     image = np.zeros((1, _SIDE, _SIDE, 4), np.float32)
-    image[..., 0].flat, image[..., 1].flat = following % _SIDE, following // _SIDE
+    image[..., 0] = (following % _SIDE).reshape(_SIDE, _SIDE)
+    image[..., 1] = (following // _SIDE).reshape(_SIDE, _SIDE)
     return _probes(_TEXEL, texture(image), "float32", _SIDE * _SIDE, scale)
 
 
