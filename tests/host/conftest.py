@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adrenoc.ir.options import CompileOptions
+from tests.host.run_op import Ops
 
 _AS_USERS = tuple(
     f"test_{name}"
@@ -47,6 +48,12 @@ def _as_users(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         for name in ("run_op", "tests.host.run_op"):  # tests import it by either
             if name in sys.modules:
                 monkeypatch.setitem(sys.modules[name].CHECKED, "keep_float32", True)
+
+
+@pytest.fixture
+def ops() -> Ops:
+    """A model under construction; those of other seeds and opsets are made by tests."""
+    return Ops()
 
 
 @pytest.fixture

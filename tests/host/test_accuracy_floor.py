@@ -58,8 +58,7 @@ def test_kernels_lose_no_more_than_rounding_does(device, tmp_path, target):
     assert 0.8 * floor.rms < ours.rms < 1.2 * floor.rms
 
 
-def test_one_tensor_is_rounded_and_its_constants_are_not(device, tmp_path):
-    ops = Ops()
+def test_one_tensor_is_rounded_and_its_constants_are_not(ops, device, tmp_path):
     x = ops.input(1, 4, 5, 5)
     y = ops("Conv", ops("MaxPool", x, kernel_shape=[1, 1]), ops.weight(4, 4, 1, 1))
     ops.output(ops("MaxPool", y, kernel_shape=[1, 1]))
@@ -99,8 +98,7 @@ def test_a_run_shows_the_floor_of_its_bundle(device, tmp_path, capsys):
     assert run("run", bundle, "--rounding-floor") == 2
 
 
-def test_steps_on_the_cpu_take_part(device, tmp_path):
-    ops = Ops()
+def test_steps_on_the_cpu_take_part(ops, device, tmp_path):
     x = ops("Conv", ops.input(1, 4, 5, 5), ops.weight(4, 4, 1, 1))
     wide = ops("Cast", ops("MaxPool", x, kernel_shape=[1, 1]), to=11)
     back = ops("Cast", ops("CumSum", wide, ops.ints(1)), to=1)

@@ -68,9 +68,8 @@ def _check(ops: Ops, device: Any, name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(("channels", "out", "side", "kernel", "attrs"), CASES)
-def test_constant_file(device, offer, channels, out, side, kernel, attrs):
+def test_constant_file(ops, device, offer, channels, out, side, kernel, attrs):
     offer(constant_candidates)
-    ops = Ops()
     x = ops("Relu", ops.input(2, channels, side, side))
     weight, bias = ops.weight(out, channels, kernel, kernel), ops.weight(out)
     ops.output(ops("Relu", ops("Conv", x, weight, bias, **attrs)))
@@ -78,10 +77,9 @@ def test_constant_file(device, offer, channels, out, side, kernel, attrs):
 
 
 @pytest.mark.parametrize(("channels", "out", "side"), [(64, 32, 9), (36, 70, 13), (16, 16, 7)])
-def test_matrix_units(device, offer, channels, out, side):
+def test_matrix_units(ops, device, offer, channels, out, side):
     """Channels that fill no tile, pixels that fill no run of tiles, two images."""
     offer(matrix_candidates)
-    ops = Ops()
     x = ops("Relu", ops.input(2, channels, side, side))
     made = ops("Conv", x, ops.weight(out, channels, 1, 1), ops.weight(out))
     ops.output(ops("Relu", made))
@@ -95,9 +93,8 @@ def test_matrix_units(device, offer, channels, out, side):
         (matrix_candidates, "matrix units", "host:850"),
     ],
 )
-def test_products(device, offer, list_tiles, name, target):
+def test_products(ops, device, offer, list_tiles, name, target):
     offer(list_tiles)
-    ops = Ops()
     x = ops("Relu", ops.input(1, 50, 96))
     ops.output(ops("Relu", ops("MatMul", x, ops.weight(96, 72))))
     _check(ops, device, name, target)

@@ -113,8 +113,7 @@ def test_a_search_out_of_time_says_so_and_still_works(device, tmp_path):
     assert remedy.error_after <= TOLERANCE
 
 
-def test_a_network_without_weakness_needs_nothing(device, tmp_path):
-    ops = Ops()
+def test_a_network_without_weakness_needs_nothing(ops, device, tmp_path):
     y = ops("Conv", ops.input(1, 8, 6, 5), ops.weight(8, 8, 3, 3))
     ops.output(ops("MaxPool", ops("Relu", y), kernel_shape=[2, 2]))
     model = planted.save(ops, tmp_path)
@@ -178,10 +177,9 @@ def test_what_onnxruntimes_own_quantiser_writes_is_examined(device, tmp_path, fo
     assert found.passed and found.layers
 
 
-def test_rounded_tokens_are_examined_where_that_is_asked_for(device, tmp_path, monkeypatch):
+def test_rounded_tokens_are_examined_where_that_is_asked_for(ops, device, tmp_path, monkeypatch):
     module = "adrenoc.passes.fuse.fuse_products"
     monkeypatch.setattr(f"{module}.least_matrix_clocks", lambda *_: math.inf)
-    ops = Ops()
     ops.output(product(ops, ops.input(20, 128), 128, 24, zeros="packed", bits=8))
     model = planted.save(ops, tmp_path)
     (plain,) = _examined(model, "mixed").presets

@@ -54,8 +54,7 @@ def test_they_are_off_by_what_halves_are(device, kind, preset):
     assert not np.isnan(seen).any()
 
 
-def test_tanh_keeps_its_digits_in_floats(device):
-    ops = Ops()
+def test_tanh_keeps_its_digits_in_floats(ops, device):
     ops.output(ops("Tanh", x := ops.input(1, 8, 30, 40)))
     special = [math.inf, -math.inf, math.nan, 0.0, 7.9, -8.0]
     spread = np.concatenate([np.linspace(-12, 12, 9000), np.logspace(-30, 0, 594), special])

@@ -22,8 +22,7 @@ def _block(ops: Ops, x: str, channels: int, *, scaled: bool) -> str:
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16", "buffer"])
 @pytest.mark.parametrize("channels, size", [(8, (14, 14)), (6, (5, 7))])
-def test_a_product_ends_with_them(device, preset, channels, size):
-    ops = Ops()
+def test_a_product_ends_with_them(ops, device, preset, channels, size):
     x = ops("Relu", ops("Conv", ops.input(1, 3, *size), ops.weight(channels, 3, 1, 1)))
     first = _block(ops, x, channels, scaled=True)
     second = _block(ops, first, channels, scaled=False)
@@ -34,8 +33,7 @@ def test_a_product_ends_with_them(device, preset, channels, size):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-def test_so_does_a_convolution_whose_channels_come_last_afterwards(device, preset):
-    ops = Ops()
+def test_so_does_a_convolution_whose_channels_come_last_afterwards(ops, device, preset):
     x = ops("Conv", ops.input(1, 3, 6, 7), ops.weight(8, 3, 1, 1))
     turned = ops("Mul", ops("Transpose", x, perm=TO_LAST), ops.weight(8))
     scale, shift = ops.weight(8), ops.weight(8)
@@ -44,8 +42,7 @@ def test_so_does_a_convolution_whose_channels_come_last_afterwards(device, prese
     ops.check(device, preset)
 
 
-def test_an_output_keeps_its_kernel(device):
-    ops = Ops()
+def test_an_output_keeps_its_kernel(ops, device):
     x = ops("Relu", ops("Conv", ops.input(1, 3, 6, 6), ops.weight(8, 3, 1, 1)))
     made = _block(ops, x, 8, scaled=True)
     ops.output(made, ops("MaxPool", made, kernel_shape=[2, 2]))
@@ -53,8 +50,7 @@ def test_an_output_keeps_its_kernel(device):
 
 
 @pytest.mark.parametrize("reader", ["GlobalAveragePool", "ReduceMax", "Softmax"])
-def test_what_folds_it_reads_the_result(device, reader):
-    ops = Ops()
+def test_what_folds_it_reads_the_result(ops, device, reader):
     x = ops("Relu", ops("Conv", ops.input(1, 3, 6, 6), ops.weight(8, 3, 1, 1)))
     ops.output(ops(reader, _block(ops, x, 8, scaled=True)))
     ops.check(device, "fp32")

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 _WIDTH, _HEIGHT = 1024, 6
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_grids_of_wide_images(device, preset):
+def test_grids_of_wide_images(ops, device, preset):
     """Pixels plus a flow, scaled and joined, as networks warp one image onto another."""
-    ops = Ops()
     image = ops.input(1, 3, _HEIGHT, _WIDTH)
     flow = ops("MaxPool", ops.input(1, 2, _HEIGHT, _WIDTH), kernel_shape=[1, 1])
     pixels = np.stack(np.meshgrid(np.arange(_WIDTH), np.arange(_HEIGHT)))[None]
@@ -28,9 +26,8 @@ def test_grids_of_wide_images(device, preset):
     assert any(d.taken == "float32" for d in ops.decisions)
 
 
-def test_indices_and_plain_windows_cost_nothing(device):
+def test_indices_and_plain_windows_cost_nothing(ops, device):
     """Integers and the places that a kernel works out itself are no tensors of floats."""
-    ops = Ops()
     x = ops("MaxPool", ops.input(1, 8, 5, 7), kernel_shape=[1, 1])
     taken = ops("Gather", x, ops.const([3, 0, 2], np.int64), axis=3)
     ops.output(ops("Relu", ops("Resize", taken, "", ops.const([1.0, 1.0, 2.0, 2.0]))))

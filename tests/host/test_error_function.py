@@ -4,14 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from run_op import Ops, relative_error
+from run_op import relative_error
 
 MOST_OFF = 5e-7
 """Of a value, as the rational function is in floats."""
 
 
-def test_small_and_large_numbers_keep_their_digits(device):
-    ops = Ops()
+def test_small_and_large_numbers_keep_their_digits(ops, device):
     ops.output(ops("Erf", name := ops.input(1, 8, 30, 40)))
     spread = np.linspace(-6, 6, 9000)
     tiny = np.logspace(-30, 0, 588)
@@ -27,10 +26,9 @@ def test_small_and_large_numbers_keep_their_digits(device):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
-def test_after_a_product(device, preset):
+def test_after_a_product(ops, device, preset):
     """GELU as epilogue, of channels that fill no block, and of lanes put together."""
     rng = np.random.default_rng(4)
-    ops = Ops()
     weight = ops.const(rng.standard_normal((12, 21)).astype(np.float32) / 3)
     product = ops("Add", ops("MatMul", ops.input(1, 9, 12), weight), ops.const(0.3))
     half = ops("Erf", ops("Mul", product, ops.const(0.5**0.5)))

@@ -5,13 +5,11 @@ import pytest
 
 from adrenoc.bundle.bundle import open_bundle
 from tests.commands import succeed
-from tests.host.run_op import Ops
 from tests.tflite.build import ModelBuilder, T
 
 
 @pytest.mark.parametrize("preset", ["fp32"])
-def test_what_else_reads_a_flattened_image_gets_it(device, preset):
-    ops = Ops()
+def test_what_else_reads_a_flattened_image_gets_it(ops, device, preset):
     image = ops("Conv", ops.input(1, 3, 4, 5), ops.weight(6, 3, 2, 3))
     flat = ops("Flatten", image)
     ops.output(ops("MatMul", flat, ops.weight(54, 5)), ops("Softmax", flat, axis=1))
@@ -23,9 +21,8 @@ def test_what_else_reads_a_flattened_image_gets_it(device, preset):
 @pytest.mark.parametrize(
     ("channels", "preset"), [(5, "fp32"), (8, "mixed"), (7, "buffer"), (6, "fp16")]
 )
-def test_a_convolution_whose_kernel_covers_its_input_is_a_product(device, channels, preset):
+def test_a_convolution_whose_kernel_covers_its_input_is_a_product(ops, device, channels, preset):
     """As heads of pose networks are: threads share the sum, where a kernel of pixels has one."""
-    ops = Ops()
     image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(channels, 3, 2, 3)))
     covered = ops("Conv", image, ops.weight(10, channels, 3, 3), ops.weight(10))
     ops.output(ops("Relu", covered))
@@ -36,8 +33,7 @@ def test_a_convolution_whose_kernel_covers_its_input_is_a_product(device, channe
 
 
 @pytest.mark.parametrize("preset", ["fp32"])
-def test_a_kernel_that_is_read_more_than_once_stays_a_convolution(device, preset):
-    ops = Ops()
+def test_a_kernel_that_is_read_more_than_once_stays_a_convolution(ops, device, preset):
     image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(8, 3, 2, 3)))
     ops.output(ops("Conv", image, ops.weight(6, 8, 3, 3), pads=[1, 1, 1, 1], strides=[3, 3]))
     ops.output(ops("Conv", image, ops.weight(6, 8, 2, 2), dilations=[2, 2]))
@@ -76,8 +72,7 @@ def test_a_head_of_a_pose_network_is_a_product(device, preset, tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_what_follows_a_covering_convolution_is_in_its_kernel(device, preset):
-    ops = Ops()
+def test_what_follows_a_covering_convolution_is_in_its_kernel(ops, device, preset):
     image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(8, 3, 2, 3)))
     covered = ops("Conv", image, ops.weight(16, 8, 3, 3))
     ops.output(ops("DepthToSpace", covered, blocksize=2))

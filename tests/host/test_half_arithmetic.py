@@ -62,44 +62,39 @@ MAPS: tuple[Map, ...] = (
 )
 
 
-def test_maps_of_large_numbers_do_not_overflow(device):
-    ops = Ops()
+def test_maps_of_large_numbers_do_not_overflow(ops, device):
     x = _held(ops, np.linspace(-3e4, 3e4, 256).reshape(1, 8, 4, 8))
     for make in MAPS:
         ops.output(make(ops, x))
     ops.check(device, "fp16", tolerance=1e-3)
 
 
-def test_an_epilogue_may_leave_the_range_of_half_on_its_way(device):
-    ops = Ops()
+def test_an_epilogue_may_leave_the_range_of_half_on_its_way(ops, device):
     x = _held(ops, np.random.default_rng(0).uniform(-3000.0, 3000.0, (1, 8, 16, 16)))
     result = ops("Conv", x, ops.weight(8, 8, 1, 1))
     ops.output(ops("Mul", ops("Mul", result, result), ops.const(1e-4)))
     ops.check(device, "fp16", tolerance=4e-3)
 
 
-def test_long_scans_count_on(device):
-    ops = Ops()
+def test_long_scans_count_on(ops, device):
     x = _held(ops, np.ones((1, 1, 1, 5000)))
     ops.output(ops("Relu", ops("CumSum", x, ops.ints(3))))
     ops.check(device, "fp16", tolerance=1e-3)
 
 
-def test_sums_that_are_scaled_down_may_be_large(device):
-    ops = Ops()
+def test_sums_that_are_scaled_down_may_be_large(ops, device):
     x = _held(ops, np.random.default_rng(0).uniform(-3e4, 3e4, (1, 8, 6, 5)))
     ops.output(ops("Mul", ops("ReduceL1", x, ops.ints(1)), ops.const(1e-3)))
     ops.output(ops("ReduceLogSum", ops("Abs", x), ops.ints(1)))
     ops.check(device, "fp16", tolerance=1e-3)
 
 
-def test_long_products_of_activations_may_be_large_on_their_way(device):
+def test_long_products_of_activations_may_be_large_on_their_way(ops, device):
     """The first half of the products sums to more than a half holds; the second takes it back."""
     random = np.random.default_rng(0)
     right = random.uniform(0.5, 1.5, (1, 2, 512, 16))
     right[:, :, 256:] *= -1
     right -= right.mean(axis=2, keepdims=True)
-    ops = Ops()
     a = _held(ops, 500 + random.normal(0.0, 20.0, (1, 2, 20, 512)))
     ops.output(ops("Relu", ops("MatMul", a, _held(ops, right))))
     ops.check(device, "fp16", tolerance=2e-2)

@@ -89,13 +89,12 @@ KERNELS: dict[str, Kernel] = {
     ("columns", "preset"), ((0, "mixed"), (1, "mixed"), (2, "mixed"), (2, "fp16"))
 )
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernel_machines(device, name, columns, preset):
+def test_kernel_machines(ops, device, name, columns, preset):
     """A smooth function of four numbers, as a sum over points that it is known at."""
     build, kernel = KERNELS[name]
     points = _GIVEN.astype(np.float64)
     known = np.stack([np.sin(points @ [1, 2, -1, 1]), points @ [2, -1, 1, 0]], 1)
     weights = np.linalg.solve(kernel(points) + 0.02 * np.eye(_POINTS), known)
-    ops = Ops()
     y = build(ops, ops.input(7, 4))
     ops.output(ops("MatMul", y, ops.const(weights[:, :columns] if columns else weights[:, 0])))
     ops.check(device, preset, tolerance=5e-3)

@@ -145,8 +145,7 @@ READERS: dict[str, Build] = {
 @pytest.mark.parametrize("size", (LARGE, SMALL))
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
 @pytest.mark.parametrize("name", READERS)
-def test_constants_beyond_half_are_floats(device, name, preset, size):
-    ops = Ops()
+def test_constants_beyond_half_are_floats(ops, device, name, preset, size):
     ops.output(READERS[name](ops, size))
     ops.check(device, preset, tolerance=4e-3)
     assert any(d.taken == "float32" for d in ops.decisions)

@@ -40,7 +40,6 @@ def _similarity(ops: Ops) -> str:
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_differences(device, preset):
-    ops = Ops()
+def test_differences(ops, device, preset):
     ops.output(_guided_filter(ops), _similarity(ops))
     ops.check(device, preset, tolerance=2e-2)

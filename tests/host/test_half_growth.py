@@ -144,8 +144,7 @@ GROWN: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16"])
-def test_grown_tensors_are_no_infinities(device, preset):
-    ops = Ops()
+def test_grown_tensors_are_no_infinities(ops, device, preset):
     ops.output(*(ops("Mul", build(ops), ops.const(0.5)) for build in GROWN.values()))
     ops.check(device, preset)
     assert any(_REASON in d.reason for d in ops.decisions)
@@ -157,15 +156,13 @@ def _running_sum(ops: Ops) -> str:
     return ops("Mul", ops("CumSum", x, ops.const(1, np.int64), reverse=1), ops.const(0.5))
 
 
-def test_running_sums_are_no_infinities(device):
-    ops = Ops()
+def test_running_sums_are_no_infinities(ops, device):
     ops.output(_running_sum(ops))
     ops.check(device, "mixed")
 
 
-def test_what_hides_is_no_size(device):
+def test_what_hides_is_no_size(ops, device):
     """Masks and the padding of maxima are far below zero and make nothing large."""
-    ops = Ops()
     x = ops.input(1, 8, 6, 5)
     padded = ops("Pad", x, ops.ints(0, 0, 1, 1, 0, 0, 1, 1), ops.const(-np.inf))
     largest = ops("MaxPool", padded, kernel_shape=[3, 3])

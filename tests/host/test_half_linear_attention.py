@@ -70,15 +70,13 @@ KINDS: dict[str, Callable[[Ops], str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_does_not_overflow(device, kind):
-    ops = Ops()
+def test_it_does_not_overflow(ops, device, kind):
     ops.output(ops("Mul", KINDS[kind](ops), ops.const(0.5)))
     ops.check(device, "mixed", tolerance=1e-2)
     assert any(d.taken == "float32" for d in ops.decisions)
 
 
-def test_attention_with_a_softmax_stays_in_half(device):
-    ops = Ops()
+def test_attention_with_a_softmax_stays_in_half(ops, device):
     q, k, v = (_held(ops, low=-1.0) for _ in range(3))
     scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
     scaled = ops("Div", ops("Relu", scores), ops.const(np.full((1, HEADS, 1, 1), 400.0)))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 
 def _mask(rows: int, keys: int) -> np.ndarray:
@@ -12,9 +11,8 @@ def _mask(rows: int, keys: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_softmax(device, preset):
+def test_softmax(ops, device, preset):
     mask = _mask(6, 50)
-    ops = Ops()
     x = ops("MaxPool", ops.input(1, 8, 6, 50), kernel_shape=[1, 1])
     added = ops("Add", x, ops.const(np.where(mask, -1e9, 0.0)))
     chosen = ops("Where", ops.const(mask, np.bool_), ops.const(-3.4e38), x)
@@ -23,8 +21,7 @@ def test_softmax(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_attention(device, preset):
-    ops = Ops()
+def test_attention(ops, device, preset):
     q, k, v = (ops("Tanh", ops.input(1, 2, 40, 32)) for _ in range(3))
     scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
     masked = ops("Add", scores, ops.const(np.where(_mask(40, 40), -1e9, 0.0)))

@@ -64,8 +64,7 @@ LARGE: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_large_numbers_between_kernels_do_not_overflow(device, name):
-    ops = Ops()
+def test_large_numbers_between_kernels_do_not_overflow(ops, device, name):
     ops.output(ops("Relu", LARGE[name](ops)))
     ops.check(device, "mixed", tolerance=2e-2)
     assert any(d.taken == "float32" for d in ops.decisions)
@@ -98,8 +97,7 @@ BOUNDED: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_what_stays_within_half_costs_nothing(device, name):
-    ops = Ops()
+def test_what_stays_within_half_costs_nothing(ops, device, name):
     ops.output(ops("MaxPool", BOUNDED[name](ops), kernel_shape=[1, 1]))
     ops.check(device, "mixed", tolerance=2e-3)
     assert not any(_BEYOND in d.reason for d in ops.decisions)
@@ -107,8 +105,7 @@ def test_what_stays_within_half_costs_nothing(device, name):
 
 @pytest.mark.parametrize("form", ("divided", "multiplied"))
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_vectors_of_zeros_have_a_length_kept_from_zero(device, form, preset):
-    ops = Ops()
+def test_vectors_of_zeros_have_a_length_kept_from_zero(ops, device, form, preset):
     x = ops.input(1, 8, 6, 5)
     values = np.random.default_rng(0).standard_normal((1, 8, 6, 5)).astype(np.float32)
     values[:, :, 2] = 0
@@ -122,10 +119,9 @@ def test_vectors_of_zeros_have_a_length_kept_from_zero(device, form, preset):
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_peaks_are_found_once(device, preset):
+def test_peaks_are_found_once(ops, device, preset):
     """Scores of neighbours that are one number in half: only the larger one is a peak."""
     scores = 0.9 + np.random.default_rng(0).permutation(160).reshape(1, 2, 8, 10) * 1e-5
-    ops = Ops()
     x = ops.input(1, 2, 8, 10)
     ops.given(x, np.log(scores / (1 - scores)).astype(np.float32))
     score = ops("Sigmoid", x)
@@ -136,8 +132,7 @@ def test_peaks_are_found_once(device, preset):
     assert any(d.taken == "float32" for d in ops.decisions)
 
 
-def test_the_place_of_the_largest_needs_no_float32(device):
-    ops = Ops()
+def test_the_place_of_the_largest_needs_no_float32(ops, device):
     x = _held(ops, 1, 8, 6, 5)
     ops.output(ops("ArgMax", ops("Sigmoid", x), axis=1))
     ops.run(device, "mixed")

@@ -142,8 +142,7 @@ SIZES: dict[str, Build] = {
     ("preset", "names"),
     [("mixed", tuple(SIZES)), ("fp16", ("through_convolutions", "after_weights", "similarity"))],
 )
-def test_numbers_beyond_half(device, preset, names):
-    ops = Ops()
+def test_numbers_beyond_half(ops, device, preset, names):
     ops.output(*(SIZES[name](ops) for name in names))
     ops.check(device, preset)
     assert any(d.taken == "float32" for d in ops.decisions)

@@ -50,16 +50,14 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ((3, 5, 113, 117), (0, 1, 2, 3)),
     ],
 )
-def test_sums_by_one_thread(device, shape, axes):
-    ops = Ops()
+def test_sums_by_one_thread(ops, device, shape, axes):
     total = ops("ReduceSum", like_numbers(ops, *shape), ops.ints(*axes), keepdims=1)
     count = np.prod([shape[a] for a in axes])
     assert off_by(ops, device, total, np.float64(NUMBER) * count) <= TOLERANCE
 
 
 @pytest.mark.usefixtures("alone")
-def test_softmax_by_one_thread(device):
-    ops = Ops()
+def test_softmax_by_one_thread(ops, device):
     shares = ops("Softmax", like_numbers(ops, 1, 2, 50021), axis=2)
     assert off_by(ops, device, shares, 1 / 50021) <= TOLERANCE
 
@@ -81,31 +79,27 @@ def test_norms_by_one_thread(device):
     assert off_by(ops, device, normed, exact) <= TOLERANCE
 
 
-def test_pools(device):
-    ops = Ops()
+def test_pools(ops, device):
     mean = ops("AveragePool", like_numbers(ops, 1, 3, 230, 202), kernel_shape=[229, 201])
     assert off_by(ops, device, mean, NUMBER) <= TOLERANCE
 
 
 @pytest.mark.parametrize("target", ["host", "host:610"])
 @pytest.mark.parametrize("rows", [2, 200])
-def test_products_with_constants(device, rows, target):
-    ops = Ops()
+def test_products_with_constants(ops, device, rows, target):
     product = ops("MatMul", like_numbers(ops, rows, 50021), ops.const(np.full((50021, 8), NUMBER)))
     exact = np.float64(NUMBER) ** 2 * 50021
     assert off_by(ops, device, product, exact, target) <= OF_PRODUCTS
 
 
-def test_products_of_two_activations(device):
-    ops = Ops()
+def test_products_of_two_activations(ops, device):
     x = like_numbers(ops, 1, 9, 50021)
     product = ops("MatMul", x, ops("Transpose", x, perm=[0, 2, 1]))
     assert off_by(ops, device, product, np.float64(NUMBER) ** 2 * 50021) <= OF_PRODUCTS
 
 
 @pytest.mark.parametrize("target", ["host", "host:610"])
-def test_convolutions(device, target):
-    ops = Ops()
+def test_convolutions(ops, device, target):
     weight = ops.const(np.full((8, 2000, 3, 3), NUMBER))
     conv = ops("Conv", like_numbers(ops, 1, 2000, 20, 20), weight)
     exact = np.float64(NUMBER) ** 2 * 2000 * 9

@@ -135,8 +135,7 @@ SIZES = {"small": 1e-3, "large": 2e3}
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_no_half_holds_squares(device, name):
-    ops = Ops()
+def test_no_half_holds_squares(ops, device, name):
     for size in SIZES.values():
         x = ops.input(1, 8, 6, 5, low=-size, high=size)
         # A tensor between kernels: what the norm reads has been stored in half.
@@ -160,8 +159,7 @@ def test_activations_are_computed_in_float(device, size):
     ops.check(device, "fp16", tolerance=2e-3)
 
 
-def test_the_squares_are_computed_within_the_reduction(device):
-    ops = Ops()
+def test_the_squares_are_computed_within_the_reduction(ops, device):
     x = ops.input(1, 8, 6, 5)
     ops.output(ops("ReduceSum", ops("Mul", x, x), ops.ints(1)))
     ops.check(device, "mixed")
@@ -169,9 +167,8 @@ def test_the_squares_are_computed_within_the_reduction(device):
 
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16"])
-def test_taps_that_cancel_are_not_rounded(device, preset):
+def test_taps_that_cancel_are_not_rounded(ops, device, preset):
     """What a folded batch norm makes of depthwise weights: large taps with a small sum."""
-    ops = Ops()
     x = ops.input(1, 8, 9, 7)
     ops.given(x, np.random.default_rng(0).integers(60, 64, (1, 8, 9, 7)).astype(np.float32))
     taps = np.random.default_rng(1).uniform(-30.0, 30.0, (8, 1, 3, 3))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from adrenoc.passes.read.fold_nests import FEW_RESULTS, LONG_FOLD, LONG_PART
-from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 
@@ -17,8 +16,7 @@ NEAR = 1e-6
 @pytest.mark.parametrize(
     ("shape", "axis"), [((2, 70), 1), ((3, LONG_FOLD + 51), 1), ((LONG_FOLD + 1, 5), 0)]
 )
-def test_numbers_of_an_input_are_told_apart(device, preset, op, shape, axis):
-    ops = Ops()
+def test_numbers_of_an_input_are_told_apart(ops, device, preset, op, shape, axis):
     x = ops.input(*shape)
     steps = np.random.default_rng(0).integers(0, 900, shape)  # some of them the same
     ops.given(x, (1.0 + steps * NEAR).astype(np.float32))
@@ -28,9 +26,8 @@ def test_numbers_of_an_input_are_told_apart(device, preset, op, shape, axis):
     np.testing.assert_array_equal(found, ops.reference()[y])
 
 
-def test_the_extreme_of_an_output_is_found_in_it(device):
+def test_the_extreme_of_an_output_is_found_in_it(ops, device):
     """What is handed out lies in float32, and its extreme is one of these numbers."""
-    ops = Ops()
     x = ops.input(1, 1, 500)
     scores = ops("Mul", x, ops.const(1.0001))
     place = ops("ArgMax", scores, axis=-1, keepdims=0)
@@ -45,9 +42,8 @@ def test_the_extreme_of_an_output_is_found_in_it(device):
 )
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
 def test_a_long_axis_is_folded_in_parts_where_few_threads_would(
-    device, preset, results, length, kernels
+    ops, device, preset, results, length, kernels
 ):
-    ops = Ops()
     x = ops.input(results, length)
     steps = np.random.default_rng(length).permutation(length) * NEAR
     ops.given(x, (1.0 + np.stack([np.roll(steps, 7 * r) for r in range(results)])).astype("f4"))

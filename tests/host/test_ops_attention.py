@@ -31,9 +31,8 @@ def joined(ops: Ops, x: str, tokens: int, dim: int) -> str:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("sizes", ((9, 2, 8), (37, 3, 16), (69, 1, 64)))
-def test_joint_projection(device, preset, sizes):
+def test_joint_projection(ops, device, preset, sizes):
     tokens, heads, width = sizes
-    ops = Ops()
     x = ops.input(1, tokens, heads * width)
     q, k, v = joint_projection(ops, x, tokens, heads, width)
     q = ops("Mul", q, ops.const(width**-0.5))
@@ -46,9 +45,8 @@ def test_joint_projection(device, preset, sizes):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_mask_and_other_widths(device, preset):
+def test_mask_and_other_widths(ops, device, preset):
     """Tensors of their own, six channels of values, five of depth, a mask over keys."""
-    ops = Ops()
     q, k = ops("Tanh", ops.input(2, 3, 7, 5)), ops("Tanh", ops.input(2, 3, 21, 5))
     v = ops("Tanh", ops.input(2, 3, 21, 6))
     scores = ops("Div", ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2])), ops.const(2.2))
@@ -61,9 +59,8 @@ def test_mask_and_other_widths(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_heads_in_one_batch_axis(device, preset):
+def test_heads_in_one_batch_axis(ops, device, preset):
     """Tokens first and heads along the batch, as torch's multi-head attention is exported."""
-    ops = Ops()
     heads = []
     for perm in ([1, 0, 2], [1, 2, 0], [1, 0, 2]):
         y = ops("MatMul", ops.input(11, 1, 24), ops.weight(24, 24))
@@ -78,9 +75,8 @@ def test_heads_in_one_batch_axis(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_windows(device, preset):
+def test_windows(ops, device, preset):
     """Windows as batches: a bias for each head and a mask for each window, as in Swin."""
-    ops = Ops()
     windows, tokens, heads, width = 3, 10, 2, 8
     x = ops.input(windows, tokens, heads * width)
     qkv = ops("MatMul", x, ops.weight(heads * width, 3 * heads * width))
@@ -100,9 +96,8 @@ def test_windows(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_channels_before_positions(device, preset):
+def test_channels_before_positions(ops, device, preset):
     """Values times turned weights, of feature maps: the result's channels are not its last axis."""
-    ops = Ops()
     x = ops.input(2, 24, 3, 5)
     split = ops.split(ops("Conv", x, ops.weight(60, 24, 1, 1)), 1, 20, 20, 20)
     q, k, v = (ops("Reshape", part, ops.ints(2, 20, 15)) for part in split)
@@ -118,9 +113,8 @@ def test_channels_before_positions(device, preset):
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("hidden", (-np.inf, float(np.finfo(np.float32).min)))
-def test_no_key_of_the_first_runs_is_seen(device, preset, hidden):
+def test_no_key_of_the_first_runs_is_seen(ops, device, preset, hidden):
     """Padding on the left: the first keys, more than a run of the softmax, have no score at all."""
-    ops = Ops()
     q, k = ops("Tanh", ops.input(1, 2, 9, 8)), ops("Tanh", ops.input(1, 2, 8, 300))
     v, mask = ops("Tanh", ops.input(1, 2, 300, 8)), ops.input(1, 1, 1, 300)
     ops.given(mask, np.where(np.arange(300) < 200, hidden, 0).astype(np.float32)[None, None, None])
@@ -132,7 +126,7 @@ def test_no_key_of_the_first_runs_is_seen(device, preset, hidden):
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 @pytest.mark.parametrize("keys, parts", ((69, 2), (144, 4), (300, 4), (89, 8)))
-def test_parts_of_the_keys(device, monkeypatch, preset, parts, keys):
+def test_parts_of_the_keys(ops, device, monkeypatch, preset, parts, keys):
     """Threads for parts of the keys, with runs that end behind the last one, merged at the end."""
     every = attention.candidates
 
@@ -140,7 +134,6 @@ def test_parts_of_the_keys(device, monkeypatch, preset, parts, keys):
         yield from (tile for tile in every(work, *others) if tile.parts == parts)
 
     monkeypatch.setattr(attention, "candidates", candidates)
-    ops = Ops()
     q, k = ops("Tanh", ops.input(2, 2, 9, 12)), ops("Tanh", ops.input(2, 2, 12, keys))
     scores = ops("Mul", ops("MatMul", q, k), ops.const(3.0))
     scores = ops("Add", scores, ops.input(1, 1, 1, keys))
@@ -150,9 +143,8 @@ def test_parts_of_the_keys(device, monkeypatch, preset, parts, keys):
     assert ops.kernels.count("attention") == 1
 
 
-def test_what_is_no_attention_stays_in_parts(device):
+def test_what_is_no_attention_stays_in_parts(ops, device):
     """Scores that are an output too; a softmax along the queries; values too wide."""
-    ops = Ops()
     q, k = ops("Tanh", ops.input(1, 2, 6, 8)), ops("Tanh", ops.input(1, 2, 8, 7))
     v = ops("Tanh", ops.input(1, 2, 7, 8))
     seen = ops("MatMul", q, k)
@@ -169,8 +161,7 @@ def test_what_is_no_attention_stays_in_parts(device):
     assert any("expected at most 256" in reason for reason in reasons)
 
 
-def test_rows_that_local_memory_does_not_hold_stay_in_parts(device):
-    ops = Ops()
+def test_rows_that_local_memory_does_not_hold_stay_in_parts(ops, device):
     deep = ops("Tanh", ops.input(1, 2, 3, 4096)), ops("Tanh", ops.input(1, 2, 4096, 5))
     scores = ops("Mul", ops("MatMul", *deep), ops.const(1 / 64))
     ops.output(ops("MatMul", ops("Softmax", scores, axis=-1), ops("Tanh", ops.input(1, 2, 5, 8))))

@@ -147,8 +147,7 @@ KEPT: dict[str, dict[str, Any]] = {
     [("fp32", CASES), ("mixed", CASES), ("fp16", ("a window", "groups of rows"))],
     ids=["fp32", "mixed", "fp16"],
 )
-def test_attention_over_a_cache(device, preset, names):
-    ops = Ops()
+def test_attention_over_a_cache(ops, device, preset, names):
     for name in names:
         attention(ops, **CASES[name])
     ops.check(device, preset)
@@ -160,7 +159,7 @@ def test_attention_over_a_cache(device, preset, names):
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
 @pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.nightly)])
-def test_parts_of_the_rows(device, monkeypatch, preset, parts):
+def test_parts_of_the_rows(ops, device, monkeypatch, preset, parts):
     """Threads for parts of the rows that are there, some of which have none."""
     taken = []
 
@@ -171,7 +170,6 @@ def test_parts_of_the_rows(device, monkeypatch, preset, parts):
         yield from chosen or tiles
 
     monkeypatch.setattr(cached_attention, "candidates", candidates)
-    ops = Ops()
     few = ("one token of many", "the first token", "a chunk", "windows in several runs", "sinks")
     for name in few if parts == 2 else CASES:
         attention(ops, **CASES[name])
@@ -180,8 +178,7 @@ def test_parts_of_the_rows(device, monkeypatch, preset, parts):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
-def test_attention_of_one_token(device, preset):
-    ops = Ops()
+def test_attention_of_one_token(ops, device, preset):
     for case in STEPS.values():
         attention(ops, tokens=1, **case)
     ops.check(device, preset)
@@ -207,8 +204,7 @@ JOINED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
-def test_products_join_the_parts_of_attention(device, preset):
-    ops = Ops()
+def test_products_join_the_parts_of_attention(ops, device, preset):
     for case in JOINED.values():
         attention(ops, tokens=1, **case)
     ops.check(device, preset)
@@ -217,16 +213,14 @@ def test_products_join_the_parts_of_attention(device, preset):
     assert not ops.fallbacks
 
 
-def test_parts_that_are_added_to_their_product_are_joined_before(device):
+def test_parts_that_are_added_to_their_product_are_joined_before(ops, device):
     """The product's epilogue reads what attention makes: it is needed beside what is multiplied."""
-    ops = Ops()
     attention(ops, tokens=1, rows=300, before=270, added=True)
     ops.check(device, "fp32")
     assert "join_parts" in ops.kernels, ops.kernels
 
 
-def test_products_that_join_caches_of_few_bits(device):
-    ops = Ops()
+def test_products_that_join_caches_of_few_bits(ops, device):
     for name in ("a step, bytes", "one scale", "a step, nibbles"):
         for projected in (4, 32):
             attention(ops, **KEPT[name], projected=projected)
@@ -235,12 +229,11 @@ def test_products_that_join_caches_of_few_bits(device):
 
 
 @pytest.mark.parametrize("nests", [False, True], ids=["kernels", "loop nests"])
-def test_caches_of_few_bits(device, nests):
+def test_caches_of_few_bits(ops, device, nests):
     # Of floats alone: what a half rounds may be another number of few bits.
     target = load_target("host")
     if nests:
         target = avoid_kernels(target)
-    ops = Ops()
     for case in KEPT.values():
         attention(ops, **case)
     ops.check(device, "fp32", target=target)
@@ -254,9 +247,8 @@ def avoid_kernels(target: Target) -> Target:
     return replace(target, gpu=replace(target.gpu, quirks=(*target.gpu.quirks, quirk)))
 
 
-def test_targets_that_avoid_the_kernels_have_loop_nests(device):
+def test_targets_that_avoid_the_kernels_have_loop_nests(ops, device):
     target = avoid_kernels(load_target("host"))
-    ops = Ops()
     for name in ("a window", "interleaved", "half rotated", "not rotated", "sinks"):
         attention(ops, **CASES[name])
     attention(ops, tokens=2, rows=40, before=20, size=32, rotated=16, softcap=0.5)

@@ -61,10 +61,9 @@ def test_tiles_of_phones(device, target):
 
 
 @pytest.mark.parametrize("mean", (0.5, 6.0, 60.0, -60.0))
-def test_means_of_many_deviations(device, mean):
+def test_means_of_many_deviations(ops, device, mean):
     """Of numbers that halves hold, 100 deviations from zero, nothing is lost but by rounding of
     weights; here these are exact, too."""
-    ops = Ops()
     depth = 96
     steps = np.random.default_rng(1).integers(-8, 9, (1, 30, depth)) / 8
     x = ops.input(1, 30, depth)
@@ -80,9 +79,8 @@ def test_means_of_many_deviations(device, mean):
 
 
 @pytest.mark.parametrize("far", (1.0, 30.0, 1000.0))
-def test_rows_of_one_number(device, far):
+def test_rows_of_one_number(ops, device, far):
     """Their variance is zero, and not a little below: the result is the offsets' alone."""
-    ops = Ops()
     x = ops.input(1, 12, 64)
     ops.given(x, np.full((1, 12, 64), far, np.float32))
     read = ops("Relu", x)
@@ -92,8 +90,7 @@ def test_rows_of_one_number(device, far):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_floats_and_sums_in_halves_keep_their_norm(device, preset):
-    ops = Ops()
+def test_floats_and_sums_in_halves_keep_their_norm(ops, device, preset):
     x = ops("Tanh", ops.input(1, 20, 64))
     ops.output(_product(ops, _add_norm(ops, x, 64), 64, 20), ops("Neg", x))
     ops.check(device, preset)

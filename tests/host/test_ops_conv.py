@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 pytestmark = pytest.mark.operator
 
@@ -10,8 +9,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_kernels_and_strides(device, preset):
-    ops = Ops()
+def test_kernels_and_strides(ops, device, preset):
     x = ops.input(2, 5, 13, 11)
     for kernel, attrs in (
         ((1, 1), {}),
@@ -28,8 +26,7 @@ def test_kernels_and_strides(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_stem(device, preset):
-    ops = Ops()
+def test_stem(ops, device, preset):
     x = ops.input(1, 3, 21, 24)
     y = ops("Conv", x, ops.weight(16, 3, 7, 7), strides=[2, 2], pads=[3, 3, 3, 3])
     ops.output(ops("Relu", y), ops("Conv", y, ops.weight(1, 16, 3, 3)))
@@ -37,9 +34,8 @@ def test_stem(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_groups(device, preset):
+def test_groups(ops, device, preset):
     """Groups whose channels do not fill blocks of four share the blocks of their neighbours."""
-    ops = Ops()
     for channels, out, groups in ((8, 16, 2), (6, 15, 3), (9, 15, 3), (12, 6, 6), (30, 10, 5)):
         x = ops.input(1, channels, 5, 6)
         w = ops.weight(out, channels // groups, 3, 3)
@@ -48,8 +44,7 @@ def test_groups(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_depthwise(device, preset):
-    ops = Ops()
+def test_depthwise(ops, device, preset):
     for channels, multiplier, kernel, attrs in (
         (7, 1, 3, {"pads": [1, 1, 1, 1]}),
         (30, 1, 5, {"strides": [2, 2], "pads": [1, 2, 2, 1]}),
@@ -64,9 +59,8 @@ def test_depthwise(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "buffer"))
-def test_chain_with_epilogues(device, preset):
+def test_chain_with_epilogues(ops, device, preset):
     """Odd channels between convolutions: padding lanes must stay zero behind every epilogue."""
-    ops = Ops()
     x = ops.input(1, 3, 8, 9)
     a = ops("Sigmoid", ops("Conv", x, ops.weight(5, 3, 3, 3), ops.weight(5), pads=[1, 1, 1, 1]))
     b = ops("Conv", a, ops.weight(5, 5, 1, 1), ops.weight(5))
@@ -78,8 +72,7 @@ def test_chain_with_epilogues(device, preset):
     ops.check(device, preset)
 
 
-def test_computed_weights_are_a_loop_nest(device):
-    ops = Ops()
+def test_computed_weights_are_a_loop_nest(ops, device):
     x, w = ops.input(1, 3, 5, 5), ops.input(2, 3, 3, 3)
     ops.output(ops("Conv", x, ops("Relu", w), pads=[1, 1, 1, 1]))
     ops.check(device, "fp32")
@@ -92,8 +85,7 @@ def test_computed_weights_are_a_loop_nest(device):
     ("channels", "kernel", "stride", "pad", "size"),
     [(3, 16, 16, 0, 64), (3, 11, 4, 2, 47), (6, 9, 1, 4, 15), (5, 12, 3, 0, 33)],
 )
-def test_wide_rows(device, channels, kernel, stride, pad, size, preset):
-    ops = Ops()
+def test_wide_rows(ops, device, channels, kernel, stride, pad, size, preset):
     rng = np.random.default_rng(7)
     shape = (10, channels, kernel, kernel)
     weight = ops.const(rng.standard_normal(shape).astype(np.float32) / kernel)

@@ -1,7 +1,6 @@
 """Transposed convolutions: every phase of every stride, groups, dilation, one dimension."""
 
 import pytest
-from run_op import Ops
 
 pytestmark = pytest.mark.operator
 
@@ -9,8 +8,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_strides_and_kernels(device, preset):
-    ops = Ops()
+def test_strides_and_kernels(ops, device, preset):
     x = ops.input(2, 5, 4, 6)
     for (kh, kw), attrs in (
         ((2, 2), {"strides": [2, 2]}),
@@ -29,8 +27,7 @@ def test_strides_and_kernels(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_groups(device, preset):
-    ops = Ops()
+def test_groups(ops, device, preset):
     for channels, per_group, groups in ((8, 4, 2), (6, 5, 3), (9, 5, 3), (5, 1, 5), (3, 2, 3)):
         x = ops.input(1, channels, 4, 5)
         w = ops.weight(channels, per_group, 3, 3)
@@ -39,8 +36,7 @@ def test_groups(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_one_dimension(device, preset):
-    ops = Ops()
+def test_one_dimension(ops, device, preset):
     x = ops.input(2, 6, 11)
     y = ops("Conv", x, ops.weight(8, 3, 3), pads=[2, 1], strides=[2], group=2)
     ops.output(y, ops("Conv", ops("Relu", x), ops.weight(5, 6, 3), dilations=[2]))
@@ -48,9 +44,8 @@ def test_one_dimension(device, preset):
     ops.check(device, preset)
 
 
-def test_strides_far_beyond_the_kernel_are_a_loop_nest(device):
+def test_strides_far_beyond_the_kernel_are_a_loop_nest(ops, device):
     """Weights for each of 10,000 phases would be zeros, but for nine."""
-    ops = Ops()
     x = ops.input(1, 2, 2, 2)
     ops.output(ops("ConvTranspose", x, ops.weight(2, 3, 3, 3), strides=[100, 100]))
     ops.check(device, "fp32")

@@ -66,10 +66,9 @@ def test_any_candidate(form, seed, device, monkeypatch):
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 @pytest.mark.parametrize("form", FORMS)
-def test_a_block_as_the_model_chooses(form, preset, device):
+def test_a_block_as_the_model_chooses(ops, form, preset, device):
     """An expansion or not, a depthwise convolution, a projection, the sum with what came in."""
     wide, narrow = 24, 8 if form == BEFORE else 24
-    ops = Ops()
     x = ops("Conv", ops.input(1, 3, 28, 28), ops.weight(narrow, 3, 3, 3), pads=[1, 1, 1, 1])
     y = x
     if form == BEFORE:
@@ -85,10 +84,9 @@ def test_a_block_as_the_model_chooses(form, preset, device):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", (1, 2))
-def test_of_one_channel(size, form, device, monkeypatch):
+def test_of_one_channel(ops, size, form, device, monkeypatch):
     """A 1x1 convolution of one channel is a depthwise one, too; the other tells which it is."""
     estimate_pairs(monkeypatch, {form: lambda _: 0.0})
-    ops = Ops()
     x = ops("Tanh", ops.input(1, 1, 9, 13))
     convs = [
         {"weights": ops.weight(1, 1, 1, 1), "pads": [0, 0, 0, 0]},

@@ -51,9 +51,8 @@ def test_a_tile(number, preset, device, monkeypatch):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_a_pool_of_the_whole_image_is_its_mean(preset, device, monkeypatch):
+def test_a_pool_of_the_whole_image_is_its_mean(ops, preset, device, monkeypatch):
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
-    ops = Ops()
     x = ops("Tanh", ops.input(1, 20, 6, 5))
     mean = ops("AveragePool", x, kernel_shape=[6, 5])
     s = ops("Relu", ops("Conv", mean, ops.weight(6, 20, 1, 1), ops.weight(6)))
@@ -64,9 +63,8 @@ def test_a_pool_of_the_whole_image_is_its_mean(preset, device, monkeypatch):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_a_mean_that_others_read_too_stays_a_kernel(preset, device, monkeypatch):
+def test_a_mean_that_others_read_too_stays_a_kernel(ops, preset, device, monkeypatch):
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
-    ops = Ops()
     mean = ops("GlobalAveragePool", ops("Tanh", ops.input(1, 20, 6, 5)))
     s = ops("Relu", ops("Conv", mean, ops.weight(6, 20, 1, 1), ops.weight(6)))
     ops.output(ops("Sigmoid", ops("Conv", s, ops.weight(12, 6, 1, 1))), ops("Neg", mean))
@@ -75,10 +73,9 @@ def test_a_mean_that_others_read_too_stays_a_kernel(preset, device, monkeypatch)
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_matrices_of_a_vector(preset, device, monkeypatch):
+def test_matrices_of_a_vector(ops, preset, device, monkeypatch):
     """As networks with fully connected layers have them: no convolution takes part."""
     monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
-    ops = Ops()
     x = ops("Tanh", ops.input(1, 22, 6, 5))
     mean = ops("ReduceMean", x, ops.ints(2, 3), keepdims=0)
     s = ops("Relu", ops("Add", ops("MatMul", mean, ops.weight(22, 7)), ops.weight(7)))

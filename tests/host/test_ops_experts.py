@@ -99,8 +99,7 @@ def weights(ops: Ops, outputs: int, width: int, *, bits: int, block: int, zeros:
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_mixtures_of_experts(device, preset):
-    ops = Ops()
+def test_mixtures_of_experts(ops, device, preset):
     for case in CASES.values():
         mix_experts(ops, **case)
     ops.check(device, preset)
@@ -108,8 +107,7 @@ def test_mixtures_of_experts(device, preset):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_mixtures_of_experts_of_floats(device, preset):
-    ops = Ops()
+def test_mixtures_of_experts_of_floats(ops, device, preset):
     for case in FLOAT_CASES.values():
         mix_float_experts(ops, **case)
     ops.check(device, preset)

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.host.run_op import Ops
-
 pytestmark = pytest.mark.operator
 
 KINDS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceSumSquare")
@@ -16,8 +14,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("values", VALUES)
-def test_int32_ends_where_its_dtype_does(device, values):
-    ops = Ops()
+def test_int32_ends_where_its_dtype_does(ops, device, values):
     x = ops.whole_input(2, 6, count=9, dtype=np.int32)
     ops.given(x, np.array(VALUES[values], np.int32))
     for kind in KINDS:
@@ -27,8 +24,7 @@ def test_int32_ends_where_its_dtype_does(device, values):
 
 
 @pytest.mark.parametrize("kind", ["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare"])
-def test_without_axes_each_number_is_mapped(device, kind):
-    ops = Ops()
+def test_without_axes_each_number_is_mapped(ops, device, kind):
     x = ops.input(3, 5, low=0.5, high=2.0)
     ops.output(ops(kind, x, noop_with_empty_axes=1))
     ops.check(device, "fp32")
@@ -36,8 +32,7 @@ def test_without_axes_each_number_is_mapped(device, kind):
 
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("diagonal", [-2, 0, 9])
-def test_triangle_of_a_diagonal_that_is_data(device, upper, diagonal):
-    ops = Ops()
+def test_triangle_of_a_diagonal_that_is_data(ops, device, upper, diagonal):
     x, k = ops.input(2, 4, 5), ops.whole_input(count=1)
     ops.given(k, np.array(diagonal, np.int64))
     ops.output(ops("Trilu", x, k, upper=upper))

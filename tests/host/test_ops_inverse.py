@@ -19,8 +19,7 @@ def _inverted(ops: Ops, *shape: int, shift: float = 4.0) -> str:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, 8])
-def test_small_matrices_are_one_kernel(device, preset, rows):
-    ops = Ops()
+def test_small_matrices_are_one_kernel(ops, device, preset, rows):
     ops.output(ops("Tanh", _inverted(ops, 3, rows, rows)), _inverted(ops, rows, rows))
     ops.output(_inverted(ops, 2, 3, rows, rows))
     ops.check(device, preset)
@@ -28,14 +27,12 @@ def test_small_matrices_are_one_kernel(device, preset, rows):
     assert ops.kernels.count("inverse") == 3
 
 
-def test_pivots_are_taken_from_other_rows(device):
-    ops = Ops()
+def test_pivots_are_taken_from_other_rows(ops, device):
     ops.output(_inverted(ops, 5, 5, 5, shift=0.0))
     ops.check(device, "fp32", tolerance=1e-3)
 
 
-def test_larger_ones_are_plain_loops(device):
-    ops = Ops()
+def test_larger_ones_are_plain_loops(ops, device):
     ops.output(_inverted(ops, 2, 11, 11))
     ops.check(device, "fp32")
     assert "inverse" not in ops.kernels

@@ -1,7 +1,6 @@
 """Products: by constants and of activations, of every rank, batches broadcast."""
 
 import pytest
-from run_op import Ops
 
 pytestmark = pytest.mark.operator
 
@@ -9,8 +8,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_dense(device, preset):
-    ops = Ops()
+def test_dense(ops, device, preset):
     for shape, columns in (((1, 7), 10), ((5, 30), 3), ((2, 5, 6), 7), ((2, 3, 4, 5), 6)):
         y = ops("MatMul", ops.input(*shape), ops.weight(shape[-1], columns))
         ops.output(ops("Relu", ops("Add", y, ops.weight(columns))))
@@ -21,9 +19,8 @@ def test_dense(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_tokens_that_come_first(device, preset):
+def test_tokens_that_come_first(ops, device, preset):
     """As torch's attention has them: [tokens, 1, depth], or more axes of one between."""
-    ops = Ops()
     for *front, depth in ((19, 1, 30), (3, 5, 1, 21), (11, 1, 1, 6), (1, 13, 1, 8)):
         x = ops("Tanh", ops.input(*front, depth))
         y = ops("Add", ops("MatMul", x, ops.weight(depth, 37)), ops.weight(37))
@@ -35,8 +32,7 @@ def test_tokens_that_come_first(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_two_activations(device, preset):
-    ops = Ops()
+def test_two_activations(ops, device, preset):
     for a, b in (
         ((5, 6), (6, 7)),
         ((3, 5, 7), (3, 7, 2)),
@@ -50,8 +46,7 @@ def test_two_activations(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_batches_without_a_kernel_are_a_loop_nest(device, preset):
-    ops = Ops()
+def test_batches_without_a_kernel_are_a_loop_nest(ops, device, preset):
     ops.output(ops("MatMul", ops.input(3, 4, 5), ops.input(2, 3, 5, 6)))
     ops.output(ops("MatMul", ops.input(5), ops.input(2, 5, 6)))
     ops.check(device, preset)
@@ -59,9 +54,8 @@ def test_batches_without_a_kernel_are_a_loop_nest(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_attention(device, preset):
+def test_attention(ops, device, preset):
     """Heads split by reshape and transpose, a transposed key, softmax, heads joined."""
-    ops = Ops()
     x = ops.input(2, 9, 12)
     heads = []
     for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
@@ -76,9 +70,8 @@ def test_attention(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_product_of_a_tensor_with_itself(device, preset):
+def test_product_of_a_tensor_with_itself(ops, device, preset):
     """With maps behind it, which read more tensors, and the same one."""
-    ops = Ops()
     x = ops.input(2, 8, 8)
     scaled = ops("Mul", ops("MatMul", x, x), ops.const(0.5))
     ops.output(ops("Add", scaled, ops.weight(8, 8)))

@@ -9,9 +9,8 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_sums_shared_by_threads(device, preset):
+def test_sums_shared_by_threads(ops, device, preset):
     """Inputs and outputs that are no multiple of four, of the team, or of the work-group."""
-    ops = Ops()
     for rows, depth, columns in ((1, 803, 130), (3, 129, 9), (8, 64, 50), (1, 5, 1030)):
         x = ops("Tanh", ops.input(rows, depth))
         y = ops("Add", ops("MatMul", x, ops.weight(depth, columns)), ops.weight(columns))
@@ -21,9 +20,8 @@ def test_sums_shared_by_threads(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_squeeze_and_excite(device, preset):
+def test_squeeze_and_excite(ops, device, preset):
     """1 x 1 convolutions of one pixel; padding lanes of 37 channels must stay zero."""
-    ops = Ops()
     x = ops.input(2, 37, 6, 5)
     s = ops("GlobalAveragePool", ops("Relu", x))
     s = ops("Relu", ops("Conv", s, ops.weight(10, 37, 1, 1), ops.weight(10)))
@@ -33,8 +31,7 @@ def test_squeeze_and_excite(device, preset):
     assert ops.kernels.count("gemv") == 2
 
 
-def test_nine_vectors_are_a_product_of_matrices(device):
-    ops = Ops()
+def test_nine_vectors_are_a_product_of_matrices(ops, device):
     ops.output(ops("MatMul", ops.input(9, 64), ops.weight(64, 20)))
     ops.check(device, "fp32")
     assert "gemv" not in ops.kernels
@@ -52,24 +49,21 @@ def _gated(ops: Ops, tokens: int, depth: int) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("tokens", (1, 3, 8))
-def test_a_norm_and_a_gate_take_no_kernels(device, preset, tokens):
-    ops = Ops()
+def test_a_norm_and_a_gate_take_no_kernels(ops, device, preset, tokens):
     _gated(ops, tokens, 68)
     ops.check(device, preset)
     assert ops.kernels == ["gemv", "gemv"]
 
 
 @pytest.mark.parametrize("tokens, depth", ((9, 68), (1, 67)))
-def test_norms_of_many_tokens_or_parts_of_blocks_stay(device, tokens, depth):
-    ops = Ops()
+def test_norms_of_many_tokens_or_parts_of_blocks_stay(ops, device, tokens, depth):
     _gated(ops, tokens, depth)
     ops.check(device, "fp32")
     assert "rms_norm" in ops.kernels
 
 
-def test_a_norm_that_is_added_to_its_product_stays(device):
+def test_a_norm_that_is_added_to_its_product_stays(ops, device):
     """The product's epilogue reads it: it is needed beside what is multiplied."""
-    ops = Ops()
     norm = ops(
         "SimplifiedLayerNormalization",
         *(ops.input(1, 3, 64), ops.weight(64, around=1.0)),
@@ -81,9 +75,8 @@ def test_a_norm_that_is_added_to_its_product_stays(device):
     assert ops.kernels == ["rms_norm", "gemv"]
 
 
-def test_two_norms_of_one_tensor_are_no_gate(device):
+def test_two_norms_of_one_tensor_are_no_gate(ops, device):
     """Products of other gains are apart, and each has its norm."""
-    ops = Ops()
     x = ops.input(1, 2, 64)
     a, b = (
         ops("SimplifiedLayerNormalization", x, ops.weight(64, around=1.0), axis=-1, epsilon=1e-5)

@@ -42,8 +42,7 @@ def product(
 
 @pytest.mark.parametrize("bits", [2, 8])
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-def test_products_of_2_and_of_8_bits(device, preset, bits):
-    ops = Ops()
+def test_products_of_2_and_of_8_bits(ops, device, preset, bits):
     cases = [
         ((1, 1, 96), 42, 32, ""),
         ((13, 80), 7, 16, "packed"),
@@ -60,8 +59,7 @@ def test_products_of_2_and_of_8_bits(device, preset, bits):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer", "fp16"])
-def test_products_of_4_bits(device, preset):
-    ops = Ops()
+def test_products_of_4_bits(ops, device, preset):
     shapes = [
         ((1, 1, 64), 96, 32, ""),
         ((1, 1, 40), 7, 16, "packed"),
@@ -82,17 +80,15 @@ def test_products_of_4_bits(device, preset):
     assert not ops.fallbacks
 
 
-def test_lanes_beyond_the_last_output_are_zero(device):
+def test_lanes_beyond_the_last_output_are_zero(ops, device):
     """What follows sums them up."""
-    ops = Ops()
     y = product(ops, ops.input(3, 24), 24, 10, block=16, zeros="packed")
     ops.output(ops("MatMul", ops("Exp", y), ops.weight(10, 6)))
     ops.check(device, "fp32")
 
 
-def test_what_the_kernel_does_not_cover_is_opened(device):
+def test_what_the_kernel_does_not_cover_is_opened(ops, device):
     """An odd number of inputs is no whole number of words."""
-    ops = Ops()
     ops.output(product(ops, ops.input(3, 39), 39, 10, block=16))
     ops.check(device, "fp32")
     assert "n_bits" not in ops.kernels
@@ -148,8 +144,7 @@ def test_tables_in_blocks(device, kind, zeros):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
-def test_products_of_few_tokens_take_in_norms_and_gates(device, preset):
-    ops = Ops()
+def test_products_of_few_tokens_take_in_norms_and_gates(ops, device, preset):
     for tokens in (1, 12, FEW + 4):
         x = ops.input(1, tokens, 64)
         gains = ops.const(np.linspace(0.5, 1.5, 64))

@@ -16,8 +16,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_layer_norm(device, preset):
-    ops = Ops()
+def test_layer_norm(ops, device, preset):
     for shape, axis in (
         ((2, 9, 30), -1),
         ((2, 5, 6, 7), -1),
@@ -42,8 +41,7 @@ def test_layer_norm(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_instance_norm(device, preset):
-    ops = Ops()
+def test_instance_norm(ops, device, preset):
     for channels in (3, 8):
         x = ops.input(2, channels, 6, 5, low=-3.0, high=1.0)
         ops.output(ops("InstanceNormalization", x, ops.weight(channels), ops.weight(channels)))
@@ -67,18 +65,16 @@ def test_group_norm(device, preset):
     ops.check(device, preset)
 
 
-def test_far_from_zero(device):
+def test_far_from_zero(ops, device):
     """The mean is a thousand deviations: squares alone would leave no digit of the variance."""
-    ops = Ops()
     x = ops.input(2, 3, 40, low=999.0, high=1001.0)
     ops.output(ops("LayerNormalization", x, ops.const([1.0] * 40), ops.const([0.0] * 40)))
     ops.check(device, "fp32", tolerance=1e-4)
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_cases_without_a_kernel_run_in_parts(device, preset):
+def test_cases_without_a_kernel_run_in_parts(ops, device, preset):
     """Factors that are computed, and more axes than a texture has roles."""
-    ops = Ops()
     x, factor = ops.input(2, 6, 5, low=1.0, high=3.0), ops.input(5)
     y = ops("LayerNormalization", x, ops("Sigmoid", factor), factor, epsilon=1e-2)
     wide = ops.input(2, 3, 2, 3, 5)
@@ -112,8 +108,7 @@ def test_factors_are_spread_over_what_is_normed(device, preset, op):
     assert not ops.fallbacks
 
 
-def test_norm_with_one_constant_for_factor_and_offset(device):
-    ops = Ops()
+def test_norm_with_one_constant_for_factor_and_offset(ops, device):
     x, z = ops.input(2, 5, 8), ops.input(2, 5, 8)
     g = ops.weight(8, around=1.0)
     ops.output(ops("Relu", ops("Add", ops("LayerNormalization", x, g, g, axis=-1), z)))
@@ -121,9 +116,8 @@ def test_norm_with_one_constant_for_factor_and_offset(device):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_constants_of_rank_five(device, preset):
+def test_constants_of_rank_five(ops, device, preset):
     """No block of channels holds five axes, of constants neither."""
-    ops = Ops()
     normed = ops("InstanceNormalization", ops.weight(2, 6, 3, 5, 2), ops.weight(6), ops.weight(6))
     ops.output(ops("Add", normed, ops.input(2, 6, 3, 5, 2)))
     ops.check(device, preset)

@@ -9,8 +9,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_max_pool(device, preset):
-    ops = Ops()
+def test_max_pool(ops, device, preset):
     x = ops.input(2, 7, 13, 11, low=-3.0, high=-1.0)
     for attrs in (
         {"kernel_shape": [2, 2], "strides": [2, 2]},
@@ -44,8 +43,7 @@ def test_avg_pool(device, preset):
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
 @pytest.mark.parametrize("channels", (1, 3, 30))
-def test_pools_of_odd_channels(device, preset, channels):
-    ops = Ops()
+def test_pools_of_odd_channels(ops, device, preset, channels):
     x = ops.input(2, channels, 6, 7)
     ops.output(ops("MaxPool", x, kernel_shape=[3, 3], strides=[1, 2], pads=[1, 1, 1, 1]))
     ops.output(ops("AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
@@ -54,9 +52,8 @@ def test_pools_of_odd_channels(device, preset, channels):
     ops.check(device, preset)
 
 
-def test_pools_between_convolutions(device):
+def test_pools_between_convolutions(ops, device):
     """The pools read and write textures, with an epilogue behind them."""
-    ops = Ops()
     x = ops.input(1, 3, 16, 15)
     y = ops("Conv", x, ops.weight(10, 3, 3, 3), pads=[1, 1, 1, 1])
     a = ops("Relu", ops("AveragePool", y, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
@@ -67,8 +64,7 @@ def test_pools_between_convolutions(device):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_pools_of_one_dimension(device, preset):
-    ops = Ops()
+def test_pools_of_one_dimension(ops, device, preset):
     x = ops.input(2, 6, 17)
     ops.output(ops("MaxPool", x, kernel_shape=[3], strides=[2], pads=[1, 1]))
     ops.output(ops("AveragePool", x, kernel_shape=[4], strides=[3], pads=[1, 2]))
@@ -77,9 +73,8 @@ def test_pools_of_one_dimension(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_windows_over_everything(device, preset):
+def test_windows_over_everything(ops, device, preset):
     """They are reductions: rows and columns that threads share."""
-    ops = Ops()
     x = ops("Tanh", ops.input(2, 7, 9, 10))
     for kind in ("AveragePool", "MaxPool"):
         ops.output(ops("Relu", ops(kind, x, kernel_shape=[9, 10])))
@@ -88,8 +83,7 @@ def test_windows_over_everything(device, preset):
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_windows_by_their_length_round_up(device, p):
-    ops = Ops()
+def test_windows_by_their_length_round_up(ops, device, p):
     x = ops.input(1, 7, 6, 5)
     window = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}
     ops.output(ops("LpPool", x, p=p, ceil_mode=1, **window))

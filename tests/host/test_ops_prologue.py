@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.host.run_op import Ops
 from tests.host.test_views import PRESETS, Net
 
 pytestmark = pytest.mark.operator
@@ -60,9 +59,8 @@ def test_zeros_of_padding_come_after_the_map(device, preset):
     assert any("padding" in d.reason for d in net.decisions)
 
 
-def test_one_channel_is_a_depthwise_convolution(device):
+def test_one_channel_is_a_depthwise_convolution(ops, device):
     """The sum of squares of a local response norm; its kernel reads what is there."""
-    ops = Ops()
     ops.output(ops("LRN", ops("Relu", ops.input(2, 1, 5, 6)), size=3))
     ops.check(device, "fp32")
     assert "depthwise_conv2d" in ops.kernels
@@ -121,9 +119,8 @@ def test_pads_of_one_image_that_is_put_together(device):
     assert not any("resize" in k or "pad" in k for k in net.kernels)
 
 
-def test_pads_of_zeros_are_padding_of_convolutions(device):
+def test_pads_of_zeros_are_padding_of_convolutions(ops, device):
     """In each axis and on each side; another reader of the pad needs a kernel."""
-    ops = Ops()
     x = ops("Relu", ops.input(2, 5, 6, 7))
     alone = ops("Pad", ops("Pad", x, ops.ints(0, 0, 0, 1, 0, 0, 1, 2)), ops.ints(*[0, 0, 1, 0] * 2))
     weight, taps = ops.weight(6, 5, 3, 3), ops.weight(5, 1, 3, 3)
@@ -141,9 +138,8 @@ def test_pads_of_zeros_are_padding_of_convolutions(device):
     assert len(pads) == 2, pads
 
 
-def test_what_a_reduction_folds_has_no_padding(device):
+def test_what_a_reduction_folds_has_no_padding(ops, device):
     """The mean of squares: a reduction has a prologue too, and no attributes of a convolution."""
-    ops = Ops()
     x = ops("Relu", ops.input(1, 6, 5, 7))
     squares = ops("Mul", x, ops("Sigmoid", x))
     ops.output(ops("ReduceMean", squares, ops.ints(2, 3)), ops("Tanh", x))

@@ -67,8 +67,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "buffer"))
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_sequence_is_one_kernel(device, case, preset):
-    ops = Ops()
+def test_a_sequence_is_one_kernel(ops, device, case, preset):
     for name in _layer(ops, **case):
         ops.output(ops("Cos", name))
     ops.check(device, preset)
@@ -96,8 +95,9 @@ def test_computed_weights_run_on_the_cpu(device, kind, after, steps):
 
 
 @pytest.mark.parametrize("kind, units, held", [("RNN", 1100, True), ("LSTM", 1400, False)])
-def test_layers_of_more_units_than_local_memory_holds_run_on_the_cpu(device, kind, units, held):
-    ops = Ops()
+def test_layers_of_more_units_than_local_memory_holds_run_on_the_cpu(
+    ops, device, kind, units, held
+):
     for name in _layer(ops, kind, units=units, steps=2, given="b"):
         ops.output(name)
     ops.check(device, "fp32")
@@ -107,8 +107,7 @@ def test_layers_of_more_units_than_local_memory_holds_run_on_the_cpu(device, kin
 
 
 @pytest.mark.parametrize("is_computed", [False, True])
-def test_the_last_cell_where_nobody_reads_the_states(device, is_computed):
-    ops = Ops()
+def test_the_last_cell_where_nobody_reads_the_states(ops, device, is_computed):
     gates = [ops.weight(1, 20, 4), ops.weight(1, 20, 5)]
     gates = [ops("Tanh", ops.input(1, 20, 4)), gates[1]] if is_computed else gates
     _, last, cell = ops.several(
@@ -119,8 +118,7 @@ def test_the_last_cell_where_nobody_reads_the_states(device, is_computed):
     ops.check(device, "fp32")
 
 
-def test_cells_that_bounded_gates_cannot_hold_are_refused():
-    ops = Ops()
+def test_cells_that_bounded_gates_cannot_hold_are_refused(ops):
     lengths = ops.const(np.array([3, 1]), np.int32)
     given = [ops.input(3, 2, 4), ops.weight(1, 20, 4), ops.weight(1, 20, 5), "", lengths]
     for one in ops.several("LSTM", given, ["y", "state", "cell"], hidden_size=5, clip=0.2):
@@ -132,9 +130,8 @@ def test_cells_that_bounded_gates_cannot_hold_are_refused():
 @pytest.mark.parametrize("is_input", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", GATES)
-def test_sequences_that_end_early_are_one_kernel(device, kind, direction, is_input):
+def test_sequences_that_end_early_are_one_kernel(ops, device, kind, direction, is_input):
     """States, last states and cells, with first ones."""
-    ops = Ops()
     steps, batch, units = 6, 4, 5
     ways = 2 if direction == "bidirectional" else 1
     ends = np.array([6, 1, 3, 4], np.int32)
@@ -185,8 +182,7 @@ def test_layers_of_files_in_halves_are_one_kernel(device, kind, preset):
     assert ops.kernels.count("recurrent") == 2
 
 
-def test_ends_without_first_states(device):
-    ops = Ops()
+def test_ends_without_first_states(ops, device):
     x, lengths = ops.input(5, 2, 3), ops.const(np.array([5, 2]), np.int32)
     given = [x, ops.weight(1, 15, 3), ops.weight(1, 15, 5), "", lengths]
     for one in ops.several("GRU", given, ["y", "last"], hidden_size=5):
@@ -195,8 +191,7 @@ def test_ends_without_first_states(device):
     assert ops.kernels.count("recurrent") == 1
 
 
-def test_what_an_epilogue_reads_is_no_first_state(device):
-    ops = Ops()
+def test_what_an_epilogue_reads_is_no_first_state(ops, device):
     given = [ops.input(5, 1, 3), ops.weight(1, 24, 3), ops.weight(1, 24, 8)]
     (states,) = ops.several("GRU", given, ["y"], hidden_size=8)
     shape = ops.ints(1, 5, 8)
@@ -207,9 +202,8 @@ def test_what_an_epilogue_reads_is_no_first_state(device):
     assert ops.kernels.count("recurrent") == 1
 
 
-def test_gates_are_exact_where_what_reads_states_lies_in_half(device):
+def test_gates_are_exact_where_what_reads_states_lies_in_half(ops, device):
     """A gate of nearly one hands on all but a little, so that what it is off by adds up."""
-    ops = Ops()
     x = ops.input(200, 1, 7)
     biases = ops.const(np.repeat([[6.0, 0, 1, 0, 0, 1]], 16, axis=1))
     given = [x, ops.weight(1, 48, 7), ops.weight(1, 48, 16), biases]

@@ -15,8 +15,7 @@ def reduced(ops: Ops, kind: str, x: str, axes: tuple[int, ...] | None, keepdims:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_means(device, preset):
-    ops = Ops()
+def test_means(ops, device, preset):
     x = ops.input(2, 7, 5, 6)
     y = ops("Sigmoid", x)
     for axes, keepdims in (
@@ -36,8 +35,7 @@ def test_means(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_one_number_of_all_is_a_texel_that_keeps_small_values(device, preset):
-    ops = Ops()
+def test_one_number_of_all_is_a_texel_that_keeps_small_values(ops, device, preset):
     y = ops("Relu", ops.input(1, 6, 30, 40))
     span = ops("Sub", reduced(ops, "Max", y, None, 0), reduced(ops, "Min", y, None, 0))
     scale = ops("Mul", span, ops.const(1e-7))
@@ -47,9 +45,8 @@ def test_one_number_of_all_is_a_texel_that_keeps_small_values(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_every_kind(device, preset):
+def test_every_kind(ops, device, preset):
     """The padding lanes of five channels must not count: all data lie above or below zero."""
-    ops = Ops()
     above, below = ops.input(1, 5, 3, 4, low=0.5), ops.input(1, 5, 3, 4, low=-1.0, high=-0.5)
     for kind in ("Sum", "Max", "Min", "Prod"):
         for x in (above, below):
@@ -61,8 +58,7 @@ def test_every_kind(device, preset):
 
 
 @pytest.mark.parametrize("shape", ((6,), (3, 30), (2, 9, 10), (1, 2, 3, 1, 5, 7)))
-def test_ranks(device, shape):
-    ops = Ops()
+def test_ranks(ops, device, shape):
     y = ops("Relu", ops.input(*shape))
     ops.output(reduced(ops, "Sum", y, (-1,), 1), reduced(ops, "Max", y, (0,), 1))
     if len(shape) > 1:
@@ -70,8 +66,7 @@ def test_ranks(device, shape):
     ops.check(device, "fp32")
 
 
-def test_five_wide_axes_are_a_loop_nest(device):
-    ops = Ops()
+def test_five_wide_axes_are_a_loop_nest(ops, device):
     y = reduced(ops, "Sum", ops.input(2, 3, 2, 3, 2, 5), (2,), 0)
     ops.output(ops("Relu", y))
     ops.check(device, "fp32")
@@ -79,9 +74,8 @@ def test_five_wide_axes_are_a_loop_nest(device):
     assert "too many extents above one" in ops.fallbacks[0]
 
 
-def test_many_elements_in_half(device):
+def test_many_elements_in_half(ops, device):
     """8192 ones: a half sum of them would stop at 2048."""
-    ops = Ops()
     x = ops.input(1, 4, 64, 128, low=0.99, high=1.01)
     ops.output(reduced(ops, "Mean", x, (2, 3), 1), reduced(ops, "Mean", x, (1, 2, 3), 0))
     ops.check(device, "fp16", tolerance=1e-3)
@@ -89,8 +83,7 @@ def test_many_elements_in_half(device):
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("kind", ("Softmax", "LogSoftmax"))
-def test_softmax(device, preset, kind):
-    ops = Ops()
+def test_softmax(ops, device, preset, kind):
     x = ops.input(2, 7, 5, 6, low=-8.0, high=8.0)
     for axis in (0, 1, 2, 3):
         ops.output(ops(kind, x, axis=axis))
@@ -99,9 +92,8 @@ def test_softmax(device, preset, kind):
     assert ops.kernels.count("softmax" if kind == "Softmax" else "log_softmax") == 5
 
 
-def test_softmax_is_stable(device):
+def test_softmax_is_stable(ops, device):
     """Exponentials of these overflow, and so do those of the padding lanes' zeros."""
-    ops = Ops()
     x = ops("Add", ops.input(4, 5), ops.const(np.float32(-1000.0)))
     y = ops("Add", ops.input(4, 5), ops.const(np.float32(1000.0)))
     ops.output(ops("Softmax", x, axis=1), ops("Softmax", y, axis=1))
@@ -110,9 +102,8 @@ def test_softmax_is_stable(device):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed"))
-def test_more_channels_than_layers(device, preset):
+def test_more_channels_than_layers(ops, device, preset):
     """Such tensors lie as rows of texels: the same kernels, other coordinates, guarded borders."""
-    ops = Ops()
     y = ops("Relu", ops.input(2, 9001))
     ops.output(ops("Softmax", y, axis=1), reduced(ops, "Max", y, (1,), 0))
     ops.output(ops("LayerNormalization", y, ops.weight(9001), ops.weight(9001)))

@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.host.run_op import Ops
-
 pytestmark = pytest.mark.operator
 
 DOMAIN = "com.microsoft"
@@ -34,8 +32,7 @@ CASES: dict[str, tuple[tuple[int, ...], int, list[Any], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_rotary_embedding(device, preset):
-    ops = Ops()
+def test_rotary_embedding(ops, device, preset):
     for shape, rotated, positions, attrs in CASES.values():
         angles = np.arange(12)[:, None] * 10.0 ** -np.arange(rotated // 2)
         tables = [ops.const(turn(angles)) for turn in (np.cos, np.sin)]

@@ -15,8 +15,7 @@ def _scanned(ops: Ops, x: str, axis: int, exclusive: int = 0, reverse: int = 0) 
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_axis_both_ways(device, preset):
-    ops = Ops()
+def test_every_axis_both_ways(ops, device, preset):
     y = ops("Sigmoid", ops.input(2, 7, 5, 6))
     for axis in (0, 1, 2, -1):
         ops.output(*(_scanned(ops, y, axis, *ways) for ways in EVERY))
@@ -26,9 +25,8 @@ def test_every_axis_both_ways(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_every_rank_and_what_stands_around(device, preset):
+def test_every_rank_and_what_stands_around(ops, device, preset):
     """Lanes beyond the last channel hold zeros: a sum over channels would show others."""
-    ops = Ops()
     for shape in ((11,), (3, 10), (1, 9, 6), (2, 3, 1, 5, 3)):
         x = ops.input(*shape)
         for axis in range(len(shape)):
@@ -40,17 +38,15 @@ def test_every_rank_and_what_stands_around(device, preset):
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16"))
-def test_long_rows(device, preset):
-    ops = Ops()
+def test_long_rows(ops, device, preset):
     tokens = ops.input(1, 4096, 3)
     ops.output(_scanned(ops, ops("Relu", tokens), 1), _scanned(ops, ops.input(2, 5000, low=0), 1))
     ops.check(device, preset)
     assert ops.kernels.count("cumsum") == 2
 
 
-def test_whole_numbers_are_a_loop_nest(device):
+def test_whole_numbers_are_a_loop_nest(ops, device):
     """Positions of tokens, as language models count them."""
-    ops = Ops()
     mask = ops.whole_input(2, 17, count=2, dtype=np.int32)
     ops.output(_scanned(ops, ops("Mul", mask, ops.const(3, np.int32)), 1))
     ops.check(device, "mixed")

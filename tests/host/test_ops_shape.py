@@ -10,8 +10,7 @@ PRESETS = ("fp32", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_elementwise(device, preset):
-    ops = Ops()
+def test_elementwise(ops, device, preset):
     x, y = ops.input(2, 5, 6, 7), ops.input(2, 5, 6, 7, low=0.5, high=2.0)
     for op in ("Exp", "Tanh", "Sigmoid", "Abs", "Neg", "Erf", "Floor", "Elu", "HardSwish"):
         ops.output(ops(op, x))
@@ -24,9 +23,8 @@ def test_elementwise(device, preset):
     ops.check(device, preset)
 
 
-def test_steps_of_quotients(device):
+def test_steps_of_quotients(ops, device):
     """Also of those that are whole, and of large ones."""
-    ops = Ops()
     x = ops.input(1, 8, 16, 32)
     ops.given(x, np.arange(4096, dtype=np.float32).reshape(1, 8, 16, 32))
     for divisor in (255.875, 3.0, 0.1, 7e-30):
@@ -36,8 +34,7 @@ def test_steps_of_quotients(device):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_broadcasts(device, preset):
-    ops = Ops()
+def test_broadcasts(ops, device, preset):
     x = ops.input(2, 5, 6, 7)
     for shape in ((5, 1, 1), (1, 1, 6, 1), (7,), (2, 1, 1, 1), (1,), (6, 7), (1, 5, 1, 7)):
         ops.output(ops("Mul", x, ops.weight(*shape)), ops("Add", x, ops.input(*shape)))
@@ -46,8 +43,7 @@ def test_broadcasts(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_concat_split_slice(device, preset):
-    ops = Ops()
+def test_concat_split_slice(ops, device, preset):
     parts = [ops("Relu", ops.input(1, c, 4, 5)) for c in (3, 5, 1, 7)]
     joined = ops("Concat", *parts, axis=1)
     ops.output(joined, ops("Conv", joined, ops.weight(3, 16, 1, 1)))
@@ -61,8 +57,7 @@ def test_concat_split_slice(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_pad(device, preset):
-    ops = Ops()
+def test_pad(ops, device, preset):
     x = ops("Relu", ops.input(1, 5, 4, 6))
     around = ops.ints(0, 0, 1, 2, 0, 0, 3, 1)
     ops.output(ops("Pad", x, around), ops("Pad", x, around, ops.const(1.5)))
@@ -73,9 +68,8 @@ def test_pad(device, preset):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "buffer"])
-def test_reflections_as_wide_as_they_may_be(device, preset):
+def test_reflections_as_wide_as_they_may_be(ops, device, preset):
     """Along all axes at once, up to the far end of each, and of a tensor that lies in rows."""
-    ops = Ops()
     x = ops("Relu", ops.input(2, 5, 4, 6))
     for widths in ((0, 0, 3, 5, 0, 0, 3, 5), (1, 4, 0, 2, 0, 3, 2, 0), (0, 0, 0, 0, 1, 1, 1, 1)):
         ops.output(ops("Pad", x, ops.ints(*widths), mode="reflect"))
@@ -85,8 +79,7 @@ def test_reflections_as_wide_as_they_may_be(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_reshape_and_transpose(device, preset):
-    ops = Ops()
+def test_reshape_and_transpose(ops, device, preset):
     x = ops("Relu", ops.input(1, 6, 4, 5))
     shuffled = ops("Transpose", ops("Reshape", x, ops.ints(1, 2, 3, 4, 5)), perm=[0, 2, 1, 3, 4])
     ops.output(ops("Conv", ops("Reshape", shuffled, ops.ints(1, 6, 4, 5)), ops.weight(5, 6, 1, 1)))
@@ -99,8 +92,7 @@ def test_reshape_and_transpose(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_resize(device, preset):
-    ops = Ops()
+def test_resize(ops, device, preset):
     x = ops("Relu", ops.input(1, 5, 5, 6))
     for mode in ("nearest", "linear"):
         for transform in ("half_pixel", "align_corners", "asymmetric"):
@@ -117,9 +109,8 @@ def test_resize(device, preset):
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-def test_resize_by_factors_that_no_float_is(device, mode):
+def test_resize_by_factors_that_no_float_is(ops, device, mode):
     """Five rows by 1.8 are nine, as exporters and onnxruntime have it."""
-    ops = Ops()
     x = ops("Relu", ops.input(1, 3, 5, 6))
     for factors in ((1.8, 7 / 6), (1.4, 1.5), (2.6, 0.5)):
         for transform in ("half_pixel", "align_corners", "asymmetric"):
@@ -130,8 +121,7 @@ def test_resize_by_factors_that_no_float_is(device, mode):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_depth_and_space(device, preset):
-    ops = Ops()
+def test_depth_and_space(ops, device, preset):
     x = ops("Relu", ops.input(1, 12, 4, 6))
     for mode in ("DCR", "CRD"):
         y = ops("DepthToSpace", x, blocksize=2, mode=mode)
@@ -141,8 +131,7 @@ def test_depth_and_space(device, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_gather(device, preset):
-    ops = Ops()
+def test_gather(ops, device, preset):
     x = ops("Relu", ops.input(2, 7, 5, 6))
     for axis, indices in ((1, [6, 0, 3, 3]), (2, [4, -1]), (3, [[0, 5], [2, 1]]), (0, [1])):
         ops.output(ops("Gather", x, ops.const(indices, np.int64), axis=axis))
@@ -184,9 +173,8 @@ def test_places_that_are_read_at_places(device, levels, preset):
 
 
 @pytest.mark.parametrize("op", ("ScatterND", "ScatterElements"))
-def test_nothing_scattered_leaves_the_data(device, op):
+def test_nothing_scattered_leaves_the_data(ops, device, op):
     """PyTorch's exporter counts the tokens of each language: of some there are none."""
-    ops = Ops()
     x = ops("Relu", ops.input(4, 6))
     rows = ops("Slice", ops("Exp", x), ops.ints(0), ops.ints(0), ops.ints(0))
     places = (0, 1) if op == "ScatterND" else (0, 6)

@@ -31,8 +31,7 @@ def _add_conv(ops: Ops, tokens: int, *, past: bool = True, **attrs: Any) -> None
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
 @pytest.mark.parametrize("tokens", [1, 2, 9])
-def test_causal_convolution(device, tokens, preset):
-    ops = Ops()
+def test_causal_convolution(ops, device, tokens, preset):
     _add_conv(ops, tokens, activation="silu")
     ops.check(device, preset)
 
@@ -42,8 +41,7 @@ def test_causal_convolution(device, tokens, preset):
     [{"past": False}, {"dilation": 2}, {"channels_last": 1, "activation": "swish"}],
     ids=str,
 )
-def test_forms_of_the_convolution(device, attrs):
-    ops = Ops()
+def test_forms_of_the_convolution(ops, device, attrs):
     _add_conv(ops, 5, **attrs)
     ops.check(device, "fp32")
 
@@ -92,15 +90,13 @@ def test_linear_attention(device, rule, tokens, preset):
 
 
 @pytest.mark.parametrize("tokens", [1, 5])
-def test_states_that_share_queries(device, tokens):
-    ops = Ops()
+def test_states_that_share_queries(ops, device, tokens):
     _add_attention(ops, tokens, "gated_delta", heads=(2, 4))
     ops.check(device, "fp32")
 
 
-def test_keys_that_are_all_alike(device):
+def test_keys_that_are_all_alike(ops, device):
     # The triangle that is inverted is as full as it can be.
-    ops = Ops()
     _add_attention(ops, 128, "delta", like=True)
     ops.check(device, "fp32")
 
@@ -135,8 +131,7 @@ def test_other_forms_of_the_standard_s(device, heads, kept, decays):
 
 
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
-def test_gates(device, activation):
-    ops = Ops()
+def test_gates(ops, device, activation):
     a, b, heads = ops.input(1, 5, 4), ops.input(1, 5, 4), 4
     names = ops.several(
         "LinearAttentionGate",

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 from adrenoc.kernels.families.shared.conv_geometry import Route
 from adrenoc.kernels.families.shared.machine import Machine, Scored
@@ -75,13 +74,12 @@ TILES = [
     [*(("fp16", n) for n in range(len(TILES))), *(("fp32", n) for n in (1, 2, 5, 6)), ("mixed", 6)],
 )
 @pytest.mark.usefixtures("whole")
-def test_every_schedule_of_one_kernel(preset, number, device, monkeypatch):
+def test_every_schedule_of_one_kernel(ops, preset, number, device, monkeypatch):
     """Blocks, tiles and pixels beyond the last; chunks of which the last is filled up."""
     only = TILES[number : number + 1]
     monkeypatch.setattr(
         winograd_conv, "score_tiles", lambda *_: Scored(lambda: only, lambda _: 0.0)
     )
-    ops = Ops()
     x = ops.input(2, 22, 13, 17)
     for pads in ([0, 0, 0, 0], [2, 0, 1, 1]):
         ops.output(ops("Conv", x, ops.weight(10, 22, 3, 3), pads=pads))
@@ -92,10 +90,9 @@ def test_every_schedule_of_one_kernel(preset, number, device, monkeypatch):
 @pytest.mark.parametrize("outputs", (2, 3, 4))
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
 @pytest.mark.usefixtures("split")
-def test_every_tile_size(outputs, preset, device, monkeypatch):
+def test_every_tile_size(ops, outputs, preset, device, monkeypatch):
     sizes = {"float32": (outputs,), "float16": (2,)}
     monkeypatch.setattr(split_winograd, "OUTPUTS", sizes)
-    ops = Ops()
     x = ops.input(2, 6, 9, 13)
     for pads in ([1, 1, 1, 1], [0, 0, 0, 0], [2, 0, 1, 1]):
         ops.output(ops("Conv", x, ops.weight(10, 6, 3, 3), pads=pads))
@@ -104,9 +101,8 @@ def test_every_tile_size(outputs, preset, device, monkeypatch):
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 @pytest.mark.parametrize("kernels", ("split", "whole"))
-def test_with_an_epilogue_that_reads_other_tensors(kernels, preset, device, request):
+def test_with_an_epilogue_that_reads_other_tensors(ops, kernels, preset, device, request):
     request.getfixturevalue(kernels)
-    ops = Ops()
     x = ops.input(1, 8, 12, 14)
     conv = ops("Conv", x, ops.weight(8, 8, 3, 3), ops.weight(8), pads=[1, 1, 1, 1])
     ops.output(ops("Relu", ops("Add", conv, x)))
@@ -117,10 +113,9 @@ def test_with_an_epilogue_that_reads_other_tensors(kernels, preset, device, requ
     ("kernels", "preset"),
     (("split", "mixed"), ("split", "fp16"), ("split", "buffer"), ("whole", "fp16")),
 )
-def test_inputs_near_the_end_of_half(kernels, preset, device, request):
+def test_inputs_near_the_end_of_half(ops, kernels, preset, device, request):
     """Sums of four of them are beyond it."""
     request.getfixturevalue(kernels)
-    ops = Ops()
     x = ops.input(1, 8, 12, 14, low=2e4, high=6e4)
     weight = ops.const(np.full((4, 8, 3, 3), 1e-3))
     ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))
@@ -129,9 +124,8 @@ def test_inputs_near_the_end_of_half(kernels, preset, device, request):
 
 
 @pytest.mark.usefixtures("split")
-def test_what_is_computed_where_it_is_read_stays_one_kernel(device):
+def test_what_is_computed_where_it_is_read_stays_one_kernel(ops, device):
     """A scale and an activation in the place of the convolution's input."""
-    ops = Ops()
     x = ops("MaxPool", ops.input(1, 16, 13, 15), kernel_shape=[2, 2])
     scaled = ops("Relu", ops("Add", ops("Mul", x, ops.weight(16, 1, 1)), ops.weight(16, 1, 1)))
     ops.output(ops("Conv", scaled, ops.weight(8, 16, 3, 3)))
@@ -140,8 +134,7 @@ def test_what_is_computed_where_it_is_read_stays_one_kernel(device):
 
 
 @pytest.mark.usefixtures("whole")
-def test_weights_near_the_end_of_half_are_not_transformed(device):
-    ops = Ops()
+def test_weights_near_the_end_of_half_are_not_transformed(ops, device):
     x = ops.input(1, 8, 12, 14, low=-1e-3, high=1e-3)
     weight = ops.const(np.full((4, 8, 3, 3), 5e4))
     ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))

@@ -39,10 +39,11 @@ def _error(ops: Ops, state: State, device: Any) -> float:
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
-def test_planes_of_a_pinned_tensor_are_not_stored_in_half(device, tmp_path, preset, monkeypatch):
+def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
+    ops, device, tmp_path, preset, monkeypatch
+):
     """Winograd's algorithm would, so the convolution is computed as it is, in float."""
     set_joins(monkeypatch, winograd=0.0, winograd_three=0.0, winograd_least_launches=0.0)
-    ops = Ops()
     big = ops("Conv", ops.input(1, 8, 16, 12), ops.const(np.full((8, 8, 1, 1), 5e4)))
     taps = ops.const(np.full((4, 8, 3, 3), 2e-4))
     ops.output(ops("Conv", big, taps, pads=[1, 1, 1, 1]))
@@ -65,8 +66,7 @@ def test_pins_carry_what_half_cannot(device, tmp_path, preset):
     assert len(pinned.program.steps) == len(unpinned.program.steps)
 
 
-def test_what_a_pin_is_fused_with_is_pinned_too(device, tmp_path):
-    ops = Ops()
+def test_what_a_pin_is_fused_with_is_pinned_too(ops, device, tmp_path):
     x = ops.input(1, 4, 6, 5)
     y = ops("Conv", x, ops.weight(4, 4, 1, 1))
     z = ops("MaxPool", ops("Relu", y), kernel_shape=[2, 2])
@@ -76,8 +76,7 @@ def test_what_a_pin_is_fused_with_is_pinned_too(device, tmp_path):
     assert {str(p.value.dtype) for p in state.program.params.values()} == {"float32"}
 
 
-def test_what_only_moves_keeps_the_dtype(device, tmp_path):
-    ops = Ops()
+def test_what_only_moves_keeps_the_dtype(ops, device, tmp_path):
     x = ops.input(1, 4, 6, 8)
     y = ops("MaxPool", ops("Softmax", x, axis=1), kernel_shape=[2, 2])
     moved = ops("Slice", y, ops.ints(1), ops.ints(3), ops.ints(3))
@@ -93,9 +92,8 @@ def test_an_unknown_name_is_told_with_the_near_one(tmp_path):
         _compiled(_overflowing(), tmp_path, "mixed", ("t00",))
 
 
-def test_what_becomes_infinite_is_a_decision(tmp_path):
+def test_what_becomes_infinite_is_a_decision(ops, tmp_path):
     """Whatever lets such weights through to the kernels."""
-    ops = Ops()
     x = ops.input(1, 8, 3, 3)
     ops.output(ops("Conv", x, ops.const(np.full((4, 8, 1, 1), 1e5))))
     state = _compiled(ops, tmp_path, "mixed", ())

@@ -16,7 +16,6 @@ from tests.examples import examples
 from tests.host.random_graphs.branches import draw_branches
 from tests.host.random_graphs.draw import TOLERANCE, Case, draw_case
 from tests.host.random_graphs.quantised import draw_quantised
-from tests.host.run_op import Ops
 
 
 @st.composite
@@ -53,8 +52,7 @@ def test_random_quantised_network(device, number):
 
 
 @pytest.mark.parametrize("width", [16385, 20011])
-def test_wider_than_an_image(device, width):
-    ops = Ops()
+def test_wider_than_an_image(ops, device, width):
     x = ops.input(1, 3, 2, width)
     pooled = ops("MaxPool", x, kernel_shape=[1, 3], strides=[1, 2])
     conv = ops("Conv", pooled, ops.weight(2, 3, 1, 1))
