@@ -38,7 +38,7 @@ def parse_nodes(text: str) -> list[onnx.NodeProto]:
 
 
 def graph(
-    nodes: Sequence[onnx.NodeProto],
+    nodes: Sequence[onnx.NodeProto] | str,
     inputs: dict[str, Sequence[int | str]],
     outputs: Sequence[str],
     constants: dict[str, np.ndarray] | None = None,
@@ -48,10 +48,13 @@ def graph(
     dtype: int = onnx.TensorProto.FLOAT,
     dtypes: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
-    """A small ONNX model; constants become initialisers, `dtypes` are those of other inputs."""
+    """A small ONNX model, of nodes or their text; constants become initialisers.
+
+    `dtypes` are those of other inputs.
+    """
     of_input = {name: dtype for name in inputs} | dict(dtypes or {})
     proto = helper.make_graph(
-        list(nodes),
+        parse_nodes(nodes) if isinstance(nodes, str) else list(nodes),
         "test",
         [helper.make_tensor_value_info(n, of_input[n], list(s)) for n, s in inputs.items()],
         [onnx.ValueInfoProto(name=name) for name in outputs],
@@ -72,7 +75,7 @@ def write(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Pat
 
 def write_stepper(folder: Path, shape: tuple[int, ...]) -> Path:
     """A model with a state: y = 2 (h / 2 + x), and h becomes h / 2 + x."""
-    nodes = parse_nodes("less = Mul(h, half) hn = Add(less, x) y = Mul(hn, two)")
+    nodes = "less = Mul(h, half) hn = Add(less, x) y = Mul(hn, two)"
     constants = {"half": np.float32(0.5).reshape(1), "two": np.float32(2).reshape(1)}
     made = graph(nodes, {"x": shape, "h": shape}, ["y", "hn"], constants)
     return write(made, folder, "step.onnx")

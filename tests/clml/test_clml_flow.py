@@ -12,16 +12,14 @@ from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from tests.clml.regions import random
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Convolution, erf (which CLML does not have), convolution."""
     constants = {"w": random(6, 3, 3, 3), "b": random(6, seed=1), "v": random(4, 6, 1, 1, seed=2)}
-    nodes = parse_nodes(
-        "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
-    )
+    nodes = "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
     made = graph(nodes, {"x": (1, 3, 9, 7)}, ["y"], constants)
     return write(made, tmp_path_factory.mktemp("flow"))
 

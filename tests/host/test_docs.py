@@ -17,7 +17,7 @@ import pytest
 from adrenoc.cli.main import main
 from tests.mcu.judge import needs_emulator
 from tests.mcu.networks import wake_words
-from tests.models import graph, parse_nodes, write_stepper
+from tests.models import graph, write_stepper
 from tests.opencl.implementation import plain_builds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ _NIGHTLY = ("README.md", "docs/how-to/accuracy.md", "docs/how-to/pipelines.md")
 
 def _write_inputs(folder: Path) -> None:
     """Write what the pages of tasks name."""
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]>(input, w) r = Relu(c) "
         "g = GlobalAveragePool(r) f = Flatten(g) output = MatMul(f, v)"
     )

@@ -13,7 +13,7 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
 from tests.commands import invoke, succeed
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("device")
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
-    nodes = parse_nodes(
+    nodes = (
         "a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) map = Relu(a) "
         "g = GlobalAveragePool(map) f = Flatten(g) y = Gemm(f, d)"
     )

@@ -19,7 +19,7 @@ from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
 from tests.commands import invoke, run_program
 from tests.faulty.driver import misbehaving
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("device")
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
-    nodes = parse_nodes(
+    nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) c = Conv(b, v) "
         "g = GlobalAveragePool(c) f = Flatten(g) y = Gemm(f, d)"
     )

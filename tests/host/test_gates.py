@@ -29,14 +29,14 @@ TOLERANCE = 1e-2
 
 def _angles() -> onnx.ModelProto:
     """Of positions, as in embeddings of a diffusion's timestep."""
-    nodes = parse_nodes("t = Cast <to = 1>(timestep) angles = Mul(t, rates) y = Sin(angles)")
+    nodes = "t = Cast <to = 1>(timestep) angles = Mul(t, rates) y = Sin(angles)"
     rates = np.exp(-np.arange(16) / 4).astype(np.float32)
     return graph(nodes, {"timestep": [8, 1]}, ["y"], {"rates": rates}, dtype=TensorProto.INT64)
 
 
 def _mask() -> onnx.ModelProto:
     """Scores that the lowest float masks: nothing is left of rows before a padded batch's first."""
-    nodes = parse_nodes(
+    nodes = (
         "there = Cast <to = 9>(attention_mask) seen = And(there, causal) "
         "masked = Where(seen, scores, lowest) odds = Softmax <axis = -1>(masked) "
         "y = MatMul(odds, values)"
@@ -54,7 +54,7 @@ def _mask() -> onnx.ModelProto:
 
 def _pixels() -> onnx.ModelProto:
     """Raw ones of a sensor, of 16 bits."""
-    nodes = parse_nodes("light = Cast <to = 1>(raw) y = Conv(light, w)")
+    nodes = "light = Cast <to = 1>(raw) y = Conv(light, w)"
     weights = np.random.default_rng(0).random((4, 1, 3, 3), np.float32)
     return graph(nodes, {"raw": [1, 1, 16, 16]}, ["y"], {"w": weights}, dtype=TensorProto.UINT16)
 
@@ -63,7 +63,7 @@ def _spectrum() -> onnx.ModelProto:
     """Bands of the powers of a sound in float, by products with sines and cosines."""
     places = np.outer(np.arange(32), np.arange(64)) * np.pi / 32
     bases = np.concatenate([np.cos(places), np.sin(places)]).astype(np.float32)
-    nodes = parse_nodes(
+    nodes = (
         "parts = Conv <strides = [32]>(samples, bases) powers = Mul(parts, parts) "
         "y = MatMul(bands, powers)"
     )
@@ -74,7 +74,7 @@ def _spectrum() -> onnx.ModelProto:
 
 def _roots() -> onnx.ModelProto:
     """Of powers of a learned product, before their logarithm: small ones count most."""
-    nodes = parse_nodes(
+    nodes = (
         "parts = Conv(x, w) powers = Mul(parts, parts) sizes = Sqrt(powers) "
         "scaled = Mul(sizes, small) y = Log(scaled)"
     )
@@ -108,7 +108,7 @@ def _states() -> onnx.ModelProto:
 
 def _norm() -> onnx.ModelProto:
     """A norm of numbers whose mean is far from zero."""
-    nodes = parse_nodes("far = Add(x, mean) y = InstanceNormalization(far, one, zero)")
+    nodes = "far = Add(x, mean) y = InstanceNormalization(far, one, zero)"
     constants = {
         "mean": np.float32(3000),
         "one": np.ones(4, np.float32),
@@ -196,7 +196,7 @@ def test_each_gate_sees_what_halves_would_not_do_for(
 @pytest.mark.parametrize(("times", "ends"), [(0.1, False), (8.0, True)])
 def test_scales_that_a_bundle_does_not_hold_are_told(device, tmp_path, times, ends):
     """They fail no check: nobody says that inputs are so large."""
-    nodes = parse_nodes("a = Conv(x, w) b = Relu(a) y = Conv(b, v)")
+    nodes = "a = Conv(x, w) b = Relu(a) y = Conv(b, v)"
     weights = np.random.default_rng(0).standard_normal((8, 8, 1, 1), np.float32)
     constants = {"w": np.float32(times) * weights, "v": weights}
     model, bundle = write(graph(nodes, {"x": [1, 8, 8, 8]}, ["y"], constants), tmp_path), tmp_path

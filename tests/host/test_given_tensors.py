@@ -10,12 +10,12 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(x, w) p = MaxPool <kernel_shape = [3, 3]>(c) y = Conv(p, v)"
     )
     values = np.random.default_rng(0).standard_normal((8, 8, 3, 3)).astype(np.float32)

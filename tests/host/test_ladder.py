@@ -13,13 +13,13 @@ from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.options import resolve_options
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 
 def _model(folder: Path) -> Path:
     """A GPU part, a part in double that only the CPU computes, and a GPU part again."""
     weight = np.random.default_rng(0).uniform(-1, 1, (6, 3, 3, 3)).astype(np.float32)
-    nodes = parse_nodes(
+    nodes = (
         "conv = Conv <pads = [1, 1, 1, 1]>(x, w) act = Relu(conv) wide = Cast <to = 11>(act) "
         "grown = Exp(wide) summed = CumSum(grown, axis) narrow = Cast <to = 1>(summed) "
         "added = Add(narrow, act) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(added)"
@@ -88,7 +88,7 @@ def test_forbidden_cpu_lists_all_offenders(tmp_path):
 def test_forbidden_buffers_name_the_reason(tmp_path):
     # A texture on any Adreno is at most 16384 texels wide, and has at most 2048 layers.
     pool = "MaxPool <kernel_shape = [3, 3], strides = [2, 2]>(b)"
-    nodes = parse_nodes(f"a = Relu(x) b = Sin(a) y = {pool}")
+    nodes = f"a = Relu(x) b = Sin(a) y = {pool}"
     path = write(graph(nodes, {"x": (1, 16384, 20, 1000)}, ["y"], opset=18), tmp_path)
     with pytest.raises(CompileError, match=r"b \(buffer, NCHW4c: as planes it is 1000 x 20"):
         _compile(path, "adreno", forbid=("buffer",))

@@ -11,7 +11,7 @@ from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_toolchain import find_abi
 from adrenoc.target.system import runs_here
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 SHAPE = (1, 4, 8, 8)
@@ -20,7 +20,7 @@ SHAPE = (1, 4, 8, 8)
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A transcendental in doubles, which no GPU computes: the CPU part calls the C library."""
-    nodes = parse_nodes("d = Cast <to = 11>(x) s = Sinh(d) y = Cast <to = 1>(s)")
+    nodes = "d = Cast <to = 11>(x) s = Sinh(d) y = Cast <to = 1>(s)"
     return write(graph(nodes, {"x": SHAPE}, ["y"]), tmp_path)
 
 

@@ -22,7 +22,7 @@ from adrenoc.native import opencl
 from adrenoc.target.target import load_target
 from tests.commands import run_program
 from tests.faulty.driver import misbehaving
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -66,7 +66,7 @@ def _branches() -> onnx.ModelProto:
 
 def _on_cpu() -> onnx.ModelProto:
     """A part in double, which the CPU computes."""
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(x, w) wide = Cast <to = 11>(c) grown = Exp(wide) "
         "narrow = Cast <to = 1>(grown) y = Add(narrow, c)"
     )
@@ -100,7 +100,7 @@ def _falling() -> onnx.ModelProto:
 
 def _wide() -> onnx.ModelProto:
     """Layers that are wider together than an image may be, in windows beyond their borders."""
-    nodes = parse_nodes(
+    nodes = (
         "a = Conv(x, w) b = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(a) "
         "c = Conv <group = 384, pads = [2, 1, 0, 1], strides = [2, 1]>(b, v) "
         "d = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c) e = Softmax <axis = 1>(d) "

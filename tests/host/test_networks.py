@@ -165,7 +165,7 @@ def _token_model() -> onnx.ModelProto:
         "one": np.array(1, np.int64),
         "last": np.array([2], np.int64),
     }
-    nodes = parse_nodes(
+    nodes = (
         "words = Gather(table, ids) counted = CumSum(ones, axis) positions = Sub(counted, one) "
         "placed = Gather(places, positions) sum = Add(words, placed) weight = Cast <to = 1>(mask) "
         "column = Unsqueeze(weight, last) kept = Mul(sum, column) "
@@ -219,7 +219,7 @@ def _exported_group_norm() -> onnx.ModelProto:
         "scale": random.uniform(0.5, 1.5, (12, 1, 1)).astype(np.float32),
         "offset": random.standard_normal((12, 1, 1)).astype(np.float32),
     }
-    nodes = parse_nodes(
+    nodes = (
         "spread = Mul(x, large) rows = Reshape(spread, groups) "
         "normed = InstanceNormalization(rows, ones, zeros) back = Reshape(normed, shape) "
         "scaled = Mul(back, scale) y = Add(scaled, offset)"

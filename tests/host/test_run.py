@@ -32,7 +32,7 @@ from adrenoc.device.run import run_bundle
 from adrenoc.importers.formats import find_model_files
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -92,7 +92,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(path: Path, weight: np.ndarray) -> Path:
     """The same as an ONNX file."""
-    nodes = parse_nodes("sum = Add(image, w) scores = Relu(sum)")
+    nodes = "sum = Add(image, w) scores = Relu(sum)"
     onnx.save(graph(nodes, {"image": SHAPE}, ["scores"], {"w": weight}, opset=13), path)
     return path
 

@@ -8,7 +8,7 @@ import pytest
 
 from adrenoc.bundle.bundle import TEXT_TABLES, TOKENIZER, open_bundle
 from adrenoc.cli.main import main
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.tokenizer_files import KINDS
 
 pytest.importorskip("tokenizers")
@@ -19,7 +19,7 @@ def test_an_encoder_s_bundle_makes_tokens_of_texts(device, tmp_path, named):
     tokenizer = tmp_path / ("other.json" if named else TOKENIZER)
     tokenizer.write_text(json.dumps(KINDS["words"]()), encoding="utf-8")
     model = graph(
-        parse_nodes("rows = Gather(table, input_ids)"),
+        "rows = Gather(table, input_ids)",
         {"input_ids": [1, 16]},
         ["rows"],
         {"table": np.ones((900, 8), np.float32)},
@@ -35,7 +35,7 @@ def test_an_encoder_s_bundle_makes_tokens_of_texts(device, tmp_path, named):
 
 def test_a_tokenizer_for_what_takes_no_tokens_is_refused(tmp_path, capsys):
     (tmp_path / TOKENIZER).write_text(json.dumps(KINDS["words"]()), encoding="utf-8")
-    model = write(graph(parse_nodes("y = Relu(x)"), {"x": [1, 4]}, ["y"]), tmp_path)
+    model = write(graph("y = Relu(x)", {"x": [1, 4]}, ["y"]), tmp_path)
     command = ["compile", str(model), "--device", "host", "-o", str(tmp_path / "x.adrenoc")]
     assert main([*command, "--tokenizer", str(tmp_path / TOKENIZER)]) == 2
     assert "--tokenizer is for models that take tokens, as input_ids" in capsys.readouterr().err

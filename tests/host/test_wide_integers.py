@@ -8,12 +8,12 @@ from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.host.run_op import execute
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 
 def test_sums_and_choices_beyond_32_bits(device, tmp_path):
     large = 2**40
-    nodes = parse_nodes(
+    nodes = (
         "a = Add(x, large) total = ReduceSum <keepdims = 1>(a) up = Greater(a, large) "
         "kept = Where(up, a, zero) row = Gather <axis = 0>(a, first)"
     )

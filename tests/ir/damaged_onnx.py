@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 node = helper.make_node
 INDEX, ROW = np.zeros((1, 3), np.int64), np.zeros((1, 3), np.float32)
@@ -179,7 +179,7 @@ def without_number(name: str, instead: float | None = None) -> onnx.ModelProto:
 
 def split_below_zero() -> onnx.ModelProto:
     """A part of -1 elements, which is sliced: onnx's shape inference ends the process."""
-    nodes = parse_nodes("a, b = Split <axis = -1>(x, parts) y = Slice(a, from, to, axes)")
+    nodes = "a, b = Split <axis = -1>(x, parts) y = Slice(a, from, to, axes)"
     held = {"parts": [-1, 4], "from": [0], "to": [2], "axes": [1]}
     constants = {name: np.array(value) for name, value in held.items()}
     return graph(nodes, {"x": (2, 3)}, ["y", "b"], constants)
@@ -193,17 +193,13 @@ def cut_constant() -> onnx.ModelProto:
 
 
 def vast() -> onnx.ModelProto:
-    nodes = parse_nodes(
-        "big = Expand(one, shape) sum = ReduceSum <keepdims = 0>(big) y = Add(x, sum)"
-    )
+    nodes = "big = Expand(one, shape) sum = ReduceSum <keepdims = 0>(big) y = Add(x, sum)"
     constants = {"one": np.ones(1, np.float32), "shape": np.array([2**31 - 1, 64], np.int64)}
     return graph(nodes, {"x": (2, 3)}, ["y"], constants)
 
 
 def long_range() -> onnx.ModelProto:
-    nodes = parse_nodes(
-        "many = Range(from, to, by) sum = ReduceSum <keepdims = 0>(many) y = Add(x, sum)"
-    )
+    nodes = "many = Range(from, to, by) sum = ReduceSum <keepdims = 0>(many) y = Add(x, sum)"
     constants = {name: np.array([v], np.float32) for name, v in (("from", 0), ("to", 1e12))}
     constants["by"] = np.array([1], np.float32)
     return graph(nodes, {"x": (2, 3)}, ["y"], constants)

@@ -13,7 +13,7 @@ from adrenoc.check.verdict import Policy, Verdict
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.commands import invoke
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 DRAW = np.random.default_rng(6)
 
@@ -22,7 +22,7 @@ def write_lookup(folder: Path, rows: int, also: bool = False) -> Path:
     """Rows of a table at 77 places; `also` all of it is summed up."""
     table = DRAW.standard_normal((rows, 64)).astype(np.float32)
     more = " m = Mul(w, z)" if also else ""
-    nodes = parse_nodes(f"g = Gather <axis = 0>(w, i) y = Relu(g){more}")
+    nodes = f"g = Gather <axis = 0>(w, i) y = Relu(g){more}"
     inputs = {"i": (1, 77), "z": (1, 64)} if also else {"i": (1, 77)}
     outputs = ["y", "m"] if also else ["y"]
     return write(

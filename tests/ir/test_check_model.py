@@ -26,7 +26,7 @@ from adrenoc.passes.lower.plan_memory import live_intervals, plan_memory
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.target.target import load_target
 from tests.ir.planning import run_until
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 
 def _weights(*shape: int) -> np.ndarray:
@@ -191,7 +191,7 @@ def test_memory_adds_up(tmp_path):
 
 
 def test_a_dimension_beyond_an_image_is_a_near_miss_with_its_fix(tmp_path):
-    nodes = parse_nodes(
+    nodes = (
         "a = Relu(x) b = MaxPool <kernel_shape = [1, 3]>(a) y = MaxPool <kernel_shape = [1, 3]>(b)"
     )
     model = graph(nodes, {"x": [1, 4, 40, 40]}, ["y"])
@@ -353,7 +353,7 @@ def test_the_command_fails_by_policy_and_still_says_all(tmp_path, capsys):
 def test_what_is_looked_at_has_the_sizes_of_what_is_built(tmp_path, largest):
     """Also its decisions: of weights beyond half the numbers are looked at after all."""
     wide, deep = _weights(64, 64, 3, 3), _weights(8, 64, 1, 1) * np.float32(largest)
-    nodes = parse_nodes("a = Conv <pads = [1, 1, 1, 1]> (x, wide) y = Conv(a, deep)")
+    nodes = "a = Conv <pads = [1, 1, 1, 1]> (x, wide) y = Conv(a, deep)"
     model = graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], {"wide": wide, "deep": deep})
     target = load_target("adreno:750")
     asked = {"keep_float32": False}

@@ -17,13 +17,13 @@ from adrenoc.pages.bundle_diff import diff_bundles
 from adrenoc.pages.bundle_page import bundle_html
 from adrenoc.pages.diff_page import diff_html
 from tests.commands import compile_here, invoke
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
-    nodes = parse_nodes("a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) y = Conv(b, v)")
+    nodes = "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) y = Conv(b, v)"
     constants = {
         "w": random.standard_normal((30, 8, 3, 3)).astype(np.float32),
         "v": random.standard_normal((96, 30, 1, 1)).astype(np.float32),
@@ -141,7 +141,7 @@ def test_filters_are_kept_once_and_plain(tmp_path):
     """Two GPUs read those of Winograd's algorithm, in two orders, and any other plain ones."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 256, 3, 3)).astype(np.float32)
-    nodes = parse_nodes("s = Conv(x, u) c = Conv <pads = [1, 1, 1, 1]>(s, w) y = Conv(c, v)")
+    nodes = "s = Conv(x, u) c = Conv <pads = [1, 1, 1, 1]>(s, w) y = Conv(c, v)"
     constants = {"w": weights}
     for name, shape in (("u", (256, 3, 1, 1)), ("v", (3, 256, 1, 1))):
         constants[name] = random.standard_normal(shape).astype(np.float32)

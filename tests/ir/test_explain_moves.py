@@ -3,14 +3,14 @@
 import numpy as np
 from planning import plan
 
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 
 def test_a_window_partition_says_who_reads_it():
     """Windows of pixels become rows of a product of two activations."""
 
     constants = {"split": [1, 8, 2, 4, 2, 4], "rows": [4, 16, 8]}
-    nodes = parse_nodes(
+    nodes = (
         "r = Relu(x) s = Reshape(r, split) t = Transpose <perm = [0, 2, 4, 3, 5, 1]>(s) "
         "w = Reshape(t, rows) back = Transpose <perm = [0, 2, 1]>(w) scores = MatMul(w, back) "
         "y = Softmax(scores)"

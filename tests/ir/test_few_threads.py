@@ -14,7 +14,7 @@ from adrenoc.lab.prove.suite import CASES
 from adrenoc.passes.verify.check_program import check_kernels
 from adrenoc.target.target import Target, load_target
 from tests.ir.planning import run_until
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 SUITE = [case for case in CASES if not case.title.startswith("map: ")]
 
@@ -57,7 +57,7 @@ def test_every_family_fits(most, sides, tmp_path):
 def test_a_product_of_many_outputs_fits(rows, most, tmp_path):
     """Its teams would fill a wave, and there are outputs for any number of them."""
     weights = np.zeros((130, 1000), np.float32)
-    made = graph(parse_nodes("y = MatMul(x, w)"), {"x": (rows, 130)}, ["y"], {"w": weights})
+    made = graph("y = MatMul(x, w)", {"x": (rows, 130)}, ["y"], {"w": weights})
     _check(write(made, tmp_path), most)
 
 

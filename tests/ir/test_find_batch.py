@@ -104,7 +104,7 @@ def test_a_constant_that_repeats_along_the_batch_is_free(tmp_path):
 
 
 def test_arithmetic_with_the_size_of_the_batch_shows(tmp_path):
-    nodes = parse_nodes("s = Shape(x) n = Gather(s, zero) m = Cast <to = 1>(n) y = Div(x, m)")
+    nodes = "s = Shape(x) n = Gather(s, zero) m = Cast <to = 1>(n) y = Div(x, m)"
     model = graph(nodes, {"x": ("n", 6)}, ["y"], {"zero": np.array(0, np.int64)})
     path = write(model, tmp_path)
     small, large = (read(path, x=(size, 6)).graph for size in (2, 4))

@@ -12,7 +12,7 @@ from adrenoc.compile.pipeline.steps import context_of
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.families.excite import EXCITE, MOST_FOLDED, deal_out
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 
 def _model(
@@ -24,7 +24,7 @@ def _model(
     constants = {
         name: random.uniform(-0.5, 0.5, size).astype(np.float32) for name, size in sizes.items()
     }
-    nodes = parse_nodes(
+    nodes = (
         "x = Tanh(image) mean = GlobalAveragePool(x) s = Conv(mean, w1) hidden = Relu(s) "
         "e = Conv(hidden, w2) gate = Sigmoid(e) y = Mul(x, gate)"
     )

@@ -9,7 +9,7 @@ import pytest
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.target.target import list_targets
 from tests.ir.planning import plan
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 GPUS = [t.name for t in list_targets() if t.soc is None and t.name.startswith("adreno:")]
 LINES = 100
@@ -25,12 +25,10 @@ def _five_kernels() -> onnx.ModelProto:
         return (random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
 
     return graph(
-        parse_nodes(
-            "c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w0) "
-            "d = Conv <group = 32, pads = [2, 2, 2, 2]>(c, w1) "
-            "p = MaxPool <kernel_shape = [3, 3], strides = [2, 2]>(d) g = GlobalAveragePool(p) "
-            "f = Flatten(g) s = Gemm(f, w2) y = Softmax(s)"
-        ),
+        "c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w0) "
+        "d = Conv <group = 32, pads = [2, 2, 2, 2]>(c, w1) "
+        "p = MaxPool <kernel_shape = [3, 3], strides = [2, 2]>(d) g = GlobalAveragePool(p) "
+        "f = Flatten(g) s = Gemm(f, w2) y = Softmax(s)",
         {"x": [1, 16, 64, 64]},
         ["y"],
         {"w0": weights(32, 16, 3, 3), "w1": weights(32, 1, 5, 5), "w2": weights(32, 10)},

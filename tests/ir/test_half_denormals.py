@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planning import plan
 
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 FLUSHES = """title = "one that flushes"
 base = "adreno:750"
@@ -24,10 +24,8 @@ def test_a_distance_kept_from_zero(epsilon, kept, tmp_path):
     file.write_text(FLUSHES)
     weights = np.random.default_rng(1).standard_normal((4, 4, 1, 1)).astype(np.float32)
     model = graph(
-        parse_nodes(
-            "c = Conv(x, w) a = Abs(c) d = Add(a, e) p = MaxPool <kernel_shape = [2, 2]>(d) "
-            "r = Reciprocal(p) y = Conv(r, w)"
-        ),
+        "c = Conv(x, w) a = Abs(c) d = Add(a, e) p = MaxPool <kernel_shape = [2, 2]>(d) "
+        "r = Reciprocal(p) y = Conv(r, w)",
         {"x": [1, 4, 8, 8]},
         ["y"],
         {"e": np.array(epsilon, np.float32), "w": weights},

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from adrenoc.base.errors import CustomDomainError
 from adrenoc.importers import import_model
 from tests.ir.import_and_run import check
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 RANDOM = np.random.default_rng(0)
 
@@ -305,9 +305,7 @@ def test_layers_of_bytes_tell_what_they_do_not_round(tmp_path):
 
 def test_norm_that_is_newer_than_the_opset_of_an_optimised_model(tmp_path):
     model = graph(
-        parse_nodes(
-            "n = LayerNormalization(x, s, b) m = Reshape(n, rows) y = com.microsoft.Gelu(m)"
-        ),
+        "n = LayerNormalization(x, s, b) m = Reshape(n, rows) y = com.microsoft.Gelu(m)",
         {"x": (2, 3, 8)},
         ["y"],
         {"s": rand(8), "b": rand(8), "rows": np.array([-1, 8])},

@@ -13,7 +13,7 @@ from adrenoc.importers import import_model
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.passes.rewrites.simplify import simplify
 from tests.ir.import_and_run import check, operators
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.stock_tvm import run_on_cpu
 
 node = helper.make_node
@@ -67,7 +67,7 @@ def test_a_branch_that_only_asks_for_the_shape_of_an_outer_tensor(tmp_path):
 
 
 def test_concat_with_nothing_passes_the_rest_on(tmp_path):
-    nodes = parse_nodes(
+    nodes = (
         "nothing = Slice(x, two, two, axis) still_nothing = Relu(nothing) "
         "y = Concat <axis = 1>(x, still_nothing)"
     )
@@ -78,7 +78,7 @@ def test_concat_with_nothing_passes_the_rest_on(tmp_path):
 
 
 def test_sum_over_an_input_of_nothing_is_zero(tmp_path):
-    nodes = parse_nodes("s = ReduceSum <keepdims = 1>(empty, axes) y = Add(x, s)")
+    nodes = "s = ReduceSum <keepdims = 1>(empty, axes) y = Add(x, s)"
     constants = {"axes": np.array([1], np.int64)}
     model = graph(nodes, {"x": (2, 3), "empty": (2, "n")}, ["y"], constants)
     imported, _ = check_without(write(model, tmp_path), {"empty": (2, 0)})

@@ -365,7 +365,7 @@ def test_one_value_where_a_mask_of_the_first_axes_holds(tmp_path, columns):
 
 
 def test_one_value_at_places_in_another_order_is_refused(tmp_path):
-    nodes = parse_nodes(
+    nodes = (
         "m = Greater(x, none) n = NonZero(m) turned = Gather <axis = 0>(n, swapped) "
         "places = Transpose <perm = [1, 0]>(turned) size = Shape(places) "
         "count = Gather(size, zero) values = Expand(value, count) "

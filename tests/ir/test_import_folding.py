@@ -15,7 +15,7 @@ from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import constant_budget, infer
 from tests.ir.import_and_run import check, operators
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 node = helper.make_node
 ONES = np.linspace(0.5, 1.5, 12, dtype=np.float32).reshape(3, 4)
@@ -31,7 +31,7 @@ def gathered(data: tuple[int, ...], index: tuple[int, ...]) -> onnx.ModelProto:
         "table": np.arange(np.prod(data), dtype=np.int64).reshape(data) % 7,
         "index": np.arange(np.prod(index), dtype=np.int64).reshape(index) % 5,
     }
-    nodes = parse_nodes(
+    nodes = (
         "picked = GatherElements <axis = 1>(table, index) floats = Cast <to = 1>(picked) "
         "y = Add(x, floats)"
     )

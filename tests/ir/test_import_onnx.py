@@ -11,7 +11,7 @@ from adrenoc.base.files.spill import read_aligned
 from adrenoc.importers import find_model_files, import_model
 from adrenoc.importers.relax.values import constant_value, op_name, take_constant
 from tests.ir.import_and_run import check, operators
-from tests.models import graph, parse_nodes, write, write_network
+from tests.models import graph, write, write_network
 
 node = helper.make_node
 RNG = np.random.default_rng(0)
@@ -213,7 +213,7 @@ def test_old_softmax_along_one_axis_needs_no_reshape(tmp_path, op, shape, axis):
 
 
 def test_shape_arithmetic_leaves_nothing_behind(tmp_path):
-    nodes = parse_nodes(
+    nodes = (
         "s = Shape(x) n = Gather(s, zero) n1 = Unsqueeze(n, axes) "
         "t = Concat <axis = 0>(n1, rest) r = Relu(x) y = Reshape(r, t)"
     )
@@ -279,7 +279,7 @@ def test_weights_that_are_opened_are_told(tmp_path):
 
 
 def test_dropout_and_identity_are_passed_through(tmp_path):
-    nodes = parse_nodes("d, mask = Dropout <ratio = 0.5>(x) r = Relu(d) y = Identity(r)")
+    nodes = "d, mask = Dropout <ratio = 0.5>(x) r = Relu(d) y = Identity(r)"
     _, module = check(write(graph(nodes, {"x": (1, 4)}, ["y"], opset=11), tmp_path))
     assert operators(module) == {"nn.relu": 1}
 

@@ -6,7 +6,7 @@ from onnx import helper
 
 from adrenoc.base.decision import Decision
 from tests.ir.import_and_run import check
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 RNG = np.random.default_rng(0)
 node = helper.make_node
@@ -30,7 +30,7 @@ def test_zeros_are_quantised_by_a_scale_of_one(tmp_path, constant):
 
 
 def test_a_scale_of_zero_quantises_to_the_ends(tmp_path):
-    nodes = parse_nodes("q = QuantizeLinear(x, none, zero) y = DequantizeLinear(q, scale, zero)")
+    nodes = "q = QuantizeLinear(x, none, zero) y = DequantizeLinear(q, scale, zero)"
     held = {"none": number(0.0), "scale": number(0.1), "zero": np.array(7, np.uint8)}
     check(write(graph(nodes, {"x": (2, 4)}, ["y"], held), tmp_path))
 

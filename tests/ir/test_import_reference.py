@@ -15,7 +15,7 @@ from adrenoc.check.inputs import make_inputs
 from adrenoc.check.own_rounding import read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.check.runtimes import PLAIN, REFERENCE_KERNELS, UNSIGNED
-from tests.models import graph, parse_nodes, write, write_network
+from tests.models import graph, write, write_network
 from tests.tflite.build import ModelBuilder, T
 
 SPEC = TensorSpec(name="x", shape=(1, 4), dtype="float32")
@@ -125,7 +125,7 @@ def test_missing_package(tmp_path, monkeypatch):
 def _with_quanta(folder: Path) -> Path:
     """A float in, quanta in between, a float and whole numbers out."""
     constants = {"s": np.array(0.05, np.float32), "z": np.array(3, np.uint8)}
-    nodes = parse_nodes(
+    nodes = (
         "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) "
         "y = Transpose <perm = [1, 0]>(d) r = Relu(d)"
     )
@@ -159,9 +159,7 @@ def _product_of_4_bits(folder: Path, *, as_conversion: bool) -> tuple[Path, np.n
     whole = generator.integers(-8, 8, (32, 16)).astype(np.int8)
     scales = generator.uniform(0.1, 0.3, (1, 16)).astype(np.float32)
     if as_conversion:
-        nodes = parse_nodes(
-            "f = DequantizeLinear <axis = 0, block_size = 32>(w, s) y = MatMul(x, f)"
-        )
+        nodes = "f = DequantizeLinear <axis = 0, block_size = 32>(w, s) y = MatMul(x, f)"
         model = graph(nodes, {"x": (4, 32)}, ["y"], {"s": scales}, opset=21)
         packed = helper.make_tensor("w", TensorProto.INT4, whole.shape, whole.ravel())
         model.graph.initializer.append(packed)

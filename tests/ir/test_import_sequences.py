@@ -85,7 +85,7 @@ def test_sequence(name, tmp_path):
 
 
 def test_a_position_that_is_data_is_refused(tmp_path):
-    nodes = parse_nodes(
+    nodes = (
         "s = SplitToSequence(x) m = ArgMax <axis = 0, keepdims = 0>(x) "
         "k = ReduceMax <keepdims = 0>(m) y = SequenceAt(s, k)"
     )

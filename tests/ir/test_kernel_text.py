@@ -50,7 +50,7 @@ def test_pointwise_convolution(golden):
 
 def test_what_a_prologue_reads_of_each_block_is_read_once():
     """Scales and shifts come through local memory, with the weights."""
-    nodes = parse_nodes(
+    nodes = (
         "p = MaxPool <kernel_shape = [1, 1]>(x) m = Mul(p, scale) a = Add(m, shift) r = Relu(a) "
         "c = Conv(r, w) y = Sigmoid(c) z = Tanh(p)"
     )
@@ -84,7 +84,7 @@ def test_depthwise_convolution(golden):
 def test_separable_convolution(golden):
     """A depthwise convolution and the 1x1 convolution after it: nothing is stored between."""
     rng = np.random.default_rng(2)
-    nodes = parse_nodes(
+    nodes = (
         "r = Relu(x) c = Conv <group = 8, pads = [1, 1, 1, 1]>(r, taps, b) d = Relu(c) "
         "e = Conv(d, w) y = GlobalAveragePool(e)"
     )
@@ -172,7 +172,7 @@ def test_reads_within_indices_are_written_once():
         "s": np.array([1, 4, 5, 2], np.int64),
         "b": random.standard_normal((5, 8)).astype(np.float32),
     }
-    nodes = parse_nodes(
+    nodes = (
         "m = MatMul(g, a) t = Transpose <perm = [0, 2, 1]>(m) grid = Reshape(t, s) p = Softmax(x) "
         'warped = GridSample <padding_mode = "border">(p, grid) y = MatMul(warped, b)'
     )
@@ -211,9 +211,7 @@ def test_of_what_it_reads_for_each_pixel_too():
     """Seven pixels of a residual would wait beside seven sums."""
     rng = np.random.default_rng(2)
     weights = {"w": rng.standard_normal((1024, 256, 1, 1)).astype(np.float32)}
-    nodes = parse_nodes(
-        "r = Relu(x) c = Conv(r, w) q = Relu(z) d = Add(c, q) y = GlobalAveragePool(d)"
-    )
+    nodes = "r = Relu(x) c = Conv(r, w) q = Relu(z) d = Add(c, q) y = GlobalAveragePool(d)"
     inputs = {"x": [1, 256, 14, 14], "z": [1, 1024, 14, 14]}
     text = _source(graph(nodes, inputs, ["y"], weights), "conv2d", "fp16")
     results = [part.count("write_imagef(out_ptr") for part in text.split("if (ALWAYS(")]
@@ -260,9 +258,7 @@ def test_each_kernel_is_printed_without_the_others(monkeypatch):
 
 def test_scores_that_are_masked_stand_once():
     """A run that ends behind the last key: what counts for a key is a name, not its expression."""
-    nodes = parse_nodes(
-        "s = MatMul(q, k) m = Mul(s, scale) p = Softmax <axis = -1>(m) y = MatMul(p, v)"
-    )
+    nodes = "s = MatMul(q, k) m = Mul(s, scale) p = Softmax <axis = -1>(m) y = MatMul(p, v)"
     shapes = {"q": [1, 3, 197, 64], "k": [1, 3, 64, 197], "v": [1, 3, 197, 64]}
     scale = {"scale": np.array(0.125, np.float32)}
     text = _source(graph(nodes, shapes, ["y"], scale), "softmax")

@@ -137,7 +137,7 @@ def test_bytes_are_exact_in_half():
 
 
 def test_a_spectrum_is_a_formula_with_its_transform_and_weights():
-    nodes = parse_nodes(
+    nodes = (
         "re = MatMul(x, w) im = MatMul(x, v) r2 = Mul(re, re) i2 = Mul(im, im) power = Add(r2, i2) "
         "m = MatMul(power, mel) floored = Max(m, tiny) z = Log(floored) h1 = MatMul(z, u) "
         "h2 = Relu(h1) y = MatMul(h2, u)"
@@ -235,7 +235,7 @@ def test_what_weights_bring_back_is_read_in_float32():
 
 def test_kernel_machines_are_formulas_of_the_inputs():
     """Exponentials of distances under weights that cancel, with these weights."""
-    nodes = parse_nodes("s = Mul(x, x) n = Neg(s) k = Exp(n) y = MatMul(k, c)")
+    nodes = "s = Mul(x, x) n = Neg(s) k = Exp(n) y = MatMul(k, c)"
     centred = _weights(8, 8)
     centred -= centred.mean(axis=0)
     model = graph(nodes, {"x": [4, 8]}, ["y"], {"c": centred.astype(np.float32)})
@@ -281,7 +281,7 @@ def test_what_weights_make_too_large(size, kept, free):
 def test_masks_keep_their_infinities():
     """A mask of the lowest float is stored as it is; the scores that it is added to, too."""
     mask = np.where(_weights(1, 1, 8, 8) > 0, np.float32(-1e9), np.float32(0))
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(x, k) s = Add(c, m) p = Softmax <axis = -1>(s) "
         "y = Conv <pads = [1, 1, 1, 1]>(p, k)"
     )
@@ -300,9 +300,7 @@ def test_masks_keep_their_infinities():
 
 def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights():
     """Sums of large terms that are near zero: a share of the terms is all of them there."""
-    nodes = parse_nodes(
-        "re = MatMul(x, w) power = Mul(re, re) floored = Add(power, tiny) y = Log(floored)"
-    )
+    nodes = "re = MatMul(x, w) power = Mul(re, re) floored = Add(power, tiny) y = Log(floored)"
     constants = {"w": _CONSTANTS["w"], "tiny": _CONSTANTS["tiny"]}
     model = graph(nodes, {"x": [4, 8]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
@@ -312,9 +310,7 @@ def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights():
 
 def test_a_norm_of_the_inputs_is_a_formula():
     """Angles are computed of it, a hundred times as large."""
-    nodes = parse_nodes(
-        "n = LayerNormalization(x, one8) a = Mul(n, hundred) b = Where(i, a, half) y = Sin(b)"
-    )
+    nodes = "n = LayerNormalization(x, one8) a = Mul(n, hundred) b = Where(i, a, half) y = Sin(b)"
     constants = {"one8": np.ones(8, np.float32), "hundred": np.float32(100)}
     model = graph(nodes, {"x": [4, 8], "i": [4, 8]}, ["y"], {**constants, "half": np.float32(0.5)})
     model.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.BOOL
@@ -325,9 +321,7 @@ def test_a_norm_of_the_inputs_is_a_formula():
 @pytest.mark.parametrize(("samples", "is_sound"), [(512, True), (112, True), (64, False)])
 def test_sound_has_no_known_scale(samples, is_sound):
     """At 32768, sums of its samples are beyond half; the layers behind the first are as others."""
-    nodes = parse_nodes(
-        "c = Conv <strides = [4]>(x, k) h = Relu(c) d = Conv(h, l) e = Relu(d) y = Conv(e, l)"
-    )
+    nodes = "c = Conv <strides = [4]>(x, k) h = Relu(c) d = Conv(h, l) e = Relu(d) y = Conv(e, l)"
     constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
     model = graph(nodes, {"x": [1, 1, samples]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
@@ -461,7 +455,7 @@ def test_what_divides_by_what_is_left_of_a_long_sum_asks_for_exact_terms():
 def test_steps_of_small_numbers_ask_for_exact_sums():
     """Of x - floor(x * 40) a step is little where x is 64 and much where it is one."""
     weights = (0.3 * np.eye(8)).astype(np.float32)
-    nodes = parse_nodes("q = MatMul(x, w) s = Mul(q, forty) r = Floor(s) y = Sub(q, r)")
+    nodes = "q = MatMul(x, w) s = Mul(q, forty) r = Floor(s) y = Sub(q, r)"
     model = graph(nodes, {"x": [4, 8]}, ["y"], {"w": weights, "forty": np.float32(40)})
     state = plan(model, until="keep_float32", keep_float32=True)
     kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
@@ -471,7 +465,7 @@ def test_steps_of_small_numbers_ask_for_exact_sums():
 def test_steps_of_a_table_are_found_between_its_elements():
     """Of a floor of a table's rows few elements lie a rounding before a step, but some do."""
     table = np.random.default_rng(3).normal(scale=0.02, size=(50, 64)).astype(np.float32)
-    nodes = parse_nodes("t = Gather(table, i) s = Mul(t, often) y = Floor(s)")
+    nodes = "t = Gather(table, i) s = Mul(t, often) y = Floor(s)"
     model = graph(nodes, {"i": [4]}, ["y"], {"table": table, "often": np.float32(133)})
     model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
     state = plan(model, until="keep_float32", keep_float32=True)
@@ -482,7 +476,7 @@ def test_steps_of_a_table_are_found_between_its_elements():
 def test_the_first_layer_has_exact_weights_before_a_norm():
     """A picture of 240 but for 4 to either side is off by its mean at the borders."""
     weights, ones = _weights(32, 16, 3, 3), np.ones(32, np.float32)
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(x, k) n = InstanceNormalization(c, ones, ones) "
         "d = Conv <pads = [1, 1, 1, 1]>(n, wide) y = Relu(d)"
     )
@@ -551,7 +545,7 @@ def test_a_gate_that_is_an_output_too_stays_in_float32():
 @pytest.mark.parametrize("gain", [1.0, 1e5])
 def test_a_norm_that_no_kernel_covers_is_licensed_as_far_as_its_gains_let_it(gain):
     """Its numbers are less their mean and over their deviation, however small that may be."""
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv(x, w4) h = Relu(c) d = Conv(h, w4) g = Reshape(d, groups) "
         "m = InstanceNormalization(g, s, b) z = Reshape(m, whole) y = Conv(z, w4)"
     )

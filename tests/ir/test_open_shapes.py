@@ -11,7 +11,7 @@ from adrenoc.base import errors
 from adrenoc.base.decision import ASSUMED
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 RNG = np.random.default_rng(5)
 
@@ -126,7 +126,7 @@ def test_names_that_name_nothing_are_not_shared(tmp_path):
 
 def test_a_hint_is_such_as_the_model_takes(tmp_path):
     """A window of 400 samples does not fit into 128, and a state takes no 224x224."""
-    nodes = parse_nodes(
+    nodes = (
         "t = Conv <strides = [160]>(x, w) k = MatMul(s, v) "
         "m = ReduceMean <axes = [2], keepdims = 1>(t) y = Add(m, k)"
     )

@@ -11,7 +11,7 @@ from adrenoc.check import own_rounding
 from adrenoc.check.own_rounding import Reference, run_moved
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import PLAIN
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.tflite.build import ModelBuilder, T
 
 pytest.importorskip("onnxruntime")
@@ -20,7 +20,7 @@ STEPS = 64
 
 def _of_ties(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     """Rounded numbers that lie between two whole ones, and numbers that no rounding is near."""
-    nodes = parse_nodes("m = Mul(x, tenth) r = Round(m) y = Mul(r, ten) z = Mul(x, ten)")
+    nodes = "m = Mul(x, tenth) r = Round(m) y = Mul(r, ten) z = Mul(x, ten)"
     constants = {"tenth": np.full(STEPS, 0.1, np.float32), "ten": np.full(STEPS, 10, np.float32)}
     model = graph(nodes, {"x": [STEPS]}, ["y", "z"], constants)
     return write(model, folder), {"x": np.arange(STEPS, dtype=np.float32) * 5}
@@ -87,7 +87,7 @@ def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path):
 
 def test_a_model_that_is_refused_when_moved_has_its_inputs_moved(tmp_path):
     """Here the scales are computed of a constant."""
-    nodes = parse_nodes('scales = Mul(one, one) y = Resize <mode = "linear">(x, , scales)')
+    nodes = 'scales = Mul(one, one) y = Resize <mode = "linear">(x, , scales)'
     constants = {"one": np.float32([1, 1, 2, 2])}
     model = write(graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), tmp_path)
     inputs = {"x": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}
@@ -98,7 +98,7 @@ def _of_halves(folder: Path) -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
     """A model as converters to float16 write it, inputs, and what it gives unrounded."""
     random = np.random.default_rng(0)
     weight = random.uniform(-1, 1, (16, 8)).astype(np.float16)
-    nodes = parse_nodes(
+    nodes = (
         "h = Cast <to = 10>(x) m = MatMul(h, w) c = Constant <value_float = 1.0>() "
         "one = CastLike(c, m) s = Add(m, one) t = Transpose <perm = [1, 0]>(s) "
         "y = Cast <to = 1>(t)"

@@ -7,7 +7,7 @@ from onnx import helper
 from planning import plan
 
 from adrenoc.ir.layout import Memory
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 
 def _weights(*shape: int) -> np.ndarray:
@@ -17,10 +17,8 @@ def _weights(*shape: int) -> np.ndarray:
 def _conv_block() -> onnx.ModelProto:
     """conv -> relu -> conv -> add(residual) -> sigmoid."""
     return graph(
-        parse_nodes(
-            "c0 = Conv <pads = [1, 1, 1, 1]>(x, w0, b0) r0 = Relu(c0) "
-            "c1 = Conv <pads = [1, 1, 1, 1]>(r0, w1) s = Add(c1, r0) y = Sigmoid(s)"
-        ),
+        "c0 = Conv <pads = [1, 1, 1, 1]>(x, w0, b0) r0 = Relu(c0) "
+        "c1 = Conv <pads = [1, 1, 1, 1]>(r0, w1) s = Add(c1, r0) y = Sigmoid(s)",
         {"x": [1, 6, 8, 8]},
         ["y"],
         {"w0": _weights(6, 6, 3, 3), "b0": _weights(6), "w1": _weights(6, 6, 3, 3)},
@@ -42,10 +40,8 @@ def test_a_residual_that_others_read_stays_a_tensor():
 
 def test_an_activation_that_reads_its_operand_twice_is_an_epilogue():
     silu = graph(
-        parse_nodes(
-            "c = Conv <pads = [1, 1, 1, 1]>(x, w) s = Sigmoid(c) m = Mul(c, s) "
-            "d = Conv <pads = [1, 1, 1, 1]>(m, w) t = Tanh(d) y = Mul(d, t) z = Exp(t)"
-        ),
+        "c = Conv <pads = [1, 1, 1, 1]>(x, w) s = Sigmoid(c) m = Mul(c, s) "
+        "d = Conv <pads = [1, 1, 1, 1]>(m, w) t = Tanh(d) y = Mul(d, t) z = Exp(t)",
         {"x": [1, 6, 8, 8]},
         ["y", "z"],
         {"w": _weights(6, 6, 3, 3)},
@@ -59,9 +55,7 @@ def test_an_activation_that_reads_its_operand_twice_is_an_epilogue():
 
 def test_movement_becomes_index_arithmetic():
     shuffle = graph(
-        parse_nodes(
-            "a = Reshape(x, s0) b = Transpose <perm = [0, 2, 1, 3, 4]>(a) y = Reshape(b, s1)"
-        ),
+        "a = Reshape(x, s0) b = Transpose <perm = [0, 2, 1, 3, 4]>(a) y = Reshape(b, s1)",
         {"x": [1, 8, 4, 4]},
         ["y"],
         {"s0": np.array([1, 2, 4, 4, 4]), "s1": np.array([1, 8, 4, 4])},
@@ -73,9 +67,7 @@ def test_movement_becomes_index_arithmetic():
 
 def test_transposes_between_layouts_need_no_kernel():
     model = graph(
-        parse_nodes(
-            "c = Conv(x, w) t = Transpose <perm = [0, 2, 3, 1]>(c) y = Softmax <axis = -1>(t)"
-        ),
+        "c = Conv(x, w) t = Transpose <perm = [0, 2, 3, 1]>(c) y = Softmax <axis = -1>(t)",
         {"x": [1, 4, 6, 6]},
         ["y"],
         {"w": _weights(8, 4, 1, 1)},
@@ -87,7 +79,7 @@ def test_transposes_between_layouts_need_no_kernel():
 
 def test_flattening_a_pooled_tensor_needs_no_kernel():
     model = graph(
-        parse_nodes("p = GlobalAveragePool(x) f = Flatten(p) y = Gemm <transB = 1>(f, w)"),
+        "p = GlobalAveragePool(x) f = Flatten(p) y = Gemm <transB = 1>(f, w)",
         {"x": [1, 12, 5, 5]},
         ["y"],
         {"w": _weights(7, 12)},
@@ -206,7 +198,7 @@ def test_winograd_where_it_is_possible_and_wins(attrs, split):
 
 def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save():
     """Convolutions of ResNet's third stage on a GPU of many threads."""
-    nodes = parse_nodes("r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)")
+    nodes = "r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)"
     model = graph(nodes, {"x": [1, 256, 14, 14]}, ["y"], {"w": _weights(256, 256, 3, 3)})
     state = plan(model, until="lower", device="adreno:750", preset="fp16")
     assert [n.op for n in state.graph.nodes if not n.is_map] == ["winograd_conv"]
@@ -218,7 +210,7 @@ def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save():
 @pytest.mark.parametrize(("pixels", "split"), [(28, False), (56, True)])
 def test_winograd_in_three_kernels_where_phones_gain_by_it(pixels, split):
     """Estimated as the faster way for both; but LiteRT found that small images lose by it."""
-    nodes = parse_nodes("r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)")
+    nodes = "r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)"
     shape = [1, 128, pixels, pixels]
     model = graph(nodes, {"x": shape}, ["y"], {"w": _weights(128, 128, 3, 3)})
     state = plan(model, until="split_winograd", preset="fp32")

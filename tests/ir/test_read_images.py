@@ -8,7 +8,7 @@ from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 
 def _stem(
@@ -111,7 +111,7 @@ def test_an_image_that_depends_on_another_input_is_computed_first():
 def test_an_image_that_is_added_to_the_result_is_copied():
     """The epilogue reads it too."""
     weight = np.ones((3, 3, 3, 3), np.float32)
-    nodes = parse_nodes("c = Conv <pads = [1, 1, 1, 1]>(x, w) y = Add(c, x)")
+    nodes = "c = Conv <pads = [1, 1, 1, 1]>(x, w) y = Add(c, x)"
     found, state = _planned(graph(nodes, {"x": [1, 3, 64, 64]}, ["y"], {"w": weight}, opset=18))
     assert [n.op for n in found.nodes] == ["map", "conv2d"]
     assert any("reads it too" in d.reason for d in state.log)
@@ -120,7 +120,7 @@ def test_an_image_that_is_added_to_the_result_is_copied():
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 1)])
 def test_kernels_of_other_families_read_no_image(channels, size):
     """One channel is depthwise, one pixel a vector: their kernels know of nothing before them."""
-    nodes = parse_nodes("s = Sigmoid(x) y = Conv(s, w)")
+    nodes = "s = Sigmoid(x) y = Conv(s, w)"
     weight = np.ones((channels, channels, 1, 1), np.float32)
     model = graph(nodes, {"x": [1, channels, size, size]}, ["y"], {"w": weight}, opset=18)
     found, _ = _planned(model)

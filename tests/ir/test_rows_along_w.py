@@ -5,7 +5,7 @@ import pytest
 from planning import plan
 
 from adrenoc.ir.layout import Layout, rows_along_w
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_the_last_axis_of_several_runs_along_w(shape, roles):
 def test_moving_the_tokens_first_takes_no_kernel():
     """A transpose of an axis of one moves no texel, for the product reads its tokens along W."""
     matrix = np.ones((32, 24), np.float32)
-    nodes = parse_nodes(
+    nodes = (
         "t = Tanh(x) first = Transpose <perm = [1, 0, 2]>(t) product = MatMul(first, matrix) "
         "second = Transpose <perm = [1, 0, 2]>(product) y = Softmax <axis = -1>(second)"
     )

@@ -6,7 +6,7 @@ import pytest
 from planning import plan
 
 from adrenoc.passes.precision.keep_float32 import SHARE
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 _RANDOM = np.random.default_rng(3)
 
@@ -18,7 +18,7 @@ def _gated(*, side: int = 48, weights: float = 1.0, exact: bool = False) -> onnx
         value = _RANDOM.uniform(-weights, weights, shape).astype(np.float32)
         return value.astype(np.float16).astype(np.float32) if exact else value
 
-    nodes = parse_nodes(
+    nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(x, w0) map = Relu(a) mean = GlobalAveragePool(map) "
         "b = Conv(mean, w1) gate = Sigmoid(b) gated = Mul(map, gate) "
         "y = Conv <pads = [1, 1, 1, 1]>(gated, w2)"
@@ -46,7 +46,7 @@ def test_a_gate_its_mean_and_small_weights_are_exact():
 
 def test_a_small_part_lies_in_the_whole():
     """So as the halves of ShuffleNetV2's units: a part of another dtype would be moved."""
-    nodes = parse_nodes("a = Conv(x, w0) b = Conv(x, w1) c = Concat <axis=1>(a, b) y = Conv(c, w2)")
+    nodes = "a = Conv(x, w0) b = Conv(x, w1) c = Concat <axis=1>(a, b) y = Conv(c, w2)"
     shapes = {"w0": (252, 3, 1, 1), "w1": (4, 3, 1, 1), "w2": (16, 256, 1, 1)}
     constants = {n: _RANDOM.uniform(-1, 1, s).astype(np.float32) for n, s in shapes.items()}
     kept = _kept(graph(nodes, {"x": [1, 3, 96, 96]}, ["y"], constants))

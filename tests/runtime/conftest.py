@@ -19,7 +19,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime, build_runtime
 from tests.commands import run_program
-from tests.models import graph, parse_nodes, write, write_conv_chain
+from tests.models import graph, write, write_conv_chain
 from tests.opencl.implementation import LAYERS, plain_environment
 from tests.patience import WAIT_S
 from tests.runtime.jvm import Jvm, make_jvm
@@ -103,7 +103,7 @@ def bundle(work: Path) -> Bundle:
         "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
         "b": rng.standard_normal(6).astype("float32"),
     }
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(image, w, b) r = Relu(c) sum = Add(r, bias) "
         "mean = GlobalAveragePool(sum) wide = Cast <to = 11>(mean) grown = Exp(wide)"
     )
@@ -142,7 +142,7 @@ def shapes(work: Path) -> Bundle:
         "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
         "d": rng.standard_normal((6, 5)).astype("float32"),
     }
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) map = Relu(c) "
         "g = GlobalAveragePool(map) f = Flatten(g) y = MatMul(f, d) "
         "turned = Transpose <perm = [1, 0]>(y)"

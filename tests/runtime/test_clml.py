@@ -8,7 +8,7 @@ import pytest
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.runtime.programs import Finished
 
 Execute = Callable[..., Finished]
@@ -23,9 +23,7 @@ def offloaded(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         "b": rng.standard_normal(6).astype("float32"),
         "v": rng.standard_normal((4, 6, 1, 1)).astype("float32"),
     }
-    nodes = parse_nodes(
-        "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
-    )
+    nodes = "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
     folder = tmp_path_factory.mktemp("clml")
     model = write(graph(nodes, {"x": (1, 3, 9, 7)}, ["y"], constants), folder)
     output = folder / "two.adrenoc"

@@ -18,7 +18,7 @@ from tests.host.decoder_bundles import (
     make_writer,
     write_decoder,
 )
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import HERE
 
@@ -96,7 +96,7 @@ def test_the_sample_s_eyes(kotlin, device, opencl, tmp_path):
     bundles = []
     for name, nodes in kinds.items():
         constants = {"eye": eye, "red": eye[:1]}
-        made = graph(parse_nodes(nodes), {"x": (1, 3, 8, 8)}, ["y"], constants)
+        made = graph(nodes, {"x": (1, 3, 8, 8)}, ["y"], constants)
         bundles.append(tmp_path / f"{name}.adrenoc")
         words = [str(write(made, tmp_path, f"{name}.onnx")), "--device", "host", "-o"]
         assert main(["compile", *words, str(bundles[-1]), "--no-cache"]) == 0

@@ -13,7 +13,7 @@ import pytest
 
 from adrenoc.cli.main import main
 from tests.commands import run_program
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 KIB = 1024
 ROWS = {"small": 16, "large": 1 << 17}
@@ -27,7 +27,7 @@ def test_a_constant_is_in_memory_once(runtime, opencl, tmp_path, suffix):
     peaks = {}
     for name, rows in ROWS.items():
         table = np.ones((rows, WIDTH), np.float32)
-        nodes = parse_nodes("index = Cast <to = 7>(at) row = Gather(table, index)")
+        nodes = "index = Cast <to = 7>(at) row = Gather(table, index)"
         made = graph(nodes, {"at": (3,)}, ["row"], {"table": table})
         model = write(made, tmp_path, f"{name}.onnx")
         bundle = tmp_path / f"{name}{suffix}"

@@ -17,7 +17,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import claim
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.runtime.programs import Finished
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -35,7 +35,7 @@ def many(work: Path) -> Bundle:
         "u": rng.standard_normal((96, 96, 3, 3)).astype("float32") / 30,
         "t": rng.standard_normal((96, 96, 1, 1)).astype("float32") / 10,
     }
-    nodes = parse_nodes(
+    nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) d = Conv(b, v) "
         "c = Conv <pads = [1, 1, 1, 1]>(d, u) p = GlobalAveragePool(c) y = Conv(p, t)"
     )

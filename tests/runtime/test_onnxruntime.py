@@ -23,7 +23,7 @@ from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 from tests.host.encoder_decoders import make_cross_decoder
-from tests.models import graph, parse_nodes, write, write_network, write_stepper
+from tests.models import graph, write, write_network, write_stepper
 from tests.onnx_backend.cases import load_cases
 from tests.onnx_backend.table import read_table
 from tests.runtime.programs import HERE, Case, Finished, run_case
@@ -167,7 +167,7 @@ def test_two_parts_with_onnxruntime_between(deed, tmp_path):
     conv = {"w": rng.standard_normal((4, 3, 3, 3)).astype("float32")}
     dense = {"d": rng.standard_normal((4, 5)).astype("float32")}
     head = [helper.make_node("Conv", ["x", "w"], ["m"], pads=[1, 1, 1, 1])]
-    tail = parse_nodes("g = GlobalAveragePool(n) f = Flatten(g) y = MatMul(f, d)")
+    tail = "g = GlobalAveragePool(n) f = Flatten(g) y = MatMul(f, d)"
     shapes = {"x": (1, 3, 8, 8), "n": (1, 4, 8, 8)}
     parts = [
         write(graph(head, {"x": shapes["x"]}, ["m"], conv), tmp_path, "head.onnx"),
@@ -203,7 +203,7 @@ def test_two_parts_with_onnxruntime_between(deed, tmp_path):
 
 def test_a_range_of_shapes(deed, tmp_path):
     weights = {"d": np.random.default_rng(3).standard_normal((6, 5)).astype("float32")}
-    nodes = parse_nodes("y = MatMul(x, d) turned = Transpose <perm = [1, 0]>(y)")
+    nodes = "y = MatMul(x, d) turned = Transpose <perm = [1, 0]>(y)"
     model = write(graph(nodes, {"x": ("n", 6)}, ["y", "turned"], weights), tmp_path, "rows.onnx")
     context = _compile(model, tmp_path / "rows.adrenoc", "--shape", "x:1|4,6")
     for rows in (4, 1, 3):

@@ -18,7 +18,7 @@ from adrenoc.cli.main import main
 from adrenoc.lab.prove.proof import DrawnInput
 from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import A640
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.runtime.programs import Finished, compile_against
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -36,7 +36,7 @@ def proven(work: Path) -> Bundle:
         "v": rng.standard_normal((8, 4, 3, 3)).astype("float32"),
         "w": rng.standard_normal((8, 8, 3, 3)).astype("float32") / 8,
     }
-    nodes = parse_nodes(
+    nodes = (
         "b = Conv <pads = [1, 1, 1, 1]>(x, v) c = Conv <pads = [1, 1, 1, 1]>(b, w) "
         "y = Softmax <axis = 1>(c)"
     )

@@ -13,7 +13,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.remote import run_remote
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.runtime.programs import Finished
 from tests.runtime.servers import address_of, native_server, python_server
 
@@ -32,7 +32,7 @@ def gpu_bundle(work: Path) -> Bundle:
         "w": rng.standard_normal((8, 3, 3, 3)).astype("float32"),
         "v": rng.standard_normal((6, 8, 3, 3)).astype("float32"),
     }
-    nodes = parse_nodes(
+    nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(image, w) b = Relu(a) c = Conv <strides = [2, 2]>(b, v) "
         "d = GlobalAveragePool(c)"
     )

@@ -14,7 +14,7 @@ import pytest
 import adrenoc
 from adrenoc.cli.main import main
 from tests.commands import run_program
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 from tests.runtime.programs import Finished, run_case
 
 Execute = Callable[..., Finished]
@@ -46,7 +46,7 @@ def test_programs_tell_how_they_are_used(runtime, program, option):
 def test_the_time_of_a_load_holds_that_of_its_digests(runtime, stub, execute, tmp_path):
     """64 MB take more than what else opens a bundle, however fast they are read."""
     weights = {"w": np.ones((4096, 4096), "float32")}
-    nodes = parse_nodes("y = MatMul(x, w)")
+    nodes = "y = MatMul(x, w)"
     model = write(graph(nodes, {"x": (1, 4096)}, ["y"], weights), tmp_path, "wide.onnx")
     path = tmp_path / "wide.adrenoc"
     words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(path)]

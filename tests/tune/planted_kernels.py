@@ -23,7 +23,7 @@ from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder
 from adrenoc.target.target import load_target
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 DEVICE = TunedDevice(name="rule", driver="1")
 
@@ -48,7 +48,7 @@ def small_model(channels: int = 8) -> onnx.ModelProto:
         "w": rng.standard_normal((8, channels, 3, 3)).astype(np.float32),
         "b": rng.standard_normal(8).astype(np.float32),
     }
-    nodes = parse_nodes(
+    nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) "
         "y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(r)"
     )

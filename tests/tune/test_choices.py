@@ -19,7 +19,7 @@ from adrenoc.kernels.families.shared.schedule import actions_of, is_of
 from adrenoc.lab.tune.search import features
 from adrenoc.lab.tune.tasks import plan_model
 from adrenoc.target.target import load_target
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 
 def _model(names: str = "abc", channels: int = 16) -> onnx.ModelProto:
@@ -89,7 +89,7 @@ def test_every_kernel_has_a_choice_of_schedules(tmp_path):
 def test_a_joined_pair_has_schedules_of_its_own(tmp_path):
     """A depthwise convolution that the 1x1 convolution after it computes."""
     sizes = {"taps": (16, 1, 3, 3), "w": (8, 16, 1, 1)}
-    nodes = parse_nodes(
+    nodes = (
         "r = Relu(x) d = Conv <group = 16, pads = [1, 1, 1, 1]>(r, taps) p = Conv(d, w) "
         "y = Softmax <axis = 1>(p)"
     )
