@@ -6,14 +6,7 @@ from pathlib import Path
 
 from adrenoc.base.host.commands import Result
 from adrenoc.lab.fleet.fleet import Fleet, FleetMember, JobRow
-from adrenoc.lab.fleet.jobs import (
-    COMPILE,
-    IDENTIFY,
-    RUN,
-    FleetOptions,
-    JobPlanner,
-    ResultStore,
-)
+from adrenoc.lab.fleet.jobs import COMPILE, IDENTIFY, RUN, FleetOptions, JobPlanner, ResultStore
 from tests.hostile.models import relu
 
 PHONE = {"machine": "aarch64-linux-android", "devices": [{"name": "QUALCOMM Adreno(TM) 750"}]}
@@ -49,10 +42,7 @@ class PlantedFleet:
             (folder / name).write_bytes(relu())
             self.models.append(folder / name)
         self.store = ResultStore(folder / "fleet")
-        self.options = FleetOptions(
-            models=tuple(self.models),
-            **{"patience_s": 0.5, **options},
-        )
+        self.options = FleetOptions(models=tuple(self.models), **{"patience_s": 0.5, **options})
         self.plan = JobPlanner(self.options, self.store.folder)
         self.done: list[tuple[str, str, str]] = []
         self.at_work: list[str] = []

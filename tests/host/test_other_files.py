@@ -12,12 +12,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.base.errors import (
-    CustomDomainError,
-    ModelFormatError,
-    ModelNotFoundError,
-    OptionError,
-)
+from adrenoc.base.errors import CustomDomainError, ModelFormatError, ModelNotFoundError, OptionError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.importers.onnx.load import read_ort

@@ -32,10 +32,4 @@ def make_case(
         made = model() if callable(model) else model
         (folder / "m.onnx").write_bytes(made.SerializeToString())
 
-    return Case(
-        family=family,
-        name=name,
-        make=write,
-        command=("check", "m.onnx"),
-        codes=ENDED,
-    )
+    return Case(family=family, name=name, make=write, command=("check", "m.onnx"), codes=ENDED)

@@ -223,10 +223,7 @@ def _names() -> Iterator[Case]:
                 makes=("r.html",),
             )
     raw = os.fsdecode(b"net\xff\xfe.onnx")
-    for command in (
-        ("check", raw, "--json"),
-        ("check", raw, "--html", "r.html"),
-    ):
+    for command in (("check", raw, "--json"), ("check", raw, "--html", "r.html")):
         yield Case(
             family="names of files",
             name=f"not UTF-8, {' '.join(command[2:5])}",

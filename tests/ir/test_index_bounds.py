@@ -60,14 +60,8 @@ CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...]]] = {
     "elements": ([node("GatherElements", ["grid", "j"], ["y"], axis=1)], (0, 3)),
     "places": ([node("GatherND", ["grid", "k"], ["y"])], (0, 2)),
     "one of a number": ([node("OneHot", ["i", "depth", "values"], ["y"])], (0, 4)),
-    "a mask": (
-        parse_nodes("f = Cast <to = 1>(i) n = Sub(one, f) y = Mul(n, far)"),
-        (0, 1),
-    ),
-    "a truth value": (
-        parse_nodes("b = Cast <to = 9>(i) y = Cast <to = 1>(b)"),
-        (0, 1),
-    ),
+    "a mask": (parse_nodes("f = Cast <to = 1>(i) n = Sub(one, f) y = Mul(n, far)"), (0, 1)),
+    "a truth value": (parse_nodes("b = Cast <to = 9>(i) y = Cast <to = 1>(b)"), (0, 1)),
     "a length": (
         [node("Less", ["steps", "i"], ["b"]), node("Cast", ["b"], ["y"], to=TensorProto.FLOAT)],
         (0, 5),

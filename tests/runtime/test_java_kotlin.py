@@ -12,12 +12,7 @@ import pytest
 from adrenoc.cli.main import main
 from adrenoc.native.android.java_classes import java_folder
 from tests.commands import run_program
-from tests.host.decoder_bundles import (
-    DecoderShape,
-    make_decoder_bundle,
-    make_writer,
-    write_decoder,
-)
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, make_writer, write_decoder
 from tests.models import graph, write
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import HERE

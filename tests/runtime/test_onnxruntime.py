@@ -130,8 +130,7 @@ def test_bits_equal_the_runner(two, case, deed, inside, opencl, execute, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("preset", "bound"),
-    [pytest.param("fp32", 1e-5, marks=pytest.mark.nightly), ("mixed", 1e-2)],
+    ("preset", "bound"), [pytest.param("fp32", 1e-5, marks=pytest.mark.nightly), ("mixed", 1e-2)]
 )
 def test_a_network(preset, bound, deed, tmp_path):
     model = write_network(tmp_path, "mobilenet_v2")

@@ -12,12 +12,7 @@ from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import ARCHIVE, HEADERS, LIBRARY, RUNNER, SERVER
 from tests.commands import run_program
-from tests.runtime.programs import (
-    HERE,
-    compile_with_archive,
-    read_printed,
-    run_case,
-)
+from tests.runtime.programs import HERE, compile_with_archive, read_printed, run_case
 
 RUNTIME_TOOLS = Path(adrenoc.__file__).parent / "native/runtime/tools"
 # glibc in its parts.

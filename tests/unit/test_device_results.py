@@ -260,10 +260,7 @@ def test_a_device_that_cannot_be_asked_tells_what_it_said():
             return ask
 
     said = "clFinish failed with CL_OUT_OF_RESOURCES"
-    with (
-        pytest.raises(RuntimeError, match=rf"^{said}$"),
-        diagnose(Place()),
-    ):
+    with pytest.raises(RuntimeError, match=rf"^{said}$"), diagnose(Place()):
         raise RuntimeError(said)
 
 
