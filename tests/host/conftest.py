@@ -1,12 +1,11 @@
 """Which operators' tests store all that they can in half, and which as users' compilations do."""
 
-import sys
 from typing import Any
 
 import pytest
 
 from adrenoc.ir.options import CompileOptions
-from tests.host.run_op import Ops
+from tests.host.run_op import CHECKED, Ops
 
 _AS_USERS = tuple(
     f"test_{name}"
@@ -45,9 +44,7 @@ def _preset(item: pytest.Item) -> Any:
 @pytest.fixture(autouse=True)
 def _as_users(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.path.name.startswith(_AS_USERS):
-        for name in ("run_op", "tests.host.run_op"):  # tests import it by either
-            if name in sys.modules:
-                monkeypatch.setitem(sys.modules[name].CHECKED, "keep_float32", True)
+        monkeypatch.setitem(CHECKED, "keep_float32", True)
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 
 def save(ops: Ops, folder: Path) -> Path:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from run_op import Ops
 
 from adrenoc.base.errors import CheckFailedError
 from adrenoc.base.reporter import SilentReporter
@@ -17,6 +16,7 @@ from adrenoc.check.accuracy.program_run import NOTHING, HalfTensors, round_to
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.cli.main import main
 from adrenoc.target.target import load_target
+from tests.host.run_op import Ops
 
 
 def _bench(

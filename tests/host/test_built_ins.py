@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 from adrenoc.kernels.families.conv import conv_rules
 from adrenoc.kernels.families.conv.constant_conv import constant_candidates, pack_steps
@@ -22,6 +21,7 @@ from adrenoc.kernels.families.conv.matrix_conv import matrix_candidates, pack_ti
 from adrenoc.kernels.families.shared.conv_geometry import ConvTile
 from adrenoc.kernels.families.shared.machine import TileTables
 from adrenoc.target.target import load_target
+from tests.host.run_op import Ops
 from tests.opencl.implementation import plain_environment
 
 pytestmark = pytest.mark.operator

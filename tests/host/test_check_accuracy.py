@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import planted
 import pytest
-from run_op import Ops
 
 from adrenoc.base.errors import CheckFailedError, PrecisionPolicyError
 from adrenoc.base.reporter import SilentReporter
@@ -23,6 +22,7 @@ from adrenoc.check.accuracy.result import AccuracyReport, Arrays, Floor
 from adrenoc.check.accuracy.samples import Judge
 from adrenoc.target.target import load_target
 from tests.commands import invoke
+from tests.host.run_op import Ops
 from tests.host.test_ops_n_bits import product
 from tests.mcu.onnx_models import write_quantised
 from tests.qoperator import QNet

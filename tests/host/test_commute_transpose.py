@@ -1,7 +1,8 @@
 """Maps that turn a product's channels to where convolutions have them, computed in its kernel."""
 
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 TO_SECOND, TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 

@@ -1,7 +1,8 @@
 """Dynamic quantisations choose their quanta by the data: halves before them would move each."""
 
 import numpy as np
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 
 def _product(ops: Ops, x: str, channels: int) -> str:

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from run_op import relative_error
+
+from tests.host.run_op import relative_error
 
 MOST_OFF = 5e-7
 """Of a value, as the rational function is in floats."""

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 Map = Callable[[Ops, str], str]
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 _POINTS = 48
 _WIDTH = 6.0

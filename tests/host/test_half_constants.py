@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 Build = Callable[[Ops, float], str]
 """The reader of a constant of about this size, and what brings the result back to about 1."""

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 
 def _mean(ops: Ops, x: str) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops, relative_error
 
 from adrenoc.kernels.families.reduce import norm, reduce
 from adrenoc.kernels.families.shared.rows import RowTile
+from tests.host.run_op import Ops, relative_error
 
 NUMBER = np.float32(0.1)
 TOLERANCE = 1e-5

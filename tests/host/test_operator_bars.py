@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops, relative_error
+
+from tests.host.run_op import Ops, relative_error
 
 
 @dataclass(frozen=True, kw_only=True)

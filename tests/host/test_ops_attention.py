@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 from adrenoc.kernels.families.attention import attention
 from adrenoc.kernels.families.attention.attention import AttentionWork
 from adrenoc.kernels.families.attention.attention_walk import AttentionTile
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 from adrenoc.kernels.families.shared import machine
+from tests.host.run_op import Ops
 
 PRESETS = ("mixed", "buffer")
 SEEDS = range(8)

@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from run_op import Ops
 
 from tests.decided import choose_by_chance, estimate_pairs
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 

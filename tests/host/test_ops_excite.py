@@ -1,12 +1,12 @@
 """Squeeze-and-excite blocks, two products of one vector in a kernel, against onnxruntime."""
 
 import pytest
-from run_op import Ops
 
 from adrenoc.kernels.families import excite
 from adrenoc.kernels.families.excite import EXCITE
 from adrenoc.kernels.families.matmul.gemv import GemvTile
 from adrenoc.passes.fuse import fuse_excite
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from run_op import Ops
 
 from adrenoc.kernels.families.matmul.gemv import MAX_PIXELS
 from tests.decided import set_joins
 from tests.examples import examples
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 

@@ -1,7 +1,8 @@
 """Products of few vectors: sums split over threads, and what splitting must not change."""
 
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 

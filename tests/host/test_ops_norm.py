@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 from adrenoc.bundle.bundle import open_bundle
 from tests.commands import succeed
+from tests.host.run_op import Ops
 from tests.tflite.build import ModelBuilder, T
 
 pytestmark = pytest.mark.operator

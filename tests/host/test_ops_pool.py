@@ -1,7 +1,8 @@
 """Pools: windows at borders, dilated, rounded up, in both layouts of the data."""
 
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops
 
 from adrenoc.base.errors import UnsupportedOperatorError
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import check_relax
+
+from tests.host.run_op import check_relax
 
 pytestmark = pytest.mark.operator
 

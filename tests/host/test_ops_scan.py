@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from run_op import Ops, check_relax
+
+from tests.host.run_op import Ops, check_relax
 
 pytestmark = pytest.mark.operator
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from run_op import Ops, execute, relative_error
 
 from adrenoc.base.errors import PrecisionPolicyError
 from adrenoc.compile.pipeline import State
 from tests.decided import set_joins
+from tests.host.run_op import Ops, execute, relative_error
 from tests.ir.planning import run_until
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 _MODES = ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
 _SIZES = (((1, 1), (9, 11)), ((5, 7), (3, 4)), ((5, 7), (8, 9)), ((4, 4), (12, 20)))

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_op import Ops
+
+from tests.host.run_op import Ops
 
 Form = tuple[Callable[[Ops, str], str], Callable[[np.ndarray], np.ndarray]]
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planning import plan
 
 from adrenoc.compile.pipeline import State, program_of, storage_of
 from adrenoc.compile.pipeline.steps import check_plan
 from tests.examples import examples
 from tests.host.random_graphs.branches import draw_branches
 from tests.host.run_op import Ops
+from tests.ir.planning import plan
 
 
 @st.composite

@@ -1,8 +1,8 @@
 """Kernels that only move elements: each says why it is left."""
 
 import numpy as np
-from planning import plan
 
+from tests.ir.planning import plan
 from tests.models import graph
 
 

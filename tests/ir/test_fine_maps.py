@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from planning import plan
 
+from tests.ir.planning import plan
 from tests.models import graph
 
 _RANDOM = np.random.default_rng(5)

@@ -4,11 +4,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from planning import plan
 
 from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
 from adrenoc.ir.graph import Body, Node
 from adrenoc.passes.fuse.index_maps import place_axes
+from tests.ir.planning import plan
 from tests.models import graph, parse_nodes
 
 TOKENS, HEADS, WIDTH = 12, 2, 8

@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from branches import Net
-from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
@@ -13,6 +11,8 @@ from adrenoc.kernels.families.separable import SEPARABLE
 from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.passes.lower.measure_work import multiply_adds
 from tests.decided import estimate_pairs, set_joins, slow_host
+from tests.ir.branches import Net
+from tests.ir.planning import plan
 
 FORMS = (EXPANSION, SEPARABLE)
 """The 1x1 convolution before, the one after."""

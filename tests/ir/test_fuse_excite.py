@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.compile.pipeline.steps import context_of
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.families.excite import EXCITE, MOST_FOLDED, deal_out
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
+from tests.ir.planning import plan
 from tests.models import graph
 
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.families.shared.row_product import CENTRED
 from tests.host.run_op import Ops
+from tests.ir.planning import plan
 
 DEPTH, COLUMNS = 64, 32
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from branches import Net
-from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
 from adrenoc.kernels.families.shared import machine
+from tests.ir.branches import Net
+from tests.ir.planning import plan
 
 
 def _fused(net: Net, *outputs: str, preset: str = "mixed") -> tuple[Graph, State]:

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from planning import plan
 
+from tests.ir.planning import plan
 from tests.models import graph
 
 FLUSHES = """title = "one that flushes"

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import onnx
 import pytest
-from branches import Net
-from planning import plan
 
 from adrenoc.base.errors import DefectError
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Store, View
 from adrenoc.ir.layout import Memory, TexelOrder
 from adrenoc.passes.verify.check_graph import check_graph
+from tests.ir.branches import Net
+from tests.ir.planning import plan
 
 
 def _joined(model: onnx.ModelProto, preset: str = "mixed", **limits: int) -> tuple[Graph, State]:

@@ -7,13 +7,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from planning import plan
 
 from adrenoc.device.fit import needs_half_type
 from adrenoc.kernels.codegen import build
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.kernels.fused_bodies import AT_ONCE
 from adrenoc.target.gpu import NO_HALF_TYPE
+from tests.ir.planning import plan
 from tests.models import graph, parse_nodes
 
 _IMAGES = ("in0", "in1", "in2")

@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, helper
-from planning import plan
 
 from adrenoc.passes.precision import keep_float32
+from tests.ir.planning import plan
 from tests.models import graph, parse_nodes
 
 _RANDOM = np.random.default_rng(1)

@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from planning import plan
 
 from adrenoc.ir.layout import Memory
+from tests.ir.planning import plan
 from tests.models import graph
 
 

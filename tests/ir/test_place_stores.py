@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
 from tests.host.test_ops_placed import Net
+from tests.ir.planning import plan
 
 
 def _planned(net: Net, until: str = "explain_moves", **limits: int) -> tuple[Graph, State]:

@@ -4,10 +4,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
+from tests.ir.planning import plan
 from tests.models import graph
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from planning import plan
 
 from adrenoc.ir.layout import Layout, rows_along_w
+from tests.ir.planning import plan
 from tests.models import graph
 
 

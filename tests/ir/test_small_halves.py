@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from planning import plan
 
 from adrenoc.passes.precision.keep_float32 import SHARE
+from tests.ir.planning import plan
 from tests.models import graph
 
 _RANDOM = np.random.default_rng(3)

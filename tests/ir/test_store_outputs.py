@@ -1,11 +1,11 @@
 """Outputs that are copies: written by what makes the tensors that they copy."""
 
 import onnx
-from branches import Net
-from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
+from tests.ir.branches import Net
+from tests.ir.planning import plan
 
 
 def _stored(model: onnx.ModelProto) -> tuple[Graph, State]:

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from planning import plan
 
 from adrenoc.ir.layout import Memory
 from adrenoc.kernels.codegen.build import kernel_sources
+from tests.ir.planning import plan
 from tests.models import graph
 
 

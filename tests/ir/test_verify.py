@@ -11,8 +11,6 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import pytest
-from branches import Net
-from planning import plan
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DefectError
@@ -30,6 +28,8 @@ from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.passes.verify.check_sources import parse_opencl
 from adrenoc.target.target import load_target
+from tests.ir.branches import Net
+from tests.ir.planning import plan
 
 DEVICES = ("adreno", "adreno:750", "host")
 PRESETS = tuple(preset.name for preset in list_presets())

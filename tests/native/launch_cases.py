@@ -13,9 +13,9 @@ import numpy as np
 import tvm
 import tvm_ffi
 from counting import Stub
-from opencl_source import INT32, MEMORY, load_kernels, pointer
 
 from adrenoc import native
+from tests.native.opencl_source import INT32, MEMORY, load_kernels, pointer
 
 STEPS = 6
 STEPS_BEFORE = (0, 2, 2, 5)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opencl_source import INT32, MEMORY, load_kernels, pointer
+
+from tests.native.opencl_source import INT32, MEMORY, load_kernels, pointer
 
 STEPS = 6
 KEPT, BUFFER = "kept arguments", "a command buffer"

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opencl_source import INT32, MEMORY, load_kernels, pointer, serialised_module
 
 from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
+from tests.native.opencl_source import INT32, MEMORY, load_kernels, pointer, serialised_module
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -201,7 +201,7 @@ import tvm, tvm_ffi
 from adrenoc import native
 from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
-from opencl_source import load_kernels
+from tests.native.opencl_source import load_kernels
 native.use_software_device()
 native.load()
 tvm_ffi.get_global_func("adrenoc.opencl.set_library")(sys.argv[1])

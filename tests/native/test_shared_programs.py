@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opencl_source import MEMORY, load_kernels, pointer
 
 from adrenoc.kernels.codegen.opencl_source import prelude
 from adrenoc.native import opencl
+from tests.native.opencl_source import MEMORY, load_kernels, pointer
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -4,13 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from opencl_source import load_kernels
 
 import adrenoc
 from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 from tests.commands import run_program
 from tests.compilers import compile_once
+from tests.native.opencl_source import load_kernels
 
 HERE = Path(__file__).parent
 SOURCES = Path(adrenoc.__file__).parent / "native" / "src"

@@ -10,18 +10,6 @@ import pytest
 
 pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
-from planted_kernels import (
-    Body,
-    PlantedBuilder,
-    SilentObserver,
-    hanging,
-    log_writer,
-    plan_small,
-    small_model,
-    unstable,
-    wrong,
-)
-
 from adrenoc import native
 from adrenoc.base.errors import OptionError, RemoteError
 from adrenoc.cli.main import main
@@ -36,6 +24,17 @@ from adrenoc.lab.tune.tune_model import local_server
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from tests.patience import WAIT_S
 from tests.runtime.servers import python_server, tvm_process
+from tests.tune.planted_kernels import (
+    Body,
+    PlantedBuilder,
+    SilentObserver,
+    hanging,
+    log_writer,
+    plan_small,
+    small_model,
+    unstable,
+    wrong,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import onnx
-from planted_kernels import plan_small, small_model
 
 from adrenoc.cli.main import main
 from adrenoc.ir.tuning_log import read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
+from tests.tune.planted_kernels import plan_small, small_model
 
 
 def _tune(folder: Path, *options: str) -> int:

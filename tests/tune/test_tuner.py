@@ -6,8 +6,6 @@ import pytest
 
 pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
-from planted_kernels import DEVICE, RuleFarm, plan_small, small_model, tune_by_rule
-
 from adrenoc.base.errors import RemoteError
 from adrenoc.ir.tuning_log import Status, Trial, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
@@ -15,6 +13,7 @@ from adrenoc.lab.tune.farm import MeasureOutcome
 from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.tasks import TunePlan, TuneTask, seeds
 from adrenoc.lab.tune.tuner import CONTENDERS
+from tests.tune.planted_kernels import DEVICE, RuleFarm, plan_small, small_model, tune_by_rule
 
 
 @pytest.fixture(scope="module")

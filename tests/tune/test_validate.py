@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planted_kernels import TASKS, named_variant
 
 from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.ir.options import resolve_options
@@ -48,6 +47,7 @@ from adrenoc.pages.calibration_page import fit_to_json
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
 from tests.commands import invoke, succeed
+from tests.tune.planted_kernels import TASKS, named_variant
 
 TARGET = load_target("adreno:750")
 ROWS = layer_rows()

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_kernels import plan_small
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.cli.plan_shapes import plan_shapes
@@ -17,6 +16,7 @@ from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.lab.tune.variant import PATTERN, VariantBuilder, is_repeated, random_value
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
+from tests.tune.planted_kernels import plan_small
 
 LARGE = (1, 16, 40, 40)
 
