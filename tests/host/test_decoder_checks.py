@@ -1,14 +1,23 @@
-"""`run --check` of decoders whose files give few logits, and of prompts that nobody gave."""
+"""Checks of decoders, guessed tokens, and adapters that are swapped."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
+from adrenoc.base.errors import InputError
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.sampling import Sampling
 from adrenoc.check.accuracy.passage import Passage, compute_passage
+from adrenoc.cli.main import main
+from adrenoc.device.generate import Decoder, Wish
+from adrenoc.device.run import local_place
 from adrenoc.importers.decoder_form import find_decoder
 from tests.commands import invoke
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
@@ -71,3 +80,178 @@ def test_what_a_file_lets_onnxruntime_round_is_told_and_fails_nothing(device, tm
     ]
     assert said["passed"] and said["max_error"] < 1e-4
     assert "its accuracy_level lets it round data to bytes" in said["note"]
+
+
+PHRASE = (3, 5, 7, 11, 2, 9)
+PROMPT = PHRASE * 3
+SHAPES = {
+    "whole caches": DecoderShape(layers=1, context=96),
+    "caches of windows": DecoderShape(layers=2, context=96, slides=True, window=6),
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def bundle(
+    device: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Bundle:
+    model = write_decoder(tmp_path_factory.mktemp("guesses"), SHAPES[request.param])
+    return make_decoder_bundle(model, "fp32")[0]
+
+
+@pytest.fixture(scope="module")
+def decoder(bundle: Bundle) -> Iterator[Decoder]:
+    with local_place(bundle, "") as place:
+        yield Decoder(place, bundle)
+
+
+def one_by_one(decoder: Decoder, count: int) -> list[int]:
+    """The likeliest tokens after the prompt, each made by itself."""
+    decoder.rewind(0)
+    decoder.take_in(PROMPT[:-1])
+    tokens = [PROMPT[-1]]
+    for _ in range(count):
+        tokens.append(decoder.step(tokens[-1])[0])
+    return tokens[1:]
+
+
+def together(decoder: Decoder, wish: Wish) -> list[int]:
+    """Tokens after the prompt, with guesses."""
+    decoder.rewind(0)
+    decoder.take_in(PROMPT[:-1])
+    return [token for some in decoder.generate(PROMPT[-1], wish) for token in some]
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 40])
+def test_tokens_are_those_that_are_made_one_by_one(decoder, most):
+    expected = one_by_one(decoder, most)
+    assert together(decoder, Wish(most=most)) == expected
+    assert decoder.ended == "most"
+    runs, right = decoder.count_guesses()
+    assert (runs == 0) == (most == 1)  # one token is no more than a step gives
+    if most == 40:
+        assert right > 0, "a text that repeats itself is guessed"
+    # What comes next goes on from there: rows of wrong guesses are gone.
+    assert decoder.step(expected[-1])[0] == one_by_one(decoder, most + 1)[-1]
+
+
+def test_it_ends_where_it_would_without_guesses(decoder):
+    expected = one_by_one(decoder, 40)
+    for end in dict.fromkeys(expected):
+        wanted = expected[: expected.index(end) + 1]
+        assert together(decoder, Wish(most=40, ends=(end,))) == wanted
+        assert decoder.ended == "end"
+        assert decoder.length == len(PROMPT) - 1 + len(wanted)
+
+
+def test_the_whole_context_is_filled(decoder):
+    room = decoder.rows - len(PROMPT) + 1
+    expected = one_by_one(decoder, room)
+    assert together(decoder, Wish()) == expected
+    assert (decoder.ended, decoder.length) == ("full", decoder.rows)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [Wish(most=20, sampling=Sampling(temperature=1.0, seed=3)), Wish(most=20, guesses=False)],
+    ids=["drawn", "one by one"],
+)
+def test_nobody_guesses(decoder, wish):
+    assert together(decoder, wish) == together(decoder, wish)
+    assert decoder.count_guesses() == (0, 0)
+
+
+def test_somebody_stops_between_two_tokens_of_a_guess(decoder):
+    expected = one_by_one(decoder, 12)
+    decoder.rewind(0)
+    decoder.take_in(PROMPT[:-1])
+    made: list[int] = []
+    for some in decoder.generate(PROMPT[-1], Wish(most=12)):
+        made += some
+        if len(made) >= 5:
+            decoder.stop()
+    assert made == expected[: len(made)]
+    assert decoder.length == len(PROMPT) - 1 + len(made)
+    assert decoder.step(made[-1])[0] == expected[len(made)]
+
+
+SHAPE_ADAPTERS = DecoderShape(layers=1, context=64)
+RANK = 4
+LEFT, RIGHT = (f"model.layers.0.attn.o_proj.lora_{side}.weight" for side in "AB")
+PRODUCT, NEXT = "/model/layers.0/attn/o_proj/out", "/model/layers.0/post_attention_layernorm/out"
+
+
+def write_adapted(folder: Path) -> Path:
+    """A decoder one of whose products adds what an adapter makes, as Olive's exports have it."""
+    path = write_decoder(folder, SHAPE_ADAPTERS)
+    model = onnx.load(path)
+    nodes = {node.name: node for node in model.graph.node}
+    source, width = nodes[PRODUCT].input[0], SHAPE_ADAPTERS.hidden
+    nodes[NEXT].input[1] = "adapted"
+    at = list(model.graph.node).index(nodes[NEXT])
+    made = [
+        helper.make_node("MatMul", [source, LEFT], ["narrow"]),
+        helper.make_node("MatMul", ["narrow", RIGHT], ["delta"]),
+        helper.make_node("Add", [nodes[PRODUCT].output[0], "delta"], ["adapted"]),
+    ]
+    for number, node in enumerate(made):
+        model.graph.node.insert(at + number, node)
+    wide = next(a.i for a in nodes[PRODUCT].attribute if a.name == "K")
+    for name, shape in ((LEFT, (wide, RANK)), (RIGHT, (RANK, width))):
+        model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+    onnx.save(model, path)
+    return path
+
+
+def write_adapter(path: Path, model: Path, seed: int) -> Path:
+    """An adapter for it, by onnxruntime itself."""
+    draw = np.random.default_rng(seed)
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim]
+              for i in onnx.load(model).graph.input}  # fmt: skip
+    # onnxruntime reads their memory when it writes the file.
+    arrays = {
+        name: (0.3 * draw.standard_normal(shapes[name])).astype(np.float32)
+        for name in (LEFT, RIGHT)
+    }
+    held = {n: onnxruntime.OrtValue.ortvalue_from_numpy(array) for n, array in arrays.items()}
+    file = onnxruntime.AdapterFormat()
+    file.set_adapter_version(1)
+    file.set_model_version(1)
+    file.set_parameters(held)
+    file.export_adapter(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def adapted(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The model, and its bundle."""
+    folder = tmp_path_factory.mktemp("adapted")
+    model, bundle = write_adapted(folder), folder / "adapted.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(bundle)]
+    assert main([*words, "--prefill", "4", "--no-cache"]) == 0
+    return model, bundle
+
+
+def test_adapters_are_swapped_without_compiling(adapted, tmp_path, capsys):
+    model, bundle = adapted
+    capsys.readouterr()
+    made = []
+    for seed in (1, 2):
+        adapter = write_adapter(tmp_path / f"{seed}.onnx_adapter", model, seed)
+        words = ["run", str(bundle), "--prompt-ids", "3,5,7,11", "--max-tokens", "12", "--json"]
+        assert main([*words, "--input", str(adapter), "--check", str(model)]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["check"]["equal"] == len(said["tokens"]) > 1
+        made.append(said["tokens"])
+    assert made[0] != made[1]
+
+
+def test_what_is_no_adapter_is_refused_in_a_sentence(adapted, tmp_path, capsys):
+    damaged = tmp_path / "damaged.onnx_adapter"
+    damaged.write_bytes(b"no flatbuffer of any kind")
+    words = ["run", str(adapted[1]), "--prompt-ids", "3,5", "--input"]
+    assert main([*words, str(damaged)]) == InputError.exit_code
+    assert "is no adapter" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "missing.onnx_adapter")]) == InputError.exit_code
+    capsys.readouterr()
+    assert main(words[:-1]) == InputError.exit_code
+    assert LEFT in capsys.readouterr().err

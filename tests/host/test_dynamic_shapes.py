@@ -1,18 +1,25 @@
-"""One bundle for several shapes: each input runs in the smallest bucket that takes it."""
+"""One bundle for several shapes, and for several Adrenos."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors import safe_open
 
-from adrenoc.base.errors import InputError
+from adrenoc.base.errors import BundleError, InputError
 from adrenoc.bundle.buckets import read_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.editions import open_edition, read_editions
+from adrenoc.device import fit
+from adrenoc.device import run as running
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
-from tests.commands import invoke, succeed
+from tests.commands import invoke, run_program, succeed
+from tests.faulty.driver import misbehaving
 from tests.models import graph, write
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -92,3 +99,150 @@ def test_command_line(bundle, model, tmp_path):
         assert said["check"]["passed"]
     shown = invoke("inspect", bundle.path, catch=True)
     assert "a smaller one is filled up" in shown.output
+
+
+@pytest.fixture(scope="module")
+def model_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(0)
+    nodes = (
+        "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) c = Conv(b, v) "
+        "g = GlobalAveragePool(c) f = Flatten(g) y = Gemm(f, d)"
+    )
+    constants = {
+        "w": random.standard_normal((30, 8, 3, 3)).astype(np.float32),
+        "v": random.standard_normal((96, 30, 1, 1)).astype(np.float32),
+        "d": random.standard_normal((96, 50)).astype(np.float32),
+    }
+    proto = graph(nodes, {"x": ("n", 8, 28, 28)}, ["y"], constants)
+    return write(proto, tmp_path_factory.mktemp("editions"))
+
+
+@pytest.fixture(scope="module")
+def bundle_runs(model_runs: Path) -> Bundle:
+    """For two GPUs, and for two batches of each."""
+    output = model_runs.with_name("set.adrenoc")
+    words = ("--device", "host:660,host:750", "--shape", "x:1|2,8,28,28", "--no-cache")
+    made = invoke("compile", model_runs, *words, "-o", output)
+    assert made.exit_code == 0, made.output
+    return open_bundle(output)
+
+
+def _claim(monkeypatch: pytest.MonkeyPatch, gpu: str, **changes: Any) -> None:
+    """The device of this computer says that it is that GPU."""
+    pick = running.pick_device
+
+    def claim(wanted: str) -> tuple[int, dict[str, Any]]:
+        number, facts = pick(wanted)
+        version = f"OpenCL 3.0 Adreno(TM) {gpu}" if gpu else facts["version"]
+        return number, {**facts, "version": version, **changes}
+
+    monkeypatch.setattr(running, "pick_device", claim)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "taken"),
+    [("660", "Adreno 660"), ("750", "Adreno 750"), ("735", "any Adreno"), ("", "any Adreno")],
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_each_gpu_runs_its_own(model_runs, bundle_runs, monkeypatch, gpu, taken, batch):
+    x = np.random.default_rng(batch).standard_normal((batch, 8, 28, 28)).astype(np.float32)
+    _claim(monkeypatch, gpu)
+    result = run_bundle(bundle_runs, inputs={"x": x}, repeat=1, warmup=0)
+    assert result.edition.taken == taken
+    assert result.notes[0].startswith(f"kernels for {taken} run: the driver ")
+    (wanted,) = open_session(model_runs).run(None, {"x": x})
+    assert np.abs(result.outputs["y"] - wanted).max() < 1e-2 * np.ptp(wanted)
+
+
+def test_what_does_not_fit_a_device_is_not_taken(bundle_runs, monkeypatch):
+    missing = fit.list_missing
+
+    def lack(part: Bundle, facts: dict[str, Any]) -> list[str]:
+        is_own = part.manifest.target.name == "host:a660"
+        return ["it has no luck"] if is_own else missing(part, facts)
+
+    monkeypatch.setattr(fit, "list_missing", lack)
+    _claim(monkeypatch, "660")
+    x = np.zeros((1, 8, 28, 28), np.float32)
+    result = run_bundle(bundle_runs, inputs={"x": x}, repeat=1, warmup=0)
+    assert result.edition.taken == "any Adreno"
+    assert "those for Adreno 660 do not fit, since it has no luck" in result.edition.reason
+
+
+def test_constants_are_stored_once(bundle_runs):
+    with safe_open(bundle_runs.root / "params.safetensors", framework="numpy") as file:
+        stored = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
+    alone = sum(array.nbytes for array in bundle_runs.params().values())
+    assert bundle_runs.moves(), "kernels of these GPUs read their weights in different orders"
+    assert stored < 1.2 * alone
+    assert not list(bundle_runs.root.glob("devices/**/params.safetensors"))
+
+
+def test_what_is_moved_is_what_a_bundle_for_one_gpu_holds(model_runs, bundle_runs):
+    for edition in read_editions(bundle_runs):
+        own = model_runs.with_name(f"{edition.target.replace(':', '_')}.adrenoc")
+        words = ("--device", edition.target, "--shape", "x:2,8,28,28", "--no-cache")
+        assert invoke("compile", model_runs, *words, "-o", own).exit_code == 0
+        one, part = open_bundle(own), open_edition(bundle_runs, edition)
+        alone, among = one.params(), part.params()
+        for mine, its in zip(one.manifest.params, part.manifest.params, strict=True):
+            assert alone[mine.name].tobytes() == among[its.name].tobytes()
+        assert {k.name: k.source for k in one.kernels()} == {
+            k.name: k.source for k in part.kernels()
+        }
+
+
+def test_a_driver_that_says_so_is_believed(model_runs, bundle_runs, layer):
+    with misbehaving(layer, gpu="750"):
+        command = [sys.executable, "-m", "adrenoc", "run", str(bundle_runs.path), "--json"]
+        words = ["--check", str(model_runs), "--repeat", "1", "--shape", "x:2,8,28,28"]
+        done = run_program([*command, *words], check=True)
+    told = json.loads(done.stdout)
+    assert told["edition"]["taken"] == "Adreno 750"
+    assert told["check"]["passed"]
+
+
+def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(bundle_runs, monkeypatch):
+    execute, tried = running.execute, []
+
+    def refuse_first(place: Any, part: Bundle, *words: Any, **options: Any) -> Any:
+        tried.append(part.manifest.target.name)
+        if len(tried) == 1:
+            raise RuntimeError("Cannot build kernel conv2d_0: no")
+        return execute(place, part, *words, **options)
+
+    monkeypatch.setattr(running, "execute", refuse_first)
+    _claim(monkeypatch, "660")
+    x = np.zeros((1, 8, 28, 28), np.float32)
+    result = run_bundle(bundle_runs, inputs={"x": x}, repeat=1, warmup=0)
+    assert tried == ["host:a660", "host"]
+    assert result.edition.taken == "any Adreno"
+    assert "could not run those: " in result.edition.reason
+    assert "Cannot build kernel conv2d_0" in result.edition.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "devices.json is not JSON"),
+        ('{"editions": []}', "0 common editions"),
+        (
+            '{"editions": [{"folder": "..", "target": "adreno", "gpu": "", "driver": ""}]}',
+            "a folder inside of the bundle",
+        ),
+        (
+            '{"editions": [{"folder": "kernels", "target": "a", "gpu": "750", "driver": ""}]}',
+            "none of devices/NAME",
+        ),
+        (
+            '{"editions": [{"folder": ".", "target": "a", "gpu": "75", "driver": ""}]}',
+            "the number of an Adreno",
+        ),
+    ],
+)
+def test_a_damaged_list_is_refused(bundle_runs, tmp_path, text, said):
+    (tmp_path / "devices.json").write_text(text)
+    with pytest.raises(BundleError) as refused:
+        read_editions(replace(bundle_runs, root=tmp_path))
+    assert said in refused.value.message
+    assert refused.value.hint

@@ -1,7 +1,8 @@
-"""Constants that halves cannot hold: above 65504, or with too few digits left below 2^-14."""
+"""What halves lose: constants beyond them, differences, masks, and weights that cancel."""
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from tests.host.run_op import Ops
@@ -151,3 +152,242 @@ def test_constants_beyond_half_are_floats(ops, device, name, preset, size):
     ops.check(device, preset, tolerance=4e-3)
     assert any(d.taken == "float32" for d in ops.decisions)
     assert not any(d.taken.startswith("infinite") for d in ops.decisions)
+
+
+_POINTS = 48
+_WIDTH = 6.0
+"""How wide a kernel is beside the data, which is between -1 and 1: all its numbers are near one."""
+
+_GIVEN = np.random.default_rng(1).uniform(-1, 1, (_POINTS, 4)).astype(np.float32)
+Kernel = tuple[Callable[[Ops, str], str], Callable[[np.ndarray], np.ndarray]]
+
+
+def _squares(ops: Ops, x: str) -> str:
+    between = ops("Sub", ops("Unsqueeze", x, ops.ints(1)), ops.const(_GIVEN))
+    return ops("ReduceSum", ops("Mul", between, between), ops.ints(2), keepdims=0)
+
+
+def _squares_by_product(ops: Ops, x: str) -> str:
+    own = ops("ReduceSum", ops("Mul", x, x), ops.ints(1), keepdims=1)
+    mixed = ops("MatMul", x, ops.const(-2 * _GIVEN.T))
+    return ops("Add", ops("Add", own, mixed), ops.const((_GIVEN**2).sum(1)))
+
+
+def _squares_in_parts(ops: Ops, x: str) -> str:
+    """Point by point, as a Scan over them is imported."""
+    parts = []
+    for point in _GIVEN:
+        between = ops("Sub", x, ops.const(point))
+        parts.append(ops("ReduceSum", ops("Mul", between, between), ops.ints(1), keepdims=1))
+    return ops("Concat", *parts, axis=1)
+
+
+def _gaussian_in_parts(ops: Ops, x: str) -> str:
+    return ops("Exp", ops("Mul", _squares_in_parts(ops, x), ops.const(-0.5 / _WIDTH**2)))
+
+
+def _gaussian(ops: Ops, x: str) -> str:
+    return ops("Exp", ops("Mul", _squares(ops, x), ops.const(-0.5 / _WIDTH**2)))
+
+
+def _gaussian_by_product(ops: Ops, x: str) -> str:
+    return ops("Exp", ops("Mul", _squares_by_product(ops, x), ops.const(-0.5 / _WIDTH**2)))
+
+
+def _laplacian(ops: Ops, x: str) -> str:
+    between = ops("Sub", ops("Unsqueeze", x, ops.ints(1)), ops.const(_GIVEN))
+    total = ops("ReduceSum", ops("Abs", between), ops.ints(2), keepdims=0)
+    return ops("Exp", ops("Div", total, ops.const(-10 * _WIDTH)))
+
+
+def _rational(ops: Ops, x: str) -> str:
+    more = ops("Add", ops("Div", _squares(ops, x), ops.const(_WIDTH**2)), ops.const(1.0))
+    return ops("Pow", more, ops.const(-0.5))
+
+
+def _matern(ops: Ops, x: str) -> str:
+    away = ops("Div", ops("Sqrt", _squares(ops, x)), ops.const(3 * _WIDTH))
+    faded = ops("Exp", ops("Neg", away))
+    return ops("Mul", ops("Add", away, ops.const(1.0)), faded)
+
+
+def _squared(a: np.ndarray) -> np.ndarray:
+    return ((a[:, None] - a) ** 2).sum(2)
+
+
+KERNELS: dict[str, Kernel] = {
+    "gaussian": (_gaussian, lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a))),
+    "gaussian by a product": (
+        _gaussian_by_product,
+        lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a)),
+    ),
+    "gaussian in parts": (_gaussian_in_parts, lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a))),
+    "laplacian": (_laplacian, lambda a: np.exp(-np.abs(a[:, None] - a).sum(2) / (10 * _WIDTH))),
+    "rational": (_rational, lambda a: (1 + _squared(a) / _WIDTH**2) ** -0.5),
+    "matern": (
+        _matern,
+        lambda a: (
+            (1 + _squared(a) ** 0.5 / (3 * _WIDTH)) * np.exp(-(_squared(a) ** 0.5) / (3 * _WIDTH))
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("columns", "preset"), ((0, "mixed"), (1, "mixed"), (2, "mixed"), (2, "fp16"))
+)
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_machines(ops, device, name, columns, preset):
+    """A smooth function of four numbers, as a sum over points that it is known at."""
+    build, kernel = KERNELS[name]
+    points = _GIVEN.astype(np.float64)
+    known = np.stack([np.sin(points @ [1, 2, -1, 1]), points @ [2, -1, 1, 0]], 1)
+    weights = np.linalg.solve(kernel(points) + 0.02 * np.eye(_POINTS), known)
+    y = build(ops, ops.input(7, 4))
+    ops.output(ops("MatMul", y, ops.const(weights[:, :columns] if columns else weights[:, 0])))
+    ops.check(device, preset, tolerance=5e-3)
+
+
+def _mean(ops: Ops, x: str) -> str:
+    return ops("AveragePool", x, kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=0)
+
+
+def _blurred(ops: Ops, x: str) -> str:
+    bell = np.outer([1, 2, 1], [1, 2, 1]).reshape(1, 1, 3, 3) / 16
+    return ops("Conv", x, ops.const(np.repeat(bell, 2, 0)), group=2, pads=[1] * 4)
+
+
+def _image(ops: Ops) -> str:
+    x = ops.input(1, 2, 12, 14, low=0.6, high=0.7)
+    return ops("MaxPool", x, kernel_shape=[1, 1])
+
+
+def _guided_filter(ops: Ops) -> str:
+    x, y = _image(ops), _image(ops)
+    mx, my = _mean(ops, x), _mean(ops, y)
+    covariance = ops("Sub", _mean(ops, ops("Mul", x, y)), ops("Mul", mx, my))
+    variance = ops("Sub", _mean(ops, ops("Mul", x, x)), ops("Mul", mx, mx))
+    a = ops("Div", covariance, ops("Add", variance, ops.const(1e-5)))
+    return ops("Add", ops("Mul", a, x), ops("Sub", my, ops("Mul", a, mx)))
+
+
+def _similarity(ops: Ops) -> str:
+    """The structure term of SSIM, with a Gaussian window as a depthwise convolution."""
+    x, y = _image(ops), _image(ops)
+    mx, my = _blurred(ops, x), _blurred(ops, y)
+    sxy = ops("Sub", _blurred(ops, ops("Mul", x, y)), ops("Mul", mx, my))
+    sxx = ops("Sub", _blurred(ops, ops("Mul", x, x)), ops("Mul", mx, mx))
+    syy = ops("Sub", _blurred(ops, ops("Mul", y, y)), ops("Mul", my, my))
+    above = ops("Add", ops("Mul", sxy, ops.const(2.0)), ops.const(9e-4))
+    return ops("Div", above, ops("Add", ops("Add", sxx, syy), ops.const(9e-4)))
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp16"))
+def test_differences(ops, device, preset):
+    ops.output(_guided_filter(ops), _similarity(ops))
+    ops.check(device, preset, tolerance=2e-2)
+
+
+def _mask(rows: int, keys: int) -> np.ndarray:
+    mask = np.random.default_rng(0).random((rows, keys)) < 0.5
+    mask[3] = True
+    return mask
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp16"))
+def test_softmax(ops, device, preset):
+    mask = _mask(6, 50)
+    x = ops("MaxPool", ops.input(1, 8, 6, 50), kernel_shape=[1, 1])
+    added = ops("Add", x, ops.const(np.where(mask, -1e9, 0.0)))
+    chosen = ops("Where", ops.const(mask, np.bool_), ops.const(-3.4e38), x)
+    ops.output(ops("Softmax", added, axis=-1), ops("Softmax", chosen, axis=-1))
+    ops.check(device, preset, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp16"))
+def test_attention(ops, device, preset):
+    q, k, v = (ops("Tanh", ops.input(1, 2, 40, 32)) for _ in range(3))
+    scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
+    masked = ops("Add", scores, ops.const(np.where(_mask(40, 40), -1e9, 0.0)))
+    ops.output(ops("Relu", ops("MatMul", ops("Softmax", masked, axis=-1), v)))
+    ops.check(device, preset, tolerance=1e-3)
+    assert "attention" in ops.kernels
+
+
+HEADS, TOKENS, CHANNELS = 2, 80, 16
+LARGEST = 60.0
+"""Of queries and keys: 80 tokens of products are up to 1e7 with those of the queries."""
+
+
+def _held_attention(ops: Ops, low: float = -LARGEST) -> str:
+    """Queries, keys or values, in a memory of their own."""
+    x = ops.input(1, HEADS, TOKENS, CHANNELS, low=low, high=LARGEST)
+    return ops("MaxPool", x, kernel_shape=[1, 1])
+
+
+def _queries_and_keys(ops: Ops) -> tuple[str, str]:
+    return ops("Relu", _held_attention(ops)), ops("Relu", _held_attention(ops))
+
+
+def _with_ones(ops: Ops) -> str:
+    """The denominator is a further column, as EfficientViT has it."""
+    (q, k), v = _queries_and_keys(ops), _held_attention(ops)
+    ones = ops.const(np.ones((1, HEADS, TOKENS, 1)))
+    context = ops("MatMul", ops("Transpose", k, perm=[0, 1, 3, 2]), ops("Concat", v, ones, axis=3))
+    both = ops("MatMul", q, context)
+    over, under = (
+        ops("Slice", both, ops.ints(first), ops.ints(end), ops.ints(3))
+        for first, end in ((0, CHANNELS), (CHANNELS, CHANNELS + 1))
+    )
+    return ops("Div", over, ops("Add", under, ops.const(1e-15)))
+
+
+def _by_reciprocal(ops: Ops) -> str:
+    """The sum of the keys is multiplied apart, and its reciprocal too."""
+    (q, k), v = _queries_and_keys(ops), _held_attention(ops)
+    total = ops("ReduceSum", k, ops.ints(2))
+    under = ops("MatMul", q, ops("Transpose", total, perm=[0, 1, 3, 2]))
+    context = ops("MatMul", ops("Transpose", k, perm=[0, 1, 3, 2]), v)
+    inverse = ops("Reciprocal", ops("Add", under, ops.const(1.0)))
+    return ops("Mul", ops("MatMul", q, context), inverse)
+
+
+def _by_einsum(ops: Ops) -> str:
+    (q, k), v = _queries_and_keys(ops), _held_attention(ops)
+    context = ops("Einsum", k, v, equation="bhnd,bhne->bhde")
+    over = ops("Einsum", q, context, equation="bhnd,bhde->bhne")
+    under = ops("Einsum", q, ops("ReduceSum", k, ops.ints(2), keepdims=0), equation="bhnd,bhd->bhn")
+    return ops("Div", over, ops("Unsqueeze", ops("Add", under, ops.const(1e-6)), ops.ints(3)))
+
+
+def _of_products(ops: Ops) -> str:
+    """Scores of every pair, divided by their sums: what softmax is without its exponentials."""
+    q, k = _queries_and_keys(ops)
+    v = _held_attention(ops)
+    scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
+    scores = ops("Mul", scores, scores)
+    return ops("MatMul", ops("Div", scores, ops("ReduceSum", scores, ops.ints(3))), v)
+
+
+KINDS: dict[str, Callable[[Ops], str]] = {
+    "with_ones": _with_ones,
+    "by_reciprocal": _by_reciprocal,
+    "by_einsum": _by_einsum,
+    "of_products": _of_products,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_not_overflow(ops, device, kind):
+    ops.output(ops("Mul", KINDS[kind](ops), ops.const(0.5)))
+    ops.check(device, "mixed", tolerance=1e-2)
+    assert any(d.taken == "float32" for d in ops.decisions)
+
+
+def test_attention_with_a_softmax_stays_in_half(ops, device):
+    q, k, v = (_held_attention(ops, low=-1.0) for _ in range(3))
+    scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
+    scaled = ops("Div", ops("Relu", scores), ops.const(np.full((1, HEADS, 1, 1), 400.0)))
+    ops.output(ops("MatMul", ops("Softmax", scaled, axis=-1), v))
+    ops.run(device, "mixed")
+    assert not any("ratio" in d.reason for d in ops.decisions)

@@ -1,7 +1,14 @@
-"""Convolutions: extents, strides, dilation, groups, depthwise, padding; epilogues behind them."""
+"""Convolutions of all kinds: transposed, depthwise and in pairs, padded, with epilogues."""
+
+import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from adrenoc.target.target import load_target
+from tests.decided import choose_by_chance, estimate_pairs
+from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 
@@ -94,3 +101,166 @@ def test_wide_rows(ops, device, channels, kernel, stride, pad, size, preset):
     made = ops("Conv", held, weight, strides=[stride] * 2, pads=[pad] * 4)
     ops.output(ops("Sigmoid", made))
     ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_strides_and_kernels(ops, device, preset):
+    x = ops.input(2, 5, 4, 6)
+    for (kh, kw), attrs in (
+        ((2, 2), {"strides": [2, 2]}),
+        ((4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        ((3, 3), {"pads": [1, 0, 1, 2]}),
+        ((2, 3), {"strides": [3, 2], "output_padding": [1, 0]}),
+        ((3, 5), {"strides": [1, 5], "pads": [0, 3, 1, 1]}),
+        ((3, 2), {"dilations": [2, 3], "strides": [2, 2], "pads": [1, 0, 0, 1]}),
+    ):
+        y = ops("ConvTranspose", x, ops.weight(5, 6, kh, kw), ops.weight(6), **attrs)
+        ops.output(ops("Relu", y))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+    assert ops.kernels.count("conv2d_transpose") == 7
+
+
+@pytest.mark.parametrize("preset", ("fp32", "buffer"))
+def test_groups_of_transposed_convolutions(ops, device, preset):
+    for channels, per_group, groups in ((8, 4, 2), (6, 5, 3), (9, 5, 3), (5, 1, 5), (3, 2, 3)):
+        x = ops.input(1, channels, 4, 5)
+        w = ops.weight(channels, per_group, 3, 3)
+        ops.output(ops("ConvTranspose", x, w, strides=[2, 2], pads=[1, 1, 1, 1], group=groups))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_one_dimension(ops, device, preset):
+    x = ops.input(2, 6, 11)
+    y = ops("Conv", x, ops.weight(8, 3, 3), pads=[2, 1], strides=[2], group=2)
+    ops.output(y, ops("Conv", ops("Relu", x), ops.weight(5, 6, 3), dilations=[2]))
+    ops.output(ops("ConvTranspose", y, ops.weight(8, 3, 4), strides=[2], pads=[1, 0]))
+    ops.check(device, preset)
+
+
+def test_strides_far_beyond_the_kernel_are_a_loop_nest(ops, device):
+    """Weights for each of 10,000 phases would be zeros, but for nine."""
+    x = ops.input(1, 2, 2, 2)
+    ops.output(ops("ConvTranspose", x, ops.weight(2, 3, 3, 3), strides=[100, 100]))
+    ops.check(device, "fp32")
+    assert "9 taps lie in 10000 places" in ops.fallbacks[0]
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
+def test_windows(ops, preset, device):
+    x = ops.input(2, 10, 9, 13)  # images of three blocks: a work-group holds parts of two
+    for kernel, attrs in (
+        (3, {"pads": [1, 1, 1, 1]}),
+        (3, {"pads": [0, 1, 1, 0], "strides": [2, 2]}),
+        (5, {"pads": [2, 2, 2, 2]}),
+        (3, {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
+    ):
+        ops.output(ops("Conv", x, ops.weight(10, 1, kernel, kernel), group=10, **attrs))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(512, 7), (64, 14), (12, 51)])
+def test_taps_fit_into_local_memory(ops, channels, kernel, device):
+    """Down to one position, as face networks end: all threads of a group are of other channels."""
+    x = ops.input(1, channels, kernel, kernel)
+    ops.output(ops("Conv", x, ops.weight(channels, 1, kernel, kernel), group=channels))
+    ops.check(device, "fp32", target="host:660")
+    assert ops.fallbacks == []
+
+
+def test_taps_that_no_image_holds_lie_in_a_buffer(ops, device):
+    target = load_target("host")
+    narrow = replace(target.limits, image2d_max_width_texels=48)
+    x = ops.input(1, 10, 9, 13)
+    ops.output(ops("Conv", x, ops.weight(10, 1, 3, 3), group=10, pads=[1, 1, 1, 1]))
+    ops.check(device, "mixed", target=replace(target, gpu=replace(target.gpu, limits=narrow)))
+
+
+BEFORE, AFTER = "expand_depthwise_conv2d", "separable_conv2d"
+FORMS = (BEFORE, AFTER)
+"""Where the 1x1 convolution stands."""
+
+
+def _activation(ops: Ops, kind: str, x: str) -> str:
+    """Those but ReLU and Clip make something of zero, or of zero and bias."""
+    if kind == "Clip":
+        return ops("Clip", x, ops.const(-0.1), ops.const(0.4))
+    if kind == "SiLU":
+        return ops("Mul", x, ops("Sigmoid", x))
+    if kind == "Shift":
+        return ops("Add", ops("Relu", x), ops.const(0.7))
+    return ops(kind, x) if kind else x
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(6, 16))]
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_any_candidate(form, seed, device, monkeypatch):
+    """Random extents, kernels and activations, each with a random one of the offered tiles."""
+    choice = random.Random(seed)
+    choose_by_chance(monkeypatch, seed)
+    estimate_pairs(monkeypatch, {form: lambda _: 0.0})
+    kernel, dilation = choice.choice((3, 3, 5, 7)), choice.choice((1, 1, 2))
+    narrow, wide = choice.randint(3, 40), choice.randint(8, 50)
+    height, width = (choice.randint(2 * kernel, 24) for _ in "hw")
+    attrs = {
+        "strides": [choice.choice((1, 2)) for _ in "hw"],
+        "dilations": [dilation] * 2,
+        "pads": [choice.randint(0, dilation * (kernel // 2)) for _ in range(4)],
+        "group": wide,
+    }
+    ops = Ops(seed)
+    first = choice.choice(("", "Relu", "Clip", "HardSwish", "SiLU", "Shift"))
+    second = choice.choice(("Relu", "SiLU", ""))
+    taps = ops.weight(wide, 1, kernel, kernel)
+    of_wide = ops.weight(wide, around=0.5)
+    batch = choice.choice((1, 1, 2))
+    if form == BEFORE:
+        x = ops("Tanh", ops.input(batch, narrow, height, width))
+        x = _activation(ops, first, ops("Conv", x, ops.weight(wide, narrow, 1, 1), of_wide))
+        x = ops("Conv", x, taps, ops.weight(wide), **attrs)
+    else:
+        x = ops("Tanh", ops.input(batch, wide, height, width))
+        x = _activation(ops, first, ops("Conv", x, taps, of_wide, **attrs))
+        x = ops("Conv", x, ops.weight(narrow, wide, 1, 1), ops.weight(narrow))
+    # Which would show what lies beyond the last channel.
+    ops.output(ops("Softmax", _activation(ops, second, x), axis=1))
+    ops.check(device, choice.choice(PRESETS))
+    assert form in ops.kernels
+
+
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
+@pytest.mark.parametrize("form", FORMS)
+def test_a_block_as_the_model_chooses(ops, form, preset, device):
+    """An expansion or not, a depthwise convolution, a projection, the sum with what came in."""
+    wide, narrow = 24, 8 if form == BEFORE else 24
+    x = ops("Conv", ops.input(1, 3, 28, 28), ops.weight(narrow, 3, 3, 3), pads=[1, 1, 1, 1])
+    y = x
+    if form == BEFORE:
+        y = ops("Relu", ops("Conv", x, ops.weight(wide, narrow, 1, 1), ops.weight(wide)))
+    taps = ops.weight(wide, 1, 3, 3)
+    y = ops("Relu", ops("Conv", y, taps, ops.weight(wide), group=wide, pads=[1, 1, 1, 1]))
+    ops.output(ops("Add", x, ops("Conv", y, ops.weight(narrow, wide, 1, 1), ops.weight(narrow))))
+    ops.check(device, preset)
+    # In some presets the image is copied first, since launches are cheap.
+    last = ["conv2d", form, "conv2d"] if form == BEFORE else ["conv2d", form]
+    assert ops.kernels[-len(last) :] == last
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", (1, 2))
+def test_of_one_channel(ops, size, form, device, monkeypatch):
+    """A 1x1 convolution of one channel is a depthwise one, too; the other tells which it is."""
+    estimate_pairs(monkeypatch, {form: lambda _: 0.0})
+    x = ops("Tanh", ops.input(1, 1, 9, 13))
+    convs = [
+        {"weights": ops.weight(1, 1, 1, 1), "pads": [0, 0, 0, 0]},
+        {"weights": ops.weight(1, 1, size, size), "pads": [0, 1, 0, 1]},
+    ]
+    for conv in convs if form == BEFORE else reversed(convs):
+        x = ops("Relu", ops("Conv", x, conv["weights"], ops.weight(1), pads=conv["pads"]))
+    ops.output(x)
+    ops.check(device, "fp32")

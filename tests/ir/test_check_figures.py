@@ -1,19 +1,24 @@
-"""Figures of `check` that people act on: tables, transformed weights, rates that nobody knows."""
+"""Figures of `check` that people act on, for several devices and for decoders with caches."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.base.errors import PolicyError
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.base.text.spelling import show_count
+from adrenoc.base.text.spelling import quote_word, show_count
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import Policy, Verdict
+from adrenoc.cli.main import main
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
-from tests.commands import invoke
-from tests.models import graph, write
+from tests.commands import invoke, succeed
+from tests.host.decoder_bundles import DecoderShape, write_decoder
+from tests.models import graph, write, write_network
 
 DRAW = np.random.default_rng(6)
 
@@ -102,3 +107,104 @@ def test_rates_that_nobody_knows_are_told_beside_the_time(tmp_path, device, word
 )
 def test_counts_are_plain_numbers(number, shown):
     assert show_count(number) == shown
+
+
+BOTH = ["--device", "adreno:660,adreno:750"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    weights = np.random.default_rng(0).uniform(-1, 1, (16, 8, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    proto = graph(nodes, {"x": [1, 8, 32, 32]}, ["y"], {"w": weights})
+    return str(write(proto, tmp_path_factory.mktemp("check"), "net.onnx"))
+
+
+def test_each_device_has_its_own_verdict(model, capsys):
+    assert main(["check", model, *BOTH, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["devices"]
+    assert [one["target"] for one in told] == ["adreno:a660", "adreno:a750"]
+    for one in told:
+        target = load_target(one["target"])
+        options = resolve_options(target, preset=None, command_line={}).options
+        quiet = {"policy": Policy(), "reporter": SilentReporter()}
+        alone = check_model(Path(model), target=target, options=options, **quiet)
+        assert one["totals"]["time_us"] == alone.totals.time_us
+    assert told[0]["totals"]["time_us"] != told[1]["totals"]["time_us"]
+    assert main(["check", model, *BOTH]) == 0
+    said = capsys.readouterr().out
+    assert "on 2 devices" in said and "adreno:a660" in said and "adreno:a750" in said
+
+
+def test_the_next_command_names_the_file_as_it_was_given(model, capsys):
+    assert main(["check", model, *BOTH]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"adrenoc check {quote_word(model)} --device adreno:a660 shows" in said
+
+
+def test_limits_hold_on_each_device(model, capsys):
+    code = main(["check", model, *BOTH, "--limit", "time-ms=1e-6"])
+    assert code == PolicyError.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert "breaks 2 of the limits" in said
+    assert "on adreno:a660" in said and "on adreno:a750" in said
+    assert main(["check", model, *BOTH, "--limit", "time-ms=1e-6", "--json"]) == code
+
+
+def test_what_shows_one_device_takes_no_set(model, tmp_path, capsys):
+    assert main(["check", model, *BOTH, "--html", "page.html"]) == 2
+    assert "for one --device" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+SHAPE = DecoderShape(layers=2, context=300)
+
+
+def check(model: Path, *options: str) -> dict[str, object]:
+    done = succeed("check", model, "--device", "adreno:750", "--json", *options)
+    return dict(json.loads(done.output)["decoder"] or {})
+
+
+@pytest.mark.parametrize(("preset", "bytes_each"), [("fp32", 4), ("mixed", 2)])
+def test_what_a_token_takes(tmp_path, preset, bytes_each):
+    model = write_decoder(tmp_path, SHAPE)
+    usual = check(model, "--preset", preset)
+    shorter = check(model, "--preset", preset, "--context", "150")
+    cache = SHAPE.layers * 2 * SHAPE.kv_heads * SHAPE.head * bytes_each
+    assert (usual["rows"], shorter["rows"]) == (300, 150)
+    assert (usual["cache_bytes"], shorter["cache_bytes"]) == (300 * cache, 150 * cache)
+    assert usual["weight_bytes"] == shorter["weight_bytes"]
+    # Four bits a weight with a scale each block, and no more than that of the embedding's table.
+    products = (
+        SHAPE.layers
+        * SHAPE.hidden
+        * (2 * SHAPE.heads * SHAPE.head + 2 * SHAPE.kv_heads * SHAPE.head + 3 * SHAPE.mlp)
+    )
+    packed = (products + SHAPE.vocabulary * SHAPE.hidden) * (0.5 + bytes_each / SHAPE.block)
+    assert packed <= int(str(usual["weight_bytes"])) < 1.1 * packed
+    empty, full = (float(str(usual[key])) for key in ("tokens_per_s", "full_tokens_per_s"))
+    assert empty / full == pytest.approx(1 + 300 * cache / int(str(usual["weight_bytes"])))
+
+
+def test_states_alone_make_no_decoder(tmp_path):
+    """What a network of sound keeps from step to step are no caches of tokens."""
+    # ONNX operator reference, LinearAttention-27.
+    step, state = [2, 1, 32], [2, 4, 8, 8]
+    inputs = {"q": step, "k": step, "v": step, "past": state, "decay": step, "beta": [2, 1, 4]}
+    outputs = {"output": step, "present": state}
+    node = helper.make_node("LinearAttention", [*inputs], [*outputs], q_num_heads=4, kv_num_heads=4)
+    ends = (
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in of]
+        for of in (inputs.items(), outputs.items())
+    )
+    opsets = [helper.make_opsetid("", 27)]
+    model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=opsets)
+    onnx.save(model, tmp_path / "model.onnx")
+    assert check(tmp_path / "model.onnx") == {}
+
+
+def test_a_context_is_of_decoders(tmp_path):
+    model = write_network(tmp_path, "mobilenet_v2")
+    done = invoke("check", model, "--device", "host", "--context", "9", catch=True)
+    assert done.exit_code == 2
+    assert "--context and --prefill are for decoders" in done.output

@@ -1,6 +1,7 @@
-"""Inputs that a node leaves out, by the schema of its operator: '' where it may, else refused."""
+"""Inputs that nodes leave out, quantised forms that are seldom, regions of feature maps."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -8,9 +9,14 @@ import pytest
 from onnx import helper
 
 from adrenoc.base import errors
+from adrenoc.base.decision import Decision
+from adrenoc.importers import import_model
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.importer import import_onnx
+from adrenoc.importers.onnx.session import open_session
+from tests.ir.import_and_run import check
 from tests.models import graph, write
+from tests.stock_tvm import run_on_cpu
 
 node = helper.make_node
 
@@ -85,3 +91,124 @@ def test_what_may_be_left_out_is(tmp_path):
     held = {"most": np.array(1, np.float32), "scales": np.array([1, 2], np.float32)}
     model = graph(nodes, {"x": (2, 3)}, ["y"], held, opset=18)
     assert imported(model, tmp_path) == [(2, 6)]
+
+
+RNG = np.random.default_rng(0)
+
+
+def number(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_zeros_are_quantised_by_a_scale_of_one(tmp_path, constant):
+    """Their range is nothing to divide by; onnxruntime says so."""
+    data = "zeros" if constant else "none"
+    nodes = [
+        node("Mul", ["x", "nought"], ["none"]),
+        node("DynamicQuantizeLinear", [data], ["q", "scale", "zero"]),
+        node("Add", ["x", "scale"], ["y"]),
+    ]
+    held = {"zeros": np.zeros((2, 4), np.float32), "nought": number(0.0)}
+    check(write(graph(nodes, {"x": (2, 4)}, ["q", "scale", "zero", "y"], held), tmp_path))
+
+
+def test_a_scale_of_zero_quantises_to_the_ends(tmp_path):
+    nodes = "q = QuantizeLinear(x, none, zero) y = DequantizeLinear(q, scale, zero)"
+    held = {"none": number(0.0), "scale": number(0.1), "zero": np.array(7, np.uint8)}
+    check(write(graph(nodes, {"x": (2, 4)}, ["y"], held), tmp_path))
+
+
+def product(shape: tuple[int, ...], axis: int) -> tuple[list, dict[str, np.ndarray]]:
+    """Quantised tensors' product, with a scale of the weight for each index along an axis."""
+    channels = shape[axis]
+    nodes = [
+        node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["q"]),
+        node("DequantizeLinear", ["q", "x_scale", "x_zero"], ["d"]),
+        node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["f"], axis=axis),
+        node("MatMul", ["d", "f"], ["m"]),
+        node("QuantizeLinear", ["m", "y_scale", "x_zero"], ["r"]),
+        node("DequantizeLinear", ["r", "y_scale", "x_zero"], ["y"]),
+    ]
+    held = {
+        "w": RNG.integers(-100, 100, shape, dtype=np.int8),
+        "w_scale": RNG.uniform(0.01, 0.02, channels).astype(np.float32),
+        "w_zero": np.zeros(channels, np.int8),
+        "x_scale": number(0.02),
+        "x_zero": np.array(3, np.int8),
+        "y_scale": number(0.2),
+    }
+    return nodes, held
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "fused"),
+    [
+        ((8, 6), 1, True),
+        ((8, 6), 0, False),
+        ((2, 8, 6), 0, False),
+        ((2, 8, 6), 1, False),
+        ((2, 8, 6), 2, True),
+        ((2, 8, 6), -1, True),
+        ((8,), 0, False),
+    ],
+)
+def test_a_weight_has_scales_along_any_axis(tmp_path, shape, axis, fused):
+    """Those of its columns become a factor of sums; others are no factor of any sum."""
+    nodes, held = product(shape, axis)
+    imported, _ = check(write(graph(nodes, {"x": (2, 5, 8)}, ["y"], held), tmp_path))
+    floats = [d for d in imported.decisions if "quantised tensors computed on floats" in d.taken]
+    integers = [d for d in imported.decisions if "computed on the integers" in d.taken]
+    assert bool(integers) == fused
+    assert floats == ([] if fused else [_left(axis)])
+
+
+def _left(axis: int) -> Decision:
+    return Decision(
+        subject="m",
+        taken="MatMul between quantised tensors computed on floats",
+        reason=f"the scales of its weight lie along axis {axis}",
+    )
+
+
+REGIONS = np.array(
+    [[3, 4, 40, 50], [10, 10, 70, 60], [0, 0, 79, 63], [-9, 50, 90, 80], [30, 30, 31, 30.5]],
+    np.float32,
+)
+DATA = np.random.default_rng(0).standard_normal((2, 3, 16, 20)).astype(np.float32)
+BATCHES = np.array([0, 1, 0, 1, 1], np.int64)
+
+
+def check_regions(
+    tmp_path: Path, model: onnx.ModelProto, feeds: dict[str, np.ndarray], opset: int = 0
+) -> None:
+    if opset:
+        model.opset_import[0].version = opset
+    path = write(model, tmp_path)
+    pytest.importorskip("onnxruntime")
+    session = open_session(path)
+    (expected,) = session.run(None, feeds)
+    (found,) = run_on_cpu(import_model(path, shapes={}).module, list(feeds.values()))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [10, 16])
+@pytest.mark.parametrize(("mode", "samples"), [("avg", 0), ("avg", 2), ("max", 2)])
+def test_roi_align_of_a_smaller_map(tmp_path, opset, mode, samples):
+    """The half pixel is one of the feature map, not of the image."""
+    attrs: dict[str, Any] = {"output_height": 3, "output_width": 4, "spatial_scale": 0.25}
+    nodes = [
+        helper.make_node(
+            "RoiAlign", ["x", "r", "b"], ["y"], sampling_ratio=samples, mode=mode, **attrs
+        )
+    ]
+    model = graph(nodes, {"x": DATA.shape, "r": REGIONS.shape}, ["y"], {"b": BATCHES})
+    check_regions(tmp_path, model, {"x": DATA, "r": REGIONS}, opset)
+
+
+def test_largest_of_regions_of_a_smaller_map(tmp_path):
+    regions = np.concatenate([BATCHES[:, None], np.clip(REGIONS, 0, 79)], 1).astype(np.float32)
+    attrs: dict[str, Any] = {"pooled_shape": [3, 4], "spatial_scale": 0.25}
+    nodes = [helper.make_node("MaxRoiPool", ["x", "r"], ["y"], **attrs)]
+    model = graph(nodes, {"x": DATA.shape, "r": regions.shape}, ["y"])
+    check_regions(tmp_path, model, {"x": DATA, "r": regions})

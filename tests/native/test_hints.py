@@ -1,6 +1,7 @@
-"""Hints to drivers: passed on where there is an extension for it, and always told."""
+"""Hints to drivers, the state of a GPU, and functions that Python calls by name."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -8,8 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tvm_ffi
 
+import adrenoc
+from adrenoc import native
+from adrenoc.base.errors import DeviceError
+from adrenoc.device.profile import GpuState, parse_gpu_state
+from adrenoc.native import opencl
 from tests.commands import run_program
+from tests.compilers import compile_once
+from tests.native.opencl_source import load_kernels
 
 HERE = Path(__file__).parent
 
@@ -81,3 +90,81 @@ def test_what_is_asked_too_late_is_told(seen):
     late = "the device was in use by this process before it was asked for"
     assert _told(seen["late"])[2:] == [("performance", "low", "", late)]
     assert "expected low, normal or high" in seen["wrong"]
+
+
+def _state(root: Path) -> GpuState:
+    native.load()
+    return parse_gpu_state(tvm_ffi.get_global_func("adrenoc.runtime.gpu_state")(str(root)))
+
+
+def test_what_a_phone_shows(tmp_path):
+    folder = tmp_path / "class/kgsl/kgsl-3d0"
+    (folder / "devfreq").mkdir(parents=True)
+    for name, content in (
+        ("gpu_model", "Adreno750v2\n"),
+        ("gpuclk", "903000000\n"),
+        ("max_gpuclk", "1000000000\n"),
+        ("temp", "41500\n"),
+        ("devfreq/governor", "msm-adreno-tz\n"),
+    ):
+        (folder / name).write_text(content)
+    assert _state(tmp_path) == GpuState(
+        model="Adreno750v2",
+        clock_mhz=903.0,
+        max_clock_mhz=1000.0,
+        governor="msm-adreno-tz",
+        temperature_c=41.5,
+    )
+
+
+def test_what_cannot_be_read_is_left_out(tmp_path):
+    assert not _state(tmp_path).is_known
+    folder = tmp_path / "class/kgsl/kgsl-3d0"
+    folder.mkdir(parents=True)
+    (folder / "gpuclk").write_text("no number")
+    (folder / "gpu_model").write_text("")
+    assert not _state(tmp_path).is_known
+    (folder / "temp").write_text("39000")
+    assert _state(tmp_path) == GpuState(temperature_c=39.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("high",), 'The function "adrenoc.opencl.set_hints" was given 1 arguments, expected 2'),
+        (
+            ("high", 3),
+            'Argument 1 of the function "adrenoc.opencl.set_hints" is of the type int, '
+            "expected str",
+        ),
+    ],
+)
+def test_wrong_arguments(arguments, said):
+    native.load()
+    with pytest.raises(TypeError, match=re.escape(said)):
+        tvm_ffi.get_global_func("adrenoc.opencl.set_hints")(*arguments)
+
+
+SOURCES = Path(adrenoc.__file__).parent / "native" / "src"
+
+
+def test_what_side_by_side_promises(tmp_path):
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    assert compiler is not None, "the runtime was built, so there is a compiler"
+    program = tmp_path / "side_by_side"
+    files = [str(HERE / "side_by_side.cc"), str(SOURCES / "base/side_by_side.cc")]
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
+    compile_once([compiler, *flags, *files], program)
+    done = run_program([str(program)])
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_first_broken_kernel_is_told(device):
+    good = "__kernel void {0}(__global float* a, __global float* b) {{ b[0] = a[0]; }}"
+    bad = "__kernel void {0}(__global float* a, __global float* b) {{ b[0] = missing; }}"
+    names = [f"k{i:02}" for i in range(16)]
+    texts = {name: (bad if name >= "k05" else good).format(name) for name in names}
+    for _ in range(3):
+        module = load_kernels(texts)
+        with pytest.raises(DeviceError, match=r"Cannot build kernel k05 "):
+            opencl.build_all(module)

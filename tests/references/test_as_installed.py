@@ -1,5 +1,7 @@
-"""What users have of onnxruntime on a computer is told apart from the exact arithmetic."""
+"""References as users have them, and as CPUs without VNNI compute them."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from adrenoc.check.reference_process import explain_installed
 from adrenoc.check.runtimes import run_reference
 from adrenoc.importers.onnx import session
 from adrenoc.importers.onnx.session import mixes_signs, open_as_installed, open_session, saturates
+from tests.commands import run_program
 from tests.models import parse_nodes
 from tests.qoperator import QNet, with_conversions
 from tests.sources import PACKAGE
@@ -118,3 +121,35 @@ def test_doctor_names_it():
     found = _references()[0]
     assert found.state == "ok"
     assert ("saturate" in found.seen) == saturates()
+
+
+HERE = Path(__file__).parent
+MODULES = ("test_exact_integers.py", "test_as_installed.py")
+SATURATES = "from adrenoc.importers.onnx.session import saturates; print(saturates())"
+
+
+def run_on_haswell(*words: str) -> str:
+    qemu = shutil.which("qemu-x86_64")
+    if qemu is None:
+        pytest.skip(
+            "no qemu-x86_64, which stands for a CPU without VNNI: apt-get install qemu-user"
+        )
+    command = (qemu, "-cpu", "Haswell", sys.executable, *words)
+    ended = run_program(command, cwd=HERE.parents[1])
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-2000:]
+    return ended.stdout
+
+
+def test_its_own_products_saturate():
+    """Else the next test would say nothing."""
+    assert run_on_haswell("-c", SATURATES).split() == ["True"]
+
+
+@pytest.mark.nightly
+def test_references_are_exact():
+    told = run_on_haswell(
+        *("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"),
+        *(str(HERE / module) for module in MODULES),
+    )
+    assert " passed" in told
+    assert "skipped" not in told

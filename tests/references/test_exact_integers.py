@@ -1,6 +1,6 @@
 """Products of bytes are those of whole numbers, on whatever CPU this runs.
 
-`test_without_vnni.py` runs this module again on a CPU whose own products of them saturate.
+`test_as_installed.py` runs this module again on a CPU whose own products of them saturate.
 """
 
 from collections.abc import Mapping

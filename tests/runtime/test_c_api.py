@@ -1,12 +1,24 @@
-"""The C API from a C program and from C++: numbers, memory, threads, wrong calls."""
+"""The C API from C and C++: numbers, memory, threads, shapes, signatures, states, wrong calls."""
 
+import hashlib
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from adrenoc.bundle.buckets import BUCKETS_FILE
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime, build_runtime
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.mcu import networks
+from tests.models import write_stepper
 from tests.runtime.programs import Finished, compile_against, compile_opencl, read_printed
+from tests.tflite.signature_models import call_sharing, write_shared, write_sharing
 
 Execute = Callable[..., Finished]
 
@@ -68,3 +80,222 @@ def test_a_run_that_fails_ends_its_profile(runtime, bundle, case, opencl, cache,
     library = compile_opencl("failing_opencl.c", work, opencl)
     told = execute(program, bundle.path, library, cache, *case.inputs_of(bundle)).json()
     assert len(told) == len(bundle.launches())
+
+
+STATE = (1, 16, 256, 256)  # so that a run takes a moment
+
+
+@pytest.fixture(scope="module")
+def stepper(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """y = 2 (h / 2 + x), and h becomes h / 2 + x."""
+    folder = tmp_path_factory.mktemp("stepper")
+    model = write_stepper(folder, STATE)
+    return _compile(model, folder / "step.adrenoc", "--state", "h=hn")
+
+
+def _compile(model: Path, output: Path, *more: str) -> Bundle:
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", *more]
+    assert main([*words, "-o", str(output)]) == 0
+    return open_bundle(output)
+
+
+@pytest.mark.nightly
+def test_calls_end_soon_and_leave_the_model_right(
+    runtime, long_chain, stepper, device, opencl, execute, work, tmp_path
+):
+    """Whole runs, pieces, threads that race, a state, tokens and prompts."""
+    folder = tmp_path / "decoder"
+    folder.mkdir()
+    decoder = make_decoder_bundle(write_decoder(folder, DecoderShape(layers=1, context=40)), "fp32")
+    program = compile_against(runtime, "cancel_program.cc", tmp_path / "cancel")
+    paths = (long_chain.path, stepper.path, decoder[0].path)
+    told = execute(program, *paths, opencl, work / "cancel-cache").json()
+    # A piece is a twentieth of a run; the rest is other processes' time.
+    assert told["cancelled_ms"] < told["whole_ms"]
+
+
+@pytest.mark.nightly
+def test_code_for_the_cpu_ends_too(runtime, opencl, execute, work, tmp_path):
+    model = tmp_path / "wake.tflite"
+    model.write_bytes(networks.wake_words(size=96))
+    bundle = tmp_path / "wake.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--fallback", "cpu", "-o", str(bundle)]
+    assert main(words) == 0
+    program = compile_against(runtime, "cancel_on_cpu.cc", tmp_path / "cancel_on_cpu")
+    execute(program, bundle, opencl, work / "cancel-cache")
+
+
+@pytest.fixture(scope="module")
+def program(runtime: Runtime, work: Path) -> Path:
+    return compile_against(runtime, "run_with_program.cc", work / "run_with", "-ldl")
+
+
+def test_numbers_equal_python_and_threads_share_a_model(
+    program, bundle, case, opencl, execute, work, tmp_path
+):
+    command = [program, "numbers", bundle.path, opencl, work / "cache", *case.inputs_of(bundle)]
+    assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
+
+
+def test_shapes_of_a_run_choose_nothing(program, shapes, opencl, execute, work):
+    execute(program, "shapes", shapes.path, opencl, work / "shapes-cache")
+
+
+def test_a_deadline_and_a_cancellation_end_one_run(program, long_chain, opencl, execute, work):
+    execute(program, "ends", long_chain.path, opencl, work / "cancel-cache")
+
+
+def test_options_as_text_and_what_the_cpu_cannot_run(program, bundle, opencl, execute, work):
+    execute(program, "options", bundle.path, opencl, work / "cache")
+
+
+@pytest.mark.parametrize("form", ["folder", "tar"])
+def test_bundles_are_described_without_a_device(form, program, shapes, phone_bundle, execute, work):
+    path = shapes.path if form == "folder" else shapes.path.with_suffix(".tar")
+    model = work / "shapes.onnx"
+    told, digest = execute(program, "describe", path, model, "-").json()
+    assert told["manifest"] == json.loads((shapes.path / "manifest.json").read_text())
+    assert told["buckets"] == json.loads((shapes.path / "buckets.json").read_text())
+    assert told["devices"] is None
+    assert digest == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert told["manifest"]["model"]["file_sha256"] == digest
+    # Also one for another machine, which cannot be loaded here.
+    told, _ = execute(program, "describe", phone_bundle.path, model, "-").json()
+    assert told["manifest"]["library"]["machine"] == "aarch64"
+    assert told["buckets"] is None
+
+
+BAD_ARGUMENT = 21
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 8, 9), (1, 3, 12, 9), (3, 3, 8, 9), (4, 3, 12, 9)])
+@pytest.mark.parametrize("form", ["folder", "tar"])
+def test_each_shape_gives_the_numbers_of_python(
+    shape, form, runtime, shapes, opencl, execute, work, tmp_path
+):
+    x = np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
+    x.tofile(tmp_path / "x.raw")
+    expected = run_bundle(shapes, inputs={"x": x}, repeat=1, warmup=0).outputs
+    path = shapes.path if form == "folder" else shapes.path.with_suffix(".tar")
+    asked = "x".join(map(str, shape))
+    command = [runtime.runner, path, "--opencl", opencl, "--cache", work / "shapes-cache"]
+    command += ["--shape", f"x={asked}", "--input", f"x={tmp_path / 'x.raw'}"]
+    for name in expected:
+        command += ["--output", f"{name}={tmp_path / name}.raw"]
+    execute(*command)
+    for name, wanted in expected.items():
+        got = np.fromfile(tmp_path / f"{name}.raw", "float32").reshape(wanted.shape)
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_what_no_bucket_takes(runtime, shapes, bundle, opencl, execute, work):
+    options = ("--opencl", opencl, "--cache", work / "shapes-cache", "--shape")
+    for asked in ("1x3x10x9", "5x3x8x9", "0x3x8x9", "3x8x9", "1x3x8x9x1"):
+        command = (runtime.runner, shapes.path, *options, f"x={asked}")
+        said = execute(*command, expect=BAD_ARGUMENT).err
+        assert f"no bucket takes {asked}; the bundle has 1x3x8x9, 1x3x12x9, 4x3x8x9" in said
+    command = (runtime.runner, bundle.path, *options, "image=1x3x8x8")
+    assert "the bundle has 1x3x12x12_1x6x12x12" in execute(*command, expect=BAD_ARGUMENT).err
+
+
+def test_the_c_api_tells_and_chooses_shapes(runtime, shapes, opencl, execute, work):
+    program = compile_against(runtime, "shapes_program.cc", work / "shapes_program")
+    execute(program, shapes.path, opencl, work / "shapes-cache")
+
+
+BAD_SIGNATURE, BAD_BUNDLE = 21, 23
+
+
+@pytest.fixture(scope="module")
+def signatures(work: Path) -> Bundle:
+    model, output = write_shared(work / "signatures.tflite"), work / "signatures.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--signature", "all"]
+    assert main([*words, "-o", str(output)]) == 0
+    assert main(["prove", str(output), str(model)]) == 0
+    return open_bundle(output)
+
+
+def test_the_c_api_tells_and_chooses_signatures(runtime, signatures, opencl, execute, work):
+    program = compile_against(runtime, "signatures_program.cc", work / "signatures_program")
+    execute(program, signatures.path, opencl, work / "signatures-cache")
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_signatures_share_states(budget, runtime, opencl, execute, work, tmp_path):
+    """Also where another model takes the memory in between: then states of all wait on the host."""
+    first = np.arange(1, 9, dtype=np.float32).reshape(2, 4) / 8
+    model, output = write_sharing(tmp_path / "m.tflite", first), tmp_path / "m.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--signature", "all"]
+    assert main([*words, "-o", str(output)]) == 0
+    calls = [("peek", 2), ("add", 3), ("peek", 5), ("peek", 1), ("add", 7), ("peek", 1)]
+    wanted = call_sharing(model, [(n, np.full((2, 4), x, np.float32)) for n, x in calls])
+    program = work / "shared_states_program"
+    if not program.exists():
+        compile_against(runtime, "shared_states_program.cc", program)
+    said = [part for call in calls for part in call]
+    words = [output, opencl, work / "states-cache", budget, *said]
+    made = execute(program, *words).out.splitlines()
+    np.testing.assert_allclose(np.loadtxt(made), [one.ravel() for one in wanted], rtol=1e-6)
+
+
+def test_java_tells_and_chooses_signatures(jvm, signatures, opencl):
+    jvm.run("Signatures", opencl, signatures.path)
+
+
+@pytest.mark.parametrize("name", ["wide", "tall"])
+def test_the_runner_takes_a_name(name, runtime, signatures, opencl, execute, work, tmp_path):
+    expected = tmp_path / "expected.npz"
+    words = ["run", str(signatures.path), "--signature", name, "--repeat", "1", "--seed", "3"]
+    x = np.random.default_rng(0).standard_normal((3 if name == "wide" else 1, 64), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    x.tofile(tmp_path / "x.raw")
+    assert main([*words, "--input", str(tmp_path / "x.npy"), "--save", str(expected)]) == 0
+    command = (runtime.runner, signatures.path, "--opencl", opencl, "--signature", name)
+    files = (
+        "--input",
+        f"{name}_x:0={tmp_path / 'x.raw'}",
+        "--output",
+        f"{name}_y0={tmp_path / 'y'}",
+    )
+    execute(*command, "--cache", work / "signatures-cache", *files)
+    made = np.fromfile(tmp_path / "y", np.float32)
+    np.testing.assert_array_equal(made, np.load(expected)[f"{name}_y0"].ravel())
+
+
+def test_the_runner_names_what_there_is(runtime, signatures, bundle, opencl, execute):
+    words = ("--opencl", opencl, "--signature", "tal")
+    said = execute(runtime.runner, signatures.path, *words, expect=BAD_SIGNATURE).err
+    assert "no signature is called tal; the bundle has wide, tall" in said
+    said = execute(runtime.runner, bundle.path, *words, expect=BAD_SIGNATURE).err
+    assert "the bundle holds one call, and no signatures to choose from" in said
+
+
+@pytest.mark.parametrize(
+    ("at", "name", "said"),
+    [(0, "wide", "has not one name for each signature"), (1, "", "has not one name for each")],
+)
+def test_names_that_are_damaged(at, name, said, runtime, signatures, opencl, execute, tmp_path):
+    place = tmp_path / "m.adrenoc"
+    shutil.copytree(signatures.path, place)
+    plain = json.loads((place / BUCKETS_FILE).read_text())
+    plain["buckets"][at]["signature"] = name
+    (place / BUCKETS_FILE).write_text(json.dumps(plain))
+    words = (runtime.runner, place, "--opencl", opencl, "--trust-files")
+    found = json.loads((place / "manifest.json").read_text())
+    for entry in found["files"]:
+        if entry["path"] == BUCKETS_FILE:
+            entry["bytes"] = (place / BUCKETS_FILE).stat().st_size
+    (place / "manifest.json").write_text(json.dumps(found))
+    assert said in execute(*words, expect=BAD_BUNDLE).err
+
+
+SHAPE = (1, 1, 8)
+
+
+def test_a_state_goes_on(runtime, opencl, execute, tmp_path):
+    model = write_stepper(tmp_path, SHAPE)
+    bundle = tmp_path / "step.adrenoc"
+    command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
+    assert main([*command, "--state", "h=hn", "-o", str(bundle)]) == 0
+    program = compile_against(runtime, "states_program.cc", tmp_path / "states")
+    execute(program, bundle, opencl, tmp_path / "cache")

@@ -1,11 +1,20 @@
-"""Memory of the device that an app made: OpenCL buffers, and Android's hardware buffers."""
+"""Memory of loads, budgets, what an app made, and that a freed model gives all back."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
+from tests.commands import run_program
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.models import graph, write
 from tests.runtime.programs import Finished, compile_against, compile_opencl, read_printed
 
 Execute = Callable[..., Finished]
@@ -32,3 +41,133 @@ def test_numbers_equal_python(
     command += case.inputs_of(bundle)
     extra = {} if is_buffer else {"ADRENOC_TEST_HARDWARE_BUFFER": kind}
     assert read_printed(execute, command, tmp_path, **extra) == case.bytes_of(bundle)
+
+
+KIB = 1024
+ROWS = {"small": 16, "large": 1 << 17}
+WIDTH = 256
+BYTES = ROWS["large"] * WIDTH * 4
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])
+def test_a_constant_is_in_memory_once(runtime, opencl, tmp_path, suffix):
+    peaks = {}
+    for name, rows in ROWS.items():
+        table = np.ones((rows, WIDTH), np.float32)
+        nodes = "index = Cast <to = 7>(at) row = Gather(table, index)"
+        made = graph(nodes, {"at": (3,)}, ["row"], {"table": table})
+        model = write(made, tmp_path, f"{name}.onnx")
+        bundle = tmp_path / f"{name}{suffix}"
+        command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
+        assert main([*command, "--output", str(bundle)]) == 0
+        # The driver's compiler has tens of MiB more in some runs than in others.
+        peaks[name] = min(
+            measure_peak_bytes(runtime.runner, bundle, "--opencl", opencl) for _ in range(3)
+        )
+    # With the file's pages held, it were twice the constant.
+    assert 0.8 * BYTES < peaks["large"] - peaks["small"] < 1.5 * BYTES
+
+
+def measure_peak_bytes(*command: object) -> int:
+    """The most memory that a program had.
+
+    Another one starts it, which is small: a program's peak counts what had been before it in its
+    process, here all that pytest holds.
+    """
+    folder = Path(sys.prefix) / "lib"
+    environment = {"LD_LIBRARY_PATH": str(folder)}
+    environment["OCL_ICD_FILENAMES"] = str(folder / "libintelocl.so")
+    measure = (
+        "import resource, subprocess, sys\n"
+        "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = run_program(
+        [sys.executable, "-c", measure, *map(str, command)],
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return int(done.stdout) * KIB
+
+
+TIMES = 40
+
+
+@pytest.fixture(scope="module")
+def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("decoder")
+    model = write_decoder(folder, DecoderShape(layers=1, context=40))
+    return make_decoder_bundle(model, "fp32")[0]
+
+
+@pytest.mark.nightly
+def test_models_within_a_budget(
+    runtime, bundle, shapes, decoder, long_chain, opencl, execute, work, tmp_path
+):
+    """Two in turn, one too large, a decoder's context, and threads that trim and run."""
+    program = compile_against(runtime, "budget_program.cc", tmp_path / "budget")
+    paths = (bundle.path, shapes.path, decoder.path, long_chain.path)
+    told = execute(program, *paths, opencl, work / "budget-cache", TIMES).json()
+    assert told["evictions"] > TIMES
+    assert 0 < told["returns"] <= told["evictions"]
+    assert told["return_ms"] > 0
+
+
+# Of the context that lives as long as the process: itself and its queue.
+KEPT = 2
+
+
+@pytest.mark.parametrize("name", ["bundle", "shapes"])
+@pytest.mark.parametrize("device", ["stub plain", "stub buffers", "stub recordable"])
+def test_all_is_released_whatever_failed(
+    name, device, runtime, bundle, shapes, stub, execute, tmp_path
+):
+    program = compile_against(runtime, "free_program.cc", tmp_path / "free_program", "-ldl")
+    path = {"bundle": bundle, "shapes": shapes}[name].path
+    told = execute(program, path, stub, device).json()
+    assert told["kept"] == KEPT
+    assert told["cycles"] == 14
+    # Calls that the model does not make cannot fail.
+    assert told["failed"] > 40
+    assert told["trimmed"] > 0
+
+
+RUNS = 10_000
+# The allocator's noise; four bytes a run would be 30.
+GROWTH_KIB = 256
+# Of the context that lives as long as the process: itself and its queue.
+
+
+@pytest.fixture(scope="module")
+def program_models(runtime: Runtime, work: Path) -> Path:
+    return compile_against(runtime, "models_program.cc", work / "models_program")
+
+
+@pytest.fixture(scope="module")
+def cache(work: Path) -> Path:
+    return work / "many-models-cache"
+
+
+@pytest.mark.parametrize("way", ["recorded", "plain"])
+def test_two_models_are_right(way, program_models, bundle, shapes, opencl, cache, execute):
+    extra = {"NO_RECORD": "1"} if way == "plain" else {}
+    told = execute(program_models, bundle.path, shapes.path, opencl, cache, 300, **extra).json()
+    assert told["contexts"] == 1
+
+
+def test_memory_does_not_grow(program_models, bundle, shapes, opencl, cache, execute):
+    command = (program_models, bundle.path, shapes.path, opencl, cache, RUNS)
+    told = execute(*command, NO_RECORD="1").json()
+    assert told["runs"] == RUNS
+    assert told["grown_kib"] < GROWTH_KIB
+
+
+@pytest.mark.parametrize("device", ["stub plain", "stub buffers", "stub recordable"])
+def test_all_objects_come_back(device, runtime, stub, bundle, shapes, execute, tmp_path):
+    counted = compile_against(runtime, "counted_models.cc", tmp_path / "counted", "-ldl")
+    told = execute(counted, bundle.path, shapes.path, stub, device, RUNS).json()
+    assert len(set(told["live"])) == 1
+    assert told["live"][0] > KEPT
+    assert told["kept"] == KEPT
+    assert told["grown_kib"] < GROWTH_KIB

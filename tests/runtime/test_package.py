@@ -4,16 +4,21 @@ import json
 import re
 import shutil
 import subprocess
+import tarfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from adrenoc.base.errors import AppError, BundleError, DependencyError, LinkError
+from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.native.android.app_check import check_app
 from adrenoc.native.android.elf import read_elf
@@ -23,7 +28,9 @@ from adrenoc.native.android.package.aar import write_aar
 from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
+from tests.patience import WAIT_S
 from tests.runtime.phones import link_stub, without_sources
+from tests.runtime.programs import Finished, run_case
 
 ABI = "arm64-v8a"
 
@@ -294,3 +301,119 @@ def test_what_is_no_archive(tmp_path):
         check_app(tmp_path / "x.apk")
     with pytest.raises(BundleError, match=r"nothing\.apk cannot be read: No such file"):
         check_app(tmp_path / "nothing.apk")
+
+
+Execute = Callable[..., Finished]
+
+
+def _pack(bundle: Bundle, folder: Path) -> Bundle:
+    before = {path: path.read_bytes() for path in bundle.root.rglob("*") if path.is_file()}
+    tar = folder / f"{bundle.manifest.name}.tar"
+    write_app_tar(bundle.root, tar, name=bundle.manifest.name)
+    assert {path: path.read_bytes() for path in before} == before
+    with tarfile.open(tar) as archive:
+        stored = {member.name.partition("/")[2]: member.size for member in archive.getmembers()}
+    assert not [name for name in stored if name.endswith(".cl")]
+    libraries = [file for file in bundle.manifest.files if file.path.endswith("model.so")]
+    assert all(stored[file.path] * 3 < file.bytes for file in libraries)
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".app-")] == []
+    return open_bundle(tar)  # with digests of all that it lists
+
+
+def test_a_bundle_runs_as_it_did(bundle, case, runtime, opencl, execute, tmp_path):
+    packed = _pack(bundle, tmp_path)
+    _, outputs = run_case(execute, runtime.runner, opencl, packed.path, case, tmp_path)
+    for name, expected in case.outputs.items():
+        assert np.array_equal(outputs[name], expected)
+
+
+def test_buckets_keep_theirs(shapes, runtime, opencl, execute, tmp_path):
+    packed = _pack(shapes, tmp_path)
+    assert len(open_buckets(packed)) == len(open_buckets(shapes)) > 1
+    execute(runtime.runner, packed.path, "--opencl", opencl, "--repeat", 1)
+
+
+def test_kernels_for_several_gpus(bundle, case, work, runtime, opencl, execute, tmp_path):
+    several = tmp_path / "several.adrenoc"
+    words = ["compile", str(work / "two.onnx"), "--device", "host:660,host:750"]
+    assert main([*words, "--preset", "fp32", "-o", str(several)]) == 0
+    packed = _pack(open_bundle(several), tmp_path)
+    _, outputs = run_case(execute, runtime.runner, opencl, packed.path, case, tmp_path)
+    for name, expected in case.outputs.items():
+        assert np.allclose(outputs[name], expected, rtol=1e-4, atol=1e-4)
+
+
+TOOLS = ("aapt", "zipalign", "apksigner", "keytool")
+FRAMEWORK = Path("/usr/share/android-framework-res/framework-res.apk")
+_ROOT = '<manifest xmlns:android="http://schemas.android.com/apk/res/android"'
+# What Android's Gradle plugin puts in, out of build.gradle.kts.
+_FACTS = (
+    f'{_ROOT} package="org.adrenoc.sample" android:versionCode="1" android:versionName="1">'
+    '<uses-sdk android:minSdkVersion="24" android:targetSdkVersion="36" />'
+)
+
+
+@pytest.fixture
+def sources(phone_bundle: Bundle, android: Runtime, tmp_path: Path) -> Path:
+    """The sample app, and beside it what its one archive brings."""
+    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if lacking or not FRAMEWORK.is_file():
+        pytest.skip(
+            f"no {', '.join(lacking) or FRAMEWORK.name}: apt-get install "
+            "aapt zipalign apksigner android-framework-res"
+        )
+    archive = tmp_path / "out.aar"
+    command = ["package", str(phone_bundle.path), "--as", "aar", "--runtime", str(android.folder)]
+    assert main([*command, "-o", str(archive), "--sample", str(tmp_path / "sample")]) == 0
+    with zipfile.ZipFile(archive) as content:
+        content.extractall(tmp_path / "aar")
+    return tmp_path
+
+
+def _assemble(folder: Path, manifest: str, *kept: str) -> Path:
+    """Resources and assets by aapt, libraries as they are, aligned and signed."""
+    (folder / "AndroidManifest.xml").write_text(manifest)
+    main_folder = folder / "sample/app/src/main"
+    app, aligned = folder / "app.apk", folder / "aligned.apk"
+    command = ["aapt", "package", "-f", "-M", folder / "AndroidManifest.xml", "-I", FRAMEWORK]
+    command += ["-S", main_folder / "res", "-A", folder / "aar/assets", *kept, "-F", app]
+    _run(*command)
+    with zipfile.ZipFile(app, "a", zipfile.ZIP_STORED) as archive:
+        for library in sorted((folder / "aar/jni/arm64-v8a").iterdir()):
+            archive.write(library, f"lib/arm64-v8a/{library.name}")
+    _run("zipalign", "-f", "-p", "4", app, aligned)
+    key = folder / "key.jks"
+    if not key.exists():
+        words = ["-storepass", "secret", "-keypass", "secret", "-alias", "a", "-dname", "CN=a"]
+        _run("keytool", "-genkeypair", "-keystore", key, *words, "-keyalg", "RSA")
+    _run("apksigner", "sign", "--ks", key, "--ks-pass", "pass:secret", aligned)
+    _run("apksigner", "verify", aligned)
+    return aligned
+
+
+def _run(*command: object) -> None:
+    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=WAIT_S)
+
+
+@pytest.mark.nightly
+def test_the_sample_as_an_app(sources, capsys):
+    """The doctor reads what aapt writes, and finds what is left out."""
+    written = (sources / "sample/app/src/main/AndroidManifest.xml").read_text()
+    plain = written.replace(f"{_ROOT}>", _FACTS)
+    assert plain != written
+    manifest = plain.replace("<application", '<application android:extractNativeLibs="false"')
+    app = _assemble(sources, manifest, "-0", "tar")
+    said = _doctor(app, capsys)
+    # Debian's zipalign knows pages of 4 KiB.
+    assert all("16384" in line or "16 KiB" in line for line in said if line.startswith("✗")), said
+    compressed = _doctor(_assemble(sources, manifest), capsys)
+    assert any(line.startswith("✗ assets/") and "is compressed" in line for line in compressed)
+    hidden = manifest.replace("libOpenCL.so", "libother.so")
+    told = _doctor(_assemble(sources, hidden, "-0", "tar"), capsys)
+    assert any('no <uses-native-library android:name="libOpenCL.so">' in line for line in told)
+
+
+def _doctor(app: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    assert main(["doctor", "--app", str(app)]) in (0, AppError.exit_code)
+    return capsys.readouterr().out.splitlines()

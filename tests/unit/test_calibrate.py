@@ -1,18 +1,21 @@
-"""Figures of planted devices: what is measured of a device whose times are known."""
+"""Calibration: planted devices measured again, measures by kernels' texts, and resumed runs."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from adrenoc.base.errors import RemoteError
+from adrenoc.base.errors import OutputError, RemoteError
 from adrenoc.base.files.resume import Resume
 from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, MeasureRow
 from adrenoc.lab.calibrate.facts import TargetValue, derive
 from adrenoc.lab.calibrate.measure import (
     DeviceFacts,
+    HostOperation,
     MicroKernel,
     NoisyError,
     ProbeError,
@@ -20,6 +23,9 @@ from adrenoc.lab.calibrate.measure import (
     slope,
     spread_of,
 )
+from adrenoc.lab.calibrate.measures import numbers
+from adrenoc.lab.calibrate.measures.rates import chain
+from adrenoc.lab.calibrate.session import MEASURES
 from adrenoc.lab.tune.session import TrialResult
 from adrenoc.target.target import load_target
 from tests.unit.planted_device import (
@@ -242,3 +248,150 @@ def test_rows_of_another_device_are_not_taken(tmp_path):
     device = Planted(planted_ns)
     device.rows("latency.texel", resume=Resume(kept_again(tmp_path / "kept")), device=other)
     assert device.requests
+
+
+def test_names_of_measures_are_of_one_form_and_differ():
+    names = [measure.name for measure in MEASURES]
+    assert len(set(names)) == len(names)
+    assert all(measure.title and measure.title[0].islower() for measure in MEASURES)
+    for measure in MEASURES:
+        if not measure.lacks(DEVICE):
+            for probe in measure.kernels(DEVICE, 1):
+                if isinstance(probe.kernel, HostOperation):
+                    assert "operation" in probe.kernel.words
+                    continue
+                assert "__kernel void probe(" in probe.kernel.source
+                assert probe.kernel.arguments[-1].value is None
+                for threads, group in zip(probe.kernel.threads, probe.kernel.group, strict=True):
+                    assert threads % group == 0
+
+
+def test_a_chain_goes_through_all():
+    following, at, seen = chain(100), 0, set()
+    for _ in range(100):
+        seen.add(at)
+        at = int(following[at])
+    assert (len(seen), at) == (100, 0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "word"),
+    [
+        (numbers.TIES.astype(np.float16), "to the nearest, ties to even"),
+        (np.array([1, 1 + 2**-10, -1, 1], np.float16), "towards zero"),
+        (np.array([1, 2, 3, 4], np.float16), "in a way that no rule describes: 1, 2, 3, 4"),
+    ],
+)
+def test_rounding_is_told_by_what_came_out(stored, word):
+    assert numbers.rounding(stored)[1] == word
+
+
+def _times(kernel: MicroKernel | HostOperation) -> int:
+    """How often its loop runs, in all threads."""
+    assert isinstance(kernel, MicroKernel)
+    (iterations,) = [t.value[0] for t in kernel.arguments if t.shape == (4,) and t.dtype == "int32"]
+    width, height, depth = kernel.threads
+    return int(iterations) * width * height * depth
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "each"),
+    [
+        ("mad.float", " = mad(", 1),
+        ("mad.float4", " = mad(", 4),
+        ("mad.half", " = mad(", 1),
+        ("mad.half4", " = mad(", 4),
+        ("texel.half4.cached", "read_imagef(", 1),
+        ("texel.float4.cached", "read_imagef(", 1),
+        ("local.half4", "^= kept[", 1),
+        ("local.float4", "+= kept[", 1),
+        ("buffer.thread", "sum += data[", 16),
+    ],
+)
+def test_the_work_of_a_launch_is_what_its_text_does(name, words, each):
+    for scale in (1, 5):
+        for probe in BY_NAME[name].kernels(DEVICE, scale):
+            written = probe.kernel.source.count(words)
+            assert written > 0
+            assert probe.work == written * each * _times(probe.kernel)
+
+
+def test_memory_counts_what_is_read():
+    write, read = BY_NAME["memory.read"].kernels(DEVICE, 1)
+    assert write.kernel.arguments[-1] == read.kernel.arguments[0]  # what is read was written
+    (words,) = re.findall(r"i < (\d+)u", read.kernel.source)
+    assert read.work == 16 * int(words) == 32 << 20
+
+
+def _do(resume: Resume, *pieces: str) -> list[str]:
+    """The pieces that had to be done; each gives its own name, twice."""
+    done = []
+    for piece in pieces:
+        came = resume.take(piece)
+        if came is None:
+            done.append(piece)
+            came = 2 * piece
+            resume.put(piece, came)
+        assert came == 2 * piece
+    return done
+
+
+def _left_by(folder: Path, name: str, *pieces: str) -> Path:
+    """What a command that did these leaves when it is killed."""
+    path = folder / name
+    _do(Resume(path), *pieces)
+    left = folder / f"{name} left"
+    left.write_bytes(path.read_bytes())
+    return left
+
+
+def test_it_goes_on_where_it_was_killed(tmp_path):
+    path = _left_by(tmp_path, "kept", "a", "b")
+    resume = Resume(path)
+    assert _do(resume, "a", "b", "c") == ["c"]
+    assert resume.taken == 2
+    path.with_suffix(".later").write_bytes(path.read_bytes())
+    later = Resume(path.with_suffix(".later"))
+    assert _do(later, "a", "b", "c", "d") == ["d"]
+    later.finish()
+    assert not path.with_suffix(".later").exists()
+
+
+def test_from_where_the_work_is_another_one_it_takes_no_more(tmp_path):
+    path = _left_by(tmp_path, "kept", "a", "b", "c")
+    assert _do(Resume(path), "a", "x", "c") == ["x", "c"]
+    later = _left_by(tmp_path, "other", "a", "x", "c")
+    assert path.read_bytes() == later.read_bytes()
+
+
+@pytest.mark.parametrize("torn", [b'["c", "3', b'["c", "3"]', b"\x80\n", b'["c", 3]\n', b"\n"])
+def test_a_line_that_is_not_whole_is_done_again(torn, tmp_path):
+    path = _left_by(tmp_path, "kept", "a", "b")
+    path.write_bytes(path.read_bytes() + torn)
+    assert _do(Resume(path), "a", "b", "c") == ["c"]
+    assert path.read_bytes() == _left_by(tmp_path, "other", "a", "b", "c").read_bytes()
+
+
+def test_nothing_is_there_before_something_is_done(tmp_path):
+    resume = Resume(tmp_path / "kept")
+    assert (tmp_path / "kept").stat().st_size == 0
+    resume.finish()
+    assert not (tmp_path / "kept").exists()
+    without = Resume(None)
+    assert _do(without, "a", "a") == ["a", "a"]
+    without.finish()
+
+
+def test_a_file_of_somebody_else_stays_as_it_is(tmp_path):
+    path = tmp_path / "thesis.tex"
+    path.write_text("x\n")
+    with pytest.raises(OutputError, match="is not what an interrupted command"):
+        Resume(path)
+    assert path.read_text() == "x\n"
+
+
+def test_two_commands_do_not_share_one(tmp_path):
+    first = Resume(tmp_path / "kept")
+    with pytest.raises(OutputError, match="another command is at work"):
+        Resume(tmp_path / "kept")
+    first.finish()

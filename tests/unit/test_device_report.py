@@ -1,19 +1,26 @@
-"""`device.json`: what it may hold, what it may not, and what a target becomes by it."""
+"""`device.json`: what it may hold and what a target becomes by it; reports of the lab's app."""
 
+import datetime
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from adrenoc.base.errors import TargetError
+from adrenoc.base.errors import DeviceError, InputError, RemoteError, TargetError
+from adrenoc.base.files.resume import Resume
 from adrenoc.bundle.editions import Edition, rank_editions
 from adrenoc.cli.main import main
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.measure import DeviceFacts
+from adrenoc.lab.prove.examine import SuiteRuns
+from adrenoc.lab.prove.session import KeptBench
 from adrenoc.lab.prove.suite import told_limits
 from adrenoc.lab.prove.verify_device import empty_report
+from adrenoc.pages.lab_report import LabReport, read_lab_report
 from adrenoc.target.device_report import (
     FORMAT,
     DeviceReport,
@@ -28,6 +35,7 @@ from adrenoc.target.device_set import SetMember, add_report, make_device_set
 from adrenoc.target.gpu import FEATURES, Quirk
 from adrenoc.target.target import Target, list_targets, load_target
 from tests.unit import planted_device
+from tests.unit.planted_device import DEVICE
 
 QUIRK = Quirk(
     name="verified-1",
@@ -209,3 +217,148 @@ def test_drivers_are_told_apart_by_all_that_they_say():
     )
     taken = [rank_editions(editions, gpu="750", driver=driver)[0][0].driver for driver in drivers]
     assert taken == [drivers[0], ""]
+
+
+FACTS = {"name": 'QUALCOMM Adreno(TM)" \\', "driver": "E031.47", "gpu": "830"}
+SUITE = {"suite": "mixed, textures", "status": "right", "cases": 2, "kernels": 3, "launches": 4}
+DATE = datetime.date(2026, 1, 2)
+
+
+def _report(folder: Path, **changes: Any) -> LabReport:
+    plain: dict[str, Any] = {
+        "adrenoc_lab": 1,
+        "runtime": "0.1.0",
+        "system": "Android 36",
+        "device": {"facts": FACTS},
+        "suites": [SUITE],
+        "probes": [
+            {"probe": "launch", "status": "right", "us": [4.0, 4.25, 4.5], "bytes": 1024},
+            {"probe": "memory", "status": "right", "us": [500.0, 510.0, 520.0], "bytes": 33554432},
+        ],
+        "networks": [],
+        "is_whole": True,
+    }
+    path = folder / "lab.json"
+    path.write_text(json.dumps({**plain, **changes}))
+    return read_lab_report(path)
+
+
+def test_probes_become_a_target_file(tmp_path):
+    path = tmp_path / "phone.toml"
+    path.write_text(_report(tmp_path).target_toml(DATE))
+    target, listed = load_target(str(path)), load_target("adreno:830")
+    assert target.performance.launch_us == 4.25
+    assert target.performance.dram_gb_per_s == pytest.approx(33554432 / 510 / 1e3, rel=1e-3)
+    assert target.performance.texels_per_clock == listed.performance.texels_per_clock
+
+
+@pytest.mark.parametrize("us", [[4.0, -1.0, 4.0], [4.0, 7.0, 4.0], []])
+def test_rounds_that_say_too_different_things_give_no_figure(us, tmp_path):
+    probes = [{"probe": "launch", "status": "right", "us": us, "bytes": 1}]
+    assert not _report(tmp_path, probes=probes).target_toml(DATE)
+
+
+def test_a_report_that_is_cut_is_not_right(tmp_path):
+    assert _report(tmp_path).verified(DATE).is_right
+    assert not _report(tmp_path, is_whole=False).verified(DATE).is_right
+    assert not _report(tmp_path, suites=[]).verified(DATE).is_right
+
+
+FOUND = {"case": "softmax", "suite": "", "text": "softmax is wrong", "helps": []}
+SUITES = [f"{p}, {m}" for p in ("mixed", "fp32", "fp16") for m in ("textures", "buffers")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "failed", "words"),
+    [
+        (["fp16, textures", "fp16, buffers"], [], ["half-arithmetic"]),
+        (["mixed, textures", "fp32, textures", "fp16, textures"], [], ["textures"]),
+        (["mixed, textures"], ["fp16, textures"], ["textures"]),
+        ([], ["fp16, buffers"], ["half-arithmetic"]),
+        (["mixed, buffers", "fp16, buffers", "mixed, textures"], [], ["half-storage"]),
+        (["fp32, buffers"], [], []),
+        (["mixed, textures"], ["mixed, buffers", "fp32, textures"], []),
+        (["mixed, textures", "fp32, textures", "fp16, buffers"], [], []),
+    ],
+)
+def test_what_is_right_in_another_suite_helps(wrong, failed, words, tmp_path):
+    suites = [
+        {**SUITE, "suite": name, "status": "wrong", "findings": [{**FOUND, "suite": name}]}
+        if name in wrong
+        else {**SUITE, "suite": name, "status": "failed" if name in failed else "right"}
+        for name in SUITES
+    ]
+    found = _report(tmp_path, suites=suites).verified(DATE)
+    assert [quirk.avoid for quirk in found.quirks] == [(word,) for word in words]
+    assert found.is_right == bool(words)
+    assert all(len(finding.helps) == len(words) for finding in found.findings)
+    target = apply_report(load_target("adreno:830"), found, tmp_path / "device.json")
+    assert target.avoided.keys() >= set(words)
+
+
+def test_a_form_that_is_not_known(tmp_path):
+    with pytest.raises(InputError, match="has the form 2, expected 1"):
+        _report(tmp_path, adrenoc_lab=2)
+
+
+def test_the_page_shows_any_text_as_a_text(tmp_path):
+    page = _report(tmp_path, system="</script><b>").page("Read.")
+    assert "</script><b>" not in page and "\\u003c/script>" in page
+
+
+X, Y = np.array([1.0, -0.0, np.nan], np.float32), np.zeros((0, 4), np.uint8)
+RUNS = SuiteRuns(
+    first={"x": X, "y": Y},
+    last={"x": X.copy(), "y": Y},
+    among=({"x": -X, "y": Y}, {"x": X.astype(np.float16), "y": Y}),
+    others=({"x": X + 1, "y": Y}, {"x": X + 1, "y": np.ones((1, 4), np.uint8)}),
+)
+
+
+class _Counting:
+    """Says what it was given, in turn."""
+
+    def __init__(self, *answers: SuiteRuns | Exception) -> None:
+        self.answers, self.asked = list(answers), 0
+
+    def run(self, _made: Any) -> SuiteRuns:
+        self.asked += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _made(name: str) -> Any:
+    return SimpleNamespace(bundle=SimpleNamespace(path=Path("/anywhere") / name))
+
+
+def _plain(runs: SuiteRuns) -> list[list[tuple[str, str, tuple[int, ...], bytes]]]:
+    every = (runs.first, runs.last, *runs.among, *runs.others)
+    return [
+        [(name, str(v.dtype), v.shape, v.tobytes()) for name, v in outputs.items()]
+        for outputs in every
+    ]
+
+
+def test_what_ran_does_not_run_again(tmp_path):
+    lost = RemoteError("the server left", hint="h")
+    refused = DeviceError("no such device", hint="h")
+    live = _Counting(RUNS, lost, refused)
+    bench = KeptBench(live, Resume(tmp_path / "kept"), DEVICE)
+    bench.run(_made("a"))
+    with pytest.raises(RemoteError):
+        bench.run(_made("a"))
+    with pytest.raises(DeviceError):
+        bench.run(_made("b"))
+    (tmp_path / "left").write_bytes((tmp_path / "kept").read_bytes())
+    later = _Counting(RUNS)
+    bench = KeptBench(later, Resume(tmp_path / "left"), DEVICE)
+    assert _plain(bench.run(_made("a"))) == _plain(RUNS)
+    with pytest.raises(RemoteError, match="the server left"):
+        bench.run(_made("a"))
+    with pytest.raises(DeviceError, match="no such device"):
+        bench.run(_made("b"))
+    assert later.asked == 0
+    bench.run(_made("c"))
+    assert later.asked == 1
