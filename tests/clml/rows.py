@@ -104,10 +104,6 @@ def _resize(mode: str, rows: int, columns: int) -> Case:
     )
 
 
-def _turned_product(emit: Any, x: Any, y: Any) -> Any:
-    return relax.op.matmul(x, emit(relax.op.permute_dims(y, [0, 2, 1])))
-
-
 def _conv_case(
     name: str, composite: str, make: Make, *constants: Shape, by_tvm: bool = True, **attrs: Any
 ) -> Case:
@@ -424,7 +420,7 @@ CASES = (
     one(
         "batch_matmul_turned",
         "batch_matmul",
-        _turned_product,
+        lambda emit, x, y: relax.op.matmul(x, emit(relax.op.permute_dims(y, [0, 2, 1]))),
         ((1, 4, 5), (1, 6, 5)),
         "nn.batch_matmul",
         (1, 4, 6),

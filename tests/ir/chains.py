@@ -45,22 +45,6 @@ def _clip(net: Ops, x: str, _: str) -> str:
     return net("Clip", x, net.const(-1.0), net.const(3.0))
 
 
-def _where(net: Ops, x: str, before: str) -> str:
-    return net("Where", net("Greater", x, before), x, before)
-
-
-def _compared(net: Ops, x: str, before: str) -> str:
-    return net("Cast", net("Less", x, before), to=1)
-
-
-def _cast(net: Ops, x: str, _: str) -> str:
-    return net("Cast", net("Cast", x, to=6), to=1)
-
-
-def _prelu(net: Ops, x: str, _: str) -> str:
-    return net("PRelu", x, net.const(np.full((SHAPE[1], 1, 1), 0.2)))
-
-
 def _slice_pad(net: Ops, x: str, _: str) -> str:
     bounds = (net.ints(1), net.ints(6), net.ints(2))
     cut = net("Slice", x, *bounds)
@@ -88,10 +72,6 @@ def _reversed(net: Ops, x: str, _: str) -> str:
     bounds = (net.ints(-1), net.ints(-99))
     axis, step = net.ints(2), net.ints(-1)
     return net("Slice", x, *bounds, axis, step)
-
-
-def _gather(net: Ops, x: str, _: str) -> str:
-    return net("Gather", x, net.ints(3, 0, 1, 2, 4, 6, 5, 7), axis=1)
 
 
 def _gather_elements(net: Ops, x: str, _: str) -> str:
@@ -150,10 +130,6 @@ def _conv(kernel: int, group: int = 1) -> Step:
     return step
 
 
-def _conv_relu(net: Ops, x: str, before: str) -> str:
-    return net("Relu", _conv(1)(net, x, before))
-
-
 def _residual(net: Ops, x: str, before: str) -> str:
     return net("Add", x, net("Relu", _conv(3)(net, x, before)))
 
@@ -167,14 +143,6 @@ def _scaled(net: Ops, x: str, before: str) -> str:
 def _batch_norm(net: Ops, x: str, _: str) -> str:
     values = [net.const(np.linspace(0.5, 1.5, 8) + i) for i in range(4)]
     return net("BatchNormalization", x, *values)
-
-
-def _layer_norm(net: Ops, x: str, _: str) -> str:
-    return net("LayerNormalization", x, net.const(np.ones(4)), axis=-1)
-
-
-def _instance_norm(net: Ops, x: str, _: str) -> str:
-    return net("InstanceNormalization", x, net.const(np.ones(8)), net.const(np.zeros(8)))
 
 
 def _matmul(net: Ops, x: str, _: str) -> str:
@@ -219,10 +187,10 @@ CHAINS: dict[str, Step] = {
     **{f"{op} twice": _twice(op) for op in _BINARY},
     **{f"{op} ladder": _ladder(op) for op in _BINARY},
     "Clip": _clip,
-    "PRelu": _prelu,
-    "Where": _where,
-    "compared": _compared,
-    "cast": _cast,
+    "PRelu": lambda net, x, _: net("PRelu", x, net.const(np.full((SHAPE[1], 1, 1), 0.2))),
+    "Where": lambda net, x, before: net("Where", net("Greater", x, before), x, before),
+    "compared": lambda net, x, before: net("Cast", net("Less", x, before), to=1),
+    "cast": lambda net, x, _: net("Cast", net("Cast", x, to=6), to=1),
     "silu": _silu,
     "gelu": _gelu,
     "centred": _centred,
@@ -236,7 +204,7 @@ CHAINS: dict[str, Step] = {
     "halves": _halves,
     "odd parts": _odd_parts,
     "nested concat": _nested_concat,
-    "Gather": _gather,
+    "Gather": lambda net, x, _: net("Gather", x, net.ints(3, 0, 1, 2, 4, 6, 5, 7), axis=1),
     "GatherElements": _gather_elements,
     "pixel shuffle": _shuffle,
     "channel shuffle": _channel_shuffle,
@@ -246,13 +214,17 @@ CHAINS: dict[str, Step] = {
     "MaxPool": _unary("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
     "AveragePool": _unary("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
     "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm,
-    "InstanceNormalization": _instance_norm,
+    "LayerNormalization": lambda net, x, _: net(
+        "LayerNormalization", x, net.const(np.ones(4)), axis=-1
+    ),
+    "InstanceNormalization": lambda net, x, _: net(
+        "InstanceNormalization", x, net.const(np.ones(8)), net.const(np.zeros(8))
+    ),
     "MatMul": _matmul,
     "Conv 1x1": _conv(1),
     "Conv 3x3": _conv(3),
     "Conv depthwise": _conv(3, 8),
-    "Conv and Relu": _conv_relu,
+    "Conv and Relu": lambda net, x, before: net("Relu", _conv(1)(net, x, before)),
     "residual": _residual,
     "scaled": _scaled,
     "quanta": _quanta,
