@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _pooled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _pooled(request, monkeypatch) -> None:
     """With `--pooled`, what `--pool-textures` plans, even where it takes no less memory."""
     if request.config.getoption("--pooled"):
         from adrenoc.compile.pipeline import steps
@@ -92,9 +92,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def optimising_device(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Any:
+def optimising_device(request, tmp_path_factory) -> Any:
     """An OpenCL device with images: the software one where it is installed, or `--opencl`."""
     from tests.opencl.implementation import open_devices
 
@@ -110,7 +108,7 @@ def optimising_device(
 
 
 @pytest.fixture(scope="module")
-def device(request: pytest.FixtureRequest, optimising_device: Any) -> Iterator[Any]:
+def device(request, optimising_device) -> Iterator[Any]:
     """The device, whose driver does not optimise kernels: those of a test run once.
 
     What a module with `OPTIMISED = True` has it run is built as users have it.
@@ -125,9 +123,7 @@ def device(request: pytest.FixtureRequest, optimising_device: Any) -> Iterator[A
 
 
 @pytest.fixture
-def plain_processes(
-    optimising_device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def plain_processes(optimising_device, tmp_path, monkeypatch) -> None:
     """Have processes that a test starts not optimise kernels; this one has made its choice."""
     from tests.opencl.implementation import plain_environment
 
@@ -136,6 +132,6 @@ def plain_processes(
 
 
 @pytest.fixture(scope="session")
-def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def layer(tmp_path_factory) -> Path:
     """The layer of OpenCL's loader that misbehaves on order."""
     return build_layer(tmp_path_factory.mktemp("layer"))

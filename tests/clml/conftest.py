@@ -12,7 +12,7 @@ from tests.clml.regions import Emulate
 
 
 @pytest.fixture
-def emulate(device: Any) -> Iterator[Emulate]:
+def emulate(device) -> Iterator[Emulate]:
     """Sets the emulator up, as all the settings say (none: a device of version 4)."""
     function = tvm_ffi.get_global_func("adrenoc.clml.emulate")
 
@@ -24,7 +24,7 @@ def emulate(device: Any) -> Iterator[Emulate]:
 
 
 @pytest.fixture
-def live_objects(device: Any) -> Callable[[], int]:
+def live_objects(device) -> Callable[[], int]:
     """How many objects of emulated libraries the process has not given back."""
     function: Callable[[], int] = tvm_ffi.get_global_func("adrenoc.clml.emulated_objects")
     gc.collect()  # what earlier tests left behind

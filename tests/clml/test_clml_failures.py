@@ -3,7 +3,6 @@
 import gc
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,22 +34,22 @@ def _calls() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def everything(device: Any) -> Loaded:
+def everything(device) -> Loaded:
     return load(make, device)
 
 
 @pytest.fixture(scope="module")
-def recorded(device: Any) -> Loaded:
+def recorded(device) -> Loaded:
     return load(plain, device)
 
 
 @pytest.fixture(scope="module")
-def built(device: Any) -> Built:
+def built(device) -> Built:
     return build(module_of(make, SHAPE), device)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_prepared(everything: Loaded, recorded: Loaded, built: Built) -> None:
+def _nothing_is_prepared(everything, recorded, built) -> None:
     """No test finds what another has made ready."""
     tvm_ffi.get_global_func("adrenoc.clml.emulate")("")
     assert not any(facts["used"] for facts in _facts(built))
@@ -65,7 +64,7 @@ def _facts(built: Built) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bool], None]:
+def tune(monkeypatch, tmp_path) -> Callable[[bool], None]:
     """Asks for a tuning run (or none), with a file for the results."""
     for name in ("CLML_IS_TUNING_RUN", "CLML_IS_TUNNING_RUN", "CLML_TUNNING_CACHE"):
         monkeypatch.delenv(name, raising=False)

@@ -3,7 +3,6 @@
 import gc
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from tests.models import graph, write, write_network
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     """Convolution, erf (which CLML does not have), convolution."""
     constants = {"w": random(6, 3, 3, 3), "b": random(6, seed=1), "v": random(4, 6, 1, 1, seed=2)}
     nodes = "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
@@ -26,7 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bundle(model: Path, device: Any) -> Path:
+def bundle(model, device) -> Path:
     output = model.with_suffix(".adrenoc")
     command = ["compile", str(model), "--device", "host", "--preset", "mixed", "--clml", "all"]
     assert main([*command, "--output", str(output)]) == 0

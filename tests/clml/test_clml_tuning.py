@@ -13,19 +13,19 @@ from tests.clml.regions import Emulate
 
 
 @pytest.fixture(scope="module")
-def region(device: Any) -> Loaded:
+def region(device) -> Loaded:
     return load(make, device)
 
 
 @pytest.fixture(autouse=True)
-def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_variables(monkeypatch) -> None:
     for name in ("CLML_IS_TUN{}ING_RUN", "CLML_TUN{}ING_CACHE"):
         for more in ("", "N"):
             monkeypatch.delenv(name.format(more), raising=False)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path) -> Iterator[Path]:
     """The cache folder of the process."""
     set_folder = tvm_ffi.get_global_func("adrenoc.clml.set_cache_folder")
     set_folder(str(tmp_path / "cache"))

@@ -47,7 +47,7 @@ def _sanitizing_compiler() -> str | None:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def programs(tmp_path_factory) -> tuple[Path, Path]:
     """The program and the OpenCL library that has nothing but memory."""
     compiler = _sanitizing_compiler()
     if compiler is None:

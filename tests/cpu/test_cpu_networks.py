@@ -118,7 +118,7 @@ def test_code_of_parts_of_networks_is_onnxruntimes(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model") / "wake.tflite"
     path.write_bytes(networks.wake_words(size=32))
     return path

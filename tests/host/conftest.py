@@ -42,7 +42,7 @@ def _preset(item: pytest.Item) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _as_users(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_users(request, monkeypatch) -> None:
     if request.path.name.startswith(_AS_USERS):
         monkeypatch.setitem(CHECKED, "keep_float32", True)
 
@@ -54,6 +54,6 @@ def ops() -> Ops:
 
 
 @pytest.fixture
-def halves(monkeypatch: pytest.MonkeyPatch) -> None:
+def halves(monkeypatch) -> None:
     """Compilations of this process store all that they can in half: bundles may be wrong."""
     monkeypatch.setitem(CompileOptions.__init__.__kwdefaults__, "keep_float32", False)

@@ -32,7 +32,7 @@ SHAPE = (1, 4, 8, 8)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """An empty working folder with a cache of its own elsewhere."""
     monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path / "cache"))
     work = tmp_path / "work"

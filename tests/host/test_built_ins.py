@@ -39,7 +39,7 @@ CASES: tuple[tuple[int, int, int, int, dict[str, Any]], ...] = (
 
 
 @pytest.fixture
-def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
+def offer(monkeypatch) -> Iterator[Callable[[Any], None]]:
     """Convolutions have no route but that of a function that lists tiles."""
 
     def take(list_tiles: Any) -> None:

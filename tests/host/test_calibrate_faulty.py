@@ -46,7 +46,7 @@ def _facts(done: Calibration) -> dict[str, Fact]:
 
 
 @pytest.fixture(scope="module")
-def spoilt(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Calibration, Target]:
+def spoilt(layer, tmp_path_factory) -> tuple[Calibration, Target]:
     """What a driver with all faults was found to be, and the target for this machine."""
     with misbehaving(layer, *FAULTS):
         done = _calibrate("border", "denormal.w", "extension.")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -32,18 +31,18 @@ HELLO = {"role": "user", "content": "w3 w5 w7"}
 
 
 @pytest.fixture(scope="module")
-def bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(device, tmp_path_factory) -> Bundle:
     return make_talker(tmp_path_factory.mktemp("chat"))
 
 
 @pytest.fixture
-def decoder(bundle: Bundle) -> Iterator[Decoder]:
+def decoder(bundle) -> Iterator[Decoder]:
     with local_place(bundle, "") as place:
         yield Decoder(place, bundle)
 
 
 @pytest.fixture
-def tokenizer(bundle: Bundle) -> Tokenizer:
+def tokenizer(bundle) -> Tokenizer:
     tokenizer = Tokenizer(bundle.file(TOKENIZER))
     tokenizer.read_template(read_chat(bundle))
     return tokenizer

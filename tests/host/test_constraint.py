@@ -38,24 +38,24 @@ HELLO = {"role": "user", "content": "Say it"}
 
 
 @pytest.fixture(scope="module")
-def bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(device, tmp_path_factory) -> Bundle:
     return make_speller(tmp_path_factory.mktemp("constraint"))
 
 
 @pytest.fixture(scope="module")
-def client(bundle: Bundle) -> Iterator[Any]:
+def client(bundle) -> Iterator[Any]:
     with serve(bundle) as url:
         yield openai.OpenAI(base_url=url, api_key="none", max_retries=0)
 
 
 @pytest.fixture
-def decoder(bundle: Bundle) -> Iterator[Decoder]:
+def decoder(bundle) -> Iterator[Decoder]:
     with local_place(bundle, "") as place:
         yield Decoder(place, bundle)
 
 
 @pytest.fixture
-def conversation(bundle: Bundle, decoder: Decoder) -> Conversation:
+def conversation(bundle, decoder) -> Conversation:
     tokenizer = Tokenizer(bundle.file(TOKENIZER))
     tokenizer.read_template(read_chat(bundle))
     return Conversation(decoder, tokenizer)

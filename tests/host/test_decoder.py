@@ -5,7 +5,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,13 +38,13 @@ def make(model: Path, preset: str) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def qwen(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
+def qwen(device, tmp_path_factory) -> tuple[Path, Bundle]:
     model = write_decoder(tmp_path_factory.mktemp("qwen"), QWEN)
     return model, make(model, "fp32")
 
 
 @pytest.fixture
-def decoder(qwen: tuple[Path, Bundle]) -> Iterator[Decoder]:
+def decoder(qwen) -> Iterator[Decoder]:
     with local_place(qwen[1], "") as place:
         yield Decoder(place, qwen[1])
 

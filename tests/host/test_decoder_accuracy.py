@@ -124,7 +124,7 @@ def test_a_wrong_layer_is_found(device, tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def one_layer(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AccuracyReport]:
+def one_layer(device, tmp_path_factory) -> tuple[Path, AccuracyReport]:
     """A model and what is told of it; memory of the device holds rubbish at first."""
 
     def fill_with_rubbish(spec: Any, place: Any) -> Any:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -91,15 +90,13 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module", params=SHAPES)
-def bundle(
-    device: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Bundle:
+def bundle(device, tmp_path_factory, request) -> Bundle:
     model = write_decoder(tmp_path_factory.mktemp("guesses"), SHAPES[request.param])
     return make_decoder_bundle(model, "fp32")[0]
 
 
 @pytest.fixture(scope="module")
-def decoder(bundle: Bundle) -> Iterator[Decoder]:
+def decoder(bundle) -> Iterator[Decoder]:
     with local_place(bundle, "") as place:
         yield Decoder(place, bundle)
 
@@ -222,7 +219,7 @@ def write_adapter(path: Path, model: Path, seed: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def adapted(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def adapted(device, tmp_path_factory) -> tuple[Path, Path]:
     """The model, and its bundle."""
     folder = tmp_path_factory.mktemp("adapted")
     model, bundle = write_adapted(folder), folder / "adapted.adrenoc"

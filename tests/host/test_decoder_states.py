@@ -4,7 +4,6 @@ each row of a window takes the place of one that nobody sees."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -61,9 +60,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(
-    device: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Made:
+def made(device, tmp_path_factory, request) -> Made:
     shape = request.param
     model = write_decoder(tmp_path_factory.mktemp("decoder"), shape)
     bundle, decisions = make_decoder_bundle(model, "fp32")
@@ -87,7 +84,7 @@ def made(
 
 
 @pytest.fixture
-def decoder(made: Made) -> Iterator[Decoder]:
+def decoder(made) -> Iterator[Decoder]:
     with local_place(made.bundle, "") as place:
         yield Decoder(place, made.bundle)
 

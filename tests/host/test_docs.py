@@ -67,7 +67,7 @@ def _write_inputs(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def inputs(optimising_device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(optimising_device, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     _write_inputs(folder)
     return folder

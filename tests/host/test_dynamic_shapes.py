@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     random = np.random.default_rng(0)
     nodes = (
         "a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) map = Relu(a) "
@@ -41,7 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["folder", "tar"])
-def bundle(request: pytest.FixtureRequest, model: Path) -> Bundle:
+def bundle(request, model) -> Bundle:
     suffix = ".tar" if request.param == "tar" else ""
     output = model.with_name(f"{request.param}.adrenoc{suffix}")
     command = ["compile", str(model), "--device", "host", "--preset", "fp32", "--no-cache"]
@@ -102,7 +102,7 @@ def test_command_line(bundle, model, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def model_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_runs(tmp_path_factory) -> Path:
     random = np.random.default_rng(0)
     nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) c = Conv(b, v) "
@@ -118,7 +118,7 @@ def model_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bundle_runs(model_runs: Path) -> Bundle:
+def bundle_runs(model_runs) -> Bundle:
     """For two GPUs, and for two batches of each."""
     output = model_runs.with_name("set.adrenoc")
     words = ("--device", "host:660,host:750", "--shape", "x:1|2,8,28,28", "--no-cache")

@@ -40,7 +40,7 @@ def compile_model(folder: Path, name: str, model: onnx.ModelProto, *words: str) 
 
 
 @pytest.fixture(scope="module")
-def folder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(device, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("speech")
     compile_model(folder, "encoder", make_encoder(SHAPE))
     decoder = make_cross_decoder(SHAPE)

@@ -23,7 +23,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def models(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     return {name: write_network(folder, name, **options) for name, options in MODELS.items()}
 

@@ -14,7 +14,7 @@ from tests.models import graph, write
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def compiled(tmp_path_factory) -> Compiled:
     nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(x, w) p = MaxPool <kernel_shape = [3, 3]>(c) y = Conv(p, v)"
     )

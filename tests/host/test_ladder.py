@@ -118,7 +118,7 @@ SHAPE = (1, 4, 8, 8)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     """A transcendental in doubles, which no GPU computes: the CPU part calls the C library."""
     nodes = "d = Cast <to = 11>(x) s = Sinh(d) y = Cast <to = 1>(s)"
     return write(graph(nodes, {"x": SHAPE}, ["y"]), tmp_path)

@@ -32,7 +32,7 @@ def off_by(
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch) -> None:
     """Each thread makes its line without help, as where lines are very many."""
     tile = RowTile(work_group=(8, 1, 1))
     for rule in (reduce, norm):

@@ -57,18 +57,18 @@ def serve(bundle: Bundle, *words: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(device, tmp_path_factory) -> Bundle:
     return make_talker(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
-def url(bundle: Bundle) -> Iterator[str]:
+def url(bundle) -> Iterator[str]:
     with serve(bundle) as url:
         yield url
 
 
 @pytest.fixture
-def client(url: str) -> Any:
+def client(url) -> Any:
     return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
 
 

@@ -14,7 +14,7 @@ SEEDS = range(8)
 
 
 @pytest.fixture(autouse=True)
-def _slow_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def _slow_launches(monkeypatch) -> None:
     """Every norm that can be is computed by its products, whatever that takes."""
     known = machine.Machine.from_performance
     monkeypatch.setattr(

@@ -29,7 +29,7 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def _win(monkeypatch: pytest.MonkeyPatch) -> None:
+def _win(monkeypatch) -> None:
     """Tokens are rounded whatever it would gain."""
     module = "adrenoc.passes.fuse.fuse_products"
     monkeypatch.setattr(f"{module}.least_matrix_clocks", lambda *_: math.inf)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.operator
 
 
 @pytest.fixture
-def split(monkeypatch: pytest.MonkeyPatch) -> None:
+def split(monkeypatch) -> None:
     """Three kernels: the cost model would not choose them for images as small as these."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
     known = Machine.from_performance
@@ -28,7 +28,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def whole(monkeypatch) -> None:
     """One kernel."""
     set_joins(monkeypatch, winograd_least_launches=0, winograd=1e-9, winograd_three=1e9)
 

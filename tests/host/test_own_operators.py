@@ -33,7 +33,7 @@ def hard_shrink(node):
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def installed(tmp_path, monkeypatch) -> Iterator[Path]:
     """A package with one operator, as pip would lay it."""
     site = tmp_path / "site"
     record = site / "my_operators-1.2.dist-info"

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ TRACKS = "select name as text from process union select name from thread"
 
 
 @pytest.fixture(scope="module")
-def traces(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def traces(device, tmp_path_factory) -> tuple[Path, Path]:
     """Of a run with times of its kernels, and of the compilation before it."""
     find_viewer()
     folder = tmp_path_factory.mktemp("traces")

@@ -64,7 +64,7 @@ def write_model(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(device, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("pictures")
     write_model(folder / "model")
     common = ["--device", "host", "--preset", "fp32"]
@@ -209,7 +209,7 @@ def show(url: str, *, text: str = "w3 w5") -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def client(folder: Path) -> Iterator[Any]:
+def client(folder) -> Iterator[Any]:
     openai = pytest.importorskip("openai")
     bundle = open_bundle(folder / "decoder.adrenoc")
     with serve(bundle, str(folder / "encoder.adrenoc")) as url:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def launches(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def launches(tmp_path_factory) -> list[Path]:
     """What the cases of norms and softmax launch: they share local memory."""
     scratch = tmp_path_factory.mktemp("races")
     suite = races.list_suite(("softmax", "norm"), scratch / "device.json", ("fp32",))

@@ -68,7 +68,7 @@ def _library() -> Any:
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(tmp_path_factory) -> Path:
     if not list_devices():
         pytest.skip("no OpenCL device on this machine")
     root = tmp_path_factory.mktemp("run") / "tiny.adrenoc"

@@ -176,7 +176,7 @@ PLANTED = ("softmax: along channels", "map: Tanh")
 
 
 @pytest.fixture(scope="module")
-def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def suites(tmp_path_factory) -> Path:
     """A folder in which each suite is compiled once for all tests."""
     return tmp_path_factory.mktemp("suites")
 

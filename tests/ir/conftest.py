@@ -10,7 +10,7 @@ _GOLDENS = Path(__file__).resolve().parents[1] / "golden"
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def golden(request) -> Callable[[str], None]:
     """Compare a text with `tests/golden/<test file>/<test>.txt`."""
     folder = _GOLDENS / Path(request.node.path).stem
     path = folder / (re.sub(r"[^\w.-]+", "_", request.node.name) + ".txt")

@@ -113,7 +113,7 @@ BOTH = ["--device", "adreno:660,adreno:750"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory) -> str:
     weights = np.random.default_rng(0).uniform(-1, 1, (16, 8, 3, 3)).astype(np.float32)
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
     proto = graph(nodes, {"x": [1, 8, 32, 32]}, ["y"], {"w": weights})

@@ -34,7 +34,7 @@ def _weights(*shape: int) -> np.ndarray:
 
 
 @pytest.fixture
-def split(monkeypatch: pytest.MonkeyPatch) -> None:
+def split(monkeypatch) -> None:
     """Winograd's algorithm in three kernels, in whatever is large enough for it to count."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
     known = Machine.from_performance

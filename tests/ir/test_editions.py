@@ -21,7 +21,7 @@ from tests.models import graph, write
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     random = np.random.default_rng(0)
     nodes = "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) y = Conv(b, v)"
     constants = {
@@ -40,7 +40,7 @@ def _compile(model: Path, name: str, *words: str) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def many(model: Path) -> Bundle:
+def many(model) -> Bundle:
     return _compile(model, "many", "--device", "adreno:660,adreno:750", "--shape", "x:1|2,8,28,28")
 
 

@@ -16,7 +16,7 @@ _RANDOM = np.random.default_rng(1)
 
 
 @pytest.fixture(autouse=True)
-def _as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_if_large(monkeypatch) -> None:
     """Judge these small networks as if each layer took longer than a launch."""
     monkeypatch.setattr(keep_float32, "_SOON", 0)
 

@@ -109,9 +109,7 @@ def _offered(plan: TunePlan, task: TuneTask, most: int) -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.nightly)])
-def tried(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> tuple[list[str], set[str]]:
+def tried(tmp_path_factory, request) -> tuple[list[str], set[str]]:
     """What is wrong with some schedules of each kernel, and the files whose arrays they share."""
     wrong: list[str] = []
     files: set[str] = set()

@@ -16,14 +16,14 @@ PACKAGE = "adrenoc.pages.planned_graph"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     """A network with residual connections."""
     folder = tmp_path_factory.mktemp("planned")
     return write_network(folder, "resnet18", size=32, width=0.25)
 
 
 @pytest.fixture(scope="module")
-def verdict(model: Path) -> Verdict:
+def verdict(model) -> Verdict:
     """The plan of it."""
     target = load_target("adreno:750")
     options = resolve_options(target).options

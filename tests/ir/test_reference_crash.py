@@ -40,7 +40,7 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     nodes = [helper.make_node("Neg", ["x"], ["y"])]
     return write(graph(nodes, {"x": (1, 4)}, ["y"]), tmp_path, "m.onnx")

@@ -213,7 +213,7 @@ def test_an_order_that_is_refused_names_the_reason():
 
 
 @pytest.fixture(scope="module")
-def networks(tmp_path_factory: pytest.TempPathFactory) -> tuple[State, ...]:
+def networks(tmp_path_factory) -> tuple[State, ...]:
     """A dozen networks as they are imported, planned once with every option that adds a stage."""
     folder, makers = tmp_path_factory.mktemp("networks"), all_models()
     states = []
@@ -253,7 +253,7 @@ def _digest(state: State) -> str:
 
 
 @pytest.fixture(scope="module")
-def in_order(networks: tuple[State, ...]) -> tuple[list[State], ...]:
+def in_order(networks) -> tuple[list[State], ...]:
     """Of each network, the states between the stages in the table's order."""
     return tuple(_after(state, STAGES[1:_END]) for state in networks)
 
@@ -300,7 +300,7 @@ def test_stages_that_both_change_something_are_not_idle(model):
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     path = tmp_path / "upsampling.onnx"
     all_models()[path.name](path)
     return path

@@ -31,7 +31,7 @@ FILES = ["CMakeLists.txt", "adrenoc-files.json", "main.c", "model.c", "model.h",
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     path = tmp_path / "kws.tflite"
     path.write_bytes(networks.keywords(width=8, blocks=1, height=11))
     return path

@@ -54,7 +54,7 @@ class Done:
 
 
 @pytest.fixture(name="adrenoc")
-def fixtureadrenoc(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+def fixtureadrenoc(capsys) -> Callable[..., Done]:
     """Runs a command here."""
 
     def run(*words: str) -> Done:

@@ -1,7 +1,6 @@
 """What the tests of the OpenCL runtime share: the memory statistics of a device."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,7 @@ from adrenoc.native import opencl
 
 
 @pytest.fixture
-def stats(device: Any) -> Callable[[], dict[str, int]]:
+def stats(device) -> Callable[[], dict[str, int]]:
     """Memory statistics, counted from an empty pool."""
     device.sync()
     opencl.release_pool()

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def seen(tmp_path_factory) -> dict[str, Any]:
     """What `hint_cases` saw."""
     from adrenoc import native
 

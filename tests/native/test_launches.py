@@ -23,7 +23,7 @@ NO_QUEUES = f"{QUEUE}: the device has no cl_qcom_recordable_queues"
 
 
 @pytest.fixture(scope="module")
-def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stub_library(tmp_path_factory) -> Path:
     from adrenoc import native
 
     native.build()
@@ -36,7 +36,7 @@ def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cases(stub_library: Path) -> dict[str, Any]:
+def cases(stub_library) -> dict[str, Any]:
     """What `launch_cases` saw."""
     command = [sys.executable, str(HERE / "launch_cases.py"), str(stub_library)]
     done = run_program(command)

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -176,7 +175,7 @@ def test_the_software_device_is_incomplete(device, tmp_path, monkeypatch, reques
 
 
 @pytest.fixture
-def refusing_library(device: Any, tmp_path: Path) -> Path:
+def refusing_library(device, tmp_path) -> Path:
     import tvm_ffi
 
     real = tvm_ffi.get_global_func("adrenoc.opencl.library")()

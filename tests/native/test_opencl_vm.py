@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")
-def machine(device: Any) -> Any:
+def machine(device) -> Any:
     import opencl_model
     from tvm import relax
 

@@ -40,7 +40,7 @@ def runtime() -> Runtime:
 
 
 @pytest.fixture(scope="session")
-def archive(runtime: Runtime, work: Path) -> Path:
+def archive(runtime, work) -> Path:
     """The runtime as an archive, of the same objects, as the command builds and copies it."""
     folder = work / "static"
     assert main(["runtime", "build", "--static", "-o", str(folder)]) == 0
@@ -57,7 +57,7 @@ def opencl() -> str:
 
 
 @pytest.fixture(scope="session")
-def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stub(tmp_path_factory) -> Path:
     """The counting OpenCL library."""
     library = tmp_path_factory.mktemp("stub") / "libstub_opencl.so"
     sources = sorted((HERE.parent / "native").glob("stub_*.c"))
@@ -68,7 +68,7 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _plain_processes(work: Path) -> None:
+def _plain_processes(work) -> None:
     """Have processes that tests start leave kernels as they are: each runs a few times."""
     SOFTWARE_ENVIRONMENT.update(plain_environment(work))
 
@@ -90,13 +90,13 @@ def execute() -> Callable[..., Finished]:
 
 
 @pytest.fixture(scope="session")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work(tmp_path_factory) -> Path:
     """A folder for the whole session."""
     return tmp_path_factory.mktemp("runtime")
 
 
 @pytest.fixture(scope="session")
-def bundle(work: Path) -> Bundle:
+def bundle(work) -> Bundle:
     """A small network with a part for the CPU, two inputs, two outputs; for this machine."""
     rng = np.random.default_rng(3)
     constants = {
@@ -117,14 +117,14 @@ def bundle(work: Path) -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def android(tmp_path_factory: pytest.TempPathFactory, runtime: Runtime) -> Runtime:
+def android(tmp_path_factory, runtime) -> Runtime:
     """What a runtime for phones looks like."""
     pytest.importorskip("ziglang")
     return phone_runtime(tmp_path_factory.mktemp("android"), runtime)
 
 
 @pytest.fixture(scope="session")
-def phone_bundle(bundle: Bundle, work: Path) -> Bundle:
+def phone_bundle(bundle, work) -> Bundle:
     """The bundle of the tests for a phone."""
     output = work / "phone.adrenoc"
     assert main(["compile", str(work / "two.onnx"), "-o", str(output), "--preset", "fp32"]) == 0
@@ -132,7 +132,7 @@ def phone_bundle(bundle: Bundle, work: Path) -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def shapes(work: Path) -> Bundle:
+def shapes(work) -> Bundle:
     """Convolution, pooling and a dense layer with a batch of 1 or 4 and two heights.
 
     One output has its batch at axis 1: what is filled up there lies in many places.
@@ -159,7 +159,7 @@ def shapes(work: Path) -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def long_chain(work: Path) -> Bundle:
+def long_chain(work) -> Bundle:
     """Convolutions that take a while, a kernel each."""
     model = write_conv_chain(work, 24, channels=32, side=20, shrink=17)
     output = work / "long.adrenoc"
@@ -169,7 +169,7 @@ def long_chain(work: Path) -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def case(bundle: Bundle, work: Path) -> Case:
+def case(bundle, work) -> Case:
     """What the bundle computes in Python, on the same device."""
     rng = np.random.default_rng(7)
     arrays = {
@@ -185,7 +185,7 @@ def case(bundle: Bundle, work: Path) -> Case:
 
 
 @pytest.fixture(scope="session")
-def jvm(runtime: Runtime, work: Path, execute: Callable[..., Finished]) -> Jvm:
+def jvm(runtime, work, execute) -> Jvm:
     """A JVM with the classes."""
     folder = work / "jvm"
     folder.mkdir()

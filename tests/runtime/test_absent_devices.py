@@ -39,7 +39,7 @@ except DeviceError as error:
 
 
 @pytest.fixture(scope="module")
-def absent(opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def absent(opencl, tmp_path_factory) -> Path:
     return compile_opencl("absent_opencl.c", tmp_path_factory.mktemp("absent"), opencl)
 
 

@@ -22,7 +22,7 @@ SERIAL = "R58M12ABCDE"
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
+def fake(monkeypatch, tmp_path) -> Iterator[int]:
     monkeypatch.setattr(adb, "DEVICE_FOLDER", str(tmp_path / "phone"))
     with fake_adb_process({SERIAL: "device"}, SOFTWARE_ENVIRONMENT) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))

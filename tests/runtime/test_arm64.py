@@ -127,7 +127,7 @@ def emulate() -> Callable[..., Finished]:
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("arm64") / "image.raw"
     path.write_bytes(IMAGE.tobytes())
     return path
@@ -168,7 +168,7 @@ def test_numbers_equal_this_machine(form, arm64, runtime, emulate, execute, imag
 
 
 @pytest.fixture(scope="module")
-def held(arm64: Runtime) -> Runtime:
+def held(arm64) -> Runtime:
     """The archive, of the same objects, and programs that hold it."""
     return build_runtime(abi="aarch64-linux", static=True)
 
@@ -207,7 +207,7 @@ def test_without_opencl_it_says_so(arm64, emulate, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def carrying(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Path]:
+def carrying(tmp_path_factory) -> tuple[bytes, Path]:
     """An int8 model, and its bundle for phones with code for their CPU."""
     folder = tmp_path_factory.mktemp("carrying")
     content, model, out = networks.wake_words(size=32), folder / "m.tflite", folder / "m.adrenoc"

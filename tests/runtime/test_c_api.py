@@ -13,7 +13,7 @@ from adrenoc.bundle.buckets import BUCKETS_FILE
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
-from adrenoc.native.android.runtime_build import Runtime, build_runtime
+from adrenoc.native.android.runtime_build import build_runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.mcu import networks
 from tests.models import write_stepper
@@ -29,12 +29,12 @@ GROWTH_KIB = 512
 
 
 @pytest.fixture(scope="module")
-def c_program(runtime: Runtime, work: Path) -> Path:
+def c_program(runtime, work) -> Path:
     return compile_against(runtime, "c_program.c", work / "c_program")
 
 
 @pytest.fixture(scope="module")
-def cache(work: Path) -> Path:
+def cache(work) -> Path:
     return work / "cache"
 
 
@@ -86,7 +86,7 @@ STATE = (1, 16, 256, 256)  # so that a run takes a moment
 
 
 @pytest.fixture(scope="module")
-def stepper(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def stepper(tmp_path_factory) -> Bundle:
     """y = 2 (h / 2 + x), and h becomes h / 2 + x."""
     folder = tmp_path_factory.mktemp("stepper")
     model = write_stepper(folder, STATE)
@@ -126,7 +126,7 @@ def test_code_for_the_cpu_ends_too(runtime, opencl, execute, work, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def program(runtime: Runtime, work: Path) -> Path:
+def program(runtime, work) -> Path:
     return compile_against(runtime, "run_with_program.cc", work / "run_with", "-ldl")
 
 
@@ -207,7 +207,7 @@ BAD_SIGNATURE, BAD_BUNDLE = 21, 23
 
 
 @pytest.fixture(scope="module")
-def signatures(work: Path) -> Bundle:
+def signatures(work) -> Bundle:
     model, output = write_shared(work / "signatures.tflite"), work / "signatures.adrenoc"
     words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--signature", "all"]
     assert main([*words, "-o", str(output)]) == 0

@@ -1,7 +1,6 @@
 """Conversations by a phone's runtime, in C++, in Java and by its runner: those of Python."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -28,12 +27,12 @@ SAMPLING = Sampling(temperature=1.0, seed=7)
 
 
 @pytest.fixture(scope="module")
-def writer(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def writer(device, tmp_path_factory) -> Bundle:
     return make_writer(tmp_path_factory.mktemp("writer"))
 
 
 @pytest.fixture(scope="module")
-def carried(writer: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def carried(writer, tmp_path_factory) -> Bundle:
     """The same as an app carries it: with the tables in place of what they were made of."""
     tar = tmp_path_factory.mktemp("carried") / "writer.tar"
     write_app_tar(writer.root, tar, name=writer.manifest.name)
@@ -44,7 +43,7 @@ def carried(writer: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def answers(writer: Bundle) -> list[str]:
+def answers(writer) -> list[str]:
     """What Python's conversation comes to."""
     tokenizer = Tokenizer(writer.file(TOKENIZER))
     tokenizer.read_template(read_chat(writer))

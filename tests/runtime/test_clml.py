@@ -15,7 +15,7 @@ Execute = Callable[..., Finished]
 
 
 @pytest.fixture(scope="module")
-def offloaded(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def offloaded(tmp_path_factory) -> Bundle:
     """Two regions with a kernel of textures between them."""
     rng = np.random.default_rng(3)
     constants = {

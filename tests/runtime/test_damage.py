@@ -69,7 +69,7 @@ def build_with_readers(
 
 
 @pytest.fixture(scope="module")
-def damage(work: Path) -> Path:
+def damage(work) -> Path:
     return build_with_readers("damage.cc", work)
 
 

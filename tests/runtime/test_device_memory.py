@@ -4,14 +4,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from tests.commands import run_program
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.models import graph, write
@@ -21,13 +19,13 @@ Execute = Callable[..., Finished]
 
 
 @pytest.fixture(scope="module")
-def program(runtime: Runtime, work: Path) -> Path:
+def program(runtime, work) -> Path:
     # What plays the part of Android's libraries has to be visible to the runtime.
     return compile_against(runtime, "device_memory.cc", work / "device_memory", "-rdynamic", "-ldl")
 
 
 @pytest.fixture(scope="module")
-def accepting(work: Path, opencl: str) -> Path:
+def accepting(work, opencl) -> Path:
     """An OpenCL library whose devices take AHardwareBuffers."""
     return compile_opencl("hardware_buffer_opencl.c", work, opencl)
 
@@ -95,7 +93,7 @@ TIMES = 40
 
 
 @pytest.fixture(scope="module")
-def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def decoder(device, tmp_path_factory) -> Bundle:
     folder = tmp_path_factory.mktemp("decoder")
     model = write_decoder(folder, DecoderShape(layers=1, context=40))
     return make_decoder_bundle(model, "fp32")[0]
@@ -140,12 +138,12 @@ GROWTH_KIB = 256
 
 
 @pytest.fixture(scope="module")
-def program_models(runtime: Runtime, work: Path) -> Path:
+def program_models(runtime, work) -> Path:
     return compile_against(runtime, "models_program.cc", work / "models_program")
 
 
 @pytest.fixture(scope="module")
-def cache(work: Path) -> Path:
+def cache(work) -> Path:
     return work / "many-models-cache"
 
 

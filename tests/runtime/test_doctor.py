@@ -47,7 +47,7 @@ def _finding(subject: str) -> CheckedItem:
 
 
 @pytest.fixture(autouse=True)
-def _adbutils(request: pytest.FixtureRequest) -> None:
+def _adbutils(request) -> None:
     if "phone" in request.node.name:
         pytest.importorskip("adbutils", reason="pip install '.[adb]'")
 

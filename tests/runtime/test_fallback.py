@@ -22,14 +22,14 @@ WHY = "the model computes on the CPU, by the code that its bundle carries: "
 
 
 @pytest.fixture(scope="module")
-def model(work: Path) -> Path:
+def model(work) -> Path:
     path = work / "wake.tflite"
     path.write_bytes(networks.wake_words(size=32))
     return path
 
 
 @pytest.fixture(scope="module")
-def carrying(model: Path, work: Path) -> Path:
+def carrying(model, work) -> Path:
     """A bundle of that model for this machine, with the fallback."""
     out = work / "wake.adrenoc"
     command = ["compile", str(model), "--device", "host", "--fallback", "cpu", "-o", str(out)]
@@ -38,7 +38,7 @@ def carrying(model: Path, work: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def absent(opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def absent(opencl, tmp_path_factory) -> Path:
     return compile_opencl("absent_opencl.c", tmp_path_factory.mktemp("none"), opencl)
 
 

@@ -14,7 +14,6 @@ from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import main
 from adrenoc.native import model as module
-from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model, set_memory_budget
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import FEATURES, FRAMES, make_cross_decoder, make_encoder
@@ -26,7 +25,7 @@ PROMPT = [3, 5, 7, 2, 9, 1]
 
 
 @pytest.fixture(scope="module")
-def folder(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(runtime, opencl, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     (folder / TOKENIZER).write_text(json.dumps(make_bytes(size=SHAPE.vocabulary)), "utf-8")
     options = ["--device", "host", "--preset", "fp32"]

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -57,7 +56,7 @@ def test_what_fails_has_its_own_class(jvm, bundle, opencl):
 
 
 @pytest.fixture(scope="module")
-def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def decoder(device, tmp_path_factory) -> Bundle:
     folder = tmp_path_factory.mktemp("decoder")
     model = write_decoder(folder, DecoderShape(layers=1, context=ROWS))
     return make_decoder_bundle(model, "fp32")[0]

@@ -40,7 +40,7 @@ def _find_kotlin() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def kotlin(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+def kotlin(jvm, tmp_path_factory) -> Jvm:
     """The JVM with the sample's classes, programs in Kotlin and what they need."""
     home = _find_kotlin()
     if home is None:

@@ -20,7 +20,6 @@ from adrenoc.bundle.write_bundle import put_files, write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.session import pick_cases
 from adrenoc.native.android.java_classes import QUICKLY, find_javac
-from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.target.device_report import DeviceReport, read_report
 from adrenoc.target.target import load_target
 from tests.commands import run_program
@@ -72,7 +71,7 @@ def _compile_runner(folder: Path, class_path: str, *sources: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def phone(jvm: Jvm, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Phone:
+def phone(jvm, opencl, tmp_path_factory) -> Phone:
     folder = tmp_path_factory.mktemp("lab")
     scratch, assets, classes = folder / "scratch", folder / "assets", folder / "classes"
     scratch.mkdir()
@@ -92,7 +91,7 @@ def phone(jvm: Jvm, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Ph
 
 
 @pytest.fixture(scope="module")
-def suites(phone: Phone, tmp_path_factory: pytest.TempPathFactory) -> Phone:
+def suites(phone, tmp_path_factory) -> Phone:
     """The same app with its suites alone, which take seconds."""
     assets = shutil.copytree(phone.assets, tmp_path_factory.mktemp("suites") / "assets")
     rows = (assets / "lab.tsv").read_text().splitlines(keepends=True)
@@ -226,7 +225,7 @@ def test_no_opencl(suites, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def app(android: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def app(android, tmp_path_factory) -> Path:
     """The app as `scripts/ci/lab_app` makes it, of few cases and small networks."""
     needed = ("aapt", "zipalign", "apksigner", "smali", "enjarify", "dexdump")
     lacking = [tool for tool in needed if shutil.which(tool) is None]

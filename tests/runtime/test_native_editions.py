@@ -15,7 +15,6 @@ from adrenoc.bundle.editions import open_edition, read_editions
 from adrenoc.bundle.tar import write_tar
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
-from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import claim
 from tests.models import graph, write
 from tests.runtime.programs import Finished
@@ -26,7 +25,7 @@ BAD_BUNDLE = 23
 
 
 @pytest.fixture(scope="module")
-def many(work: Path) -> Bundle:
+def many(work) -> Bundle:
     """Kernels for two GPUs, in two batches each, with a proof."""
     rng = np.random.default_rng(5)
     constants = {
@@ -50,9 +49,7 @@ def many(work: Path) -> Bundle:
 
 
 @pytest.fixture
-def start(
-    runtime: Runtime, opencl: str, layer: Path, execute: Callable[..., Finished], tmp_path: Path
-) -> Callable[..., Finished]:
+def start(runtime, opencl, layer, execute, tmp_path) -> Callable[..., Finished]:
     """Run a bundle on a driver that says it is of an Adreno of that number."""
     x = np.random.default_rng(1).standard_normal((2, 8, 28, 28)).astype("float32")
     x.tofile(tmp_path / "x.raw")

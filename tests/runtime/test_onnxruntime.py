@@ -26,7 +26,7 @@ from tests.host.encoder_decoders import make_cross_decoder
 from tests.models import graph, write, write_network, write_stepper
 from tests.onnx_backend.cases import load_cases
 from tests.onnx_backend.table import read_table
-from tests.runtime.programs import HERE, Case, Finished, run_case
+from tests.runtime.programs import HERE, Finished, run_case
 
 Execute = Callable[..., Finished]
 Deed = Callable[..., dict[str, Any]]
@@ -38,7 +38,7 @@ ort = pytest.importorskip("onnxruntime")
 
 
 @pytest.fixture(scope="session")
-def inside(runtime: Runtime) -> Runtime:
+def inside(runtime) -> Runtime:
     """The runtime with the provider, of the same objects."""
     try:
         return build_runtime(onnxruntime=True)
@@ -47,9 +47,7 @@ def inside(runtime: Runtime) -> Runtime:
 
 
 @pytest.fixture
-def deed(
-    inside: Runtime, opencl: str, work: Path, execute: Execute, tmp_path: Path
-) -> Iterator[Deed]:
+def deed(inside, opencl, work, execute, tmp_path) -> Iterator[Deed]:
     """Do something in onnxruntime; the outputs come back as `outputs`."""
 
     def do(
@@ -80,7 +78,7 @@ def _compile(model: Path, output: Path, *more: str, preset: str = "fp32") -> Pat
 
 
 @pytest.fixture(scope="session")
-def two(case: Case, work: Path) -> Path:
+def two(case, work) -> Path:
     """The network of the case: two inputs, two outputs."""
     (work / "ort").mkdir(exist_ok=True)
     return _compile(work / "two.onnx", work / "ort/two.adrenoc")

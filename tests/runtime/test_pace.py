@@ -1,7 +1,6 @@
 """Models that leave the device to others: runs in pieces, and pauses."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,14 +16,14 @@ LAYERS = 6
 
 
 @pytest.fixture(scope="module")
-def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def decoder(device, tmp_path_factory) -> Bundle:
     folder = tmp_path_factory.mktemp("decoder")
     model = write_decoder(folder, DecoderShape(layers=1, context=40))
     return make_decoder_bundle(model, "fp32")[0]
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def chain(tmp_path_factory) -> Bundle:
     """Convolutions one after the other, a kernel each."""
     folder = tmp_path_factory.mktemp("chain")
     model = write_conv_chain(folder, LAYERS, channels=8, side=16, shrink=1)

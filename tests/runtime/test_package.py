@@ -25,7 +25,7 @@ from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.java_classes import JNI_LIBRARY, java_folder
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.aar import write_aar
-from adrenoc.native.android.runtime_build import LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import LIBRARY
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
 from tests.patience import WAIT_S
@@ -76,7 +76,7 @@ def test_a_runtime_has_no_names_of_its_own(runtime):
 
 
 @pytest.fixture
-def aar(phone_bundle: Bundle, android: Runtime, tmp_path: Path) -> Path:
+def aar(phone_bundle, android, tmp_path) -> Path:
     output = tmp_path / "two.aar"
     write_aar(phone_bundle, [android], output)
     return output
@@ -354,7 +354,7 @@ _FACTS = (
 
 
 @pytest.fixture
-def sources(phone_bundle: Bundle, android: Runtime, tmp_path: Path) -> Path:
+def sources(phone_bundle, android, tmp_path) -> Path:
     """The sample app, and beside it what its one archive brings."""
     lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
     if lacking or not FRAMEWORK.is_file():

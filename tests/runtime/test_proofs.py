@@ -16,7 +16,6 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.proof import DrawnInput
-from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import A640
 from tests.models import graph, write
 from tests.runtime.programs import Finished, compile_against
@@ -29,7 +28,7 @@ Verify = Callable[..., Finished]
 
 
 @pytest.fixture(scope="module")
-def proven(work: Path) -> Bundle:
+def proven(work) -> Bundle:
     """Two convolutions with borders, and a softmax, with a proof."""
     rng = np.random.default_rng(11)
     weights = {
@@ -50,9 +49,7 @@ def proven(work: Path) -> Bundle:
 
 
 @pytest.fixture
-def verify(
-    runtime: Runtime, opencl: str, layer: Path, execute: Callable[..., Finished], tmp_path: Path
-) -> Verify:
+def verify(runtime, opencl, layer, execute, tmp_path) -> Verify:
     """Verify a bundle on a driver with these orders; what these met is in `log`."""
 
     def run(

@@ -25,7 +25,7 @@ RUNS = 9
 
 
 @pytest.fixture(scope="module")
-def gpu_bundle(work: Path) -> Bundle:
+def gpu_bundle(work) -> Bundle:
     """Two convolutions and two outputs, all on the GPU."""
     rng = np.random.default_rng(5)
     constants = {

@@ -25,7 +25,6 @@ from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.aar import name_models
 from adrenoc.native.android.package.repository import PROVIDER, RUNTIME, write_repository
 from adrenoc.native.android.runtime_build import PROVIDER as PROVIDER_LIBRARY
-from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
 from tests.examples import examples
@@ -44,14 +43,14 @@ def _renamed(bundle: Bundle, folder: Path, name: str) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def bundles(phone_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> list[Bundle]:
+def bundles(phone_bundle, tmp_path_factory) -> list[Bundle]:
     folder = tmp_path_factory.mktemp("bundles")
     other = _renamed(phone_bundle, folder / "other.adrenoc", "switch")
     return [phone_bundle, other]
 
 
 @pytest.fixture
-def repository(bundles: list[Bundle], android: Runtime, tmp_path: Path) -> Path:
+def repository(bundles, android, tmp_path) -> Path:
     write_repository(bundles, [android], tmp_path / "packages")
     return tmp_path / "packages"
 
@@ -228,7 +227,7 @@ def test_words_of_java_are_no_names(phone_bundle, bundles):
 
 
 @pytest.fixture
-def app(bundles: list[Bundle], android: Runtime, tmp_path: Path) -> Path:
+def app(bundles, android, tmp_path) -> Path:
     words = ["package", *(str(bundle.path) for bundle in bundles), "--as", "aar"]
     words += ["-o", str(tmp_path / "packages"), "--runtime", str(android.folder)]
     assert main([*words, "--sample", str(tmp_path / "app")]) == 0

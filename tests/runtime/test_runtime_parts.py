@@ -105,7 +105,7 @@ def _stream(bits: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("inflate")
     return build_with_readers("inflate_program.cc", folder, ["runtime/src/bundle/inflate"], "-O1")
 
@@ -167,7 +167,7 @@ _READERS = ("half", "json", "utf8", "safetensors")
 
 
 @pytest.fixture(scope="module")
-def program_bring(work: Path) -> Path:
+def program_bring(work) -> Path:
     readers = tuple(r for r in READERS if r.rpartition("/")[2] in _READERS)
     own = tuple(r for r in READERS if r.rpartition("/")[2] in ("manifest", "moves"))
     return build_with_readers("bring.cc", work, (*readers, *own))

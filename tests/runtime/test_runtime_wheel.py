@@ -50,9 +50,7 @@ def _project(release: Any, runtime: Runtime, folder: Path) -> Path:
 
 
 @pytest.fixture
-def installed(
-    release: Any, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+def installed(release, runtime, tmp_path, monkeypatch) -> Iterator[Path]:
     """The package, as pip installs it; its runtime is this machine's, for the imitated phone."""
     project = _project(release, runtime, tmp_path / "project")
     tools, wheels, site = Path(sys.executable).parent, tmp_path / "wheels", tmp_path / "site"
@@ -173,7 +171,7 @@ _CI = Path(__file__).resolve().parents[2] / "scripts" / "ci"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path) -> Path:
     """A folder with a project, and an adrenoc on the PATH that tells what it was given."""
     tool = tmp_path / "bin" / "adrenoc"
     tool.parent.mkdir()

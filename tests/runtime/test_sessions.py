@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,14 +29,14 @@ CONTEXT_FULL = 31
 
 
 @pytest.fixture(scope="module")
-def decoder_bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def decoder_bundle(device, tmp_path_factory) -> Bundle:
     shape = DecoderShape(layers=1, context=ROWS)
     model = write_decoder(tmp_path_factory.mktemp("decoder"), shape)
     return make_decoder_bundle(model, "fp32")[0]
 
 
 @pytest.fixture(scope="module")
-def tokens(decoder_bundle: Bundle) -> list[int]:
+def tokens(decoder_bundle) -> list[int]:
     """All that the context has room for, by the loop here."""
     with local_place(decoder_bundle, "") as place:
         return make_all(Decoder(place, decoder_bundle))

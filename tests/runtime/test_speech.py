@@ -12,7 +12,6 @@ import onnxruntime
 import pytest
 
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model
 from tests.commands import run_program
 from tests.host.decoder_bundles import DecoderShape
@@ -31,7 +30,7 @@ TEXT = [3, 7, 1, 9, 20, 4, 4, 31]
 
 
 @pytest.fixture(scope="module")
-def folder(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(runtime, opencl, tmp_path_factory) -> Path:
     """The synthesiser, cut in two; the voice compiled for 16 and for 32 frames."""
     folder = tmp_path_factory.mktemp("speech")
     for words in (
@@ -116,7 +115,7 @@ SETTINGS = {"suppress_tokens": [NEVER], "begin_suppress_tokens": [NOT_FIRST]}
 
 
 @pytest.fixture(scope="module")
-def listener(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def listener(runtime, opencl, tmp_path_factory) -> Path:
     """An encoder, a first call and a decoder under the names that optimum gives them; its makers
     never want some tokens, or not at first."""
     folder = tmp_path_factory.mktemp("listener")

@@ -26,7 +26,7 @@ def _lines(text: str, name: str) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     """A runtime whose server is any program of this machine, open to all as far as it goes."""
     made = tmp_path / "a runtime"
     made.mkdir()

@@ -82,12 +82,12 @@ def compare(beside: Beside, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory) -> Path:
     return build_with_readers("text_program.cc", tmp_path_factory.mktemp("text"), _READERS, "-O1")
 
 
 @pytest.fixture(scope="module")
-def besides(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Beside]:
+def besides(program, tmp_path_factory) -> Callable[[str], Beside]:
     """Tokenizers by their kind; the library is asked about each letter once."""
 
     @cache

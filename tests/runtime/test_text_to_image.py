@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from adrenoc.cli.main import main
-from adrenoc.native.android.runtime_build import Runtime
 from adrenoc.native.model import Model, read_memory, set_memory_budget
 from tests.runtime.programs import compile_against
 from tests.script_module import load_script
@@ -25,7 +24,7 @@ PARTS = ("text_encoder", "step", "vae_decoder")
 
 
 @pytest.fixture(scope="module")
-def folder(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(runtime, opencl, tmp_path_factory) -> Path:
     """The pipeline as exporters write it, its step and the three bundles."""
     folder = tmp_path_factory.mktemp("diffusion")
     for words in (
@@ -45,7 +44,7 @@ def folder(runtime: Runtime, opencl: str, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def expected(folder: Path) -> np.ndarray:
+def expected(folder) -> np.ndarray:
     """onnxruntime runs the three models that the exporter wrote, and DDIM is written out here."""
 
     def run(name: str, **inputs: np.ndarray) -> np.ndarray:

@@ -136,7 +136,7 @@ def _driver(date: str, branch: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def driver_rule(work: Path) -> Path:
+def driver_rule(work) -> Path:
     return build_with_readers("driver_rule.cc", work, CACHE_READERS)
 
 
@@ -165,12 +165,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory) -> Path:
     return build_with_readers("cache_owner.cc", tmp_path_factory.mktemp("owner"), CACHE_READERS)
 
 
 @pytest.fixture
-def tried(program: Path) -> Callable[[Path, str], str]:
+def tried(program) -> Callable[[Path, str], str]:
     def run(folder: Path, deed: str) -> str:
         umask = os.umask(0)
         try:

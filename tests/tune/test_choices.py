@@ -113,7 +113,7 @@ def test_names_do_not_count_and_shapes_do(tmp_path):
 
 
 @pytest.fixture
-def conv_log(tmp_path: Path) -> tuple[Path, dict[str, object]]:
+def conv_log(tmp_path) -> tuple[Path, dict[str, object]]:
     """A log in which a schedule other than the estimate's is the fastest."""
     program = _program(tmp_path, _model())
     choice = next(c for c in program.choices.values() if c.family == "conv2d")

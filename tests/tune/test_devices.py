@@ -50,7 +50,7 @@ def place() -> Iterator[RemoteAddress]:
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+def plan(tmp_path_factory) -> TunePlan:
     """The convolution alone."""
     whole = plan_small(tmp_path_factory.mktemp("plan"))
     conv = tuple(t for t in whole.tasks if t.family == "conv2d")

@@ -34,7 +34,7 @@ STORED = load_target(DEVICE).cost
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+def plan(tmp_path_factory) -> TunePlan:
     """Kernels of several families."""
     ops = Ops(seed=3)
     x = ops("Relu", ops.input(1, 24, 20, 20))

@@ -198,7 +198,7 @@ def test_words_of_bytes_are_sent_whole():
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+def plan(tmp_path_factory) -> TunePlan:
     return plan_small(tmp_path_factory.mktemp("plan"))
 
 

@@ -17,7 +17,7 @@ from tests.tune.planted_kernels import DEVICE, RuleFarm, plan_small, small_model
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+def plan(tmp_path_factory) -> TunePlan:
     return plan_small(tmp_path_factory.mktemp("plan"))
 
 

@@ -17,7 +17,7 @@ TFLITE = b"\x1c\x00\x00\x00TFL3" + bytes(64)
 
 
 @pytest.fixture(autouse=True)
-def no_outside_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_outside_tools(monkeypatch) -> None:
     start = subprocess.Popen.__init__
 
     def guarded(self: Any, args: Any, *rest: Any, **named: Any) -> None:
@@ -29,7 +29,7 @@ def no_outside_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def own_cache(monkeypatch, tmp_path) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("ADRENOC_CACHE_DIR", str(folder))
     monkeypatch.delenv("ANDROID_NDK_HOME", raising=False)
@@ -37,14 +37,14 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bundle_folder(tmp_path: Path) -> Path:
+def bundle_folder(tmp_path) -> Path:
     folder = tmp_path / "tiny.adrenoc"
     make_bundle_folder(folder)
     return folder
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "net.tflite"
     path.write_bytes(TFLITE)
@@ -52,7 +52,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def compiled(monkeypatch) -> list[dict[str, Any]]:
     """Put a compiler in place that records its calls; linking writes a few bytes."""
     calls: list[dict[str, Any]] = []
 

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -19,7 +18,7 @@ Build = Callable[..., int]
 
 
 @pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch, model: Path, compiled: list[dict[str, Any]]) -> Build:
+def build(monkeypatch, model, compiled) -> Build:
     """Run the command in a folder with a model, each compilation within this process."""
     compile_here(monkeypatch)
 

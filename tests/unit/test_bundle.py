@@ -205,7 +205,7 @@ def test_a_folder_for_temporary_files_without_room(bundle_folder, tmp_path, monk
 
 
 @pytest.fixture
-def text(bundle_folder: Path) -> str:
+def text(bundle_folder) -> str:
     return (bundle_folder / "manifest.json").read_text(encoding="utf-8")
 
 
@@ -270,7 +270,7 @@ _CASES = 120
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bundles.Files:
+def whole(tmp_path_factory) -> bundles.Files:
     folder = tmp_path_factory.mktemp("whole") / "tiny.adrenoc"
     make_bundle_folder(folder)
     return bundles.read_folder(folder)

@@ -36,7 +36,7 @@ class Listening(SilentReporter):
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> BundleCache:
+def cache(tmp_path) -> BundleCache:
     return BundleCache(tmp_path / "c", SilentReporter())
 
 
@@ -227,7 +227,7 @@ class _Heard(SilentReporter):
 
 
 @pytest.fixture
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[_Heard], Runtime]:
+def built(tmp_path, monkeypatch) -> Callable[[_Heard], Runtime]:
     """Builds a runtime of two files in no time."""
 
     def compile_(folder: Path, *_: object, **__: object) -> Path:

@@ -180,7 +180,7 @@ def test_who_reckons_with_what():
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return copy_targets(tmp_path)
 
 

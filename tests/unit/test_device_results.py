@@ -135,7 +135,7 @@ def test_a_gpu_whose_clock_cannot_be_read_is_told():
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
+def bundle(tmp_path) -> Bundle:
     manifest = make_bundle_folder(tmp_path / "b")
     return Bundle(path=tmp_path / "b", root=tmp_path / "b", manifest=manifest)
 

@@ -33,7 +33,7 @@ DIED = make_result(-11)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch) -> None:
     """Threads look at what there is to do without waiting."""
     monkeypatch.setattr(fleets, "_TICK_S", 0.005)
     monkeypatch.setattr(fleets, "_ABSENT_S", 0.01)

@@ -23,7 +23,7 @@ from tests.planted_fleet import PlantedFleet, make_run
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> list[JobRow]:
+def rows(tmp_path) -> list[JobRow]:
     jobs = PlantedFleet(tmp_path).plan.list_jobs("x", "adreno:a750")
     return [JobRow(job=job, state=DONE, result=make_run()) for job in jobs]
 

@@ -67,7 +67,7 @@ def _put(plain: Any, path: tuple[str, ...], name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+def plain_text(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("names")
     plain = json.loads(make_bundle_folder(folder / "b").to_json())
     plain["regions"] = [_REGION]

@@ -173,7 +173,7 @@ def without_fp16(target: Target) -> Target:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return Path(shutil.copytree(data_folder("presets"), tmp_path / "presets"))
 
 

@@ -146,7 +146,7 @@ def traced() -> RunResult:
 
 
 @pytest.fixture
-def bundle(bundle_folder: Path) -> Bundle:
+def bundle(bundle_folder) -> Bundle:
     return open_bundle(bundle_folder)
 
 

@@ -23,7 +23,7 @@ ADRENOS = [target for target in ALL if target.soc is None and target.name.starts
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return copy_targets(tmp_path)
 
 

@@ -10,7 +10,7 @@ from tests.unit.target_files import OWN_COST, copy_targets, edit
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return copy_targets(tmp_path)
 
 

@@ -1,7 +1,6 @@
 """Whose room ran out: that of the folder for temporary files, or that of what was written."""
 
 import errno
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from adrenoc.base.files.temporary import TemporaryFolder
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 

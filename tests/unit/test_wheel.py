@@ -26,7 +26,7 @@ DATA = {"targets": "adrenoc/_data/targets", "presets": "adrenoc/_data/presets"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     builders = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed")
     folder = tmp_path_factory.mktemp("wheel")
     (made,) = builders.WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
@@ -81,7 +81,7 @@ ASF = "/*\n * Licensed to the Apache Software Foundation (ASF) under one\n */\n"
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> tuple[Component, ...]:
+def known(tmp_path) -> tuple[Component, ...]:
     terms = "Apache License\nVersion 2.0\nEND OF TERMS AND CONDITIONS\nadvice"
     (tmp_path / "LICENSE").write_text(terms)
     (tmp_path / "NOTICE").write_text("One\nCopyright of One\n")
