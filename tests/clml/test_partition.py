@@ -66,8 +66,7 @@ def test_branches_beside_what_is_not_offloaded():
         return relax.op.add(left, right)
 
     module = module_of(make, (1, 3, 8, 8))
-    found = cut(module)
-    rows = [[o.row for o in r.operators] for r in found.regions]
+    rows = [[o.row for o in r.operators] for r in cut(module).regions]
     assert rows == [["conv2d", "conv2d"], ["conv2d", "binary"]]
     groups = merge(flatten(module["main"]), matches_of(module).found)
     assert sum(map(len, groups)) == 4

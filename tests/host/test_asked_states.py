@@ -211,8 +211,7 @@ def test_what_a_state_begins_as_may_be_given(device, tmp_path):
 def test_states_are_asked_for_or_refused(device, tmp_path):
     model = make_recurrent(tmp_path / "model.onnx")
     bundle = tmp_path / "model.adrenoc"
-    taken = compile_it(model, "--state", "none", "-o", str(bundle))
-    assert taken.exit_code == 0
+    assert compile_it(model, "--state", "none", "-o", str(bundle)).exit_code == 0
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert "states" not in manifest["options"]["values"]
     assert [spec["name"] for spec in manifest["outputs"]] == ["hn", "y"]

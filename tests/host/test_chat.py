@@ -83,8 +83,7 @@ def test_turns_are_those_of_a_decoder_that_keeps_nothing(decoder, tokenizer):
         again = {"role": "user", "content": f"w{turn} w9"}
         messages += [{"role": "assistant", "content": text}, again]
     for before, text in asked:
-        tokens = from_nothing(decoder, tokenizer.render(before), 4)
-        assert text == tokenizer.decode(tokens)
+        assert text == tokenizer.decode(from_nothing(decoder, tokenizer.render(before), 4))
 
 
 def test_other_words_at_the_start_forget_what_follows(decoder, tokenizer):

@@ -177,8 +177,7 @@ def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
     big = ops("Conv", ops.input(1, 8, 16, 12), ops.const(np.full((8, 8, 1, 1), 5e4)))
     taps = ops.const(np.full((4, 8, 3, 3), 2e-4))
     ops.output(ops("Conv", big, taps, pads=[1, 1, 1, 1]))
-    pinned = _compiled_pins(ops, tmp_path, preset, ("t0",))
-    assert _error(ops, pinned, device) < 2e-3
+    assert _error(ops, _compiled_pins(ops, tmp_path, preset, ("t0",)), device) < 2e-3
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
@@ -197,8 +196,7 @@ def test_pins_carry_what_half_cannot(device, tmp_path, preset):
 
 
 def test_what_a_pin_is_fused_with_is_pinned_too(ops, device, tmp_path):
-    x = ops.input(1, 4, 6, 5)
-    y = ops("Conv", x, ops.weight(4, 4, 1, 1))
+    y = ops("Conv", ops.input(1, 4, 6, 5), ops.weight(4, 4, 1, 1))
     z = ops("MaxPool", ops("Relu", y), kernel_shape=[2, 2])
     ops.output(ops("Relu", z))
     state = _compiled_pins(ops, tmp_path, "mixed", (y,))
@@ -207,8 +205,7 @@ def test_what_a_pin_is_fused_with_is_pinned_too(ops, device, tmp_path):
 
 
 def test_what_only_moves_keeps_the_dtype(ops, device, tmp_path):
-    x = ops.input(1, 4, 6, 8)
-    y = ops("MaxPool", ops("Softmax", x, axis=1), kernel_shape=[2, 2])
+    y = ops("MaxPool", ops("Softmax", ops.input(1, 4, 6, 8), axis=1), kernel_shape=[2, 2])
     moved = ops("Slice", y, ops.ints(1), ops.ints(3), ops.ints(3))
     ops.output(ops("Softmax", ops("MaxPool", moved, kernel_shape=[1, 1]), axis=1))
     state = _compiled_pins(ops, tmp_path, "mixed", (y,))

@@ -141,8 +141,7 @@ def test_it_ends_where_it_would_without_guesses(decoder):
 
 
 def test_the_whole_context_is_filled(decoder):
-    room = decoder.rows - len(PROMPT) + 1
-    expected = one_by_one(decoder, room)
+    expected = one_by_one(decoder, decoder.rows - len(PROMPT) + 1)
     assert together(decoder, Wish()) == expected
     assert (decoder.ended, decoder.length) == ("full", decoder.rows)
 

@@ -93,12 +93,10 @@ def test_command_line(bundle, model, tmp_path):
     np.save(tmp_path / "x.npy", np.ones((2, 3, 12, 9), np.float32))
     command = ["run", str(bundle.path), "--repeat", "1", "--check", str(model), "--json"]
     for extra in (["--input", str(tmp_path / "x.npy")], ["--shape", "x:2,3,12,9"]):
-        result = succeed(*command, *extra)
-        said = json.loads(result.output)
+        said = json.loads(succeed(*command, *extra).output)
         assert said["outputs"]["y"]["shape"] == [2, 5]
         assert said["check"]["passed"]
-    shown = invoke("inspect", bundle.path, catch=True)
-    assert "a smaller one is filled up" in shown.output
+    assert "a smaller one is filled up" in invoke("inspect", bundle.path, catch=True).output
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from tests.tflite.build import ModelBuilder, T
 
 @pytest.mark.parametrize("preset", ["fp32"])
 def test_what_else_reads_a_flattened_image_gets_it(ops, device, preset):
-    image = ops("Conv", ops.input(1, 3, 4, 5), ops.weight(6, 3, 2, 3))
-    flat = ops("Flatten", image)
+    flat = ops("Flatten", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(6, 3, 2, 3)))
     ops.output(ops("MatMul", flat, ops.weight(54, 5)), ops("Softmax", flat, axis=1))
     several = ops("Flatten", ops("Conv", ops.input(2, 3, 4, 5), ops.weight(6, 3, 2, 3)))
     ops.output(ops("MatMul", several, ops.weight(54, 5)))

@@ -116,8 +116,7 @@ def test_what_is_quantised_by_its_own_range_stays_in_float32(device):
     """Through the norm to the sum that it is of, as between the layers of a BERT."""
     ops = Ops(seed=3)
     x = ops.input(1, 24, 32)
-    one = _product(ops, x, 32)
-    total = ops("Add", one, x)
+    total = ops("Add", _product(ops, x, 32), x)
     normed = ops("LayerNormalization", total, ops.weight(32, around=1.0), ops.weight(32), axis=-1)
     ops.output(ops("Relu", _product(ops, normed, 32)))
     ops.check(device, "mixed", tolerance=1e-3)

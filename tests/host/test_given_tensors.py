@@ -50,8 +50,7 @@ def _call(compiled: Compiled, device: Any, *, change: Callable[..., Any], at: in
     else:
         values[at] = change(values[at])
     given = [tvm.runtime.tensor(v, p) for v, p in zip(values, places, strict=True)]
-    machine = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])
-    result = machine["main"](*given)
+    result = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])["main"](*given)
     device.sync()
     return result
 

@@ -258,8 +258,7 @@ def _blurred(ops: Ops, x: str) -> str:
 
 
 def _image(ops: Ops) -> str:
-    x = ops.input(1, 2, 12, 14, low=0.6, high=0.7)
-    return ops("MaxPool", x, kernel_shape=[1, 1])
+    return ops("MaxPool", ops.input(1, 2, 12, 14, low=0.6, high=0.7), kernel_shape=[1, 1])
 
 
 def _guided_filter(ops: Ops) -> str:

@@ -127,8 +127,7 @@ def test_peaks_are_found_once(ops, device, preset):
     ops.given(x, np.log(scores / (1 - scores)).astype(np.float32))
     score = ops("Sigmoid", x)
     pooled = ops("MaxPool", score, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    peaks = ops("Where", ops("Equal", score, pooled), score, ops.const(0.0))
-    ops.output(peaks)
+    ops.output(ops("Where", ops("Equal", score, pooled), score, ops.const(0.0)))
     ops.check(device, preset, tolerance=1e-3)
     assert any(d.taken == "float32" for d in ops.decisions)
 

@@ -87,8 +87,7 @@ def compiled(net: QNet, folder: Path, preset: str) -> State:
 
 def expected(net: QNet, image: np.ndarray) -> np.ndarray:
     """What onnxruntime computes."""
-    session = open_session(net.model())
-    return np.asarray(session.run(None, {"x": image})[0])
+    return np.asarray(open_session(net.model()).run(None, {"x": image})[0])
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
@@ -116,8 +115,7 @@ def test_integers_are_those_of_onnxruntime(device, tmp_path, name, preset, dtype
 
 
 def test_bytes_lie_between_convolutions(tmp_path):
-    state = compiled(pointwise("uint8"), tmp_path, "fp16")
-    graph = state.program.graph
+    graph = compiled(pointwise("uint8"), tmp_path, "fp16").program.graph
     (first, second) = [node for node in graph.nodes if node.op == "conv2d"]
     between = graph.operand(second.inputs[0])
     assert between.memory is Memory.BYTES

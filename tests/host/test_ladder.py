@@ -59,8 +59,7 @@ def test_cpu_part_computes_in_double(device, tmp_path):
         arguments.append(held)
     machine = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])
     seen = [t.numpy() for t in machine["main"](*arguments)]
-    session = open_session(path)
-    expected = session.run(["y", "summed"], {"x": x})
+    expected = open_session(path).run(["y", "summed"], {"x": x})
     assert seen[1].dtype == np.float64
     for value, reference in zip(seen, expected, strict=True):
         np.testing.assert_allclose(value, reference, rtol=1e-5, atol=1e-5)
@@ -77,8 +76,7 @@ def test_cpu_part_is_counted_and_explained(tmp_path):
     assert {"grown", "summed"} <= set(said)
     assert "float64" in said["grown"].reason
     assert "export the model in float32" in said["grown"].reason
-    scopes = {slot.scope for slot in compiled.memory.slots}
-    assert "cpu" in scopes
+    assert "cpu" in {slot.scope for slot in compiled.memory.slots}
     on_gpu = sum(slot.bytes for slot in compiled.memory.slots if slot.scope != "cpu")
     assert compiled.memory.slot_bytes == on_gpu
 

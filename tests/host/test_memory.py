@@ -147,8 +147,7 @@ def _run(compiled: Compiled, inputs: list[np.ndarray], device: Any) -> tuple[np.
 
 
 def _reference(path: Path, x: np.ndarray) -> np.ndarray:
-    session = open_session(path)
-    (value,) = session.run(None, {"x": x})
+    (value,) = open_session(path).run(None, {"x": x})
     return np.asarray(value)
 
 

@@ -28,8 +28,7 @@ def _by_two_products(ops: Ops, x: str) -> str:
 
 def _computed_factor(ops: Ops, x: str) -> str:
     """A layer norm with a factor that no constant holds: it runs in parts."""
-    factor = ops("Sigmoid", ops.input(5))
-    return ops("LayerNormalization", x, factor, ops.input(5))
+    return ops("LayerNormalization", x, ops("Sigmoid", ops.input(5)), ops.input(5))
 
 
 def _blurred(ops: Ops, x: str) -> str:
@@ -140,8 +139,7 @@ def test_no_half_holds_squares(ops, device, name):
     for size in SIZES.values():
         x = ops.input(1, 8, 6, 5, low=-size, high=size)
         # A tensor between kernels: what the norm reads has been stored in half.
-        held = ops("MaxPool", x, kernel_shape=[1, 1])
-        y = NORMS[name](ops, held)
+        y = NORMS[name](ops, ops("MaxPool", x, kernel_shape=[1, 1]))
         ops.output(ops("Relu", y))
     ops.check(device, "mixed")
 

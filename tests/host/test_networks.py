@@ -85,8 +85,7 @@ def _run(path: Path, preset: str, folder: Path, *files: Any) -> Manifest:
 
 @pytest.mark.parametrize(("name", "preset"), CASES, ids=str)
 def test_network_agrees(name, preset, tmp_path, device):
-    path = write_network(tmp_path, name, **NETWORKS[name])
-    manifest = _run(path, preset, tmp_path)
+    manifest = _run(write_network(tmp_path, name, **NETWORKS[name]), preset, tmp_path)
     scopes = {scope for kernel in manifest.kernels for scope in kernel.scopes}
     assert ("global.texture" in scopes) == (preset != "buffer")
 
@@ -131,8 +130,7 @@ def test_layout_kernels_are_at_the_borders_alone(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_nothing_pads(name):
-    graph = _plan(name).graph
-    assert not [node.name for node in graph.nodes if "nn.pad" in node.operators]
+    assert not [node.name for node in _plan(name).graph.nodes if "nn.pad" in node.operators]
 
 
 @pytest.mark.parametrize("name", NETWORKS)

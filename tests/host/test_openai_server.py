@@ -196,8 +196,7 @@ def test_penalties_and_bias_change_what_is_said(client):
     once = words(presence_penalty=100)
     assert len({*once}) == 12 and once[0] == plain[0]
     assert len({*words(frequency_penalty=100)}) == 12
-    fresh = words(extra_body={"repetition_penalty": 100.0})
-    assert not {"w3", "w5", "w7"} & {*fresh}
+    assert not {"w3", "w5", "w7"} & {*words(extra_body={"repetition_penalty": 100.0})}
     assert words() == plain
     with pytest.raises(openai.BadRequestError, match="a bias is given for the token 5000"):
         words(logit_bias={"5000": 1})

@@ -22,14 +22,12 @@ def test_numbers_of_an_input_are_told_apart(ops, device, preset, op, shape, axis
     ops.given(x, (1.0 + steps * NEAR).astype(np.float32))
     y = ops(op, x, axis=axis, keepdims=0)
     ops.output(y)
-    found = ops.run(device, preset)[y]
-    np.testing.assert_array_equal(found, ops.reference()[y])
+    np.testing.assert_array_equal(ops.run(device, preset)[y], ops.reference()[y])
 
 
 def test_the_extreme_of_an_output_is_found_in_it(ops, device):
     """What is handed out lies in float32, and its extreme is one of these numbers."""
-    x = ops.input(1, 1, 500)
-    scores = ops("Mul", x, ops.const(1.0001))
+    scores = ops("Mul", ops.input(1, 1, 500), ops.const(1.0001))
     place = ops("ArgMax", scores, axis=-1, keepdims=0)
     ops.output(scores, place)
     found = ops.run(device, "mixed")

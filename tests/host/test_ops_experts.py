@@ -68,8 +68,7 @@ def mix_experts(
     """One QMoE of three tokens."""
     fusion = 2 if attrs.get("swiglu_fusion") else 1
     x = ops("Relu", ops.input(1, TOKENS, HIDDEN))
-    scores = ops.input(TOKENS, EXPERTS)
-    inputs = [x, scores]
+    inputs = [x, ops.input(TOKENS, EXPERTS)]
     points = []
     for outputs, width in ((fusion * WIDE, HIDDEN), (HIDDEN, WIDE)):
         *held, zero = weights(ops, outputs, width, bits=bits, block=block, zeros=zeros)

@@ -61,8 +61,7 @@ def test_attention(ops, device, preset):
     x = ops.input(2, 9, 12)
     heads = []
     for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
-        y = ops("MatMul", x, ops.weight(12, 12))
-        split = ops("Reshape", y, ops.ints(2, 9, 2, 6))
+        split = ops("Reshape", ops("MatMul", x, ops.weight(12, 12)), ops.ints(2, 9, 2, 6))
         heads.append(ops("Transpose", split, perm=perm))
     scores = ops("Mul", ops("MatMul", heads[0], heads[1]), ops.const(0.4))
     mixed = ops("MatMul", ops("Softmax", scores, axis=-1), heads[2])

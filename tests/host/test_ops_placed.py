@@ -141,8 +141,7 @@ def test_what_is_read_where_it_was_too(device, preset):
 def test_the_neck_of_a_detector(device, preset, rows, columns):
     """An image is enlarged within a concatenation; it and its part are read elsewhere, too."""
     net = Net()
-    x = net.input(1, 4, 3, 4)
-    top = net("Relu", net.conv(x, 4, 8))
+    top = net("Relu", net.conv(net.input(1, 4, 3, 4), 4, 8))
     wide = net("Sigmoid", net.conv(net.input(1, 5, 3 * rows, 4 * columns), 5, 6))
     whole = net("Concat", net.doubled(top, rows, columns), wide, axis=1)
     net.output(net.conv(net("Relu", net.conv(whole, 14, 8)), 8, 5, kernel=3))
@@ -158,8 +157,7 @@ def test_the_heads_of_a_detector(device, preset):
     scales = []
     for rows, columns in ((4, 6), (2, 3), (1, 1)):
         made = net.conv(net.input(1, 4, rows, columns), 4, 10)
-        flat = net.reshape(made, 1, 10, rows * columns)
-        scales.append(net.turn(flat, 0, 2, 1))
+        scales.append(net.turn(net.reshape(made, 1, 10, rows * columns), 0, 2, 1))
     boxes = net("Concat", *scales, axis=1)
     net.output(net.dense(net("Softmax", boxes, axis=2), 10, 4), net.dense(boxes, 10, 4))
     net.check(device, preset)
@@ -209,10 +207,8 @@ def test_any_order_of_any_factors(device, data):
     channels = math.prod(factors)
     net = Net(seed=len(factors))
     x = net("Relu", net.dense(net.input(1, math.prod(rows), 5), 5, channels))
-    cut = net.turn(net.reshape(x, *shape), *order)
-    made = net.reshape(cut, 1, *joined)
+    made = net.reshape(net.turn(net.reshape(x, *shape), *order), 1, *joined)
     ends = data.draw(st.integers(1, joined[0]))
     part = net("Slice", made, net.ints(0), net.ints(ends), net.ints(1))
-    last = joined[-1]
-    net.output(net.dense(part, last, 3), net("Sigmoid", made))
+    net.output(net.dense(part, joined[-1], 3), net("Sigmoid", made))
     net.check(device, data.draw(st.sampled_from(PRESETS)))

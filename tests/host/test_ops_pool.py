@@ -56,8 +56,7 @@ def test_pools_of_odd_channels(ops, device, preset, channels):
 
 def test_pools_between_convolutions(ops, device):
     """The pools read and write textures, with an epilogue behind them."""
-    x = ops.input(1, 3, 16, 15)
-    y = ops("Conv", x, ops.weight(10, 3, 3, 3), pads=[1, 1, 1, 1])
+    y = ops("Conv", ops.input(1, 3, 16, 15), ops.weight(10, 3, 3, 3), pads=[1, 1, 1, 1])
     a = ops("Relu", ops("AveragePool", y, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
     b = ops("MaxPool", y, kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1])
     z = ops("Conv", ops("Add", a, b), ops.weight(6, 10, 1, 1))
@@ -99,8 +98,7 @@ def reduced(ops: Ops, kind: str, x: str, axes: tuple[int, ...] | None, keepdims:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_means(ops, device, preset):
-    x = ops.input(2, 7, 5, 6)
-    y = ops("Sigmoid", x)
+    y = ops("Sigmoid", ops.input(2, 7, 5, 6))
     for axes, keepdims in (
         ((2, 3), 1),
         ((2, 3), 0),

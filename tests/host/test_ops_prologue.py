@@ -31,8 +31,7 @@ def test_before_a_dense_layer(device, preset):
     first = net.conv(net.start(3, images=2), 12, kernel=3)
     second = net.conv(net.conv(_norm(net, first), 7), 6, kernel=3)
     whole = net.concat(first, second)
-    third = net.conv(_norm(net, whole), 9)
-    net.output(third, net.op("Sigmoid", whole))
+    net.output(net.conv(_norm(net, whole), 9), net.op("Sigmoid", whole))
     net.check(device, preset)
     assert [k for k in net.kernels if k not in ("layout", "conv2d")] == ["sigmoid"]
 
@@ -49,8 +48,7 @@ def test_scales_of_channels_and_smooth_activations(device, preset, channels):
         net.conv(gated, 20),
         net("Conv", gated, net.weight(3, channels, 1, 1), strides=[2, 2]),
     )
-    swish = net.op("HardSwish", x)
-    taps = net("Conv", swish, net.weight(6, channels, 3, 2))
+    taps = net("Conv", net.op("HardSwish", x), net.weight(6, channels, 3, 2))
     net.output(one, other, taps, net.op("Tanh", x))
     net.check(device, preset)
     assert [k for k in net.kernels if k not in ("layout", "conv2d", "gemv", "mean")] == ["tanh"]
@@ -138,8 +136,7 @@ def test_pads_of_zeros_are_padding_of_convolutions(ops, device):
     ops.output(ops("Conv", shared, weight), ops("Tanh", shared))
     ones = ops("Pad", x, ops.ints(0, 0, 1, 1, 0, 0, 1, 1), ops.const(1.0))
     ops.output(ops("Conv", ones, weight))
-    line = ops("Relu", ops.input(1, 4, 9))
-    padded = ops("Pad", line, ops.ints(0, 0, 3, 0, 0, 1))
+    padded = ops("Pad", ops("Relu", ops.input(1, 4, 9)), ops.ints(0, 0, 3, 0, 0, 1))
     ops.output(ops("Conv", padded, ops.weight(3, 4, 4)))
     ops.check(device, "fp32")
     pads = [k for k in ops.kernels if "pad" in k]
@@ -295,8 +292,7 @@ def test_reduction_of_tokens_in_nhwc(device):
     from tvm import relax
 
     def make(x: Any) -> Any:
-        pooled = relax.op.nn.max_pool2d(x, (2, 2), layout="NHWC")
-        return relax.op.mean(pooled, axis=[1, 2])
+        return relax.op.mean(relax.op.nn.max_pool2d(x, (2, 2), layout="NHWC"), axis=[1, 2])
 
     state = check_relax(device, make, data(2, 5, 6, 10), preset="fp32")
     assert families(state)[-1] == "mean"

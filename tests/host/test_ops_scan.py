@@ -119,8 +119,7 @@ def test_int32_ends_where_its_dtype_does(ops, device, values):
 
 @pytest.mark.parametrize("kind", ["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare"])
 def test_without_axes_each_number_is_mapped(ops, device, kind):
-    x = ops.input(3, 5, low=0.5, high=2.0)
-    ops.output(ops(kind, x, noop_with_empty_axes=1))
+    ops.output(ops(kind, ops.input(3, 5, low=0.5, high=2.0), noop_with_empty_axes=1))
     ops.check(device, "fp32")
 
 
@@ -161,7 +160,6 @@ def test_rotary_embedding(ops, device, preset):
     for shape, rotated, positions, attrs in CASES.values():
         angles = np.arange(12)[:, None] * 10.0 ** -np.arange(rotated // 2)
         tables = [ops.const(turn(angles)) for turn in (np.cos, np.sin)]
-        x = ops("Relu", ops.input(*shape))
-        inputs = [x, ops.const(positions, np.int64), *tables]
+        inputs = [ops("Relu", ops.input(*shape)), ops.const(positions, np.int64), *tables]
         ops.output(ops("RotaryEmbedding", *inputs, domain=DOMAIN, **attrs))
     ops.check(device, preset)

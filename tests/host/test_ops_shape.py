@@ -63,8 +63,7 @@ def test_pad(ops, device, preset):
     around = ops.ints(0, 0, 1, 2, 0, 0, 3, 1)
     ops.output(ops("Pad", x, around), ops("Pad", x, around, ops.const(1.5)))
     ops.output(ops("Pad", x, around, mode="reflect"), ops("Pad", x, around, mode="edge"))
-    channels = ops.ints(0, 1, 0, 0, 1, 2, 0, 0)
-    ops.output(ops("Pad", x, channels, ops.const(-2.0)))
+    ops.output(ops("Pad", x, ops.ints(0, 1, 0, 0, 1, 2, 0, 0), ops.const(-2.0)))
     ops.check(device, preset)
 
 
@@ -104,8 +103,7 @@ def test_resize(ops, device, preset):
                 )
             scales = ops.const([1.0, 1.0, 2.0, 3.0])
             ops.output(ops("Resize", x, "", scales, **attrs))
-            sizes = ops.ints(1, 5, 8, 4)
-            ops.output(ops("Resize", x, "", "", sizes, **attrs))
+            ops.output(ops("Resize", x, "", "", ops.ints(1, 5, 8, 4), **attrs))
     ops.check(device, preset)
 
 

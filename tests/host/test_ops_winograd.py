@@ -91,8 +91,7 @@ def test_every_schedule_of_one_kernel(ops, preset, number, device, monkeypatch):
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
 @pytest.mark.usefixtures("split")
 def test_every_tile_size(ops, outputs, preset, device, monkeypatch):
-    sizes = {"float32": (outputs,), "float16": (2,)}
-    monkeypatch.setattr(split_winograd, "OUTPUTS", sizes)
+    monkeypatch.setattr(split_winograd, "OUTPUTS", {"float32": (outputs,), "float16": (2,)})
     x = ops.input(2, 6, 9, 13)
     for pads in ([1, 1, 1, 1], [0, 0, 0, 0], [2, 0, 1, 1]):
         ops.output(ops("Conv", x, ops.weight(10, 6, 3, 3), pads=pads))

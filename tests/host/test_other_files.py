@@ -156,10 +156,8 @@ def write_folder(folder: Path, *names: str, place: str = "onnx") -> Path:
     ],
 )
 def test_a_folder_of_exports(tmp_path, names, words, chosen):
-    folder = write_folder(tmp_path / "hf", *names)
-    said = ["check", str(folder), "--json", *words]
-    result = succeed(*said)
-    assert json.loads(result.stdout)["model"] == f"{chosen}.onnx"
+    said = ["check", str(write_folder(tmp_path / "hf", *names)), "--json", *words]
+    assert json.loads(succeed(*said).stdout)["model"] == f"{chosen}.onnx"
 
 
 @pytest.mark.parametrize(

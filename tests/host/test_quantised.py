@@ -197,8 +197,7 @@ def test_onnx_integers_are_those_of_onnxruntime(device, tmp_path, dtype):
     path = tmp_path / "network.onnx"
     onnx.save(net.model(), path)
     image = net.image()
-    session = open_session(path)
-    (expected,) = session.run(None, {"x": image})
+    (expected,) = open_session(path).run(None, {"x": image})
     assert np.ptp(expected.astype(int)) > 40
     (seen,), _ = run(path, [image], "fp32", device)
     # Scales of seven digits, or sums that are not of integers, move some of them.
@@ -257,8 +256,7 @@ def test_layers_of_parts_are_left_out_of_checks(device, tmp_path):
 def test_layers_are_checked_to_within_a_quantum(device, tmp_path, quanta):
     net = QNet((1, 8, 9, 7))
     made = net.conv(12, kernel=3)
-    checked = _check_layers(net, net.model(), tmp_path, {made: quanta})
-    bad = checked.first_bad
+    bad = _check_layers(net, net.model(), tmp_path, {made: quanta}).first_bad
     assert (bad and bad.name) == (made if quanta > 1 else None)
 
 

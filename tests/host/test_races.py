@@ -43,8 +43,7 @@ def halve_groups(folder: Path) -> None:
 
 
 def shrink_output(folder: Path) -> None:
-    told = json.loads((folder / "launch.json").read_text())
-    place = len(told["arguments"]) - 1
+    place = len(json.loads((folder / "launch.json").read_text())["arguments"]) - 1
     for when in ("before", "after"):
         path = folder / f"{place}.{when}"
         path.write_bytes(path.read_bytes()[:16])

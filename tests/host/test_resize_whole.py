@@ -91,8 +91,7 @@ def test_quanta_that_tie_fall_as_onnxruntimes_do(device, preset, dtype, last):
 def test_other_resizes_of_whole_numbers_do_not_lose_their_shares(ops, device):
     """Along three axes there are matrices of fractions, which must not be cut to integers."""
     x = ops.whole_input(1, 2, 3, 4, 5, count=200, dtype=np.uint8)
-    sizes = ops.ints(1, 2, 6, 8, 10)
-    ops.output(ops("Resize", x, "", "", sizes, mode="linear"))
+    ops.output(ops("Resize", x, "", "", ops.ints(1, 2, 6, 8, 10), mode="linear"))
     (seen,) = ops.run(device, "fp32").values()
     (expected,) = ops.reference().values()
     assert np.abs(seen.astype(int) - expected.astype(int)).max() <= 1

@@ -262,17 +262,14 @@ def write_rates(path: Path, *, fast: int = 16000) -> Path:
 
 
 def compile_and_run(model: Path, bundle: Path, *words: str, run: tuple[str, ...] = ()) -> Any:
-    compiled = ["compile", str(model), "--device", "host", "-o", str(bundle), *words]
-    succeed(*compiled)
-    ran = succeed("run", bundle, "--check", model, "--json", *run)
-    return json.loads(ran.stdout)
+    succeed("compile", model, "--device", "host", "-o", bundle, *words)
+    return json.loads(succeed("run", bundle, "--check", model, "--json", *run).stdout)
 
 
 @pytest.mark.parametrize(("rate", "length"), [(16000, 8), (8000, 10)])
 def test_a_setting_decides_a_branch(tmp_path, rate, length):
     model, bundle = write_rates(tmp_path / "m.onnx"), tmp_path / "m.adrenoc"
-    said = compile_and_run(model, bundle, "--fix", f"sr={rate}")
-    assert said["check"]["passed"]
+    assert compile_and_run(model, bundle, "--fix", f"sr={rate}")["check"]["passed"]
     manifest = open_bundle(bundle).manifest
     assert [(spec.name, spec.shape) for spec in manifest.inputs] == [
         ("x", (1, 1, 12)),
@@ -319,8 +316,7 @@ def test_an_if_on_what_weights_make_is_no_setting(tmp_path, capfd):
     held = {"w": weights, "zero": np.float32(0)}
     write(graph(nodes, {"x": ("batch", 256)}, ["t"], held), tmp_path, "m.onnx")
     assert main(["compile", str(tmp_path / "m.onnx")]) == ShapeError.exit_code
-    said = capfd.readouterr().err
-    assert "--fix" not in said
+    assert "--fix" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

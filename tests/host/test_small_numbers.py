@@ -67,8 +67,7 @@ FORMS: dict[str, Form] = {
 
 def _values() -> np.ndarray:
     tiny = np.logspace(-20, 0, 3000)
-    spread = np.concatenate([tiny, -tiny, np.linspace(-80, 80, 3600)])
-    return spread.astype(np.float32)
+    return np.concatenate([tiny, -tiny, np.linspace(-80, 80, 3600)]).astype(np.float32)
 
 
 def _run(device: Any, kind: str, preset: str, values: np.ndarray) -> np.ndarray:

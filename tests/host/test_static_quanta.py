@@ -8,8 +8,7 @@ from tests.host.run_op import Ops
 
 def _quantised(ops: Ops, x: str, unit: float) -> str:
     scale, zero = ops.const(unit), ops.const(128, np.uint8)
-    q = ops("QuantizeLinear", x, scale, zero)
-    return ops("DequantizeLinear", q, scale, zero)
+    return ops("DequantizeLinear", ops("QuantizeLinear", x, scale, zero), scale, zero)
 
 
 def _convolved(ops: Ops, x: str, weight: str, unit: float) -> str:

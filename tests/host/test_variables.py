@@ -80,8 +80,7 @@ KINDS: dict[str, tuple[T, np.ndarray]] = {
 
 
 def compile_host(model: Path, bundle: Path, *words: str) -> Path:
-    said = ["compile", str(model), "--device", "host", "-o", str(bundle), *words]
-    succeed(*said)
+    succeed("compile", model, "--device", "host", "-o", bundle, *words)
     return bundle
 
 
@@ -115,12 +114,10 @@ def test_what_is_computed_of_variables_is_examined(tmp_path):
     """LiteRT tells of no variable, so that what a run leaves in one has nothing beside it."""
     model = write_window(tmp_path / "m.tflite", *KINDS["quanta of other numbers"])
     words = ["check-accuracy", str(model), "--device", "host", "--json"]
-    examined = succeed(*words)
-    assert "sparse rows, from states of zeros" in examined.stdout
+    assert "sparse rows, from states of zeros" in succeed(*words).stdout
     bundle = compile_host(model, tmp_path / "m.adrenoc")
     words = ["run", str(bundle), "--check", str(model), "--rounding-floor", "--json"]
-    ran = succeed(*words)
-    told = json.loads(ran.stdout)
+    told = json.loads(succeed(*words).stdout)
     assert "rounding_floor" in told
     assert told["check"]["inputs"].startswith("32 steps, from states of zeros on, of four sets")
 

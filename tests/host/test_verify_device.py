@@ -54,8 +54,7 @@ def _right_as_reported(done: Verification, request: VerifyRequest, folder: Path)
 
 def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(layer, tmp_path):
     """Drivers crash a process that ends while they compile."""
-    titles = tuple(case.title for case in CASES if case.family == "conv2d")
-    request = _request(*titles)
+    request = _request(*(case.title for case in CASES if case.family == "conv2d"))
     made = make_suite(pick_suites(request, load_target("host"))[0], load_target("host"), tmp_path)
     command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path)]
     with misbehaving(layer, "fail|clCreateImage|0|-4"):

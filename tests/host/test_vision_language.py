@@ -88,8 +88,7 @@ def test_text_alone_is_that_of_onnxruntime(device, tmp_path, case):
     bundle = tmp_path / "b.adrenoc"
     words = ["compile", folder, "--device", "host", "--preset", "fp32", "-o", bundle]
     made = json.loads(succeed(*words, "--prefill", 4, "--json").output)
-    manifest = open_bundle(bundle).manifest
-    assert manifest.end_tokens == (shape.vocabulary - 1,)
+    assert open_bundle(bundle).manifest.end_tokens == (shape.vocabulary - 1,)
     told = {one["subject"]: one["taken"] for one in made["decisions"]}
     assert told[ROWS] == "looked up by embed_tokens.onnx"
     assert told["context"] == f"{shape.context} rows"

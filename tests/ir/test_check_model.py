@@ -90,8 +90,7 @@ def _check(
 
 def test_places_reasons_and_copies(tmp_path):
     verdict = _check(_ladder(), tmp_path, max_cpu_nodes=0)
-    by_tensor = {node.tensor: node for node in verdict.nodes}
-    conv = by_tensor["act"]
+    conv = {node.tensor: node for node in verdict.nodes}["act"]
     assert (conv.place, conv.reason, conv.node) == ("texture", "", "/stem/Relu")
     assert conv.operators[0] == "conv2d"
     assert conv.macs == 8 * 8 * 6 * 3 * 9
@@ -175,8 +174,7 @@ def test_bundles_hold_no_floor_that_lacks_a_rate(tmp_path, number, known):
 
 
 def test_memory_adds_up(tmp_path):
-    verdict = _check(_tower(), tmp_path)
-    memory = verdict.memory
+    memory = _check(_tower(), tmp_path).memory
     plan = memory.plan
     assert plan.peak_bytes == (
         plan.slot_bytes + plan.input_bytes + plan.output_bytes + plan.param_bytes
@@ -253,8 +251,7 @@ def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_pa
     assert products
     channels, planes, tiles = products[0].shape
     assert products[0].macs == channels * planes * tiles * 256
-    limit = split.memory.plan.peak_bytes // MIB
-    whole = _check(model, tmp_path, max_memory_mib=limit)
+    whole = _check(model, tmp_path, max_memory_mib=split.memory.plan.peak_bytes // MIB)
     assert not whole.broken
     assert whole.totals.buffer_nodes == 0
     assert whole.totals.macs == (2 * 256 * 256 * 9 + 256 * 3) * 28 * 28 + 256 * 8

@@ -142,8 +142,7 @@ import adrenoc.compile.compiler, adrenoc.importers.onnx.importer
 
 
 def _run(text: str) -> str:
-    done = run_program([sys.executable, "-c", _LOAD + text], check=True)
-    return done.stdout
+    return run_program([sys.executable, "-c", _LOAD + text], check=True).stdout
 
 
 def test_a_compilation_loads_no_tuner_and_no_schedules_of_gpus():

@@ -40,8 +40,7 @@ def test_random_damage_ends_in_a_result_or_an_error(tmp_path, number):
     ]
     name, content = mutate.case(seeds, seed=1, number=number)
     (tmp_path / name).write_bytes(content)
-    outcome = harness.judge(tmp_path / name, raises=True)
-    assert not outcome.is_finding
+    assert not harness.judge(tmp_path / name, raises=True).is_finding
 
 
 @pytest.mark.parametrize(

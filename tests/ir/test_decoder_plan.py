@@ -57,8 +57,7 @@ def test_a_decoder_is_told_by_its_names(tmp_path):
     }
     assert any("3 never come" in one.taken for one in plan_decoder(form, None, (16,)).decisions)
     (tmp_path / "genai_config.json").write_text("[1, 2")
-    again = find_decoder(path)
-    assert again.context == 0
+    assert find_decoder(path).context == 0
 
 
 def test_embeddings_in_place_of_tokens_are_refused(tmp_path):

@@ -46,8 +46,7 @@ def many(model) -> Bundle:
 
 @pytest.mark.nightly
 def test_an_asset_pack_has_a_part_for_each_gpu(many, model, tmp_path):
-    split = write_asset_pack([many], tmp_path)
-    assert split.decisions == ()
+    assert write_asset_pack([many], tmp_path).decisions == ()
     root = ElementTree.parse(tmp_path / TARGETING).getroot()
     name = "{http://schemas.android.com/apk/config}"
     chips = {
@@ -126,8 +125,7 @@ def test_builds_hold_each_gpu_against_limits(model, tmp_path, monkeypatch):
     project.write_text(text)
     built = invoke("build", project)
     assert built.exit_code == 0, built.output
-    lock = json.loads((tmp_path / "adrenoc.lock").read_text())
-    parts = lock["bundles"][0]["parts"]
+    parts = json.loads((tmp_path / "adrenoc.lock").read_text())["bundles"][0]["parts"]
     assert "devices/a660/model.so" in parts
     assert invoke("build", project, "--locked").exit_code == 0
     project.write_text(text + "[model.gates]\nlaunches = 1\n")

@@ -89,8 +89,7 @@ def test_readers_that_need_the_tensor(readers, said):
 def test_a_map_of_two_whole_tensors_stays_a_kernel():
     net = Net(4)
     a, b = net.op("Relu", "x"), net.conv("x", 4)
-    added = net.op("Mul", a, b)
-    outputs = (net.conv(added, 8), net.op("Sigmoid", b), net.op("Sigmoid", a))
+    outputs = (net.conv(net.op("Mul", a, b), 8), net.op("Sigmoid", b), net.op("Sigmoid", a))
     found, _ = _fused(net, *outputs)
     assert any("multiply" in operators for operators in _maps(found))
 
@@ -143,8 +142,7 @@ def test_a_norm_that_is_part_of_a_whole_is_written():
 def test_no_kernel_comes_to_read_the_image_that_it_writes():
     net = Net(4)
     x = net.conv("x", 8)
-    y = net.conv(net.norm(x), 8)
-    whole = net.concat(x, y)
+    whole = net.concat(x, net.conv(net.norm(x), 8))
     found, state = _fused(net, net.conv(whole, 8, kernel=3))
     assert len(_maps(found)) == 1
     assert any("the image that it writes" in d.reason for d in state.log)

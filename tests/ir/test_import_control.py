@@ -273,8 +273,7 @@ def test_a_refused_loop_says_why_whatever_ranks_its_body_states(tmp_path):
 
 
 def test_a_count_that_is_an_input_is_fixed(tmp_path):
-    path = write(looped(None), tmp_path)
-    imported = import_model(path, shapes={}, fixed=(("n", "3"),))
+    imported = import_model(write(looped(None), tmp_path), shapes={}, fixed=(("n", "3"),))
     assert operators(imported.module)["tanh"] == 3
 
 

@@ -60,8 +60,7 @@ def check(
     imported = import_model(path, shapes={})
     fed = list(inputs or boxes())
     pytest.importorskip("onnxruntime")
-    session = open_session(path)
-    expected = session.run(None, dict(zip(shapes or SHAPES, fed, strict=True)))
+    expected = open_session(path).run(None, dict(zip(shapes or SHAPES, fed, strict=True)))
     found = run_on_cpu(imported.module, fed)
     for name, value, wanted in zip(outputs, found, expected, strict=True):
         along = np.moveaxis(value, axis, 0), np.moveaxis(wanted, axis, 0)
@@ -220,8 +219,7 @@ def test_no_box_of_a_class_is_an_empty_result(tmp_path, most):
     ]
     constants = {"row": np.array([[0, 1, 2]], np.int64), "limit": ints(most or 0)}
     path = write(graph(nodes, SHAPES, ["y"], constants), tmp_path)
-    imported = import_model(path, shapes={})
-    (found,) = run_on_cpu(imported.module, boxes())
+    (found,) = run_on_cpu(import_model(path, shapes={}).module, boxes())
     pytest.importorskip("onnxruntime")
     (expected,) = open_session(path).run(None, dict(zip(SHAPES, boxes(), strict=True)))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -253,8 +251,7 @@ def check_assigned(
     random = np.random.default_rng(5)
     fed = [random.uniform(-1, 1, shape).astype(np.float32) for shape in shapes.values()]
     pytest.importorskip("onnxruntime")
-    session = open_session(path)
-    expected = session.run(None, dict(zip(shapes, fed, strict=True)))
+    expected = open_session(path).run(None, dict(zip(shapes, fed, strict=True)))
     found = run_on_cpu(import_model(path, shapes={}).module, fed)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
 

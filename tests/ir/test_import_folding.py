@@ -77,8 +77,7 @@ def folded(op: str) -> onnx.ModelProto:
     made = FOLDED[op]
     nodes = [made, node("Add" if op != "MatMul" else "MatMul", ["x", made.output[0]], ["y"])]
     shape = (3, 4) if op != "MatMul" else (2, 3)
-    read = {name: OPERANDS[name] for name in made.input}
-    return graph(nodes, {"x": shape}, ["y"], read)
+    return graph(nodes, {"x": shape}, ["y"], {name: OPERANDS[name] for name in made.input})
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, op: str) -> None:

@@ -171,8 +171,7 @@ def _product_of_4_bits(folder: Path, *, as_conversion: bool) -> tuple[Path, np.n
         node.domain = "com.microsoft"
         model = graph([node], {"x": (4, 32)}, ["y"], constants)
         model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    path = write(model, folder)
-    return path, whole.astype(np.float32) * scales
+    return write(model, folder), whole.astype(np.float32) * scales
 
 
 @pytest.mark.parametrize("as_conversion", [True, False])
@@ -183,8 +182,7 @@ def test_weights_of_4_bits_are_multiplied_in_float(tmp_path, as_conversion):
     x = np.random.default_rng(4).normal(size=(4, 32)).astype(np.float32)
     exact = x @ weights
     assert (read_quanta(path) is not None) == as_conversion  # the other one is a sum in float
-    plain = other_kernels(path, {"x": x})[PLAIN]["y"]
-    np.testing.assert_allclose(plain, exact, atol=1e-4)
+    np.testing.assert_allclose(other_kernels(path, {"x": x})[PLAIN]["y"], exact, atol=1e-4)
     np.testing.assert_allclose(run_reference(path, {"x": x})["y"], exact, atol=1e-4)
 
 
@@ -193,8 +191,7 @@ def test_a_model_that_stores_halves_rounds(tmp_path):
     assert read_quanta(write(model, tmp_path)) is None
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = 10
-    found = read_quanta(write(model, tmp_path))
-    assert found.quanta == {}
+    assert read_quanta(write(model, tmp_path)).quanta == {}
 
 
 def test_quanta_of_a_tflite_file(tmp_path):
@@ -209,8 +206,7 @@ def test_quanta_of_a_tflite_file(tmp_path):
     main.outputs = [q, y]
     path = tmp_path / "quanta.tflite"
     path.write_bytes(built.finish()[0])
-    found = read_quanta(path)
-    assert sorted(found.quanta.values()) == [pytest.approx(0.02), 1.0]
+    assert sorted(read_quanta(path).quanta.values()) == [pytest.approx(0.02), 1.0]
     assert set(other_kernels(path, {"x": data})) == {PLAIN, REFERENCE_KERNELS}
 
 

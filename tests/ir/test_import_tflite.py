@@ -125,8 +125,7 @@ def test_repeated_tensor_names_are_told_apart(tmp_path):
     content = network("mixed_small", size=31, width=1.0)
     path = tmp_path / "m.tflite"
     # conv_3 and add_14 would clash with nothing; give two tensors one name of one length.
-    model = read_tflite(path, content)
-    names = [t.name for t in model.main.tensors]
+    names = [t.name for t in read_tflite(path, content).main.tensors]
     first, second = (n for n in names if n in ("maximum_7", "average_8"))
     assert len(first) == len(second)
     path.write_bytes(content.replace(second.encode(), first.encode()))

@@ -81,8 +81,7 @@ def model_of(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
 @pytest.mark.parametrize("case", CASES)
 def test_whole_numbers_fit_what_they_index(case, tmp_path):
     nodes, bounds = CASES[case]
-    path = write(model_of(nodes), tmp_path)
-    imported, _ = check(path)
+    imported, _ = check(write(model_of(nodes), tmp_path))
     assert [spec.bounds for spec in imported.inputs] == [bounds]
     seen = np.concatenate(
         [
@@ -161,6 +160,5 @@ def spectrum(*, of: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("of", ["convolution", "product", "network"])
 def test_what_a_spectrum_is_taken_of_is_a_sound_of_16_bits(tmp_path, of):
-    imported = import_model(write(spectrum(of=of), tmp_path), shapes={})
-    (found,) = imported.inputs
+    (found,) = import_model(write(spectrum(of=of), tmp_path), shapes={}).inputs
     assert found.bounds == (() if of == "network" else (-32768, 32767))

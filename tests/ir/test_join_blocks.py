@@ -214,8 +214,7 @@ def test_slices_of_whole_blocks_need_no_kernel():
 
 def test_a_slice_within_a_block_is_copied():
     net = Net(4)
-    source = net.conv("x", 20)
-    first, second = net.split(source, 6, 14)
+    first, second = net.split(net.conv("x", 20), 6, 14)
     first_ends, second_ends = (net.conv(net.op("Softmax", n), 4) for n in (first, second))
     found, state = _joined(net.model(first_ends, second_ends))
     assert len(_maps(found)) == 2
@@ -224,8 +223,7 @@ def test_a_slice_within_a_block_is_copied():
 
 def test_the_end_of_a_tensor_is_whole_blocks_too():
     net = Net(4)
-    source = net.conv("x", 14)
-    first, second = net.split(source, 8, 6)
+    first, second = net.split(net.conv("x", 14), 8, 6)
     found, _ = _joined(net.model(net.conv(first, 4), net.conv(second, 4)))
     assert _maps(found) == []
     assert found.operand(second).extents.c == 6
@@ -257,8 +255,7 @@ def test_the_memory_of_a_whole_is_planned_once():
     whole = net.concat(net.conv("x", 8), net.conv("x", 8))
     state = plan(net.model(net.conv(whole, 4)), until="plan_memory")
     assert set(state.storage.slot_of) == {"x_NCHW", whole}
-    slot = state.storage.plan.slots[state.storage.slot_of[whole]]
-    assert slot.shape == (4, 8, 8, 4)
+    assert state.storage.plan.slots[state.storage.slot_of[whole]].shape == (4, 8, 8, 4)
 
 
 def _wrong(found: Graph, **views: View) -> None:
@@ -300,8 +297,7 @@ def test_the_check_finds_what_views_must_not_do():
 def test_parts_of_a_chain_are_written_twice_but_the_last():
     """Each reads the one before it, from memory of its own."""
     net = Net(4)
-    source = net.conv("x", 8)
-    second = net.conv(source, 8, kernel=3, groups=8)
+    second = net.conv(net.conv("x", 8), 8, kernel=3, groups=8)
     third = net.conv(second, 8, kernel=3, groups=8)
     other = net.conv("x", 8)
     whole = net.concat(other, second, third)

@@ -46,8 +46,7 @@ def test_a_past_that_grows_is_read_in_place(tmp_path, tokens):
     assert told["2 rotations"] == "computed where keys are written and queries are read"
     kept = [spec.shape for spec in imported.inputs if spec.name.startswith("past_key")]
     assert kept == [(1, 2, 24, 16)] * 2
-    text = imported.module.script()
-    assert "softmax" not in text
+    assert "softmax" not in imported.module.script()
 
 
 def test_other_masks_are_refused(tmp_path):
@@ -76,8 +75,7 @@ def test_scores_that_are_bounded_with_their_mask_are_refused(tmp_path):
     first.input[0] = masked
     node_of(model, "/model/layers.0/attn/weights").input[0] = "/model/layers.0/attn/capped"
     nodes = sorted(model.graph.node, key=lambda node: node is not node_of(model, masked))
-    at = nodes.index(node_of(model, scaled))
-    nodes.insert(at, nodes.pop(0))
+    nodes.insert(nodes.index(node_of(model, scaled)), nodes.pop(0))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     with pytest.raises(UnsupportedOperatorError, match="2 of 2 caches are read by no attention"):
@@ -187,8 +185,7 @@ def test_an_attention_that_masks_by_itself(tmp_path):
     node = next(node for node in model.graph.node if node.op_type == "Attention")
     node.input[3] = ""
     node.attribute.append(onnx.helper.make_attribute("is_causal", 1))
-    told = {d.subject for d in read(model, tmp_path).decisions}
-    assert "1 attentions" in told
+    assert "1 attentions" in {d.subject for d in read(model, tmp_path).decisions}
     pasts, presents = list(node.input[4:]), list(node.output[1:])
     at = list(model.graph.node).index(node)
     for one, (past, present) in enumerate(zip(pasts, presents, strict=True), start=1):

@@ -71,8 +71,7 @@ def test_what_a_prologue_reads_of_each_block_is_read_once():
 def test_what_a_step_is_taken_of_is_divided_exactly(step):
     """OpenCL C's own division may be off by 2.5 units: floor(2047 / 255.875) be 7 and not 8."""
     nodes = [helper.make_node("Div", ["x", "k"], ["q"]), helper.make_node(step, ["q"], ["y"])]
-    constants = {"k": np.array(255.875, np.float32)}
-    model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], constants)
+    model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], {"k": np.array(255.875, np.float32)})
     text = "".join(kernel_sources(plan(model, until="build", preset="fp32").executable).values())
     assert "QUOTIENT" in re.sub(r"static float4? QUOTIENT.*?}", "", text, flags=re.S)
 
@@ -98,8 +97,7 @@ def test_floats_keep_all_their_digits():
     scale = np.float32(32.504906)  # %e prints 3.250491e+01, which is its neighbour
     model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], {"s": np.array(scale)})
     (text,) = kernel_sources(plan(model, until="build", preset="mixed").executable).values()
-    printed = {np.float32(n) for n in re.findall(r"\d\.\d+(?:e-?\d+)?(?=f)", text)}
-    assert scale in printed
+    assert scale in {np.float32(n) for n in re.findall(r"\d\.\d+(?:e-?\d+)?(?=f)", text)}
     assert "f()" not in text
 
 
@@ -137,8 +135,7 @@ def test_half_arithmetic_in_fp16():
 
 
 def test_weights_come_through_local_memory():
-    text = _source(_conv(64, 64, 1), "conv2d")
-    brought, used = text.split("barrier(", 1)
+    brought, used = _source(_conv(64, 64, 1), "conv2d").split("barrier(", 1)
     assert brought.count("read_imagef(in1_ptr") >= 1
     assert "in1_ptr" not in used
     # four input channels a step, a vector of four output channels for each

@@ -52,8 +52,7 @@ def model_of(nodes: list[onnx.NodeProto], **options: int) -> onnx.ModelProto:
         attributes = {"Concat": {"axis": 0}, "Einsum": {"equation": "ab,ab,ab"}}
         for name, value in attributes.get(one.op_type, {}).items():
             one.attribute.append(helper.make_attribute(name, value))
-    held = {"c": ROW, "go": np.array(True)}
-    return graph(nodes, {"x": (2, 3)}, ["y"], held, **options)
+    return graph(nodes, {"x": (2, 3)}, ["y"], {"c": ROW, "go": np.array(True)}, **options)
 
 
 def imported(model: onnx.ModelProto, folder: Path) -> list[tuple[int, ...]]:
@@ -186,8 +185,7 @@ def check_regions(
         model.opset_import[0].version = opset
     path = write(model, tmp_path)
     pytest.importorskip("onnxruntime")
-    session = open_session(path)
-    (expected,) = session.run(None, feeds)
+    (expected,) = open_session(path).run(None, feeds)
     (found,) = run_on_cpu(import_model(path, shapes={}).module, list(feeds.values()))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 

@@ -285,8 +285,7 @@ def test_masks_keep_their_infinities():
         "c = Conv <pads = [1, 1, 1, 1]>(x, k) s = Add(c, m) p = Softmax <axis = -1>(s) "
         "y = Conv <pads = [1, 1, 1, 1]>(p, k)"
     )
-    constants = {"k": _weights(6, 6, 3, 3), "m": mask}
-    model = graph(nodes, {"x": [1, 6, 8, 8]}, ["y"], constants)
+    model = graph(nodes, {"x": [1, 6, 8, 8]}, ["y"], {"k": _weights(6, 6, 3, 3), "m": mask})
     state = plan(model, until="keep_float32", keep_float32=True)
     assert state.graph is not None
     graph_ = state.graph
@@ -324,8 +323,7 @@ def test_sound_has_no_known_scale(samples, is_sound):
     nodes = "c = Conv <strides = [4]>(x, k) h = Relu(c) d = Conv(h, l) e = Relu(d) y = Conv(e, l)"
     constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
     model = graph(nodes, {"x": [1, 1, samples]}, ["y"], constants)
-    state = plan(model, until="keep_float32", keep_float32=True)
-    kept = state.graph.float32_names
+    kept = plan(model, until="keep_float32", keep_float32=True).graph.float32_names
     assert ("h" in kept, "e" in kept) == (is_sound, False)
 
 
@@ -342,8 +340,7 @@ def test_what_grows_with_a_spectrum_has_no_known_scale(between, in_float32):
     ]
     constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
     model = graph(nodes, {"x": [1, 1, 512]}, ["y"], constants)
-    state = plan(model, until="keep_float32", keep_float32=True)
-    kept = state.graph.float32_names
+    kept = plan(model, until="keep_float32", keep_float32=True).graph.float32_names
     assert "sizes" in kept
     assert ("g" in kept) == in_float32
 
@@ -529,8 +526,7 @@ def test_a_gate_that_products_alone_read_lies_in_half_at_a_part_of_its_size(few_
     state = plan(model, until="keep_float32", keep_float32=True, preset="fp16")
     assert "z" not in state.graph.float32_names
     assert [d.taken for d in state.log if d.subject == "z"] == ["stored divided by 16"]
-    reader = state.graph.producers["y"]
-    scaled = state.graph.tensors[reader.inputs[1 + few_bits]].value
+    scaled = state.graph.tensors[state.graph.producers["y"].inputs[1 + few_bits]].value
     given = constants["s"] if few_bits else _CONSTANTS["v"]
     assert scaled is not None
     np.testing.assert_array_equal(np.sort(scaled, axis=None), np.sort(16 * given, axis=None))

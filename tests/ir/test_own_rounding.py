@@ -113,8 +113,7 @@ def test_what_halves_of_the_reference_round_is_no_error(tmp_path):
     model, inputs, exact = _of_halves(tmp_path)
     expected = run_reference(model, inputs)
     assert np.abs(exact - expected["y"]).max() > 1e-4 * np.ptp(exact)
-    checked = Reference(model, inputs, expected).judge({"y": exact}, tolerance=1e-4)
-    assert checked.accepted
+    assert Reference(model, inputs, expected).judge({"y": exact}, tolerance=1e-4).accepted
     wrong = exact + np.float32(2e-3) * np.ptp(exact)
     assert not Reference(model, inputs, expected).judge({"y": wrong}, tolerance=1e-4).passed
 

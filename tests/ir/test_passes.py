@@ -33,8 +33,7 @@ def test_epilogues_move_into_the_convolution(golden):
 
 
 def test_a_residual_that_others_read_stays_a_tensor():
-    state = plan(_conv_block(), until="fuse")
-    first, second = state.graph.nodes
+    first, second = plan(_conv_block(), until="fuse").graph.nodes
     assert first.output in second.inputs
 
 
@@ -46,8 +45,7 @@ def test_an_activation_that_reads_its_operand_twice_is_an_epilogue():
         ["y", "z"],
         {"w": _weights(6, 6, 3, 3)},
     )
-    state = plan(silu, until="fuse")
-    first, second, *maps = state.graph.nodes
+    first, second, *maps = plan(silu, until="fuse").graph.nodes
     assert first.operators == ("conv2d", "sigmoid", "multiply")
     assert second.operators == ("conv2d",), "d is read by y, and by t which z reads too"
     assert all(node.is_map for node in maps)
@@ -60,8 +58,7 @@ def test_movement_becomes_index_arithmetic():
         ["y"],
         {"s0": np.array([1, 2, 4, 4, 4]), "s1": np.array([1, 8, 4, 4])},
     )
-    state = plan(shuffle, until="fuse")
-    (node,) = state.graph.nodes
+    (node,) = plan(shuffle, until="fuse").graph.nodes
     assert node.operators == ("reshape", "permute_dims", "reshape")
 
 

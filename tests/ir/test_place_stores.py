@@ -92,8 +92,7 @@ def test_what_is_also_read_in_place_is_written_there_too():
 
 def test_what_the_model_is_given_is_moved_by_a_kernel():
     net = Net()
-    x = net.input(1, 8, 4, 6)
-    tokens = net.turn(net.reshape(x, 1, 8, 24), 0, 2, 1)
+    tokens = net.turn(net.reshape(net.input(1, 8, 4, 6), 1, 8, 24), 0, 2, 1)
     net.output(net.dense(net.norm(tokens, 8), 8, 4))
     found, state = _planned(net)
     assert not any(n.stores for n in found.nodes)

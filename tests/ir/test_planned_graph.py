@@ -56,8 +56,7 @@ def test_the_tool_loads_the_adapter(model, verdict):
     explorer = manager.ExtensionManager([PACKAGE])
     explorer.load_extensions()
     command = {"extensionId": "adrenoc", "cmdId": "convert", "modelPath": str(model)}
-    settings = {"device": "adreno:750"}
-    (graph,) = explorer.run_cmd({**command, "settings": settings})["graphs"]
+    (graph,) = explorer.run_cmd({**command, "settings": {"device": "adreno:750"}})["graphs"]
     assert graph["id"] == "adreno:a750, mixed"
     nodes = {node["id"]: node for node in graph["nodes"]}
     assert set(nodes) >= {node.tensor for node in verdict.nodes}

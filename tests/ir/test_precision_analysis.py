@@ -65,8 +65,7 @@ def test_ends_follow_sums_products_and_choices():
     assert _known(x - y, x=positive, y=positive).interval == Interval()
     assert _known(_number(-2) * x, x=positive).interval == Interval(high=0)
     assert _known(x * x).interval == FROM_ZERO
-    chosen = tirx.Select(x < y, _number(3), _number(-1))
-    assert _known(chosen).interval == Interval(-1, 3)
+    assert _known(tirx.Select(x < y, _number(3), _number(-1))).interval == Interval(-1, 3)
 
 
 def test_deep_and_shared_expressions_take_one_look_a_part():

@@ -47,8 +47,7 @@ def _told(ops: Ops, output: str, folder: Path) -> list[str]:
 
 def _quantised(ops: Ops, x: str, unit: float = 0.02) -> str:
     scale, zero = ops.const(unit), ops.const(128, np.uint8)
-    q = ops("QuantizeLinear", x, scale, zero)
-    return ops("DequantizeLinear", q, scale, zero)
+    return ops("DequantizeLinear", ops("QuantizeLinear", x, scale, zero), scale, zero)
 
 
 def _bytes(ops: Ops, *shape: int) -> str:
@@ -113,8 +112,7 @@ def test_the_quantum_of_an_earlier_rounding_makes_none(tmp_path):
     )
     weight = ops.const(np.rint(ops.values(32, 32) * 250), np.int8)
     sums = ops("Cast", ops("MatMulInteger", q, weight, zero), to=1)
-    two = ops("Concat", sums, sums, axis=1)
-    y = ops("Mul", two, ops("Mul", scale, ops.const(0.004)))
+    y = ops("Mul", ops("Concat", sums, sums, axis=1), ops("Mul", scale, ops.const(0.004)))
     y = ops("Add", y, ops("MatMul", ops.input(1, 1, 8), ops.weight(8, 32)))
     # The input, its least number and the quantum; nothing of what is added behind.
     assert _told(ops, _quantised(ops, y), tmp_path) == ["3 tensors"]
@@ -153,8 +151,7 @@ def test_a_quantum_by_the_range_makes_one(by, axes, tmp_path):
     x = ops("Add", x, ops("Relu", ops("MatMul", x, ops.weight(32, 32))))
     unit = by(ops, x, axes)
     whole = ops("Clip", ops("Round", ops("Div", x, unit)), ops.const(-127.0), ops.const(127.0))
-    y = ops("MatMul", ops("Mul", whole, unit), ops.weight(32, 32))
-    assert _told(ops, y, tmp_path)
+    assert _told(ops, ops("MatMul", ops("Mul", whole, unit), ops.weight(32, 32)), tmp_path)
 
 
 node = helper.make_node

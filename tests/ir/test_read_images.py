@@ -175,8 +175,7 @@ def test_every_pixel_is_given(
     layout, channels, width, taps, stride, dilation, padding, behind, pixels
 ):
     spec = _image(layout, channels, width)
-    reach = (taps - 1) * dilation + 1
-    columns = (width + padding + behind - reach) // stride + 1
+    columns = (width + padding + behind - ((taps - 1) * dilation + 1)) // stride + 1
     if columns < 1:
         return
     geometry = ConvGeometry(

@@ -47,8 +47,7 @@ def _by_winograd(folder: Path, preset: str) -> tuple[int, list[str]]:
     model = write(_chain(), folder)
     state = run_until("split_winograd", model, "adreno:750", preset=preset)
     count = sum(node.op.startswith("winograd_") for node in graph_of(state).nodes)
-    left = [d.reason for d in state.log if d.taken == "not by Winograd's algorithm"]
-    return count, left
+    return count, [d.reason for d in state.log if d.taken == "not by Winograd's algorithm"]
 
 
 def test_mixed_takes_what_its_rounding_allows_and_says_what_it_leaves(tmp_path):

@@ -126,8 +126,7 @@ def test_code_compiles_without_a_warning(network, core, level, model, tmp_path):
         str(out / "model.c"),
         "-o",
     ]
-    command = ["arm-none-eabi-gcc", *strict, str(tmp_path / "model.o")]
-    done = run_program(command)
+    done = run_program(["arm-none-eabi-gcc", *strict, str(tmp_path / "model.o")])
     assert done.returncode == 0, done.stderr
 
 

@@ -65,8 +65,7 @@ def test_runs_one_after_another_are_the_references(make, state_bytes, tmp_path):
             given = inputs[network.inputs[0]]
             want = reference.tensor(network.outputs[0])
             got = np.zeros_like(want)
-            pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (given, got, arena)]
-            run.model_run(*pointers)
+            run.model_run(*[a.ctypes.data_as(ctypes.c_void_p) for a in (given, got, arena)])
             assert (want == got).all()
             first = want if first is None else first
             differing += int((want != first).sum())

@@ -111,8 +111,7 @@ def test_a_board_behind_a_command_tunes(tmp_path, adrenoc, monkeypatch):
     )
     assert made.exit_code == 0, made.errors
     decisions = json.loads(made.output)["decisions"]
-    told = [d for d in decisions if d["reason"].startswith("the fastest of the tuning log")]
-    assert told
+    assert [d for d in decisions if d["reason"].startswith("the fastest of the tuning log")]
     checked = adrenoc(
         *("firmware", "check", str(model), "--device", "cortex-m4"),
         *("--tuning-log", str(log), "--json"),

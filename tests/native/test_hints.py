@@ -34,8 +34,7 @@ def seen(tmp_path_factory) -> dict[str, Any]:
     library = tmp_path_factory.mktemp("stub") / "libstub_opencl.so"
     sources = map(str, sorted(HERE.glob("stub_*.c")))
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(library), *sources], check=True)
-    command = [sys.executable, str(HERE / "hint_cases.py"), str(library)]
-    done = run_program(command)
+    done = run_program([sys.executable, str(HERE / "hint_cases.py"), str(library)])
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

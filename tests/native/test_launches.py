@@ -38,8 +38,7 @@ def stub_library(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def cases(stub_library) -> dict[str, Any]:
     """What `launch_cases` saw."""
-    command = [sys.executable, str(HERE / "launch_cases.py"), str(stub_library)]
-    done = run_program(command)
+    done = run_program([sys.executable, str(HERE / "launch_cases.py"), str(stub_library)])
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

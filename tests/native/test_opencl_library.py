@@ -15,8 +15,7 @@ from tests.commands import run_program
 
 def _run(program: str, *arguments: str) -> str:
     """The last line that a fresh Python process prints."""
-    command = [sys.executable, "-c", program, *arguments]
-    done = run_program(command, check=True)
+    done = run_program([sys.executable, "-c", program, *arguments], check=True)
     return done.stdout.strip().splitlines()[-1]
 
 

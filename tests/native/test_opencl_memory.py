@@ -51,8 +51,7 @@ def test_images_keep_what_is_written(device, shape, scope, dtype):
 
 
 def test_an_empty_tensor_copies_nothing(device):
-    array = np.zeros((0, 3), "float32")
-    assert _on_device(array, device, None).numpy().shape == (0, 3)
+    assert _on_device(np.zeros((0, 3), "float32"), device, None).numpy().shape == (0, 3)
 
 
 @pytest.mark.parametrize("source", [None, "global.texture", "global.texture-weight"])

@@ -53,8 +53,7 @@ def test_the_storage_that_is_planned_for_a_texture_takes_no_memory(machine, devi
     before = opencl.memory_stats()["peak_bytes"]
     _check(machine, device)
     # The input, the image and the output, with what size classes round up.
-    taken = opencl.memory_stats()["peak_bytes"] - before
-    assert taken <= 256 + 2 * 3 * 5 * 16 + 512
+    assert opencl.memory_stats()["peak_bytes"] - before <= 256 + 2 * 3 * 5 * 16 + 512
 
 
 def test_a_library_that_tvm_saved_by_itself(device, tmp_path):

@@ -115,8 +115,7 @@ def scores(logits: np.ndarray, temperature: float, seed: int, position: int) -> 
 
 
 def some_logits(dtype: str = "float32", seed: int = 3) -> np.ndarray:
-    values = np.random.default_rng(seed).normal(size=VOCABULARY) * 3
-    return values.astype(dtype)
+    return (np.random.default_rng(seed).normal(size=VOCABULARY) * 3).astype(dtype)
 
 
 CASES = [
@@ -304,8 +303,7 @@ def test_an_end_token_is_the_last(device):
     ],
 )
 def test_strange_logits(device, logits, case, allowed):
-    tokens = draw(device, np.array(logits, np.float32), 200, **case)
-    assert set(tokens) == allowed
+    assert set(draw(device, np.array(logits, np.float32), 200, **case)) == allowed
 
 
 @pytest.mark.parametrize(

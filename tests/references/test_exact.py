@@ -83,8 +83,7 @@ def few_bits(folder: Path, *, beside: bool) -> tuple[Path, dict[str, np.ndarray]
     path = folder / "m.onnx"
     onnx.save(model, path, save_as_external_data=beside, location="m.data", size_threshold=16)
     x = RANDOM.standard_normal((3, 64)).astype(np.float32)
-    weights = ((quanta - 8) * scales[..., None]).reshape(16, 64)
-    return path, {"x": x}, x @ weights.T
+    return path, {"x": x}, x @ ((quanta - 8) * scales[..., None]).reshape(16, 64).T
 
 
 @pytest.mark.parametrize("beside", [False, True])

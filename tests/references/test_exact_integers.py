@@ -184,8 +184,7 @@ def test_a_network_between_conversions_has_the_integers_of_its_plain_kernels(
         ),
     )
     model = case.model(*nodes, held=True)
-    kept = np.maximum(case.x.astype(np.int64) - 3, 0)
-    sums = convolve(kept, case.w.astype(np.int64) - 5)
+    sums = convolve(np.maximum(case.x.astype(np.int64) - 3, 0), case.w.astype(np.int64) - 5)
     wanted = (quantise(sums, case.scale, 7, data).astype(np.float32) - 7) * case.scale
     (seen,) = open_session(model, signed=signed).run(None, {"x": case.x})
     np.testing.assert_array_equal(seen, wanted)

@@ -90,8 +90,7 @@ def test_a_hang_names_what_the_user_can_read(fake, bundle, runtime, opencl, caps
 
     monkeypatch.setattr("tvm.rpc.connect", late)
     monkeypatch.setenv("ADRENOC_RUNTIME", str(runtime.folder))
-    command = ["run", str(bundle.path), "--on", f"adb:{SERIAL}"]
-    assert main(command) == RemoteError.exit_code
+    assert main(["run", str(bundle.path), "--on", f"adb:{SERIAL}"]) == RemoteError.exit_code
     said = " ".join(capsys.readouterr().err.split())
     assert f"adb -s {SERIAL} logcat -d" in said
     assert "the server's output" not in said

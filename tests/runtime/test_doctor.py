@@ -124,8 +124,7 @@ def test_a_phone_without_opencl(monkeypatch, tmp_path):
 def test_a_phone_that_is_good(monkeypatch, tmp_path, capsys):
     library = tmp_path / "libOpenCL.so"
     library.touch()
-    facts = adb._FACTS.replace("/vendor/lib64 ", f"{tmp_path} ")
-    monkeypatch.setattr(adb, "_FACTS", facts)
+    monkeypatch.setattr(adb, "_FACTS", adb._FACTS.replace("/vendor/lib64 ", f"{tmp_path} "))
     with _phone(monkeypatch, tmp_path / "phone", FACTS):
         found = _finding("phone R58")
         assert (found.state, found.seen) == ("ok", "SM-S928B, Android 14")

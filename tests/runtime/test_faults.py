@@ -111,8 +111,7 @@ def test_what_ran_before_is_kept(bundle, case, runtime, opencl, tmp_path, capsys
         killer.start()
         assert main(command) == RemoteError.exit_code
     killer.join()
-    said = " ".join(capsys.readouterr().err.split())
-    assert "(before that the first run took " in said
+    assert "(before that the first run took " in " ".join(capsys.readouterr().err.split())
     with np.load(kept) as outputs:
         for name, expected in case.outputs.items():
             np.testing.assert_array_equal(outputs[name], expected)

@@ -34,8 +34,7 @@ def _find_kotlin() -> Path | None:
         return Path(compiler).resolve().parents[1]
     if npm is None:
         return None
-    done = run_program([npm, "root", "--global"])
-    home = Path(done.stdout.strip()) / "kotlin-compiler"
+    home = Path(run_program([npm, "root", "--global"]).stdout.strip()) / "kotlin-compiler"
     return home if (home / "lib").is_dir() else None
 
 
@@ -90,8 +89,7 @@ def test_the_sample_s_eyes(kotlin, device, opencl, tmp_path):
     eye = np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1)
     bundles = []
     for name, nodes in kinds.items():
-        constants = {"eye": eye, "red": eye[:1]}
-        made = graph(nodes, {"x": (1, 3, 8, 8)}, ["y"], constants)
+        made = graph(nodes, {"x": (1, 3, 8, 8)}, ["y"], {"eye": eye, "red": eye[:1]})
         bundles.append(tmp_path / f"{name}.adrenoc")
         words = [str(write(made, tmp_path, f"{name}.onnx")), "--device", "host", "-o"]
         assert main(["compile", *words, str(bundles[-1]), "--no-cache"]) == 0

@@ -218,8 +218,7 @@ def test_tokens_that_are_altered(phone, tmp_path):
 
 
 def test_no_opencl(suites, tmp_path):
-    absent = replace(suites, opencl=str(tmp_path / "libOpenCL.so"))
-    report = absent.report(tmp_path)
+    report = replace(suites, opencl=str(tmp_path / "libOpenCL.so")).report(tmp_path)
     assert "The app cannot run anything here" in report["device"]["text"]
     assert not report["suites"] and not report["is_whole"]
 
@@ -257,8 +256,7 @@ def test_the_app_whole(app, tmp_path):
     assert {row[1] for row in rows if row[0] == "network"} == set(lab_contents.NETWORKS)
     estimated = {row[2] for row in rows if row[0] == "beside" and row[3] == "adrenoc's estimate"}
     assert estimated == {"750", "830"}
-    dump = ["dexdump", str(tmp_path / "classes.dex")]
-    shown = run_program(dump, check=True).stdout
+    shown = run_program(["dexdump", str(tmp_path / "classes.dex")], check=True).stdout
     assert "Lorg/adrenoc/lab/LabActivity;" in shown and "Lorg/adrenoc/Model;" in shown
 
 
@@ -274,7 +272,6 @@ def test_its_code_does_the_same(phone, app, tmp_path):
     _compile_runner(runner, phone.jvm.class_path)
     fakes = phone.jvm.class_path.split(os.pathsep)[1]
     path = os.pathsep.join((str(back), str(runner), fakes))
-    again = replace(phone, jvm=replace(phone.jvm, class_path=path))
-    report = again.report(tmp_path)
+    report = replace(phone, jvm=replace(phone.jvm, class_path=path)).report(tmp_path)
     assert [suite["status"] for suite in report["suites"]] == ["right"] * 3
     assert [network["status"] for network in report["networks"]] == ["right"]

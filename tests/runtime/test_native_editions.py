@@ -75,8 +75,7 @@ def _replace(folder: Path, name: str, content: bytes) -> None:
 
 def _expect(many: Bundle, folder: str, tmp_path: Path) -> None:
     """What came out are the numbers of that edition in Python, bit for bit."""
-    edition = next(e for e in read_editions(many) if e.folder == folder)
-    part = open_edition(many, edition)
+    part = open_edition(many, next(e for e in read_editions(many) if e.folder == folder))
     x = np.fromfile(tmp_path / "x.raw", "float32").reshape(2, 8, 28, 28)
     wanted = run_bundle(part, inputs={"x": x}, repeat=1, warmup=0).outputs["y"]
     got = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)

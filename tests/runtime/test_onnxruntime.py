@@ -172,8 +172,7 @@ def test_two_parts_with_onnxruntime_between(deed, tmp_path):
     ]
     nodes = []
     for part, (read, made) in zip(parts, (("a", "b"), ("c", "e")), strict=True):
-        context = onnx.load(_compile(part, part.with_suffix(".adrenoc")))
-        node = context.graph.node[0]
+        node = onnx.load(_compile(part, part.with_suffix(".adrenoc"))).graph.node[0]
         node.input[:], node.output[:] = [read], [made]
         nodes.append(node)
     between = helper.make_node("Mish", ["b"], ["c"])
@@ -342,8 +341,7 @@ def test_a_decoder_keeps_its_caches(name, deed, inside, opencl, execute, tmp_pat
     made = told["tokens"]
     command = [inside.runner, tmp_path / "d.adrenoc", "--opencl", opencl, "--max-tokens", "20"]
     command += ["--end", 10**6, "--prompt", ",".join(map(str, PROMPT))]
-    line = execute(*command).out.splitlines()[0]
-    assert made == [int(token) for token in line.split()]
+    assert made == [int(token) for token in execute(*command).out.splitlines()[0].split()]
     row: list[np.ndarray] = [np.zeros(SHAPES[name].vocabulary)] * len(made)
     assert check_tokens(model, PROMPT, made, row, tolerance=1.0).equal == len(made) == 20
     assert told["again"] == made[4:9]

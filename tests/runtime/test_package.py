@@ -60,16 +60,14 @@ def test_the_cmake_package_builds_and_runs_its_sample(bundle, runtime, opencl, e
 
 def test_a_runtime_for_another_machine_is_refused(bundle, android, tmp_path, capsys):
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "out")]
-    code = main([*command, "--runtime", str(android.folder)])
-    assert code == BundleError.exit_code
+    assert main([*command, "--runtime", str(android.folder)]) == BundleError.exit_code
     assert "but the runtime at" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_runtime_has_no_names_of_its_own(runtime):
     assert read_elf(runtime.library).is_stripped
-    names = runtime.library.with_name(f"{LIBRARY}.debug")
-    assert not read_elf(names).is_stripped
+    assert not read_elf(runtime.library.with_name(f"{LIBRARY}.debug")).is_stripped
 
 
 # --- AAR ----------------------------------------------------------------------------------------
@@ -129,8 +127,7 @@ def test_an_aar_brings_the_java_classes(aar):
 
 
 def _native_half() -> str:
-    sources = (java_folder() / "jni").glob("*.cc")
-    return "".join(path.read_text("utf-8") for path in sources)
+    return "".join(path.read_text("utf-8") for path in (java_folder() / "jni").glob("*.cc"))
 
 
 def test_an_aar_needs_javac_and_a_runtime_with_the_native_half(
@@ -402,8 +399,7 @@ def test_the_sample_as_an_app(sources, capsys):
     plain = written.replace(f"{_ROOT}>", _FACTS)
     assert plain != written
     manifest = plain.replace("<application", '<application android:extractNativeLibs="false"')
-    app = _assemble(sources, manifest, "-0", "tar")
-    said = _doctor(app, capsys)
+    said = _doctor(_assemble(sources, manifest, "-0", "tar"), capsys)
     # Debian's zipalign knows pages of 4 KiB.
     assert all("16384" in line or "16 KiB" in line for line in said if line.startswith("✗")), said
     compressed = _doctor(_assemble(sources, manifest), capsys)

@@ -54,8 +54,7 @@ def test_tvms_server(bundle, case, opencl):
 
 @pytest.mark.parametrize("kind", ["native", "python", "tvm"])
 def test_servers_of_a_tracker(kind, bundle, case, runtime, opencl, tracker):
-    where = f"127.0.0.1:{tracker}"
-    options = ("--tracker", where, "--key", kind)
+    options = ("--tracker", f"127.0.0.1:{tracker}", "--key", kind)
     if kind == "tvm":
         server = tvm_server(*options)
     else:

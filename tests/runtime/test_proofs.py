@@ -159,8 +159,7 @@ def test_each_shape_of_a_bundle_is_tried(shapes, verify, work, tmp_path):
     assert main(["prove", str(copy), str(work / "shapes.onnx")]) == 0
     proof = json.loads((copy / PROOF).read_text())
     assert [t["bucket"] for t in proof["trials"]] == list(range(len(open_buckets(shapes))))
-    opened = open_bundle(copy)
-    assert verify(opened).json()["runs"] >= 3 * len(proof["trials"])
+    assert verify(open_bundle(copy)).json()["runs"] >= 3 * len(proof["trials"])
     # Wrong at one element of the last shape alone.
     values = proof["trials"][-1]["outputs"][0]["values"]
     values[5] += 1e3

@@ -45,8 +45,7 @@ def _renamed(bundle: Bundle, folder: Path, name: str) -> Bundle:
 @pytest.fixture(scope="module")
 def bundles(phone_bundle, tmp_path_factory) -> list[Bundle]:
     folder = tmp_path_factory.mktemp("bundles")
-    other = _renamed(phone_bundle, folder / "other.adrenoc", "switch")
-    return [phone_bundle, other]
+    return [phone_bundle, _renamed(phone_bundle, folder / "other.adrenoc", "switch")]
 
 
 @pytest.fixture

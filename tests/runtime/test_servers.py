@@ -70,8 +70,7 @@ def test_a_signal_ends_the_session_too(kind, number, runtime, opencl, tmp_path, 
         (session,) = _children(server.pid)
         (folder,) = tmp_path.glob("adrenoc-rpc-*")
         server.send_signal(number)
-        code = server.wait(WAIT_S)
-        assert code in (-number, 128 + number)
+        assert server.wait(WAIT_S) in (-number, 128 + number)
         assert not folder.exists()
         with suppress(ConnectionResetError):
             assert peer.recv(1) == b""
@@ -118,8 +117,7 @@ def test_a_tracker_tells_its_key_to_all(runtime, capsys):
     words = ["--host", "0.0.0.0", "--port", "0", "--tracker", "127.0.0.1:9", "--key", "secret"]
     assert main(["runtime", "serve", *words]) == 2
     assert "a tracker gives the key to whoever asks" in " ".join(capsys.readouterr().err.split())
-    command = [str(runtime.server), *words]
-    done = run_program(command, timeout=WAIT_S)
+    done = run_program([str(runtime.server), *words], timeout=WAIT_S)
     assert done.returncode == 2
     assert "a tracker gives the key to whoever asks" in done.stderr
 

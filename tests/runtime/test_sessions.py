@@ -92,8 +92,7 @@ def test_the_runner_streams_tokens(runtime, decoder_bundle, bundle, tokens, open
     drawn = [*command, "--max-tokens", 8, "--temperature", "1.5", "--top-p", "0.9", "--seed"]
     lines = [execute(*drawn, seed).out.splitlines()[0] for seed in (4, 4, 5)]
     assert lines[0] == lines[1] != lines[2]
-    long = ",".join(["1"] * (ROWS + 1))
-    refused = execute(*command[:-1], long, expect=CONTEXT_FULL)
+    refused = execute(*command[:-1], ",".join(["1"] * (ROWS + 1)), expect=CONTEXT_FULL)
     assert f"the context is full: it has {ROWS} rows, 0 of them hold tokens" in refused.err
     other = [runtime.runner, bundle.path, "--opencl", opencl, "--prompt", ids]
     assert "no decoder" in execute(*other, expect=UNSUPPORTED).err

@@ -151,8 +151,7 @@ def expect_tokens(folder: Path, features: np.ndarray, *, suppress: bool = True) 
         ids = np.array([PROMPT + tokens])
         given["attention_mask"] = np.ones_like(ids)
         given["position_ids"] = np.arange(ids.size)[None]
-        logits = run("decoder_model_merged", input_ids=ids, **given)
-        row = logits["logits"][0, -1].copy()
+        row = run("decoder_model_merged", input_ids=ids, **given)["logits"][0, -1].copy()
         row[never + not_first * (step == 0)] = -np.inf
         tokens.append(int(row.argmax()))
     return tokens
@@ -196,8 +195,7 @@ def test_sound_is_read_and_written_down(listener):
     words += ["--prompt-ids", "3,5,7"]
 
     def write_down(name: str) -> subprocess.CompletedProcess[str]:
-        command = [*words, f"{name}.wav"]
-        return run_program(command, cwd=listener)
+        return run_program([*words, f"{name}.wav"], cwd=listener)
 
     done = write_down("right")
     sample = load_script("transcribe.py", SAMPLE)

@@ -105,8 +105,7 @@ def test_no_name_of_the_runtime_is_one_of_its_users(archive, tmp_path):
 def test_a_package_wants_the_shared_library(archive, bundle, tmp_path, capsys):
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "package")]
     assert main([*command, "--runtime", str(archive)]) == DependencyError.exit_code
-    said = capsys.readouterr().err
-    assert f"it lacks {LIBRARY}" in said
+    assert f"it lacks {LIBRARY}" in capsys.readouterr().err
 
 
 Execute = Callable[..., Finished]
@@ -136,7 +135,6 @@ def test_numbers_are_the_same_where_tvm_was_imported_first(
     for path, array in zip(outputs, case.outputs.values(), strict=True):
         path.write_bytes(bytes(array.nbytes))
     command = [sys.executable, HERE / "beside_program.py", runtime.library, bundle.path, opencl]
-    done = execute(*command, *case.inputs_of(bundle), *outputs)
-    assert done.out.strip() == "7"
+    assert execute(*command, *case.inputs_of(bundle), *outputs).out.strip() == "7"
     for path, array in zip(outputs, case.outputs.values(), strict=True):
         np.testing.assert_array_equal(np.fromfile(path, array.dtype).reshape(array.shape), array)

@@ -70,16 +70,13 @@ def test_systemd_takes_it(folder, tmp_path, *, for_user):
     )
     told = [line for line in done.stderr.splitlines() if UNIT in line or "adrenoc" in line]
     assert told == []
-    bad = unit.read_text().replace("Restart=on-failure", "Restart=whenever")
-    unit.write_text(bad)
-    again = run_program([analyse, "verify", "--man=no", str(unit)])
-    assert "whenever" in again.stderr
+    unit.write_text(unit.read_text().replace("Restart=on-failure", "Restart=whenever"))
+    assert "whenever" in run_program([analyse, "verify", "--man=no", str(unit)]).stderr
 
 
 def test_others_do_not_read_the_key(folder, tmp_path):
     service = Service(folder=folder, words=("--key", "secret"), for_user=True)
-    unit = install_unit(service, tmp_path / "units" / UNIT)
-    assert unit.stat().st_mode & 0o077 == 0
+    assert install_unit(service, tmp_path / "units" / UNIT).stat().st_mode & 0o077 == 0
 
 
 def test_its_place_is_where_systemd_looks(monkeypatch, tmp_path):

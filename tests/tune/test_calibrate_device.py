@@ -98,8 +98,7 @@ def test_the_command_writes_a_target_that_compiles(tmp_path):
         "--html",
         str(page),
     ]
-    outcome = succeed(*command, "--json")
-    told = json.loads(outcome.stdout)
+    told = json.loads(succeed(*command, "--json").stdout)
     rows = {row["name"]: row for row in told["measures"]}
     borders = ["border", "border.float4", "border.read_imageh"]
     assert list(rows) == [*borders, "mad.float4", "texel.half4.cached"]

@@ -105,8 +105,7 @@ TRUTH = {
 
 
 def test_constants_that_made_the_times_are_found_again(plan):
-    truth = replace_values(STORED, TRUTH)
-    kernels = kernels_of(plan, truth)
+    kernels = kernels_of(plan, replace_values(STORED, TRUTH))
     unused = ("attention", "run_slots")
     fitted = fit_cost(kernels, [], STORED, [*TRUTH, unused])
     assert fitted.before.regret >= fitted.after.regret == pytest.approx(1.0, abs=0.01)
@@ -119,8 +118,7 @@ def test_constants_that_made_the_times_are_found_again(plan):
 
 
 def test_times_of_the_stored_constants_change_none(plan):
-    kernels = kernels_of(plan, count=8)
-    assert fit_cost(kernels, [], STORED, list(TRUTH)).changed == ()
+    assert fit_cost(kernels_of(plan, count=8), [], STORED, list(TRUTH)).changed == ()
 
 
 def test_kernels_that_are_kept_out_change_nothing(plan):

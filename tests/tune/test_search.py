@@ -83,8 +83,7 @@ def test_what_was_measured_leads_to_the_best(seed):
 
 def test_all_are_proposed_once():
     task = PlantedTask(width=7)
-    order = _found(task, 1000)
-    assert sorted(order) == list(task.candidates)
+    assert sorted(_found(task, 1000)) == list(task.candidates)
 
 
 def test_the_same_seed_proposes_the_same():

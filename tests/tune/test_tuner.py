@@ -23,8 +23,7 @@ def plan(tmp_path_factory) -> TunePlan:
 
 def _time(task: TuneTask, number: int, job: MeasureJob) -> float:
     """Long for the estimates' favourite, short for wide and flat work-groups."""
-    actions = actions_of(task.candidates[number])
-    x, y, z = actions["work_group"]
+    x, y, z = actions_of(task.candidates[number])["work_group"]
     return 100.0 + 20 * (number == 0) + abs(x - 8) + 3 * abs(y - 2) + 5 * z + number % 3
 
 

@@ -272,8 +272,7 @@ def test_a_short_budget_reaches_all_families():
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.join], ids=lambda row: row.layer.name)
 def test_joins_can_be_either(row, tmp_path):
-    options = resolve_options(TARGET, preset=None).options
-    forms = forms_of(row, TARGET, options, tmp_path)
+    forms = forms_of(row, TARGET, resolve_options(TARGET, preset=None).options, tmp_path)
     (_, joined), (_, apart) = forms.compared
     assert joined and apart
     assert forms.validated
@@ -282,8 +281,7 @@ def test_joins_can_be_either(row, tmp_path):
 def test_the_command_tells_of_a_layer(tmp_path):
     page = tmp_path / "here.html"
     command = ["device", "calibrate", "--validate", "--device", "host", "--only", "mean 512"]
-    outcome = succeed(*command, "--html", page, "--json")
-    told = json.loads(outcome.stdout)["validation"]
+    told = json.loads(succeed(*command, "--html", page, "--json").stdout)["validation"]
     (kernel,) = told["kernels"]
     assert (kernel["layer"], kernel["kernel"]) == ("mean 512@7", "mean")
     assert kernel["measured"] == kernel["offered"] > 1
@@ -332,8 +330,7 @@ def test_constants_that_made_the_times_are_found_again(monkeypatch):
     truth = replace_values(TARGET.cost, planted)
     only = ("depthwise", "1x1 256", "vector")
     device = PlantedDevice(truth)
-    found = validated(monkeypatch, device, *only)
-    fit = fit_on(found, device, *only)
+    fit = fit_on(validated(monkeypatch, device, *only), device, *only)
     quality = fit.fitted
     assert (quality.before.kernels, quality.kept_before.kernels) == (3, 1)
     assert quality.after.regret == pytest.approx(1.0, abs=0.02)
@@ -360,8 +357,7 @@ def test_a_fit_stands_in_the_target_file(monkeypatch, tmp_path):
     source = target.source_of("cost.depthwise.texel_slots")
     assert source.startswith("fitted to schedules of 3 kernels, measured on planted")
     # A file that has such values gets others in their place.
-    again = replace(found, target=target)
-    assert fitted_toml(again, fit) == path.read_text()
+    assert fitted_toml(replace(found, target=target), fit) == path.read_text()
 
 
 def test_a_fit_that_chooses_worse_is_not_taken(monkeypatch, tmp_path):

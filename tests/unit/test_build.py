@@ -150,8 +150,7 @@ def test_gates_of_the_file_and_of_a_model(build, capsys):
 
 
 def test_growth_is_held_against_the_lock_until_it_is_accepted(build):
-    text = '[gates]\ngrow = "launches"\n' + ONE
-    assert build(text) == 0
+    assert build('[gates]\ngrow = "launches"\n' + ONE) == 0
     lock = Path("adrenoc.lock")
     plain = json.loads(lock.read_text())
     plain["bundles"][0]["figures"]["launches"] = 1

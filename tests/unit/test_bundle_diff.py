@@ -89,8 +89,7 @@ def test_other_work_groups_are_a_change(tmp_path):
 def test_settings_and_decisions_are_compared(bundle_folder, tmp_path):
     other = OptionsInfo(preset="fp16", values={"storage_dtype": "float16"}, digest="00" * 32)
     after = make(tmp_path / "b", FakeCompiled().kernels[0], options=other)
-    found = diff(bundle_folder, after)
-    said = {c.subject: (c.before, c.after) for c in found.settings}
+    said = {c.subject: (c.before, c.after) for c in diff(bundle_folder, after).settings}
     assert said["option preset"] == ("fp32", "fp16")
     assert said["option storage_dtype"] == ("float32", "float16")
     (after / "decisions.json").write_text("[]\n")

@@ -63,8 +63,7 @@ def test_gives_back_what_was_stored(bundle_folder, cache):
 
 
 def test_what_is_stored_takes_no_second_room(bundle_folder, tmp_path):
-    cache = BundleCache(tmp_path / "c", SilentReporter())
-    cache.store(KEY, bundle_folder)
+    BundleCache(tmp_path / "c", SilentReporter()).store(KEY, bundle_folder)
     kept = entry(tmp_path / "c") / "params.safetensors"
     assert kept.samefile(bundle_folder / "params.safetensors")
 

@@ -301,8 +301,7 @@ def test_halves_that_do_not_work_are_no_halves(tmp_path):
 
 def test_without_textures_and_halves_all_is_float32(tmp_path):
     """It is the quirk that takes the textures, so nobody has to ask for float32 himself."""
-    lost = np.ones(44, np.float32)
-    target, _ = calibrated(tmp_path, planted(HALVES, border=lost))
+    target, _ = calibrated(tmp_path, planted(HALVES, border=np.ones(44, np.float32)))
     resolved = resolve_options(target)
     assert (resolved.options.textures, resolved.options.storage_dtype) == (False, "float32")
     assert "no half type" in dict(resolved.origins)["storage_dtype"]

@@ -225,8 +225,7 @@ def test_an_option_without_its_value_hints_at_the_help_of_its_command(capsys):
 def test_hints_are_typed_as_they_stand(model, command, hint, capsys):
     """A path with a space is one word of a command."""
     assert main(command) != 0
-    shown = capsys.readouterr().err
-    assert hint in shown.replace("\n", "")
+    assert hint in capsys.readouterr().err.replace("\n", "")
 
 
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(bundle_folder, monkeypatch, capsys):

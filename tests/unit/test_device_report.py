@@ -343,8 +343,7 @@ def _plain(runs: SuiteRuns) -> list[list[tuple[str, str, tuple[int, ...], bytes]
 
 def test_what_ran_does_not_run_again(tmp_path):
     lost = RemoteError("the server left", hint="h")
-    refused = DeviceError("no such device", hint="h")
-    live = _Counting(RUNS, lost, refused)
+    live = _Counting(RUNS, lost, DeviceError("no such device", hint="h"))
     bench = KeptBench(live, Resume(tmp_path / "kept"), DEVICE)
     bench.run(_made("a"))
     with pytest.raises(RemoteError):

@@ -96,8 +96,7 @@ def test_other_launches_get_no_names():
 
 
 def test_launches_in_a_file():
-    text = launches_to_json(LAUNCHES)
-    assert launches_from_json(text, where="x") == LAUNCHES
+    assert launches_from_json(launches_to_json(LAUNCHES), where="x") == LAUNCHES
     assert launches_from_json(launches_to_json(()), where="x") == ()
     for wrong in ("{", '[{"kernel": 1}]', "[1]"):
         with pytest.raises(BundleError, match="does not hold launches"):

@@ -40,8 +40,7 @@ def test_a_measured_one_that_is_slow_does_not_bar_a_faster_one_that_fits():
 
 
 def test_what_was_measured_stands_against_a_model_that_may_err():
-    near = _choice("near", 490, 400)
-    ways = [[SMALL, MIDDLE, near]]
+    ways = [[SMALL, MIDDLE, _choice("near", 490, 400)]]
     taken = pick(ways, Room(scratch_bytes=500), {SMALL.key: 9, MIDDLE.key: 5})
     assert taken == (MIDDLE, Grounds.MEASURED)
 

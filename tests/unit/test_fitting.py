@@ -52,8 +52,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fitting" / "publishe
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    done = run_program([sys.executable, str(SCRIPT)], check=True)
-    return done.stdout.splitlines()
+    return run_program([sys.executable, str(SCRIPT)], check=True).stdout.splitlines()
 
 
 def _fitted(lines: list[str], name: str) -> tuple[float, float, float]:
@@ -91,8 +90,7 @@ def test_machine_work_is_kept_by_the_loops_around_it():
         _instruction("lds", "ldl.u32", "r1.x, l[r0.x], 4"),
         _instruction("mad32"),
     ]
-    loops = [{"a": 0, "b": 3}, {"a": 1, "b": 1}]
-    found = trips.machine_work(body, loops)
+    found = trips.machine_work(body, [{"a": 0, "b": 3}, {"a": 1, "b": 1}])
     assert found == {
         (0,): trips.ThreadWork(texels=1, local_bytes=16),
         (0, 1): trips.ThreadWork(multiplies=4),

@@ -185,8 +185,7 @@ def test_a_bundle_that_cannot_be_made_fails_its_rows(tmp_path):
     def fate(_: str, action: str, before: int) -> Result | None:
         return make_result(13, "no kernel for Foo") if action == COMPILE and not before else None
 
-    fleet = PlantedFleet(tmp_path, fate, jobs=1)
-    lines = lines_of(fleet.run("x"), None)
+    lines = lines_of(PlantedFleet(tmp_path, fate, jobs=1).run("x"), None)
     assert [line.status for line in lines] == ["failed", "right", "failed"]
     assert lines[0].note == "its bundle was not made: no kernel for Foo"
     # The next fleet tries it once more.
@@ -210,8 +209,7 @@ def test_whatever_happens_it_ends_with_one_result_a_job(tmp_path_factory, fates)
 
     def fate(device: str, action: str, _: int) -> Result | None:
         kind = left.pop() if left and action != IDENTIFY else "good"
-        ends = {"left": GONE, "died": DIED, "wrong": make_result(22, "wrong")}
-        return ends.get(kind)
+        return {"left": GONE, "died": DIED, "wrong": make_result(22, "wrong")}.get(kind)
 
     fleet = PlantedFleet(tmp_path_factory.mktemp("fleet"), fate, patience_s=30.0)
     rows = fleet.run("x", "y")

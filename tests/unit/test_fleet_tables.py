@@ -102,8 +102,7 @@ def test_junit_and_page_show_any_name_as_a_text():
         ("x", "1", "0"),
         ("<y>", "0", "1"),
     ]
-    failure = root.find("testsuite/testcase/failure")
-    assert failure.get("message") == r"wrong: y & z\x00"
+    assert root.find("testsuite/testcase/failure").get("message") == r"wrong: y & z\x00"
     page = fleet_html(lines)
     assert "&lt;y&gt;" in page
     assert "\x1b" not in page

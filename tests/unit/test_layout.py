@@ -49,13 +49,11 @@ def test_a_role_is_played_once(roles):
     ],
 )
 def test_default_roles_by_rank(shape, roles):
-    layout = default_layout(shape)
-    assert layout.roles == roles
+    assert default_layout(shape).roles == roles
 
 
 def test_one_number_is_one_texel():
-    layout = default_layout(())
-    assert layout.texture_shape(()) == (1, 1, 1, 4)
+    assert default_layout(()).texture_shape(()) == (1, 1, 1, 4)
 
 
 def test_no_layout_for_five_wide_axes():

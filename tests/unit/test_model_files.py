@@ -72,8 +72,7 @@ def test_a_terabyte_is_not_read_where_tensors_name_little_of_it(tmp_path):
         external("u", (5,), offset=16),
         external("first", ()),
     ]
-    path = written(tmp_path, tensors)
-    files, data = find_model_files(path), tmp_path / "data.bin"
+    files, data = find_model_files(written(tmp_path, tensors)), tmp_path / "data.bin"
     assert files.data == (
         DataRange(path=data, offset=0, length=4),
         DataRange(path=data, offset=12, length=24),

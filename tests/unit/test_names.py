@@ -68,8 +68,7 @@ def _put(plain: Any, path: tuple[str, ...], name: str) -> None:
 
 @pytest.fixture(scope="module")
 def plain_text(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("names")
-    plain = json.loads(make_bundle_folder(folder / "b").to_json())
+    plain = json.loads(make_bundle_folder(tmp_path_factory.mktemp("names") / "b").to_json())
     plain["regions"] = [_REGION]
     plain["library"]["needed"] = ["libm.so"]
     return json.dumps(plain)
@@ -114,8 +113,7 @@ def test_a_bucket_lies_in_its_bundle(folder):
         with pytest.raises(BundleError, match=r"b: buckets\[0\].folder is"):
             from_plain(Buckets, plain, "b")
         return
-    place = from_plain(Buckets, plain, "b").buckets[0].folder
-    path = PurePosixPath(place)
+    path = PurePosixPath(from_plain(Buckets, plain, "b").buckets[0].folder)
     assert ".." not in path.parts and not path.is_absolute()
 
 

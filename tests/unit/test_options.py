@@ -56,8 +56,7 @@ def _work(given: _Place) -> None:
 )
 def test_short_words_name_the_same_place(words, place):
     for typed in ([*words, "b.adrenoc"], ["b.adrenoc", *words]):
-        done = CliRunner().invoke(_work, typed)
-        assert done.output == f"b.adrenoc {place}\n"
+        assert CliRunner().invoke(_work, typed).output == f"b.adrenoc {place}\n"
 
 
 def buckets(*texts: str) -> list[dict[str, tuple[int, ...]]]:

@@ -232,8 +232,7 @@ def test_no_output_replaces_the_file(tmp_path, model):
 
 def test_the_command_shows_it_and_its_faults(tmp_path):
     path = own(tmp_path)
-    shown = succeed("targets", path)
-    assert "my phone" in shown.output
+    assert "my phone" in succeed("targets", path).output
     path.write_text(SMALL.replace("7.5", "-1"))
     wrong = invoke("targets", path, catch=True)
     assert (wrong.exit_code, type(wrong.exception)) != (0, None)

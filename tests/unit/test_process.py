@@ -23,8 +23,7 @@ from tests.commands import run_program
 def test_too_little(command, monkeypatch, capsys):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (LEAST_BYTES - 1, LEAST_BYTES - 1))
     assert main([*command.split(), "model.onnx", "--json"]) == HostMemoryError.exit_code
-    said = json.loads(capsys.readouterr().out)["error"]
-    assert "ulimit -v" in said["message"]
+    assert "ulimit -v" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_commands_that_need_little_do_with_it(monkeypatch):
@@ -63,8 +62,7 @@ _SHOW = "print(gc.get_stats()[0]['collections'] - before)"
 
 def _count_collections(*lines: str) -> int:
     text = "\n".join([_LOAD, _COUNT, *lines, _SHOW])
-    done = run_program([sys.executable, "-c", text], check=True)
-    return int(done.stdout)
+    return int(run_program([sys.executable, "-c", text], check=True).stdout)
 
 
 def test_nothing_is_collected_while_modules_are_loaded():

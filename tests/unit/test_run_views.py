@@ -177,8 +177,7 @@ def check_events(events: list[dict[str, Any]]) -> None:
 
 
 def test_a_trace_has_host_and_kernels(bundle):
-    plain = json.loads(perfetto_json(bundle, traced()))
-    events = plain["traceEvents"]
+    events = json.loads(perfetto_json(bundle, traced()))["traceEvents"]
     check_events(events)
     kernels = [e for e in events if e["ph"] == "X" and e["pid"] == 2]
     assert [e["name"] for e in kernels if e["tid"] < 1000] == ["c1", "results", "c2 \\u202e<b>"]

@@ -165,8 +165,7 @@ def test_a_crowd_sends_away_who_came_first(listening):
         for _ in range(140):
             open_sockets.enter_context(_connect(listening))
             greetings.wait("secret", tick_s=0.0, refused=refused.append)
-        good = open_sockets.enter_context(_connect(listening))
-        good.sendall(_GREETING)
+        open_sockets.enter_context(_connect(listening)).sendall(_GREETING)
         assert _wait(greetings, refused) is not None
     assert refused and all(said.endswith("too many others came") for said in refused)
 

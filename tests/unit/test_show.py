@@ -89,8 +89,7 @@ def test_a_narrow_terminal_has_a_list(width):
 
 
 def test_who_reads_columns_gets_no_list():
-    lines = _lines(40, ROWS[:1], may_list=False)
-    assert sum(line.startswith("  y") for line in lines) == 1
+    assert sum(line.startswith("  y") for line in _lines(40, ROWS[:1], may_list=False)) == 1
 
 
 def test_a_table_without_rows_has_its_headers():

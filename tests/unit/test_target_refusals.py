@@ -229,8 +229,7 @@ def test_a_source_may_go_without_its_command(folder):
 
 
 def test_a_file_that_cannot_be_read(folder):
-    path = folder / "gpu" / "host.toml"
-    path.unlink()
+    (folder / "gpu" / "host.toml").unlink()
     with pytest.raises(TargetError, match="cannot read the target file"):
         load_target("host", folder=folder)
 

@@ -130,8 +130,7 @@ def test_other_terms_of_a_component_are_refused(known, tmp_path):
 
 
 def test_the_packages_of_tvm_have_their_texts():
-    tvm_ffi = pytest.importorskip("tvm_ffi")
-    ffi = Path(tvm_ffi.__file__).parent
+    ffi = Path(pytest.importorskip("tvm_ffi").__file__).parent
     known = components(ffi.parent / "tvm", ffi)
     header = ffi / "include" / "dlpack" / "dlpack.h"
     used = find_used([header], known, packages=(ffi,))
