@@ -320,7 +320,7 @@ def test_external_data_is_read_and_digested(tmp_path):
     model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 400)}, ["y"], {"w": floats(400)})
     path = tmp_path / "model.onnx"
     onnx.save(model, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
-    imported, _ = check_external(path)
+    imported, _ = check(path)
     (tmp_path / "w.bin").write_bytes(floats(400).tobytes())
     assert import_model(path, shapes={}).model_sha256 != imported.model_sha256
 
@@ -331,10 +331,6 @@ def test_the_digest_of_a_whole_model_is_that_of_its_file(tmp_path):
     assert find_model_files(path).sha256() == digest
     assert import_model(path, shapes={}).model_sha256 == digest
     assert not import_model(path, shapes={}, digested=False).model_sha256
-
-
-def check_external(path: Path) -> tuple[Any, Any]:
-    return check(path)
 
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

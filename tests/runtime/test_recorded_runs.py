@@ -1,4 +1,4 @@
-"""Repeated runs without Python: recorded, launched anew, and where they cannot be recorded."""
+"""Repeated runs without Python: recorded, launched anew, in pieces and with pauses."""
 
 import json
 from collections.abc import Callable
@@ -13,8 +13,9 @@ from adrenoc.cli.main import main
 from adrenoc.device.remote import run_remote
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime
-from tests.models import graph, write
-from tests.runtime.programs import Finished
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.models import graph, write, write_conv_chain
+from tests.runtime.programs import Finished, compile_against
 from tests.runtime.servers import address_of, native_server, python_server
 
 Execute = Callable[..., Finished]
@@ -112,3 +113,37 @@ def test_a_part_on_the_cpu_is_done_between_launches(runtime, bundle, opencl, exe
     told = execute(runtime.runner, bundle.path, "--opencl", opencl, "--repeat", RUNS).json()
     assert told["mode"] in ("a command buffer", "kept arguments")
     assert told["launches"] > 0
+
+
+LAYERS = 6
+
+
+@pytest.fixture(scope="module")
+def decoder(device, tmp_path_factory) -> Bundle:
+    folder = tmp_path_factory.mktemp("decoder")
+    model = write_decoder(folder, DecoderShape(layers=1, context=40))
+    return make_decoder_bundle(model, "fp32")[0]
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory) -> Bundle:
+    """Convolutions one after the other, a kernel each."""
+    folder = tmp_path_factory.mktemp("chain")
+    model = write_conv_chain(folder, LAYERS, channels=8, side=16, shrink=1)
+    output = folder / "chain.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
+    assert main(words) == 0
+    return open_bundle(output)
+
+
+@pytest.mark.nightly
+def test_runs_in_pieces_and_pauses(
+    runtime, chain, shapes, decoder, opencl, execute, work, tmp_path
+):
+    """Each launch by itself, two models in pieces, runs and tokens around pauses."""
+    program = compile_against(runtime, "pace_program.cc", tmp_path / "pace")
+    paths = (chain.path, shapes.path, decoder.path)
+    told = execute(program, *paths, opencl, work / "pace-cache").json()
+    assert told["submissions"] == told["launches"] >= LAYERS
+    assert told["whole"] == 1
+    assert told["gap_ms"] > 0
