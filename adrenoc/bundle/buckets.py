@@ -17,14 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import BundleError, InputError, OptionError
-from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
 from adrenoc.base.text.decode import mark_name
-from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import did_you_mean, dims, list_first, quote_word
-from adrenoc.bundle.bundle import Bundle, open_part
-from adrenoc.bundle.manifest import MAY_BE_LEFT_OUT, TensorSpec, from_plain, to_plain
-from adrenoc.bundle.tar import REBUILD_HINT
+from adrenoc.bundle.bundle import Bundle, is_part, open_part
+from adrenoc.bundle.manifest import (
+    MAY_BE_LEFT_OUT,
+    REBUILD_HINT,
+    TensorSpec,
+    read_record,
+    to_plain,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,8 +62,8 @@ class BatchRule:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketEntry:
-    """One bucket: its folder in the bundle, `.` for the bundle itself, and its `signature`, empty
-    where buckets differ in shapes alone."""
+    """One bucket: its folder, `.` for the bundle itself; `signature` is empty where shapes differ
+    alone."""
 
     folder: str = field(metadata=mark_name(names.FOLDER))
     inputs: tuple[TensorSpec, ...]
@@ -77,8 +80,7 @@ class Buckets:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """Return the names of the signatures, the usual one first; none where buckets are
-        shapes."""
+        """Return the signatures by name, the usual one first; none where buckets are shapes."""
         return tuple(entry.signature for entry in reversed(self.buckets) if entry.signature)
 
     def to_json(self) -> str:
@@ -119,16 +121,12 @@ def read_buckets(bundle: Bundle) -> Buckets | None:
     Raises:
         BundleError: its list of buckets cannot be understood.
     """
-    path = bundle.root / BUCKETS_FILE
+    path, where = bundle.root / BUCKETS_FILE, f"{bundle.path}: {BUCKETS_FILE}"
     if not path.is_file():
         return None
-    where = f"{bundle.path}: {BUCKETS_FILE}"
-    try:
-        plain = read_json(read_plain(path))
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
-    buckets = from_plain(Buckets, plain, where)
-    if not buckets.buckets or any(_is_odd(entry) for entry in buckets.buckets):
+    buckets = read_record(Buckets, path, where)
+    folders = [entry.folder for entry in buckets.buckets if entry.folder != "."]
+    if not buckets.buckets or not all(is_part(name, BUCKETS_FOLDER) for name in folders):
         raise BundleError(
             f"{where} names no folder of a bucket, or one elsewhere", hint=REBUILD_HINT
         )
@@ -153,8 +151,7 @@ def read_shapes(bundle: Bundle) -> Buckets | None:
 
 
 def read_signatures(bundle: Bundle) -> tuple[str, ...]:
-    """Return the names of the signatures that a bundle holds, the usual one first; none where it
-    holds one call.
+    """Return a bundle's signatures by name, the usual one first; none where it holds one call.
 
     Raises:
         BundleError: its list of buckets cannot be understood.
@@ -183,12 +180,6 @@ def open_signature(bundle: Bundle, name: str) -> Bundle:
     return open_bucket(bundle, entries[name]) if entries else bundle
 
 
-def _is_odd(entry: BucketEntry) -> bool:
-    """Return whether an entry names no folder of `BUCKETS_FOLDER`."""
-    above, _, name = entry.folder.rpartition("/")
-    return entry.folder != "." and (above != BUCKETS_FOLDER or name in ("", ".", ".."))
-
-
 def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
     """Return a bucket as a bundle of its own; its files were verified with those of `bundle`."""
     return bundle if entry.folder == "." else open_part(bundle, entry.folder)
@@ -207,8 +198,7 @@ def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:
 
 
 def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> FittedInputs:
-    """Return the smallest bucket that takes `inputs`, with a smaller batch filled up where that is
-    exact.
+    """Return the smallest bucket that takes `inputs`, with a batch filled up where that is exact.
 
     Raises:
         InputError: no bucket takes them; all are listed.
@@ -238,8 +228,7 @@ def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> FittedInputs:
 
 
 def choose(buckets: Buckets, shapes: Extents) -> BucketEntry:
-    """Return the smallest bucket that takes tensors of `shapes`; inputs that are not named take
-    any.
+    """Return the smallest bucket that takes tensors of `shapes`; inputs without one take any.
 
     Raises:
         InputError: none does; all are listed.
@@ -249,11 +238,8 @@ def choose(buckets: Buckets, shapes: Extents) -> BucketEntry:
             return entry
     listed = ", ".join(folder_name(e.inputs) for e in buckets.buckets)
     shown = ", ".join(f"`{name}` {list(shape)}" for name, shape in shapes.items())
-    why = (
-        f"; a smaller batch is not filled up, since {buckets.batch.refused}"
-        if buckets.batch.refused
-        else ""
-    )
+    refused = buckets.batch.refused
+    why = f"; a smaller batch is not filled up, since {refused}" if refused else ""
     raise InputError(
         f"no bucket takes {shown}; the bundle has {listed}. Only a batch may be smaller than the "
         f"bucket: other axes, filled up, would change results{why}",
@@ -264,21 +250,18 @@ def choose(buckets: Buckets, shapes: Extents) -> BucketEntry:
 def _takes(buckets: Buckets, entry: BucketEntry, shapes: Extents) -> bool:
     batches = set()
     for spec in entry.inputs:
-        shape = shapes.get(spec.name)
-        if shape is None or shape == spec.shape:
-            if shape is not None and spec.name in buckets.batch.inputs:
-                batches.add(shape[0])
-            continue
+        shape, has_batch = shapes.get(spec.name, spec.shape), spec.name in buckets.batch.inputs
         smaller = (
-            spec.name in buckets.batch.inputs
+            has_batch
             and not buckets.batch.refused
             and len(shape) == len(spec.shape)
             and shape[1:] == spec.shape[1:]
             and 0 < shape[0] < spec.shape[0]
         )
-        if not smaller:
+        if not smaller and shape != spec.shape:
             return False
-        batches.add(shape[0])
+        if has_batch and spec.name in shapes:
+            batches.add(shape[0])
     return len(batches) <= 1
 
 

@@ -33,9 +33,9 @@ from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.deflated import inflate_files
-from adrenoc.bundle.manifest import FileEntry, KernelInfo, Manifest, ParamSpec
+from adrenoc.bundle.manifest import REBUILD_HINT, FileEntry, KernelInfo, Manifest, ParamSpec
 from adrenoc.bundle.params import MOVES, ConstantSource, read_moves, read_params, walk_params
-from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT, check_paths, guess_suffix, unpack_tar
+from adrenoc.bundle.tar import MANIFEST, check_paths, guess_suffix, unpack_tar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,10 +74,7 @@ def launches_from_json(text: str, *, where: str) -> tuple[LaunchInfo, ...]:
     try:
         return tuple(_launch(entry) for entry in read_json(text))
     except (ValueError, TypeError) as error:
-        raise BundleError(
-            f"{where} does not hold launches: {error}",
-            hint="compile the model again: adrenoc compile MODEL --device DEVICE",
-        ) from error
+        raise BundleError(f"{where} does not hold launches: {error}", hint=REBUILD_HINT) from error
 
 
 def _launch(entry: dict[str, Any]) -> LaunchInfo:
@@ -128,8 +125,7 @@ class Bundle:
     whole: Path | None = None
 
     def file(self, name: str) -> Path:
-        """Return a file of the bundle; constants and built kernels of a part lie in the whole
-        one."""
+        """Return a file of the bundle; what parts share lies in the whole one."""
         if self.whole is not None and name in _OF_THE_WHOLE:
             return self.whole / name
         return self.root / name
@@ -177,8 +173,7 @@ class Bundle:
         return read_params(self.file(PARAMS), wanted, where=where, moves=self.moves())
 
     def walk_params(self, specs: Sequence[ParamSpec]) -> Iterator[np.ndarray]:
-        """Return the packed constants that `specs` say, in their order; each is read as it
-        comes."""
+        """Return the packed constants of `specs` in their order, each read as it comes."""
         where = f"{self.path}: {PARAMS}"
         return walk_params(self.file(PARAMS), specs, where=where, moves=self.moves())
 
@@ -252,9 +247,14 @@ def open_bundle(path: Path) -> Bundle:
     return Bundle(path=path, root=root, manifest=manifest, unpacked=unpacked)
 
 
+def is_part(folder: str, above: str) -> bool:
+    """Return whether a bundle's list names a folder right below `above`, as a part has to lie."""
+    parent, _, name = folder.rpartition("/")
+    return parent == above and name not in ("", ".", "..")
+
+
 def open_part(bundle: Bundle, folder: str) -> Bundle:
-    """Return a folder of a bundle as one of its own; its files were verified with those of
-    `bundle`.
+    """Return a folder of a bundle as one of its own, whose files were verified with the bundle's.
 
     Raises:
         BundleError: it is no bundle, or the manifest above lists its files otherwise.
@@ -292,8 +292,7 @@ def read_manifest(root: Path, *, shown: Path) -> Manifest:
 
 
 def make_temporary(path: Path) -> TemporaryFolder:
-    """Return a folder for the files of the bundle at `path`, which goes with the process at the
-    latest."""
+    """Return a folder for the bundle at `path`, which goes with the process at the latest."""
     try:
         return TemporaryFolder("bundle")
     except OSError as error:

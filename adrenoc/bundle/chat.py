@@ -13,8 +13,8 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import count_of, quote_word
 from adrenoc.bundle.bundle import CHAT, Bundle
 from adrenoc.bundle.decoder_names import IMAGE_ROWS
+from adrenoc.bundle.manifest import REBUILD_HINT
 from adrenoc.bundle.sampling import RANGES, Sampling
-from adrenoc.bundle.tar import REBUILD_HINT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,7 @@ class PictureSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """How a bundle takes pictures, in how many `rows` (0: it takes none), and whether one
-    `is_given`."""
+    """How a bundle takes pictures: in so many `rows` (0: none), and whether one `is_given`."""
 
     settings: PictureSettings
     rows: int
@@ -78,8 +77,7 @@ _ONE = "one picture goes into a prompt"
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSettings:
-    """A template of messages, the special tokens that it may name, how tokens are picked, and how
-    pictures go in."""
+    """A template of messages, its special tokens, how tokens are picked, how pictures go in."""
 
     template: str
     special_tokens: dict[str, str] = field(default_factory=dict)

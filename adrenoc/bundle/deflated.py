@@ -15,8 +15,14 @@ from pathlib import Path
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.read import read_plain, sha256_bytes
-from adrenoc.bundle.manifest import DEFLATED_VERSION, SCHEMA_VERSION, FileEntry, Manifest
-from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
+from adrenoc.bundle.manifest import (
+    DEFLATED_VERSION,
+    REBUILD_HINT,
+    SCHEMA_VERSION,
+    FileEntry,
+    Manifest,
+)
+from adrenoc.bundle.tar import MANIFEST
 
 # Constants are mapped, and kernels that were built for a device are checked by their own digest.
 _STORED = ("params.safetensors", "programs")

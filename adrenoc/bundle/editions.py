@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import BundleError
-from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
 from adrenoc.base.text.decode import mark_name
-from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.buckets import folder_name, open_buckets, read_signatures
 from adrenoc.bundle.bundle import (
     CHAT,
@@ -32,12 +30,13 @@ from adrenoc.bundle.bundle import (
     TEXT_TABLES,
     TOKENIZER,
     Bundle,
+    is_part,
     open_part,
     read_manifest,
 )
-from adrenoc.bundle.manifest import from_plain, to_plain
+from adrenoc.bundle.manifest import REBUILD_HINT, read_record, to_plain
 from adrenoc.bundle.params import MOVES, write_params
-from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
+from adrenoc.bundle.tar import MANIFEST
 from adrenoc.bundle.write_bundle import file_entry
 
 if TYPE_CHECKING:
@@ -84,24 +83,18 @@ class Editions:
 
 
 def read_editions(bundle: Bundle) -> tuple[Edition, ...]:
-    """Return the editions of a bundle, the common one last; none where it was compiled for one
-    device.
+    """Return a bundle's editions, the common one last; none where it is for one device.
 
     Raises:
         BundleError: its list of editions cannot be understood.
     """
     if bundle.whole is not None:
         return ()
-    path = bundle.root / DEVICES_FILE
+    path, where = bundle.root / DEVICES_FILE, f"{bundle.path}: {DEVICES_FILE}"
     if not path.is_file():
         return ()
-    where = f"{bundle.path}: {DEVICES_FILE}"
-    try:
-        plain = read_json(read_plain(path))
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
-    editions = from_plain(Editions, plain, where).editions
-    if any(_is_odd(edition) for edition in editions):
+    editions = read_record(Editions, path, where).editions
+    if not all(one.folder == COMMON or is_part(one.folder, DEVICES_FOLDER) for one in editions):
         raise BundleError(
             f"{where} names a folder that is none of {DEVICES_FOLDER}/NAME", hint=REBUILD_HINT
         )
@@ -112,12 +105,6 @@ def read_editions(bundle: Bundle) -> tuple[Edition, ...]:
             hint=REBUILD_HINT,
         )
     return editions
-
-
-def _is_odd(edition: Edition) -> bool:
-    """Return whether an edition names no folder of `DEVICES_FOLDER`."""
-    above, _, name = edition.folder.rpartition("/")
-    return edition.folder != COMMON and (above != DEVICES_FOLDER or name in ("", ".", ".."))
 
 
 def open_edition(bundle: Bundle, edition: Edition) -> Bundle:
@@ -191,10 +178,9 @@ def extract_edition(bundle: Bundle, edition: Edition, into: Path) -> None:
     for file in part.manifest.files:
         if file.path not in _OF_EDITIONS and not file.path.startswith(f"{DEVICES_FOLDER}/"):
             _copy(part.root / file.path, into / file.path)
+    shared_files = (PROOF, TOKENIZER, CHAT, TEXT_TABLES)
     for file in bundle.manifest.files:
-        if file.path in (PROOF, TOKENIZER, CHAT, TEXT_TABLES) or file.path.startswith(
-            f"{PROGRAMS}/"
-        ):
+        if file.path in shared_files or file.path.startswith(f"{PROGRAMS}/"):
             _copy(bundle.root / file.path, into / file.path)
     params: dict[str, np.ndarray] = {}
     for bucket in open_buckets(part):

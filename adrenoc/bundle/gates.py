@@ -137,7 +137,8 @@ def _parse(part: str) -> GrowthLimit:
         return GrowthLimit(name=name)
     found = _AMOUNT.fullmatch(tolerance)
     units = _FIGURES[name].units
-    if found is None or (found[2] != "%" and found[2] not in units) or not _is_finite(found[1]):
+    known = found is not None and found[2] in ("%", *units)
+    if found is None or not known or not math.isfinite(float(found[1])):
         expected = ", ".join(["5%", *(f"5{unit}" for unit in units)])
         raise OptionError(
             f'the gate {name} may grow by "{tolerance}"; expected one of {expected}', hint=_HINT
@@ -146,10 +147,6 @@ def _parse(part: str) -> GrowthLimit:
     if found[2] == "%":
         return GrowthLimit(name=name, share=number / 100, said=tolerance)
     return GrowthLimit(name=name, amount=number * units[found[2]], said=tolerance)
-
-
-def _is_finite(digits: str) -> bool:
-    return math.isfinite(float(digits))
 
 
 def list_broken(gates: Sequence[GrowthLimit], before: Figures, after: Figures) -> tuple[str, ...]:

@@ -6,10 +6,13 @@ Nothing in it depends on time, place or machine: identical input gives identical
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from adrenoc.base.errors import BundleError
+from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
 from adrenoc.base.text.decode import RecordReader, mark_name
 from adrenoc.base.text.json_text import read_json
@@ -21,18 +24,14 @@ DEFLATED_VERSION = 4
 # The most that DEFLATE makes of one byte.
 _MOST_OF_ONE_BYTE = 1032
 
-_REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
+REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _NOT_IN_JSON = {"json": False}
 MAY_BE_LEFT_OUT = {"default": True}
 
 T = TypeVar("T")
 
 
-def _wrong(where: str, what: str) -> BundleError:
-    return BundleError(f"{where} {what}", hint=_REBUILD_HINT)
-
-
-_DECODER = RecordReader(_wrong)
+_DECODER = RecordReader(lambda where, what: BundleError(f"{where} {what}", hint=REBUILD_HINT))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,17 +277,19 @@ class Manifest:
         try:
             plain = read_json(text)
         except ValueError as error:
-            raise BundleError(f"{where} is not JSON: {error}", hint=_REBUILD_HINT) from error
+            raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if version not in (SCHEMA_VERSION, DEFLATED_VERSION) or isinstance(version, bool):
             raise BundleError(
                 f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION} and "
                 f"{DEFLATED_VERSION}",
-                hint=_REBUILD_HINT,
+                hint=REBUILD_HINT,
             )
         manifest = from_plain(Manifest, plain, where)
-        _expect_once([entry.path for entry in manifest.files], f"{where}: files")
-        _expect_once([kernel.name for kernel in manifest.kernels], f"{where}: kernels")
+        files, kernels = (one.path for one in manifest.files), (k.name for k in manifest.kernels)
+        for listed, found in (("files", files), ("kernels", kernels)):
+            if twice := [name for name, times in Counter(found).items() if times > 1]:
+                raise BundleError(f"{where}: {listed} lists `{twice[0]}` twice", hint=REBUILD_HINT)
         return manifest
 
 
@@ -320,9 +321,14 @@ def from_plain(kind: type[T], plain: Any, where: str) -> T:
     return result
 
 
-def _expect_once(found: list[str], where: str) -> None:
-    seen: set[str] = set()
-    for name in found:
-        if name in seen:
-            raise BundleError(f"{where} lists `{name}` twice", hint=_REBUILD_HINT)
-        seen.add(name)
+def read_record(kind: type[T], path: Path, where: str) -> T:
+    """Build the dataclass `kind` from a file of JSON, which messages call `where`.
+
+    Raises:
+        BundleError: it cannot be read, or is no such record.
+    """
+    try:
+        plain = read_json(read_plain(path))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
+    return from_plain(kind, plain, where)

@@ -26,12 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import BundleError
-from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
 from adrenoc.base.text.decode import mark_name
-from adrenoc.base.text.json_text import read_json
-from adrenoc.bundle.manifest import FileEntry, ParamSpec, from_plain, to_plain
-from adrenoc.bundle.tar import REBUILD_HINT
+from adrenoc.bundle.manifest import REBUILD_HINT, FileEntry, ParamSpec, read_record, to_plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -186,11 +183,7 @@ def read_moves(path: Path, where: str) -> dict[str, ConstantSource]:
     """
     if not path.is_file():
         return {}
-    try:
-        plain = read_json(read_plain(path))
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
-    listed = from_plain(_Moves, plain, where)
+    listed = read_record(_Moves, path, where)
     for move in listed.moves:
         _check(move, where)
     return {move.name: move for move in listed.moves}
@@ -262,7 +255,6 @@ def _find_all(places: Places, counts: tuple[int, ...], most: int, where: str) ->
     return whole
 
 
-_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _LENGTH_BYTES = 8
 DTYPES = {
     "U64": "uint64", "I64": "int64", "F64": "float64", "F32": "float32", "U32": "uint32",
@@ -315,7 +307,7 @@ def walk_params(
             found = "nothing" if seen is None else f"{seen.dtype} {list(seen.shape)}"
             raise BundleError(
                 f"{where} holds {found} at `{spec.name}`, expected {spec.dtype} {list(spec.shape)}",
-                hint=_HINT,
+                hint=REBUILD_HINT,
             )
         yield seen
         del seen
@@ -343,7 +335,7 @@ class _Stored:
                     at = _LENGTH_BYTES + length + begin
                     self._arrays[name] = (entry["dtype"], tuple(entry["shape"]), at, end - begin)
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            raise BundleError(f"{where} holds no constants: {error}", hint=_HINT) from error
+            raise BundleError(f"{where} holds no constants: {error}", hint=REBUILD_HINT) from error
 
     def read(self, name: str) -> np.ndarray | None:
         """Return an array; None where the file has none of that name.
@@ -359,7 +351,7 @@ class _Stored:
         if stored not in DTYPES:
             raise BundleError(
                 f"{self._where} holds {stored} at `{name}`, expected one of {', '.join(DTYPES)}",
-                hint=_HINT,
+                hint=REBUILD_HINT,
             )
         numbers = np.frombuffer(self._map, np.uint8, size, at)
         return numbers.view(DTYPES[stored]).reshape(shape)

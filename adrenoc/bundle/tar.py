@@ -21,13 +21,12 @@ from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import MOST_TEXT_BYTES, open_plain
 from adrenoc.base.files.tar_members import TarError, TarMember, read_members
 from adrenoc.base.text.spelling import quote_word, show_bytes
-from adrenoc.bundle.manifest import FileEntry, Manifest
+from adrenoc.bundle.manifest import REBUILD_HINT, FileEntry, Manifest
 
 SUFFIX = ".adrenoc"
 MANIFEST = "manifest.json"
 MODEL_SUFFIXES = (".onnx", ".tflite")
 """The suffixes of model files, which are given in place of bundles by mistake."""
-REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _PIECE_BYTES = 1 << 20
 
 
@@ -165,8 +164,7 @@ def _manifest_text(stream: BinaryIO, members: dict[PurePosixPath, TarMember], pa
 def _verify_member(
     stream: BinaryIO, members: dict[PurePosixPath, TarMember], entry: FileEntry, path: Path
 ) -> TarMember:
-    """Return the member that is the file `entry`, which has the size and the digest that it
-    states."""
+    """Return the member that is the file `entry`, with the size and digest that it states."""
     member = members.get(PurePosixPath(entry.path))
     if member is None:
         raise BundleError(f"{path} lacks the file {entry.path}", hint=REBUILD_HINT)

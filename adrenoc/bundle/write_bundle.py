@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import OutputError
 from adrenoc.base.files.outputs import OTHER_PLACE, scratch_folder_for, write_folder_atomically
@@ -33,36 +33,23 @@ from adrenoc.bundle.bundle import (
     TEXT_TABLES,
     TOKENIZER,
     Bundle,
-    LaunchInfo,
     kernel_file,
     launches_to_json,
 )
 from adrenoc.bundle.deflated import deflate_files
-from adrenoc.bundle.manifest import (
-    FileEntry,
-    KernelInfo,
-    LibraryInfo,
-    Manifest,
-    MemoryPlan,
-    ParamSpec,
-    RegionInfo,
-    Statistics,
-    TensorSpec,
-)
+from adrenoc.bundle.manifest import FileEntry, LibraryInfo, Manifest
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import MANIFEST, write_tar
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from adrenoc.base.decision import DecisionLog
+    from adrenoc.compile.compiler import Compiled
 
 _COPY_BYTES = 1 << 20
 
 
 def fill_bundle(
     root: Path,
-    compiled: CompiledModel,
+    compiled: Compiled,
     *,
     library: LibraryInfo,
     manifest: Mapping[str, Any],
@@ -124,8 +111,7 @@ def move_bundle(source: Path, output: Path) -> None:
 
 
 def copy_files(source: Path, target: Path, *, link: bool = False) -> None:
-    """Copy the files below `source` to the folder `target`; with `link` they are the same files by
-    other names, where the file system can.
+    """Copy the files below `source` to the folder `target`, or `link` to them where that goes.
 
     Raises:
         OSError: the first that goes wrong, with its own errno (`shutil.copytree` hides it).
@@ -186,54 +172,6 @@ def _copy_with(bundle: Bundle, contents: Mapping[str, bytes], folder: Path) -> N
     files = sorted([*kept, *made], key=lambda entry: entry.path)
     manifest = replace(bundle.manifest, files=tuple(files))
     (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-
-
-class CompiledModel(Protocol):
-    """What `compile_model` returns, as far as a bundle holds it."""
-
-    @property
-    def params(self) -> Mapping[str, np.ndarray]:
-        """Return the packed constants by name."""
-
-    @property
-    def param_specs(self) -> tuple[ParamSpec, ...]:
-        """Return the packed constants in the order in which `main` takes them."""
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Return the model's inputs in order."""
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Return the model's outputs in order."""
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """Return the inputs whose memory a run changes, for the next one."""
-
-    @property
-    def kernels(self) -> tuple[KernelInfo, ...]:
-        """Return each OpenCL kernel, with its source."""
-
-    @property
-    def memory(self) -> MemoryPlan:
-        """Return the plan of intermediate storage."""
-
-    @property
-    def statistics(self) -> Statistics:
-        """Return where operators and tensors went."""
-
-    @property
-    def launches(self) -> tuple[LaunchInfo, ...]:
-        """Return what each launch computes, in order."""
-
-    @property
-    def regions(self) -> tuple[RegionInfo, ...]:
-        """Return what OpenCL ML computes where a device has it."""
-
-    @property
-    def decisions(self) -> DecisionLog:
-        """Return what was chosen, and why."""
 
 
 def write_app_tar(root: Path, output: Path, *, name: str) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
+from adrenoc.bundle.manifest import REBUILD_HINT
+from adrenoc.bundle.tar import MANIFEST
 from adrenoc.ir.options import TOKEN_OPTIONS, UNTOLD_WHERE_EMPTY, CompileOptions
 
 
 def values_of(options: CompileOptions) -> dict[str, Any]:
-    """Return all options but what differs from machine to machine: the NDK's folder, the log's
-    place.
-    """
+    """Return all options but what differs between machines: the NDK's folder, the log's place."""
     values = asdict(options)
     del values["ndk"]
     for name in UNTOLD_WHERE_EMPTY:

@@ -111,8 +111,7 @@ class BundleCache:
         self._is_warned = False
 
     def manifest(self, key: str, wanted: BundleDigests) -> Manifest | None:
-        """Return what the entry under `key` promises, unverified; None where there is none that
-        fits.
+        """Return what the entry under `key` promises, unverified; None where none fits.
 
         One that cannot be read, or does not fit, is dropped: it would stay in the place of a good
         one for ever.
@@ -164,8 +163,7 @@ class BundleCache:
         return None
 
     def store(self, key: str, root: Path) -> None:
-        """Keep the bundle folder `root` under `key`, whose files are the same ones where the file
-        system can; an entry that is there stays."""
+        """Keep the bundle folder `root` under `key`, by links where they go; an entry stays."""
         if not self._is_open():
             return
         place = self._place(key)

@@ -197,8 +197,7 @@ _MOVES = {"reshape", "permute_dims", "strided_slice", "concat", "expand_dims", "
 
 
 def kind_of(operators: tuple[str, ...]) -> str:
-    """Return what a map of these operators does: `compute`, or what it moves: `copy`, `layout`,
-    `pad`."""
+    """Return what a map of these operators does: `compute`, `copy`, `layout` or `pad`."""
     if set(operators) <= {"layout"}:
         return "layout"
     if operators == ("nn.pad",):

@@ -89,8 +89,7 @@ class ConstantStore:
         return self._names[content]
 
     def _trace(self, name: str, value: np.ndarray, packing: Packing) -> ConstantSource | None:
-        """Return how `value` comes of a stored constant; without one it becomes an origin for
-        others."""
+        """Return how `value` comes of a stored constant; without one it is an origin for others."""
         if packing.transform is not None:
             derived = self._derive(name, value, packing, packing.transform)
             if derived is not None:
@@ -193,8 +192,7 @@ def _key(kind: str, numbers: np.ndarray, width: int) -> str:
 
 
 def _find_places(numbers: np.ndarray, pack: Pack, value: np.ndarray) -> tuple[Places, int] | None:
-    """Return where `pack` puts numbers in `value`, and the bytes of each; None where it
-    computes."""
+    """Return where `pack` puts numbers in `value`, and each one's bytes; None where it computes."""
     if numbers.size > _MOST_ELEMENTS or numbers.size == 0 or numbers.ndim == 0:
         return None
     packed = pack_indices(numbers, pack, value.nbytes)
@@ -207,8 +205,7 @@ def _find_places(numbers: np.ndarray, pack: Pack, value: np.ndarray) -> tuple[Pl
 
 
 def _order_axes(packing: Packing) -> tuple[int | None, ...] | None:
-    """Return which axis of the constant each axis of the prepared one is; None for an axis of one
-    element.
+    """Return which axis of the constant each axis of the prepared one is; None of one element.
 
     Nothing at all where preparing does more than order them.
     """

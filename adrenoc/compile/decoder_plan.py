@@ -125,9 +125,7 @@ def _tell_windows(form: DecoderForm, rows: int, slack: int) -> Decision:
 
 
 def _choose_single(prefill: Sequence[int]) -> tuple[int, ...]:
-    """Return no runs of several tokens: the file has none, and prompts go through it token by
-    token.
-    """
+    """Return no runs of several tokens: prompts go through such a file token by token."""
     if tuple(prefill) != USUAL_PREFILL and set(prefill) - {1}:
         raise OptionError(
             f"--prefill {','.join(map(str, prefill))}: a run of the file takes one token, expected "
@@ -235,8 +233,7 @@ _HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
 
 
 def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
-    """Return the files of a bundle that turn texts into tokens: the tokenizer, and its template of
-    chats.
+    """Return the files of a bundle that turn texts into tokens: tokenizer and chat template.
 
     Raises:
         InputError: the tokenizer that was asked for cannot be read, or is no such thing.
@@ -249,10 +246,7 @@ def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple
 
 
 def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decision, ...]]:
-    """Return the one that was asked for, that of the model's container, or the one beside the
-    model.
-
-    Nothing where there is none.
+    """Return the one asked for, that of the model's container or the one beside it; else nothing.
 
     Raises:
         InputError: the one that was asked for cannot be read, or is no such thing.

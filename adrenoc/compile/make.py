@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,16 +239,9 @@ def _compile_into_place(
         host=target.host, ndk=Path(options.ndk) if options.ndk else None
     )  # before the long work, not after it
     words, decided = add_text_tables(job.words)
-    writer = _Writer(
-        info=job.info,
-        target=target,
-        linker=linker,
-        name=job.name,
-        reporter=job.reporter,
-        chosen_before=(*job.chosen_before, *decided),
-        fallback=_plan_fallback(job),
-        words=words,
-    )
+    chosen_before = (*job.chosen_before, *decided)
+    job = replace(job, chosen_before=chosen_before, words=words)
+    writer = _Writer(job=job, target=target, linker=linker, fallback=_plan_fallback(job))
     fill, decisions = _compile(job, writer=writer, dump_dir=dump_dir)
 
     def fill_and_keep(root: Path) -> Manifest:
@@ -281,72 +274,47 @@ def _compile(
     job: _Job, *, writer: _Writer, dump_dir: Path | None
 ) -> tuple[Callable[[Path], Manifest], DecisionLog]:
     """Compile; what writes the bundle into a folder, and the decisions."""
-    model, options, buckets = job.model, job.options, job.buckets
-    if job.editions:
+    options = job.options
+    shared: dict[str, Any] = {"sha256": job.info.sha256, "reporter": job.reporter}
+    if not (job.editions or job.signatures or job.buckets):
         with quick_loading():
-            from adrenoc.compile.make_buckets import compile_editions
+            from adrenoc.compile.compiler import compile_model
 
-        whole = compile_editions(
-            model,
-            common=writer.target,
+        compiled = compile_model(
+            job.model, target=job.target, options=options, dump_dir=dump_dir, **shared
+        )
+        return (lambda root: writer.fill(root, compiled, options)), compiled.decisions
+    with quick_loading():
+        from adrenoc.compile import make_buckets
+
+    if job.editions:
+        whole = make_buckets.compile_editions(
+            job.model,
+            common=job.target,
             options=options,
             plans=job.editions,
-            buckets=buckets,
-            sha256=writer.info.sha256,
-            reporter=writer.reporter,
+            buckets=job.buckets,
+            **shared,
         )
-        return (lambda root: whole.fill(root, writer.fill_for)), whole.decisions
+        return (lambda root: whole.fill(root, writer.fill_for)), whole.common.decisions
+    shared["target"] = job.target
     if job.signatures:
-        with quick_loading():
-            from adrenoc.compile.make_buckets import compile_signatures
-
-        several = compile_signatures(
-            model,
-            target=writer.target,
-            signatures=job.signatures,
-            sha256=writer.info.sha256,
-            reporter=writer.reporter,
+        several = make_buckets.compile_signatures(job.model, signatures=job.signatures, **shared)
+    else:
+        several = make_buckets.compile_buckets(
+            job.model, options=options, buckets=job.buckets, **shared
         )
-        return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
-    if buckets:
-        with quick_loading():
-            from adrenoc.compile.make_buckets import compile_buckets
-
-        several = compile_buckets(
-            model,
-            target=writer.target,
-            options=options,
-            buckets=buckets,
-            sha256=writer.info.sha256,
-            reporter=writer.reporter,
-        )
-        return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
-    with quick_loading():
-        from adrenoc.compile.compiler import compile_model
-
-    compiled = compile_model(
-        model,
-        target=writer.target,
-        options=options,
-        sha256=writer.info.sha256,
-        reporter=writer.reporter,
-        dump_dir=dump_dir,
-    )
-    return (lambda root: writer.fill(root, compiled, options)), compiled.decisions
+    return (lambda root: several.fill(root, writer.fill)), several.decisions
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Writer:
     """Links compiled models and writes their bundles into folders."""
 
-    info: ModelInfo
+    job: _Job
     target: Target
     linker: Linker
-    name: str
-    reporter: Reporter
-    chosen_before: tuple[Decision, ...] = ()
-    fallback: Fallback | None = None
-    words: Mapping[str, bytes] = field(default_factory=dict)
+    fallback: Fallback | None
 
     def fill_for(self, target: Target) -> Fill:
         """Return what writes bundles for another target than this one's."""
@@ -359,33 +327,34 @@ class _Writer:
         options: CompileOptions,
         params: FileEntry | None = None,
     ) -> Manifest:
-        compiled.decisions.extend(self.chosen_before)
-        self.reporter.working(f"link for {self.target.name}", 1, 1)
+        job, target = self.job, self.target
+        compiled.decisions.extend(job.chosen_before)
+        job.reporter.working(f"link for {target.name}", 1, 1)
         started = time.perf_counter()
         with section("link", "file"):
             library = link_library(
-                compiled.library, root / LIBRARY, triple=self.target.llvm_triple, linker=self.linker
+                compiled.library, root / LIBRARY, triple=target.llvm_triple, linker=self.linker
             )
-        self.reporter.part("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
+        job.reporter.part("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
         if self.fallback is not None:
             started = time.perf_counter()
-            size = self.fallback.write(root, compiled, self.target.llvm_triple)
-            self.reporter.part("fallback", _ms_since(started), f"{size} bytes for the CPU")
+            size = self.fallback.write(root, compiled, target.llvm_triple)
+            job.reporter.part("fallback", _ms_since(started), f"{size} bytes for the CPU")
         started = time.perf_counter()
-        if self.target.own is not None:
-            (root / TARGET).write_bytes(self.target.own.text.encode("utf-8"))
+        if target.own is not None:
+            (root / TARGET).write_bytes(target.own.text.encode("utf-8"))
         # Of parts the one that is the whole bundle.
         is_whole = params is None or (root / params.path).is_file()
-        for name, content in self.words.items() if is_whole else ():
+        for name, content in job.words.items() if is_whole else ():
             (root / name).write_bytes(content)
         about: dict[str, Any] = {
-            "name": self.name,
-            "model": self.info,
+            "name": job.name,
+            "model": job.info,
             "target": TargetInfo(
-                name=self.target.name,
-                host=self.target.host,
-                llvm_triple=self.target.llvm_triple,
-                digest=self.target.digest(),
+                name=target.name,
+                host=target.host,
+                llvm_triple=target.llvm_triple,
+                digest=target.digest(),
             ),
             "options": OptionsInfo(
                 preset=options.preset, values=values_of(options), digest=options.digest()
@@ -402,9 +371,9 @@ class _Writer:
                 library=library,
                 manifest=about,
                 params=params,
-                floors=not Roofline.from_performance(self.target.performance).missing,
+                floors=not Roofline.from_performance(target.performance).missing,
             )
-        self.reporter.part("write", _ms_since(started), f"{len(manifest.files)} files")
+        job.reporter.part("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
 
 

@@ -1,11 +1,6 @@
-"""Compile a model for several shapes, or by several signatures, into one bundle, whose constants
-are written once.
+"""Compile a model for several shapes, by several signatures or for several GPUs into one bundle.
 
-Source of the layout: `adrenoc.bundle.buckets`.
-
-Compile a model for several GPUs into one bundle, whose constants are written once.
-
-Source of the layout: `adrenoc.bundle.editions`.
+Constants are written once.  `adrenoc.bundle.buckets` and `adrenoc.bundle.editions` tell the layout.
 """
 
 from __future__ import annotations
@@ -14,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -66,14 +61,17 @@ class CompiledBuckets:
         """Return the bucket that is a whole bundle by itself."""
         return self.compiled[-1]
 
+    @property
+    def decisions(self) -> DecisionLog:
+        """Return what was chosen for that one, and why."""
+        return self.largest.decisions
+
     def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
         """Write the bundle with all buckets into the folder `root`.
 
         `params` is the file of the constants where that was written elsewhere.
         """
-        shared = params
-        if shared is None:
-            shared = write_params(root / PARAMS, self.params)
+        shared = params or write_params(root / PARAMS, self.params)
         entries = []
         for number, (compiled, options) in enumerate(
             zip(self.compiled, self.options, strict=True), 1
@@ -197,9 +195,7 @@ def _compile_each(
 def _find_batch(
     model: Path, target: Target, options: Sequence[CompileOptions], sha256: str
 ) -> BatchRule:
-    """Return which inputs have a batch, axis 0, that differs between buckets, and whether it is
-    free.
-    """
+    """Return which inputs have a batch, axis 0, that buckets differ in, and whether it is free."""
     sizes: dict[str, set[int]] = {}
     for one in options:
         for name, shape in one.shapes:
@@ -241,26 +237,25 @@ def _read(model: Path, target: Target, options: CompileOptions, sha256: str) -> 
     return state
 
 
-class DevicePart(Protocol):
-    """What is compiled for one device: one shape, or several."""
-
-    @property
-    def compiled(self) -> tuple[Compiled, ...]:
-        """Return its buckets, the one that is a whole bundle by itself last."""
-
-    def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
-        """Write the bundle into a folder."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class _OneShape:
+class OneShape:
     """A model that is compiled for one choice of shapes."""
 
     compiled: tuple[Compiled]
     options: CompileOptions
 
+    @property
+    def decisions(self) -> DecisionLog:
+        """Return what was chosen, and why."""
+        return self.compiled[0].decisions
+
     def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
+        """Write the bundle into a folder."""
         return fill(root, self.compiled[0], self.options, params)
+
+
+DevicePart = CompiledBuckets | OneShape
+"""What is compiled for one device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,11 +266,6 @@ class CompiledEditions:
     parts: tuple[tuple[Edition, Target, DevicePart], ...]
     common_target: Target
     store: ConstantStore
-
-    @property
-    def decisions(self) -> DecisionLog:
-        """Return those of the common edition."""
-        return self.common.compiled[-1].decisions
 
     def fill(self, root: Path, fill_for: Callable[[Target], Fill]) -> Manifest:
         """Write the bundle with all editions into the folder `root`.
@@ -313,21 +303,13 @@ def compile_editions(
 
     def compile_for(target: Target, options: CompileOptions) -> DevicePart:
         started, quiet = time.perf_counter(), PartReporter(reporter, target.name)
+        how: dict[str, Any] = {"target": target, "options": options, "sha256": sha256}
+        part: DevicePart
         if buckets:
-            part: DevicePart = compile_buckets(
-                model,
-                target=target,
-                options=options,
-                buckets=buckets,
-                reporter=quiet,
-                sha256=sha256,
-                store=store,
-            )
+            part = compile_buckets(model, buckets=buckets, reporter=quiet, store=store, **how)
         else:
-            compiled = compile_model(
-                model, target=target, options=options, reporter=quiet, sha256=sha256
-            )
-            part = _OneShape(compiled=(store.share_constants(compiled),), options=options)
+            compiled = store.share_constants(compile_model(model, reporter=quiet, **how))
+            part = OneShape(compiled=(compiled,), options=options)
         launches = len(part.compiled[-1].launches)
         note = f"{target.name}, {launches} launches"
         reporter.stage("device", (time.perf_counter() - started) * 1000, note)
@@ -339,8 +321,8 @@ def compile_editions(
         before = set(store.params)
         part = compile_for(plan.member.target, plan.options)
         decision = _tell_constants(plan.entry, part, store, before)
-        part.compiled[-1].decisions.extend([decision])
-        whole.compiled[-1].decisions.extend([decision])
+        part.decisions.extend([decision])
+        whole.decisions.extend([decision])
         parts.append((plan.entry, plan.member.target, part))
     return CompiledEditions(common=whole, parts=tuple(parts), common_target=common, store=store)
 
