@@ -282,8 +282,7 @@ def construct(scalars: Sequence[Expr]) -> Expr:
 
 
 def keep_in_place(value: Expr) -> Expr:
-    """Return the value behind a call that TVM knows nothing of, so that it is computed where it
-    stands.
+    """Put the value behind a call that TVM knows nothing of: it is computed where it stands.
 
     The function of OpenCL C gives it as it is.  A value of another dtype comes back as it was.
     """
@@ -314,8 +313,7 @@ def own_function(operator: str, value: Expr, dtype: str, *, exact: bool = True) 
 
 
 def always(number: int) -> Expr:
-    """Return a condition that holds, which compilers do not know; those of other numbers are
-    others.
+    """Return a condition that holds, untold to compilers; those of other numbers are others.
 
     A macro that `prelude.cl` defines.
     """

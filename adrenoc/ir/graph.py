@@ -56,8 +56,7 @@ class Body:
     accumulator: Any = None
 
     def source_of(self, buffer: Any) -> str | None:
-        """Return the tensor that is read through a buffer; None of one that is none of the
-        sources."""
+        """Return the tensor that is read through a buffer; None of a buffer of no source."""
         return next((name for b, name in self.sources.items() if b.same_as(buffer)), None)
 
     @property
@@ -280,17 +279,13 @@ class Node:
 
     @property
     def moves_alone(self) -> bool:
-        """Return whether it gives elements of its one input at other places, and computes
-        nothing.
-        """
+        """Return whether it gives elements of its one input at other places and no more."""
         body = self.body if self.is_map and self.epilogue is None else None
         return body is not None and body.moves and len(self.inputs) == 1
 
     @property
     def is_fold(self) -> bool:
-        """Return whether its scalar expression says what it adds up, multiplies or picks over
-        axes.
-        """
+        """Return whether its expression says what it adds up, multiplies or picks over axes."""
         return self.op == "fold"
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,8 +95,7 @@ def largest_of(value: np.ndarray) -> float:
 
 
 def changes_in_half(value: np.ndarray | None) -> bool:
-    """Return whether halves change a constant; they keep the integers that quantised weights
-    are."""
+    """Return whether halves change a constant; they keep the integers of quantised weights."""
     if value is None or value.dtype != np.float32:
         return False
     with np.errstate(over="ignore"):
@@ -125,8 +123,7 @@ class Rounded:
 
 
 def round_constant(constant: np.ndarray, dtype: str, transform: Matrix | None = None) -> Rounded:
-    """Return a constant as `dtype`, or what `transform` makes of its filters once they are of that
-    dtype.
+    """Return a constant as `dtype`, or what `transform` makes of its filters of that dtype.
 
     What is rounded first is what a direct convolution multiplies by: a bundle for several GPUs
     holds it once for both.
@@ -137,8 +134,8 @@ def round_constant(constant: np.ndarray, dtype: str, transform: Matrix | None = 
     rows = max(1, PART_ELEMENTS * len(constant) // max(constant.size, 1))
     value: np.ndarray | None = None
     lost, largest = 0, 0.0
-    for begin, part in _parts(constant, rows):
-        plain = _round(part, dtype)
+    for begin in range(0, len(constant), rows):
+        plain = _round(constant[begin : begin + rows], dtype)
         made = _round(filters.apply(plain.value), dtype)
         if value is None:
             value = np.empty((len(constant), *made.value.shape[1:]), made.value.dtype)
@@ -160,11 +157,6 @@ def round_sizes(constant: np.ndarray, dtype: str, transform: Matrix | None = Non
         return round_constant(constant, dtype, transform)
     zeros = np.broadcast_to(np.zeros((), dtype), (*constant.shape[:-2], *side))
     return Rounded(value=zeros, lost=0, largest=0.0)
-
-
-def _parts(constant: np.ndarray, rows: int) -> Iterator[tuple[int, np.ndarray]]:
-    for begin in range(0, len(constant), rows):
-        yield begin, constant[begin : begin + rows]
 
 
 def _round(value: np.ndarray, dtype: str) -> Rounded:

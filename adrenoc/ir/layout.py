@@ -105,8 +105,7 @@ class Layout:
         return Layout("".join(self.roles[a] for a in axes), self.order)
 
     def reorder(self, order: TexelOrder) -> Layout:
-        """Return the layout with the same roles, whose (n, c/4, h, w) become an image in another
-        way."""
+        """Return the layout of the same roles with texels in another order."""
         return Layout(self.roles, order)
 
 
@@ -119,8 +118,7 @@ _DEFAULT_ROLES = {0: "", 1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}
 
 
 def default_layout(shape: Sequence[int]) -> Layout | None:
-    """Return the layout of a tensor that no neighbour has an opinion on; None where none can hold
-    it.
+    """Return the layout of a tensor that no neighbour decides; None where none can hold it.
 
     Up to four axes of extent above one are carried; of a rank above four the last such axis
     becomes the channel.
@@ -138,16 +136,15 @@ def default_layout(shape: Sequence[int]) -> Layout | None:
 
 
 def channels_last(rank: int) -> Layout | None:
-    """Return the layout of a matrix product's operand: the last axis is the channel, rows run along
-    W."""
+    """Return the layout of a product's operand: the last axis is the channel, rows run along W."""
     roles = {1: "C", 2: "WC", 3: "NWC", 4: "NHWC"}.get(rank)
     return None if roles is None else Layout(roles)
 
 
 def rows_along_w(shape: Sequence[int]) -> Layout | None:
-    """Return the layout of vectors that one matrix multiplies: the last axis is the channel, and
-    the last other one of several runs along W, where a thread makes some beside each other.
+    """Return the layout of vectors that one matrix multiplies: the last axis is the channel.
 
+    The last other one of several runs along W, where a thread makes some beside each other.
     Tokens that come first, as [197, 1, 768], are then those of [1, 197, 768].
     """
     wide = [axis for axis, extent in enumerate(shape[:-1]) if extent != 1]
@@ -232,9 +229,7 @@ class OperandSpec:
 
     @property
     def physical(self) -> tuple[int, ...]:
-        """Return the shape of the memory that a kernel is given: that of the larger tensor of a
-        window.
-        """
+        """Return the shape of the memory that a kernel is given, of a window the larger one's."""
         if self.memory in (Memory.PLAIN, Memory.CPU):
             return self.shape
         if self.memory is Memory.BYTES:
@@ -263,8 +258,7 @@ class OperandSpec:
 MOST_DIGITS = 6
 UNBOUNDED = 2**31 - 1
 _BASE = 100
-"""Indices are told by packing their digits, plus one, in place of the elements: they fit any
-dtype."""
+"""Indices are told by packing their digits, plus one, as elements: they fit any dtype."""
 _FORMS = {"int8": ("int8",), "uint32": ("int8", "float16")}
 """How to look at the elements of a packed constant of a dtype, if not as what they are."""
 
@@ -315,8 +309,7 @@ def read_places(packed: list[np.ndarray], count: int, form: str) -> np.ndarray |
 
 
 def find_axis_digits(places: np.ndarray) -> tuple[Digits, ...] | None:
-    """Return the digits along each axis of places, counted from the first; None where they are not
-    so."""
+    """Return the digits along each axis of places, counted from the first; None of others."""
     first = places.flat[0]
     lines = [
         places[tuple(slice(None) if a == axis else 0 for a in range(places.ndim))] - first

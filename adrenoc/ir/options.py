@@ -7,7 +7,7 @@ command line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,41 @@ ON_UNLESS_ASKED = (
 )  # the same where they are on
 OFF_UNLESS_ASKED = ("pool_textures", "int8_prompts")  # which are not told of where they are off
 _EXTENT = re.compile(r"[0-9]{1,10}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("storage_dtype", "compute_dtype"), (DTYPES.__contains__, " or ".join(DTYPES))),
+    **dict.fromkeys(SWITCHES, (lambda value: type(value) is bool, "true or false")),
+    "forbid": (
+        lambda value: isinstance(value, tuple) and set(value) <= set(FORBIDDEN),
+        " or ".join(FORBIDDEN),
+    ),
+    "float32_tensors": (
+        lambda value: isinstance(value, tuple) and all(_is_text(name) and name for name in value),
+        "names of tensors",
+    ),
+    "clml": (CLML_MODES.__contains__, " or ".join(CLML_MODES)),
+    "clml_version": (
+        (None, *CLML_VERSIONS).__contains__,
+        f"a whole number from {CLML_VERSIONS[0]} to {CLML_VERSIONS[-1]}",
+    ),
+    "max_memory_mib": (
+        lambda value: value is None or (type(value) is int and value >= 1),
+        "a number of MiB above 0",
+    ),
+    "preset": (_is_text, "the name of a preset"),
+    "android_api": (
+        lambda value: type(value) is int and value >= OLDEST_ANDROID_API,
+        f"an Android API level from {OLDEST_ANDROID_API}",
+    ),
+    "tuning_log": (lambda value: value is None or _is_text(value), "a file"),
+    "ndk": (lambda value: value is None or _is_text(value), "a folder"),
+}
+"""What a value has to be, and that in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,51 +192,12 @@ class CompileOptions:
     """Folder of an Android NDK to link with; changes nothing in what is compiled."""
 
     def __post_init__(self) -> None:
-        for name in ("storage_dtype", "compute_dtype"):
-            _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
-        for name in SWITCHES:
-            _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
-        _require(
-            "forbid",
-            self.forbid,
-            isinstance(self.forbid, tuple) and set(self.forbid) <= set(FORBIDDEN),
-            " or ".join(FORBIDDEN),
-        )
-        _require(
-            "float32_tensors",
-            self.float32_tensors,
-            isinstance(self.float32_tensors, tuple)
-            and all(isinstance(name, str) and name for name in self.float32_tensors),
-            "names of tensors",
-        )
-        _require("clml", self.clml, self.clml in CLML_MODES, " or ".join(CLML_MODES))
-        _require(
-            "clml_version",
-            self.clml_version,
-            self.clml_version is None or self.clml_version in CLML_VERSIONS,
-            f"a whole number from {CLML_VERSIONS[0]} to {CLML_VERSIONS[-1]}",
-        )
-        _require(
-            "max_memory_mib",
-            self.max_memory_mib,
-            self.max_memory_mib is None
-            or (type(self.max_memory_mib) is int and self.max_memory_mib >= 1),
-            "a number of MiB above 0",
-        )
-        _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
-        _require(
-            "android_api",
-            self.android_api,
-            type(self.android_api) is int and self.android_api >= OLDEST_ANDROID_API,
-            f"an Android API level from {OLDEST_ANDROID_API}",
-        )
-        _require(
-            "tuning_log",
-            self.tuning_log,
-            self.tuning_log is None or isinstance(self.tuning_log, str),
-            "a file",
-        )
-        _require("ndk", self.ndk, self.ndk is None or isinstance(self.ndk, str), "a folder")
+        for name, (is_good, expected) in _EXPECTED.items():
+            if not is_good(value := getattr(self, name)):
+                raise OptionError(
+                    f"option {name}: seen {value!r}, expected {expected}",
+                    hint="adrenoc compile --help",
+                )
         if self.float32_tensors and self.clml != "off":
             raise OptionError(
                 "a precision policy pins tensors that a region of OpenCL ML would hide: "
@@ -395,8 +391,7 @@ def list_entered(
     fixed: Iterable[tuple[str, str]],
     signature: str = "",
 ) -> list[str]:
-    """Return the options that enter a model with these shapes and constants, by this signature, as
-    they are typed."""
+    """Return the options for these shapes and constants, by this signature, as they are typed."""
     words = [
         f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}" for name, dims in shapes
     ]
@@ -447,13 +442,6 @@ def _digest_of(path: str) -> str:
             f"the tuning log {path} cannot be read: {error.strerror or error}",
             hint=f"adrenoc tune run MODEL -o {quote_word(path)} makes one",
         ) from error
-
-
-def _require(name: str, value: object, good: bool, expected: str) -> None:
-    if not good:
-        raise OptionError(
-            f"option {name}: seen {value!r}, expected {expected}", hint="adrenoc compile --help"
-        )
 
 
 def _check_shapes(shapes: Shapes) -> None:

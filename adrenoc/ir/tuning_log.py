@@ -137,8 +137,7 @@ def actions_key(actions: Actions) -> str:
 
 
 def find_log(name: str) -> Path:
-    """Return a log by its path, or by its name where it comes with adrenoc
-    (`presets/NAME.tune.json`)."""
+    """Return a log by its path, or by its name where it is `presets/NAME.tune.json`."""
     path = Path(name)
     shipped = data_folder("presets") / f"{name}{SUFFIX}"
     is_shipped = path.name == name and not os.path.lexists(path) and shipped.is_file()

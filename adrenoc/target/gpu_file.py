@@ -76,7 +76,7 @@ def common_gpu(gpus: Sequence[GpuAndSources]) -> GpuAndSources:
         limits=Limits(**limits),
         performance=Performance(**performance, wave_sizes=merged.wave_sizes()),
         extensions=extensions,
-        quirks=_all_quirks(gpus),
+        quirks=tuple(dict.fromkeys(quirk for gpu, _ in gpus for quirk in gpu.quirks)),
     )
     return gpu, merged.sources
 
@@ -126,10 +126,6 @@ def _common_extensions(gpus: Sequence[GpuAndSources]) -> tuple[tuple[str, bool],
     maps = [dict(gpu.extensions) for gpu, _ in gpus]
     shared = sorted(set(maps[0]).intersection(*maps)) if maps else []
     return tuple((name, all(known[name] for known in maps)) for name in shared)
-
-
-def _all_quirks(gpus: Sequence[GpuAndSources]) -> tuple[Quirk, ...]:
-    return tuple(dict.fromkeys(quirk for gpu, _ in gpus for quirk in gpu.quirks))
 
 
 _TABLES = {"sources", "limits", "performance", "cost", "extensions", "quirks", "measured"}
@@ -273,12 +269,9 @@ def _read_measured(file: SourcedFile) -> tuple[tuple[str, float | bool], ...]:
 def _read_options(file: SourcedFile) -> tuple[tuple[str, Any], ...]:
     # adrenoc.ir.options knows which options there are; here only the form is checked.
     table = file.table("options")
-    kinds = {key: type(entry["value"]) for key, entry in table.items() if _has_value(entry)}
-    return tuple((key, file.value(table, key, kinds.get(key, str), "options")) for key in table)
-
-
-def _has_value(entry: object) -> bool:
-    return isinstance(entry, dict) and type(entry.get("value")) in (bool, int, str)
+    held = {key: e.get("value") if isinstance(e, dict) else None for key, e in table.items()}
+    kinds = {key: type(value) if type(value) in (bool, int) else str for key, value in held.items()}
+    return tuple((key, file.value(table, key, kinds[key], "options")) for key in table)
 
 
 def _read_quirks(file: SourcedFile) -> tuple[Quirk, ...]:

@@ -144,8 +144,7 @@ def _check_name(path: Path, name: str) -> None:
 
 
 def own_path(name: str) -> Path | None:
-    """Return the file that a device's name is: `FILE.toml`, `host:FILE.toml`; None for a listed
-    one."""
+    """Return the file that a device is: `FILE.toml`, `host:FILE.toml`; None for a listed one."""
     if not name.strip().lower().endswith(SUFFIX):
         return None
     return Path(_HOST.sub("", name, count=1) if _HOST.match(name) else name)
@@ -197,8 +196,7 @@ def check_costs(file: SourcedFile, cost: Cost, listed: Cost) -> None:
 
 
 def is_cost(key: str, value: object) -> bool:
-    """Return whether a key of a cost table is a cost that can be measured, and no bound of a
-    search."""
+    """Return whether a key of a cost table is a cost to measure, and no bound of a search."""
     is_number = isinstance(value, float) or key.endswith("_clocks")
     return is_number and not key.startswith(NO_COSTS)
 

@@ -75,7 +75,8 @@ class SourcedFile:
         for key in table:
             if key not in known:
                 guess = did_you_mean(key, known)
-                raise self.wrong(_join_key(section, key), f"unknown key{guess}", _list_known(known))
+                expected = "one of " + ", ".join(sorted(known))
+                raise self.wrong(_join_key(section, key), f"unknown key{guess}", expected)
 
     def text(self, table: Mapping[str, Any], key: str, section: str = "") -> str:
         """Return a text that needs no source, because it is a name or a source itself."""
@@ -201,7 +202,3 @@ def _short(text: str) -> str:
 
 def _join_key(section: str, key: str) -> str:
     return f"{section}.{key}" if section else key
-
-
-def _list_known(known: set[str]) -> str:
-    return "one of " + ", ".join(sorted(known))

@@ -21,6 +21,5 @@ def runs_on_android(triple: str) -> bool:
 
 
 def runs_here(triple: str) -> bool:
-    """Return whether what was compiled for an LLVM triple runs on this machine, as far as that
-    tells."""
+    """Return whether code for an LLVM triple runs on this machine, as far as that tells."""
     return triple.partition("-")[0] == platform.machine() and not runs_on_android(triple)

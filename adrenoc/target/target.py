@@ -61,9 +61,7 @@ class Target:
 
     @property
     def measured_as(self) -> str:
-        """Return the GPU under whose name times are kept: a host's are its own, whatever it
-        compiles.
-        """
+        """Return the GPU under whose name times are kept: a host's are its own, whatever it is."""
         return "host" if self.host else self.gpu.name
 
     @property
@@ -110,8 +108,7 @@ class Target:
 
     @property
     def has_dot_products(self) -> bool:
-        """Return whether OpenCL C has a name for dot products of four bytes, and kernels can use
-        it.
+        """Return whether OpenCL C has dot products of four bytes that kernels can use.
 
         Qualcomm's own name counts up to OpenCL C 2.0: a compiler of 3.0 was seen that refuses it.
         Convolutions of bytes share their weights through local memory.
@@ -194,8 +191,7 @@ def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
 
 
 def _catalog(folder: Path | None) -> _Catalog:
-    """Return the files of a folder; those that come with adrenoc do not change, and are read
-    once."""
+    """Return the files of a folder; those that come with adrenoc are read once."""
     return _open_shipped(data_folder("targets")) if folder is None else _Catalog(folder)
 
 
@@ -281,8 +277,7 @@ class _Catalog:
         )
 
     def host_of(self, phone: Target) -> Target:
-        """Return the kernels of a phone's GPU, or of a stand-in, around a CPU part for this
-        machine.
+        """Return the kernels of a phone's GPU or of a stand-in around a CPU part for this machine.
 
         Limits are those that the software device and the GPU both hold, the figures that
         schedules go by are the GPU's.
@@ -389,8 +384,7 @@ class _Catalog:
 
 
 def _extensions_denied(file: OwnFile | None) -> dict[str, bool]:
-    """Return the extensions that a user's file says do not work, as `adrenoc device calibrate`
-    found."""
+    """Return the extensions that a user's file denies, as `adrenoc device calibrate` found."""
     stated = {} if file is None else file.parse().table("extensions")
     return {name: False for name, entry in stated.items() if entry["value"] is False}
 

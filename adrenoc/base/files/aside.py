@@ -65,8 +65,7 @@ def aside_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def aside_name(path: Path, role: str) -> Path:
-    """Return a name beside `path` that nobody else uses; same file system, so a rename is
-    atomic."""
+    """Return a name beside `path` that nobody else uses, to which a rename is atomic."""
     # Cut, because the name with its additions must stay below 255 bytes where `path`'s own does.
     stem = os.fsdecode(os.fsencode(path.name)[:_LONGEST_STEM_BYTES])
     return path.with_name(f".{stem}.adrenoc-{secrets.token_hex(6)}.{role}")

@@ -27,8 +27,7 @@ from adrenoc.base.errors import AdrenocError, DependencyError, OptionError, Outp
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 MOST_TEXT_BYTES = 256 << 20
-"""The most bytes of a file of text that is read whole: what is longer is not what it is taken
-for."""
+"""The most bytes of a file of text that is read whole: what is longer is something else."""
 MOST_TOML_BYTES = 1 << 20
 """The most bytes of a file of settings or of a target, which people write."""
 
@@ -184,13 +183,13 @@ def private_folder(path: Path) -> Path:
         raise OutputError(
             f"the cache folder {path} belongs to another user (number {facts.st_uid}), and what "
             "lies in it is not run",
-            hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+            hint=OTHER_CACHE_FOLDER,
         )
     if facts.st_mode & 0o022:
         if facts.st_uid != os.geteuid():
             raise OutputError(
                 f"others may write to the cache folder {path}, and what lies in it is not run",
-                hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+                hint=OTHER_CACHE_FOLDER,
             )
         path.chmod(0o700)
     return path
@@ -202,9 +201,7 @@ def is_trusted_owner(facts: os.stat_result) -> bool:
 
 
 def is_trusted_file(path: Path) -> bool:
-    """Return whether a plain file of a private folder is this user's or root's, and closed to
-    others.
-    """
+    """Return whether a plain file of a private folder is this user's or root's alone."""
     try:
         facts = path.lstat()
     except OSError:
@@ -214,9 +211,7 @@ def is_trusted_file(path: Path) -> bool:
 
 
 def android_ndk_folders() -> tuple[tuple[str, Path], ...]:
-    """Return the NDK folders that variables name, with the variable, in the order in which they
-    count.
-    """
+    """Return the NDK folders that variables name, with the variable, the first counting most."""
     return _folders("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "ANDROID_NDK")
 
 

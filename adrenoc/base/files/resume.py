@@ -54,8 +54,7 @@ class Resume:
                 raise output_error(self._path, error) from error
 
     def take(self, what: str) -> str | None:
-        """Return what came of a piece of work, where it was done before; None where it is to be
-        done."""
+        """Return what came of a piece of work that was done before; None where it is to be done."""
         if not self._left or self._file is None:
             return None
         piece = self._left.pop()

@@ -23,8 +23,7 @@ _FILE_BYTES = 256 << 20
 
 
 def read_aligned(file: BinaryIO, size: int) -> np.ndarray:
-    """Return the next `size` bytes of a file as a read-only uint8 array that TVM can take; fewer at
-    its end."""
+    """Return a file's next `size` bytes, fewer at its end, as a read-only array TVM can take."""
     memory = np.empty(size + TVM_ALIGNMENT_BYTES, np.uint8)
     begin = -memory.ctypes.data % TVM_ALIGNMENT_BYTES
     data = memory[begin : begin + size]
@@ -57,33 +56,20 @@ class _File:
         return numbers.view(value.dtype).reshape(value.shape)
 
 
-class _Files:
-    """The file that takes the next array."""
-
-    def __init__(self) -> None:
-        self._last: _File | None = None
-
-    def put(self, value: np.ndarray) -> np.ndarray:
-        if self._last is None or not self._last.has_room(value.nbytes):
-            self._last = _File(max(_FILE_BYTES, _to_page(value.nbytes)))
-        return self._last.put(value)
-
-    def close(self) -> None:
-        self._last = None
-
-
-_files = _Files()
+_files: list[_File] = []
+"""The file that takes the next array, where there is one."""
 
 
 def spill(value: np.ndarray) -> np.ndarray:
-    """Return the same numbers, read-only, in a file without a name; where there is no room,
-    `value`."""
+    """Return the numbers, read-only, in a file without a name; where it has no room, `value`."""
     if value.nbytes < LEAST_BYTES or value.dtype.hasobject or _map_of(value) is not None:
         return value
     try:
-        return _files.put(value)
+        if not _files or not _files[0].has_room(value.nbytes):
+            _files[:] = [_File(max(_FILE_BYTES, _to_page(value.nbytes)))]
+        return _files[0].put(value)
     except OSError:
-        _files.close()  # it may end in the middle of an array
+        _files.clear()  # it may end in the middle of an array
         return value
 
 

@@ -66,8 +66,7 @@ class TemporaryFolder:
             ) from error
 
     def _is_full(self, error: OSError) -> bool:
-        """Return whether an error says that there is no room here: one that names no file may be
-        about what was written elsewhere."""
+        """Return whether an error says that there is no room here, and not elsewhere."""
         if error.errno not in FULL_CODES:
             return False
         if error.filename is None:
@@ -77,8 +76,7 @@ class TemporaryFolder:
 
 
 def temporary_name(prefix: str) -> Path:
-    """Return a name in the folder for temporary files that nobody has, as long as `_remove_left`
-    asks."""
+    """Return a new name in the folder for temporary files, as long as `_remove_left` asks."""
     return Path(tempfile.gettempdir(), prefix + secrets.token_hex(4))
 
 

@@ -36,9 +36,7 @@ class Result:
 
     @property
     def is_final(self) -> bool:
-        """Return whether the command came to its end, rather than lose the device or its own
-        life.
-        """
+        """Return whether the command came to its end, and lost neither device nor its life."""
         return self.exit_code >= 0 and self.exit_code not in _LEFT_CODES
 
 

@@ -95,8 +95,7 @@ def _lasting_folder(made: Path) -> Path:
 
 
 def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Return the tool, in a session of its own: when it has to end, what it has started ends with
-    it."""
+    """Run the tool in a session of its own: what it has started ends with it."""
     process = subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,

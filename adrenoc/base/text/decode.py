@@ -35,8 +35,7 @@ def mark_name(kind: names.NameRule) -> dict[str, Any]:
 
 @cache
 def types_of(cls: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields; worked out once, as every command reads all
-    GPUs."""
+    """Return the types of a dataclass's fields, worked out once: each command reads all GPUs."""
     return typing.get_type_hints(cls)
 
 
@@ -48,8 +47,7 @@ def plain_type(hint: Any) -> Any:
 
 
 def fits(kind: type, value: object) -> bool:
-    """Return whether a parsed value is of this type; bool is an int to Python, but not to a
-    schema."""
+    """Return whether a parsed value is of this type; a bool is no int to a schema."""
     if kind is float:
         return fits(int, value) or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
@@ -65,8 +63,7 @@ class RecordReader:
         self._wrong, self._defaults = wrong, defaults
 
     def read(self, kind: Any, plain: Any, where: str) -> Any:
-        """Return the dataclass `kind` of the file `where`; every key must be there and none
-        more."""
+        """Return the dataclass `kind` of the file `where`, which has all its keys and no other."""
         return self._value(kind, plain, where + _ROOT)
 
     def _value(self, hint: Any, plain: Any, where: str) -> Any:

@@ -78,11 +78,8 @@ def _draw(part: Part) -> str:
 
 def _section(title: str, note: str, body: str) -> str:
     heading = f"<h2>{safe(title)}</h2>\n" if title else ""
-    return f"<section>{heading}{_quiet(note)}{body}</section>\n"
-
-
-def _quiet(text: str) -> str:
-    return f"<p class='quiet'>{safe(text)}</p>\n" if text else ""
+    quiet = f"<p class='quiet'>{safe(note)}</p>\n" if note else ""
+    return f"<section>{heading}{quiet}{body}</section>\n"
 
 
 def _table(shown: Table) -> str:

@@ -77,8 +77,7 @@ _KEYWORDS = re.compile(
 
 
 def identifier(name: str) -> str:
-    """Return an identifier that Java, C and CMake take, made of `name`: small letters, digits and
-    `_`."""
+    """Return an identifier for Java, C and CMake of `name`: small letters, digits and `_`."""
     kept = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     taken = not kept[:1].isalpha() or _KEYWORDS.fullmatch(kept)
     return f"m_{kept}" if taken else kept
