@@ -2,7 +2,17 @@
 
 `slots` are instructions and empty slots of one thread, `alu` those of them that take the arithmetic
 pipe, `waits` how often it waits for a buffer or at a barrier, `registers` full ones, of four
-numbers.
+numbers.  What says no more in one table means the same in all, those of `cost.py` too:
+
+    pixels, out_blocks      neighbours along W that a thread may make, and output blocks of each
+    most_sums, unrolls      the most vectors of sums that it keeps; input blocks a k-step, or pass
+    splits, split_k         threads that may share a sum; `split_k_registers` more where they do
+    threads, widths, heights                threads that a work-group may have: in all, along W, H
+    start, loop, k_step, end                before loops; a k-step beside reads and multiply-adds;
+                                            behind loops, for each sum
+    texel, chunk            of each that is read, beside the read itself
+    other_registers, address_registers      of coordinates, loop counters and pointers
+    barrier_clocks, fold_clocks             of a fold's step in local memory: write, barrier, read
 """
 
 from __future__ import annotations
@@ -18,9 +28,7 @@ class ConvTextureCost:
     a buffer."""
 
     pixels: Sizes
-    """Pixels, neighbours along W, that a thread may make."""
     out_blocks: Sizes
-    """Output blocks that a thread may make of each pixel."""
     most_sums: int
     """Vectors of sums a thread: beyond, no listed GPU keeps two waves in flight."""
     narrowest_group: int
@@ -39,11 +47,8 @@ class ConvTextureCost:
     float_load_slots: float
     """Slots of a 16-byte load of floats beside the load itself."""
     loop_slots: float
-    """Slots of one pass of the innermost loop beside reads and multiply-adds."""
     start_slots: float
-    """Slots of a thread before its loops."""
     end_slots: float
-    """Slots after the loops, for each sum."""
     end_alu: float
     """Arithmetic instructions after the loops, for each sum."""
 
@@ -56,23 +61,17 @@ class ConvLocalCost:
     """
 
     pixels: Sizes
-    """Pixels, neighbours along W, that a thread may make."""
     out_blocks: Sizes
-    """Output blocks that a thread may make of each pixel."""
     most_sums: int
-    """The most vectors of sums that a thread keeps."""
     widths: Sizes
     """Threads along W in a work-group; whole rows where they are short."""
     heights: Sizes
-    """Threads along H in a work-group."""
     most_whole_row: int
     """The longest row, in threads, that a work-group takes as it is, power of two or not."""
     most_whole_column: int
     """The longest column, in threads, that a work-group takes as it is."""
     split_k: Sizes
-    """Threads that share a sum."""
     unrolls: Sizes
-    """Input blocks that a k-step may take at once."""
     fewest_threads: int
     """The fewest threads of a work-group that could split its sums further."""
     shared_bytes: int
@@ -85,13 +84,10 @@ class ConvLocalCost:
     """The most input blocks, those that fill up the last k-step included, for each that is
     there."""
     k_step_slots: float
-    """Slots of a k-step beside reads and multiply-adds."""
     k_step_alu: float
-    """Arithmetic instructions of a k-step beside multiply-adds."""
     texel_slots: float
     """Slots of each texel that is read: its column as a float."""
     texel_alu: float
-    """Arithmetic instructions of each texel that is read."""
     numbers_alu: float
     """Arithmetic instructions of each load of an image's numbers, which has an address of 64
     bits."""
@@ -112,7 +108,6 @@ class ConvLocalCost:
     chunk_waits: float
     """How often a thread waits for each chunk: for its loads and at barriers."""
     end_waits: float
-    """How often a thread waits after its loops."""
     texels_a_wait: int
     """Texels that a thread asks for between two waits."""
     float_loads_a_wait: float
@@ -122,13 +117,10 @@ class ConvLocalCost:
     """Loads of an image's numbers that a thread asks for between two waits, where they become
     halves."""
     end_slots: float
-    """Slots after the loops, for each sum."""
     split_k_slots: float
     """Slots after the loops where splits are added, for each sum and each halving of the splits."""
     other_registers: float
-    """Registers that coordinates, loop counters and pointers take."""
     split_k_registers: float
-    """Further registers where splits are added."""
     texel_registers: float
     """Registers in place of `other_registers` where weights come as texels: no pointers."""
     texel_split_k_registers: float
@@ -174,13 +166,9 @@ class ConvConstantsCost:
     """
 
     pixels: Sizes
-    """Pixels, neighbours along W, that a thread may make."""
     out_blocks: Sizes
-    """Output blocks that a thread may make of each pixel."""
     most_sums: int
-    """The most vectors of sums that a thread keeps."""
     unrolls: Sizes
-    """Input blocks that a k-step may take at once."""
     most_taps: int
     """The most taps of all input blocks of a k-step, where it takes several."""
     widest_row: int
@@ -196,11 +184,8 @@ class ConvConstantsCost:
     texel_slots: float
     """Slots of a texel beside its read: its coordinates as floats."""
     start_slots: float
-    """Slots of a thread before its loops."""
     end_slots: float
-    """Slots after the loops, for each sum."""
     other_registers: float
-    """Registers that coordinates and counters take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +208,6 @@ class ConvMatricesCost:
     waits: float
     """How often a step waits as long as for a texel."""
     registers: float
-    """Registers of a thread."""
     doubt: float
     """Times as long as the other numbers say that it is taken for: where a driver has no such
     words its threads make the tiles, and more is lost than was to be won."""
@@ -253,18 +237,15 @@ class WinogradConvCost:
     bands: Sizes
     """Runs of output blocks that a work-group may make."""
     split_k: Sizes
-    """Threads that may share a sum."""
     chunks: Sizes
     """Input blocks in local memory at a time."""
     unrolls: Sizes
     """Input blocks whose operands a thread may ask for together."""
     most_threads: int
-    """The most threads of a work-group."""
     most_shared_bytes: int
     """The most bytes of local memory of a work-group: so much of a GPU's that two groups run beside
     each other."""
     most_sums: int
-    """The most vectors of sums that a thread keeps."""
     few_columns: int
     """Columns below which so few threads read each weight that local memory only delays it."""
     most_padding: float
@@ -279,7 +260,6 @@ class WinogradConvCost:
     chunk_waits: float
     """How often a thread waits for each chunk, mostly at barriers."""
     end_waits: float
-    """How often a thread waits after its loops."""
     half_registers: float
     """Registers that coordinates, loop counters and pointers take, where arithmetic is in
     halves."""
@@ -287,7 +267,6 @@ class WinogradConvCost:
     """Registers that coordinates, loop counters and pointers take, where arithmetic is in
     floats."""
     split_k_registers: float
-    """Further registers where splits are added."""
     load_registers: float
     """Registers of a load with its address."""
     texels_a_row: int
@@ -336,16 +315,13 @@ class DepthwiseCost:
     pixels: Sizes
     """Pixels of each row that a thread may make."""
     widths: Sizes
-    """Threads along W in a work-group."""
     heights: Sizes
-    """Threads along H in a work-group."""
     most_multiplies: int
     """The most multiply-adds of vectors in one kernel: they are written out, and compilers take
     long over long kernels."""
     start_slots: float
     """Slots of a thread beside its reads, multiply-adds and stores."""
     texel_slots: float
-    """Slots of each texel that is read."""
     store_slots: float
     """Slots of each texel that is stored."""
     word_slots: float
@@ -370,13 +346,9 @@ class SeparableCost:
     shared_bytes: Sizes
     """Bytes of local memory of a work-group that are worth a try."""
     pixels: Sizes
-    """Pixels, neighbours along W, that a thread may make."""
     out_blocks: Sizes
-    """Output blocks that a thread may make of each pixel."""
     split_k: Sizes
-    """Threads that may share a sum."""
     most_sums: int
-    """The most vectors of sums that a thread keeps."""
     most_texels: int
     """The most texels that a thread asks for at once, where all rows of taps are written out."""
     most_blocks_a_part: int
@@ -386,17 +358,14 @@ class SeparableCost:
     texel_alu: float
     """Arithmetic instructions of a texel: its column and row as floats."""
     texel_slots: float
-    """Slots of a texel beside its read."""
     row_alu: float
     """Arithmetic instructions of a row of taps that stays one pass of a loop."""
     row_slots: float
     """Slots of a row of taps that stays one pass of a loop."""
     chunk_waits: int
-    """How often a thread waits for each chunk."""
     last_waits: int
     """How often a thread waits after its loops."""
     other_registers: float
-    """Registers that coordinates, loop counters and pointers take."""
     chunk_registers: float
     """Further registers where chunks follow each other."""
     finish_registers: float
@@ -421,7 +390,6 @@ class ExpansionCost:
     bands: Sizes
     """Threads that may share the wide blocks of the same pixels."""
     most_sums: int
-    """The most vectors of sums that a thread keeps."""
     most_blocks: int
     """The most wide blocks of a work-group."""
     texels_at_once: int
@@ -448,13 +416,9 @@ class ExpansionCost:
     round_slots: float
     """Slots of each time that a thread begins to compute wide pixels."""
     k_step_alu: float
-    """Arithmetic instructions of a k-step beside multiply-adds."""
     k_step_slots: float
-    """Slots of a k-step beside reads and multiply-adds."""
     texel_alu: float
-    """Arithmetic instructions of a texel that is read."""
     texel_slots: float
-    """Slots of a texel that is read, beside the read itself."""
     half_alu: float
     """Arithmetic instructions of a vector of halves that becomes floats, and halves again."""
     held_alu: float

@@ -134,22 +134,16 @@ class GemvCost:
     """Few vectors by a constant matrix."""
 
     splits: Sizes
-    """Threads that may share a sum."""
     threads: Sizes
-    """Threads that a work-group may have."""
     threads_of_layers: Sizes
     """Threads that a work-group may have which computes the layer before it too."""
     unrolls: Sizes
     """Input blocks a k-step; of schedules that are alike the first is taken, for its weights come
     from memory and two reads are under way."""
     texel_slots: float
-    """Slots of each texel that is read."""
     loop_slots: float
-    """Slots of a k-step beside reads and multiply-adds."""
     barrier_clocks: int
-    """Clocks of one step of a fold in local memory: write, barrier, read."""
     other_registers: int
-    """Registers that coordinates, loop counters and pointers take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,9 +161,7 @@ class NBitsCost:
     most_sums: int
     """Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
     splits: Sizes
-    """Threads that may share a sum."""
     threads: Sizes
-    """Threads that a work-group may have."""
     unrolls: Sizes
     """Words a thread may ask for at a time."""
     unpack_vectors: float
@@ -183,11 +175,8 @@ class NBitsCost:
     read_slots: float
     """Slots of each read."""
     loop_slots: float
-    """Slots of a k-step beside reads and arithmetic."""
     barrier_clocks: int
-    """Clocks of one step of a fold in local memory: write, barrier, read."""
     other_registers: int
-    """Registers that coordinates, loop counters and pointers take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,11 +190,8 @@ class MatmulCost:
     most_sums: int
     """Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
     texel_slots: float
-    """Slots of each texel that is read."""
     loop_slots: float
-    """Slots of a k-step beside reads and multiply-adds."""
     address_registers: int
-    """Registers that coordinates, loop counters and pointers take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,11 +205,9 @@ class AttentionCost:
     unrolls: Sizes
     """Blocks of depth, or of four keys, whose texels a thread may ask for before it waits."""
     most_threads: int
-    """The most threads of a work-group."""
     most_key_blocks: int
     """The most vectors of scores, by four, that stay in registers beside the rest."""
     texel_slots: float
-    """Slots of each texel that is read."""
     run_slots: float
     """Slots of a run beside reads and multiply-adds: maxima, exponentials, barriers."""
     run_waits: int
@@ -257,7 +241,6 @@ class CachedCost:
     folds: int
     """Folds in local memory that a run takes."""
     fold_clocks: float
-    """Clocks of one step of a fold in local memory: write, barrier, read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +282,6 @@ class RowsCost:
     at_once: int
     """Texels that a thread of a team asks for before it waits."""
     registers: int
-    """Registers of a thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
