@@ -62,8 +62,7 @@ class BatchRule:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketEntry:
-    """One bucket: its folder, `.` for the bundle itself; `signature` is empty where shapes differ
-    alone."""
+    """One bucket: its folder, `.` for the bundle itself; `signature` is empty of shapes alone."""
 
     folder: str = field(metadata=mark_name(names.FOLDER))
     inputs: tuple[TensorSpec, ...]

@@ -35,8 +35,7 @@ _AROUND = {
     "lfm2_vl": (("<|image_start|>",), ("<|image_end|>",)),
 }
 _AROUND["smolvlm"] = _AROUND["idefics3"]
-"""Kinds of models whose templates have one word for a picture -> what processors put around its
-rows."""
+"""Models whose templates have one word for a picture -> what processors put around its rows."""
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 

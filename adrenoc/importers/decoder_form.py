@@ -100,8 +100,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
 
 
 def _find_recurrent(signature: Signature, caches: set[str]) -> tuple[StateSpec, ...]:
-    """Return states whose extents are fixed but for the batch, of a model of one token or any
-    number."""
+    """Return states of fixed extents but for the batch, of a model of one token or any number."""
     outputs = {port.name for port in signature.outputs}
     tokens = next(port for port in signature.inputs if port.name == TOKENS)
     if len(tokens.axes or ()) != 2 or _tokens_of(signature) not in (None, 1):
@@ -174,8 +173,7 @@ def _decoder_beside(model: Path) -> dict[str, Any]:
 
 
 def _sliding_beside(model: Path) -> dict[int, int]:
-    """Return the layers whose caches slide by genai's configuration, and how many rows these
-    hold."""
+    """Return the layers whose caches slide by genai's configuration, and their rows."""
     said = table_of(_decoder_beside(model), "sliding_window")
     size, layers = said.get("window_size"), said.get("layers")
     if type(size) is not int or not isinstance(layers, list):
@@ -199,8 +197,7 @@ def _layer_of(name: str) -> int:
 
 
 def _present_of(past: str, outputs: set[str]) -> str:
-    """Return the output that is the same cache, by the exporters' names; empty where there is
-    none."""
+    """Return the output that is the same cache, by exporters' names; empty where there is none."""
     for old, new in _RENAMED:
         name = past.replace(old, new, 1)
         if name != past and name in outputs:
@@ -209,8 +206,7 @@ def _present_of(past: str, outputs: set[str]) -> str:
 
 
 def _context_beside(model: Path) -> tuple[int, str]:
-    """Return the context that a configuration states, and which; 0 where there is none
-    understood."""
+    """Return the context that a configuration states, and which one; 0 where none is understood."""
     for key in ("context_length", *_POSITIONS):
         length, name = _said_beside(model, key)
         if type(length) is int and length > 0:

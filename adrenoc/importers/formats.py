@@ -40,12 +40,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 MOST_FILE_BYTES = 2**31 - 1
-"""The most bytes of a model file, without its data files: both formats count their bytes in 31
-bits."""
+"""The most bytes of a model file alone: both formats count their bytes in 31 bits."""
 
 MOST_DATA_BYTES = 16 << 30
-"""The most bytes that tensors may take in data files: all of it is read, and no phone holds
-more."""
+"""The most bytes of tensors in data files: all of it is read, and no phone holds more."""
 
 MOST_TENSORS_OF_A_BYTE = 8
 FREE_DATA_BYTES = 1 << 30

@@ -31,12 +31,10 @@ _MOST_DIGITS = 19
 """The most digits of an offset or a length: what lies beyond no file has."""
 
 MOST_NODES = 200_000
-"""The most nodes of a model, with those of its branches and loops, which can hold each other many
-times."""
+"""The most nodes of a model, those of branches and loops too, which can hold each other."""
 
 MOST_FIELDS = 5_000_000
-"""The most fields that are walked one by one: a file of a few megabytes may consist of empty
-ones."""
+"""The most fields walked one by one: a file of few megabytes may consist of empty ones."""
 
 _SMALL_BYTES = 4 << 20
 """Up to so many bytes are kept with what was read of them: models whose weights lie beside them."""
@@ -54,8 +52,7 @@ class TooManyNodesError(ValueError):
 
 @dataclass
 class Outline:
-    """A model's message without the numbers of its tensors, and those whose numbers lie in other
-    files."""
+    """A model's message without its tensors' numbers, and those whose numbers lie elsewhere."""
 
     model: Any
     external: list[Any] = field(default_factory=list)

@@ -52,8 +52,7 @@ def list_options(found: OpenInputs, extents: Mapping[str, Sequence[Extent]]) -> 
 
 
 def write_options(found: OpenInputs) -> str:
-    """Return the options to type, with a letter or a name for each extent that only the user
-    knows."""
+    """Return the options to type, with a letter or name for extents that only the user knows."""
     known = {
         name: [1 if (name, axis) in found.batches else d for axis, d in enumerate(axes)]
         for name, axes in found.axes.items()

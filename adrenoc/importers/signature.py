@@ -169,8 +169,7 @@ def _axes(value: Any) -> tuple[Extent, ...] | None:
 
 
 def extent_of(dim: Any) -> Extent:
-    """Return the extent of a dimension of ONNX; names without a letter, as `?` and `-1`, name
-    nothing."""
+    """Return the extent of an ONNX dimension; names without a letter, as `?`, name nothing."""
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
     name = str(dim.dim_param)

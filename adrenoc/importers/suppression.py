@@ -116,8 +116,7 @@ def selection(boxes: int, classes: int, rules: Suppression, batches: int = 0) ->
 
 
 def _exclude(bound: float, *, counts: bool) -> float:
-    """Return the number that is exceeded by what is above `bound`, and by the bound where it
-    counts."""
+    """Return the number that what is above `bound` exceeds, and the bound where it counts."""
     if not counts:
         return float(bound)
     return float(np.nextafter(np.float32(bound), np.float32(-np.inf)))
@@ -140,8 +139,7 @@ def _score(scores: Any, batch: Any, j: Any, i: Any) -> Any:
 
 
 def first_found(count: int) -> Any:
-    """Return a function of marks [count] to the numbers of those that are not 0, in order, then
-    -1."""
+    """Return a function of marks [count]: the numbers of those that are not 0, then -1."""
 
     @T.prim_func(private=True, s_tir=True)
     def find(  # type: ignore[no-untyped-def]

@@ -135,8 +135,7 @@ class Precision:
     wide_sums: bool = False
     """Computed in float32 and stored as the options say, for later layers hand on its errors."""
     low: int | None = None
-    """The number that a byte of zero stands for where the tensor is to be stored as bytes; None
-    where it is not."""
+    """The number that a byte of zero stands for where the tensor lies in bytes; else None."""
 
     @property
     def is_special(self) -> bool:

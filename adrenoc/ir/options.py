@@ -131,8 +131,7 @@ class CompileOptions:
     storage_dtype: str = "float16"
     """The dtype of tensors between kernels and of weights."""
     compute_dtype: str = "float32"
-    """The dtype of the multiply-adds of convolutions and matrix products; all else computes in
-    float32."""
+    """The dtype of long products' multiply-adds; all else computes in float32."""
     textures: bool = True
     """Put tensors into textures where they fit; else all lie in buffers."""
     winograd: bool = True

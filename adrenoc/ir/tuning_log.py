@@ -37,8 +37,7 @@ _MOST_CLOCK_MHZ = 10**5
 _LINE_BEGIN = b'{"actions":'
 
 WORTH = 0.98
-"""The share of the untuned schedule's time, measured in turn with it, above which a schedule is no
-gain."""
+"""The share of the untuned schedule's time, measured in turn, above which nothing is gained."""
 WORTH_UNCONFIRMED = 0.9
 """The same, where they were measured apart."""
 

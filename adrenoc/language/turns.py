@@ -57,8 +57,7 @@ class Turns:
     drops_blanks: str = ""
 
     def render(self, messages: Sequence[Message]) -> str:
-        """Write a conversation as the runtime does: a system's message or none, then a user's and
-        an answer in turns."""
+        """Write a conversation as the runtime does: a system's message or none, then turns."""
         text = self.begin
         rest = list(messages)
         if rest[0]["role"] == "system":

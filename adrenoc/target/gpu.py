@@ -140,8 +140,7 @@ class Performance:
     texel_weights: bool | None = None
     """Whether weights that few threads share come faster as texels than from a buffer."""
     split_winograd_least_pixels: int | None = None
-    """The fewest pixels of an output for which Winograd's algorithm in three kernels is worth its
-    launches."""
+    """The fewest output pixels for which Winograd's three kernels are worth their launches."""
     constant_file_bytes: int | None = None
     """Of the constant file that waves may fill, with the built-ins that Qualcomm's drivers have."""
     constant_file_waves: int | None = None

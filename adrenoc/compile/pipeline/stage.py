@@ -162,8 +162,7 @@ def dump_graph(state: State) -> str:
 
 
 def dump_precisions(state: State) -> str:
-    """Return the tensors that ask for another precision than the options, with what they ask
-    for."""
+    """Return the tensors that ask for another precision than the options, and what they ask."""
     precisions = sorted(graph_of(state).precisions.items())
     lines = [f"%{name}: {asked}" for name, asked in precisions if asked != AS_OPTIONS]
     return "\n".join(lines or ["all tensors are as the options say"]) + "\n"

@@ -255,8 +255,7 @@ def plan_memory_step(state: State) -> State:
 
 
 def plan_storage(state: State) -> tuple[Storage, Decision | None]:
-    """Return the plan, with textures in one buffer where that is asked for and takes less; and
-    why."""
+    """Return the plan, with textures in one buffer where asked for and smaller; and why."""
     program, limits = program_of(state), state.target.limits
     apart = plan_memory(program)
     if not state.options.pool_textures:

@@ -261,8 +261,7 @@ def _heads(
 
 
 def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
-    """Return what a mask adds to the scores [batch, heads, length, total]; empty where there is
-    none."""
+    """Return what a mask adds to scores [batch, heads, length, total]; empty where none is."""
     if not mask:
         return ""
     shape = write.shape(mask)
@@ -475,8 +474,7 @@ def _first_row(write: Writer, tokens: int) -> str:
 
 
 def _count_beyond(write: Writer) -> int:
-    """Return how many rows there may be of caches that hold the last ones; 0 where they hold
-    all."""
+    """Return how many rows caches that hold the last ones may have; 0 where they hold all."""
     total = write.value(write.input(_TOTAL))
     rows = 0 if total is None else int(total.reshape(-1)[0])
     slides = bool(write.number("sliding_window_cache", 0))
@@ -540,8 +538,7 @@ def _read_bias(write: Writer, heads: _Heads) -> list[str]:
 
 
 def _cache_shape(write: Writer, past: int, heads: _Heads) -> tuple[int, ...]:
-    """Return [1, heads, rows, head]: the rows that were given, or as many as there are tokens
-    then."""
+    """Return [1, heads, rows, head]: the rows given, or as many as there are tokens then."""
     given = write.shape(write.input(past))
     total = write.value(write.input(_TOTAL))
     if len(given) != 4 or given[1] != heads.kept or given[3] != heads.width:

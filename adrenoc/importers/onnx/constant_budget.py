@@ -76,8 +76,7 @@ class ConstantBudget:
         self._left -= count
 
     def excess(self, graph: OnnxGraph, node: onnx.NodeProto) -> str:
-        """Return why what a node of constants makes is too much for a constant; empty where it is
-        not."""
+        """Return why what a node makes of constants is too much for one; empty where it is not."""
         most_grown = imported.MOST_GROWN
         sizes = {name: graph.constants[name].size for name in node.input if name}
         if node.op_type == "Range":
@@ -125,8 +124,7 @@ class ConstantBudget:
 
 
 def make_filled(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray | None:
-    """Return a large constant of one number, which takes no memory before it is copied; None if not
-    so."""
+    """Return a large constant of one number, which takes memory once it is copied; else None."""
     if node.op_type != "ConstantOfShape":
         return None
     extents = _extents(graph, node)

@@ -175,8 +175,7 @@ def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
 
 
 def _distances(write: Writer) -> None:
-    """Write how far each row of the one matrix is from each of the other, as Gaussian processes
-    read it."""
+    """Write how far the rows of two matrices are apart, as Gaussian processes read it."""
     a, b = write.input(0), write.input(1)
     (rows, width), (columns, _) = write.shape(a), write.shape(b)
     metric = write.text("metric", "sqeuclidean")
@@ -231,8 +230,7 @@ _PLAIN_CONV = {
 
 
 def _causal_conv(write: Writer) -> None:
-    """Put channels first, as the standard has them, where `channels_last` says that they are
-    not."""
+    """Put channels first, as the standard has them, where `channels_last` says they are not."""
     write.refuse_odd(_PLAIN_CONV)
     x, weight, bias, past = (write.input(index) for index in range(4))
     is_last = bool(write.number("channels_last", 0))
@@ -386,8 +384,7 @@ def _read_operands(write: Writer) -> _Operands:
 
 
 def _spread(write: Writer, x: str, heads: tuple[int, int], tokens: int, size: int) -> str:
-    """Return [1, tokens, heads * size] as [1, heads, tokens, size], a head as often as states read
-    it."""
+    """Return [1, tokens, heads * size] as [1, heads, tokens, size], heads as often as read."""
     there, wanted = heads
     apart = write("Transpose", write.reshape(x, 1, tokens, there, size), perm=[0, 2, 1, 3])
     if there == wanted:
@@ -444,8 +441,7 @@ def _take_several(write: Writer, o: _Operands) -> tuple[str, str]:
 
 
 def _fall_along(write: Writer, o: _Operands, total: str) -> str:
-    """Return how much of what each token added is left at later ones; nothing of it at earlier
-    ones."""
+    """Return how much of what each token added is left at later ones, nothing at earlier ones."""
     ones = np.tril(np.ones((o.tokens, o.tokens), np.float32))
     if not total:
         return write.array(ones.astype(np.dtype(write.dtype(write.input(0)))))

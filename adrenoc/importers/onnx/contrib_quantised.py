@@ -32,8 +32,7 @@ from adrenoc.importers.onnx.writer import Writer
 
 OPENED = "DynamicQuantizeLSTM"
 _WEIGHTS = ((1, 8, 9), (2, 10, 11))
-"""Weights and recurrence of a layer of bytes: the inputs that are their quanta, scales and zero
-points."""
+"""A byte layer's weights and recurrence: the inputs that are quanta, scales and zero points."""
 
 
 def _float(write: Writer, first: int) -> str:
@@ -185,8 +184,7 @@ def _dynamic_quantize_matmul(write: Writer) -> None:
 def _scale_product(
     write: Writer, product: str, scales: tuple[str, str], bias: str, *, out: str
 ) -> None:
-    """Write the floats `out` that a product of integers stands for, with a bias where there is
-    one."""
+    """Write the floats `out` that a product of integers stands for, with a bias if there is one."""
     whole = write("Cast", product, to=1)
     factor = write("Mul", *scales)
     result = write("Mul", whole, factor, out="" if bias else out)

@@ -241,8 +241,7 @@ def _assign_each(
 
 
 def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
-    """Return the tensor whose entries, one after another, are assigned; those found come first in
-    it."""
+    """Return the tensor whose entries are assigned one after another, those found first."""
     name = updates
     while (node := graph.find_maker(name)) is not None and _keeps_order(graph, node, mask):
         name = node.input[0]
@@ -269,8 +268,7 @@ def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
 
 
 def _is_as_it_was(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
-    """Return whether an Expand to as many rows as places leaves its input: its rows are of that
-    mask."""
+    """Return whether an Expand to as many rows as places leaves its input, rows of that mask."""
     shape, counted = graph.shape_of(node.input[0]), graph.counted.get(node.input[0])
     if not shape or counted is None:
         return False
@@ -315,8 +313,7 @@ def _is_turned(node: onnx.NodeProto) -> bool:
 
 
 def _find_column(graph: OnnxGraph, name: str) -> tuple[str, int]:
-    """Return of which mask, and of which of its axes, a column says the places; ("", 0) of
-    others."""
+    """Return of which mask and axis a column says the places; ("", 0) of others."""
     extents = set()
     while (node := graph.find_maker(name)) is not None:
         shape = graph.shape_of(name)

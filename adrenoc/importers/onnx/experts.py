@@ -64,8 +64,7 @@ class _Experts:
 
 
 def _lay_beside(value: np.ndarray) -> np.ndarray:
-    """Return [E, N, K, ...] as [N, E * K, ...]: what experts have along the inputs, one behind
-    another."""
+    """Return [E, N, K, ...] as [N, E * K, ...]: what experts have, along the inputs."""
     turned = np.moveaxis(value, 0, 1)
     return np.ascontiguousarray(turned).reshape(turned.shape[0], -1, *turned.shape[3:])
 
@@ -116,8 +115,7 @@ def _read_few_bits(write: Writer, number: int, at: Sequence[int]) -> _Experts:
 
 
 def _read_zeros(zeros: np.ndarray, shape: tuple[int, int, int], bits: int) -> np.ndarray:
-    """Return zero points [E, N, blocks] in float32; those of rows with one scale are packed along
-    N."""
+    """Return zero points [E, N, blocks] in float32; of one scale a row, packed along N."""
     experts, outputs, blocks = shape
     if zeros.ndim == 2:
         return unpack_bits(zeros, bits)[:, :outputs, None].astype(np.float32)
@@ -180,8 +178,7 @@ def _share_few_bits(write: Writer, tokens: int) -> str:
 
 
 def _share_floats(write: Writer) -> str:
-    """Return the same of MoE: the largest shares of all, or, where these are normed, of
-    themselves."""
+    """Return the same of MoE: the largest shares of all, or of themselves if normed."""
     scores = write.input(_ROUTER)
     is_normed = bool(write.number("normalize_routing_weights", 0))
     if not is_normed:

@@ -327,8 +327,7 @@ class _Folder:
                 self._set(name, np.empty(known.shape, known.dtype))
 
     def _write_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Return what takes the place of If, Loop, Scan or Compress, or None where it has to
-        stay."""
+        """Return what takes the place of If, Loop, Scan or Compress; None where it has to stay."""
         if node.op_type in _NESTING and self._growth.excess():
             self.graph.refusals.setdefault(first_output(node), self._growth.excess())
         if first_output(node) in self.graph.refusals:

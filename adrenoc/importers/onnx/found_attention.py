@@ -90,8 +90,7 @@ class ScoreReader:
         return None
 
     def _mask_before(self, node: onnx.NodeProto) -> str:
-        """Return the scores that a node masks or bounds from far below; empty where it does
-        something else."""
+        """Return the scores that a node masks or bounds from far below; else empty."""
         constants = self.graph.constants
         if self.cap:  # what is added before the bound is bounded too
             return ""
@@ -117,8 +116,7 @@ class ScoreReader:
 
 
 def _parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Return whether a Reshape takes batch and heads apart or together, and leaves the rest
-    alone."""
+    """Return whether a Reshape parts or joins batch and heads, and leaves the rest alone."""
     if node.op_type != "Reshape":
         return False
     before, after = graph.shape_of(node.input[0]), graph.shape_of(node.output[0])
@@ -164,8 +162,7 @@ class Seen:
 def read_masks(
     values: Mapping[str, np.ndarray], masks: Sequence[FoundMask], tokens: int, rows: int
 ) -> Seen | None:
-    """Return what masks say together; None where they say something else, as of each head other
-    rows."""
+    """Return what masks say together; None where it is something else, as rows of single heads."""
     seen, added = np.ones((tokens, rows), bool), np.zeros((1, tokens, rows))
     precision = float(np.finfo(np.float32).eps)
     for mask in masks:
@@ -187,8 +184,7 @@ def read_masks(
 
 
 def _spread(value: np.ndarray | None, tokens: int, rows: int) -> np.ndarray | None:
-    """Return a mask of a batch of one as [1 or heads, tokens, rows]; None where it is no such
-    thing."""
+    """Return a mask of a batch of one as [1 or heads, tokens, rows]; None where it is none."""
     if value is None or value.dtype.kind not in "bf" or value.ndim > MOST_MASK_AXES:
         return None
     apart = value.reshape(-1, *np.atleast_2d(value).shape[-2:])
@@ -276,8 +272,7 @@ class AttentionFinder:
         return found
 
     def _new_rows(self, past: str, name: str) -> str:
-        """Return the new rows of a cache, where the tensor `name` has them behind the old; else
-        empty."""
+        """Return a cache's new rows, where the tensor `name` has them behind old; else empty."""
         node = self.makers.get(name)
         if node is None or not is_standard(node):
             return ""
@@ -328,8 +323,7 @@ class AttentionFinder:
         )
 
     def _read_sinks(self, name: str) -> tuple[str, np.ndarray | None]:
-        """Return the scores of rows that a softmax of `name` takes, and those of no row, one a
-        head."""
+        """Return the scores of rows that a softmax of `name` takes, and of no row, one a head."""
         node = self.makers.get(name)
         while node is not None and node.op_type in ("Cast", "Identity", "Sub"):
             if node.op_type == "Sub":  # of the largest of each row: the softmax is the same
@@ -384,8 +378,7 @@ class AttentionFinder:
         return begins and after == (*before[:-1], before[-1] - 1)
 
     def _take_apart(self, name: str) -> str:
-        """Return what a tensor [heads, tokens, head] is with its batch, where that alone is
-        read."""
+        """Return what a tensor [heads, tokens, head] is with its batch, where it alone is read."""
         readers = self.readers.get(name, [])
         if len(readers) != 1 or not _parts_heads(self.graph, readers[0]):
             return name

@@ -29,12 +29,10 @@ MICROSOFT = "com.microsoft"
 
 
 MOST_ELEMENTS = 2**30
-"""The most elements of one tensor: kernels count in 32 bits, and no phone has the memory for
-more."""
+"""The most elements of a tensor: kernels count in 32 bits, and no phone has room for more."""
 
 MOST_AXES = 64
-"""The most axes of one tensor: more than any model has, and few enough that TVM has not to think
-long."""
+"""The most axes of a tensor: more than any model has, and few enough for TVM to be quick."""
 
 MOST_ADDRESSED = 2**58
 """Elements, of sixteen bytes at most: NumPy takes no shape of more, not even of an empty array."""

@@ -152,8 +152,7 @@ def _suggest(
 
 
 def _load(files: ModelFiles) -> tuple[LoadedModel, DecisionLog]:
-    """Return the model in an opset that is translated, without functions, and what was decided on
-    the way."""
+    """Return the model in an opset that is translated, without functions, and what was decided."""
     log = DecisionLog()
     loaded = load_parts(files)
     if files.embedding is not None:

@@ -387,8 +387,7 @@ def _grid_sample(node: OnnxNode) -> relax.Expr:
 
 
 def _reflect(grid: relax.Expr) -> relax.Expr:
-    """Return a grid with its places outside of -1 to 1 mirrored into that: 1 - |(g + 1) mod 4 -
-    2|."""
+    """Mirror the places of a grid outside of -1 to 1 into that: 1 - |(g + 1) mod 4 - 2|."""
 
     def number(value: float) -> relax.Expr:
         return make_constant(np.asarray(value, dtype_of(grid)))

@@ -92,8 +92,7 @@ def _is_installed() -> bool:
 
 
 def _type_of(output: Any) -> TensorType | None:
-    """Return the type as onnxruntime writes it, such as `tensor(float)`, with a shape that is
-    known."""
+    """Return the type as onnxruntime writes it, such as `tensor(float)`, with a known shape."""
     name = str(output.type).removeprefix("tensor(").removesuffix(")").upper()
     known = dict(onnx.TensorProto.DataType.items())
     if name not in known or not all(isinstance(d, int) for d in output.shape):
@@ -233,8 +232,7 @@ def _misfit(graph: OnnxGraph, node: onnx.NodeProto, error: Exception) -> ModelFo
 
 
 def _take_second_opinion(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Return whether onnxruntime finds the types of a node which inference refuses; they are
-    noted."""
+    """Return whether onnxruntime finds, and notes, the types of a node that inference refuses."""
     names = [name for name in node.input if name]
     if not all(name in graph.types for name in names) or any(
         a.HasField("g") for a in node.attribute
@@ -298,8 +296,7 @@ def _resized_type(
 
 
 def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
-    """Return the type of an STFT: inference overlooks that half of the frequencies is the
-    default."""
+    """Return an STFT's type: inference overlooks that half of the frequencies is the default."""
     if inferred.shape is None or not attributes(node).get("onesided", 1):
         return inferred
     frame = node.input[3] if len(node.input) > 3 else ""

@@ -287,8 +287,7 @@ class _Joiner:
         self.graph.nodes = [*kept[0], *nodes, *kept[1]]
 
     def _tables_of_scores(self, one: FoundAttention, seen: RowsSeen, heads: int) -> list[str]:
-        """Return what is added to scores, and those that no row has; the last ones where they
-        are."""
+        """Return what is added to scores, and those that no row has; the last where they are."""
         bias = ""
         if seen.bias is not None:
             self.biased += 1
@@ -320,8 +319,7 @@ class _Joiner:
     # Tensors of one row a token
 
     def _rows(self, nodes: list[onnx.NodeProto], name: str) -> str:
-        """Return [1, heads, tokens, head], or that without the batch, as [1, tokens, heads *
-        head]."""
+        """Return [1, heads, tokens, head], or that without batch, as [1, tokens, heads * head]."""
         heads, head = self._heads(name)
         turn = self._turn_of(name)
         maker = self.finder.makers.get(name)

@@ -289,8 +289,7 @@ def read_projection(graph: OnnxGraph, maker_of: MakerOf, name: str) -> Projectio
 
 
 def join_projections(graph: OnnxGraph, parts: Sequence[Projection]) -> list[onnx.NodeProto] | None:
-    """Return the nodes that compute `parts` beside each other, the last of them all; None: not
-    alike."""
+    """Return the nodes that compute `parts` beside each other, the last of all; None: not alike."""
     joined = _join_operands(parts)
     if len({part.kind for part in parts}) > 1 or joined is None:
         return None

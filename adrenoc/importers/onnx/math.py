@@ -241,8 +241,7 @@ def _instance_norm(node: OnnxNode) -> relax.Expr:
 
 
 def _find_ungrouped(node: OnnxNode) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
-    """Return what was reshaped to one row a group, and scale and offset for each of its
-    channels."""
+    """Return what was reshaped to one row a group, and scale and offset of each channel."""
     call = node.bb.lookup_binding(node.inputs[0]) if isinstance(node.inputs[0], relax.Var) else None
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.reshape":
         return None

@@ -180,8 +180,7 @@ def _add_bias(node: OnnxNode, result: relax.Expr, rank: int) -> relax.Expr:
 
 
 def _windows(node: OnnxNode) -> tuple[dict[str, list[int]], list[int]]:
-    """Return the windows of a pool with explicit pads, and the pads grown to what ceil_mode asks
-    for."""
+    """Return a pool's windows with explicit pads, and the pads grown to what ceil_mode asks for."""
     attrs, extents = node.attrs, node.shape()[2:]
     axes = len(extents)
     window: dict[str, list[int]] = {
@@ -275,8 +274,7 @@ def _lp_root(node: OnnxNode, total: relax.Expr, p: int) -> relax.Expr:
 
 
 def _pad_width(pads: list[int], axes: int) -> list[int]:
-    """Return ONNX pads of the spatial axes as (before, after) of each axis of an NCHW-like
-    tensor."""
+    """Return ONNX pads of spatial axes as (before, after) of each axis of an NCHW-like tensor."""
     spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
     return [0, 0, 0, 0, *spatial]
 

@@ -109,8 +109,7 @@ class PositionTables:
         return max(self.rows, self.tokens + self.pasts[1])
 
     def of_rotation(self, rotation: FoundRotation | None) -> tuple[str, str, int, bool] | None:
-        """Return constants [rows, width / 2] of a rotation; None where its tables are no such
-        ones."""
+        """Return constants [rows, width / 2] of a rotation; None where its tables are none."""
         if rotation is None:
             return None
         names = []
@@ -171,8 +170,7 @@ class PositionTables:
             ) from error
 
     def _count_rows(self, name: str, there: int, missing: int) -> int:
-        """Return how many positions a table has: at least those of `there`, fewer than
-        `missing`."""
+        """Return how many positions a table has: at least `there`, fewer than `missing`."""
         while missing - there > 1:
             middle = (there + missing) // 2
             try:

@@ -183,8 +183,7 @@ def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProt
 
 
 def _with_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with its functions said to be of its own opsets, as onnxruntime takes
-    them."""
+    """Return the model with its functions of its own opsets, as onnxruntime takes them."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     versions = {one.domain: one.version for one in model.opset_import}
@@ -275,8 +274,7 @@ def _has_statistics(node: onnx.NodeProto) -> bool:
 
 
 def is_defined(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Return whether the standard defines a node by other operators, in the version that the file
-    asks for."""
+    """Return whether the standard defines a node by other operators, in the file's version."""
     schema = _schema(graph, node)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 

@@ -29,8 +29,7 @@ from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, copy_node, is_st
 
 
 def choose_pasts(tokens: int, rows: int) -> tuple[int, int]:
-    """Return two lengths of a past to look at a graph with, within caches of `rows` if these have
-    room."""
+    """Return two lengths of a past to look at a graph with, within caches of `rows` if they fit."""
     room = max(rows - tokens, 2)
     return min(5, room - 1), min(9, room)
 
@@ -46,8 +45,7 @@ class ExtentProber:
     )
 
     def fold(self, tokens: int, past: int, outputs: Sequence[str] = ()) -> OnnxGraph:
-        """Return a copy, folded, for so many tokens behind so many; of `outputs` alone where some
-        are."""
+        """Return a folded copy for so many tokens behind so many; of `outputs` alone if given."""
         source = self.graph
         copy = OnnxGraph(
             nodes=[copy_node(node) for node in source.nodes],
@@ -119,8 +117,7 @@ class Chain:
         return {n: held[n] for node in self.nodes for n in node.input if n in held}
 
     def evaluate(self, given: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return what its nodes make of the values `given` in place of tensors; None where they do
-        more."""
+        """Return what its nodes make of the values `given` for tensors; None where they do more."""
         held = self.constants
         types = {n: self.graph.types[n] for n in held}
         for name, value in given.items():
@@ -262,8 +259,7 @@ class LatentFinder:
 def _find_matrix(
     graph: OnnxGraph, name: str, widths: Mapping[str, int], *, turned: bool
 ) -> np.ndarray | None:
-    """Return the matrices [heads, numbers of a row, numbers of a result]; None where there are
-    none."""
+    """Return the matrices [heads, numbers of a row, numbers of a result]; None where none are."""
     chain = collect_chain(graph, name, widths)
     if chain is None:
         return None
@@ -282,8 +278,7 @@ def _find_matrix(
 def _apply(
     chain: Chain, rows: np.ndarray, widths: Mapping[str, int], *, turned: bool
 ) -> np.ndarray | None:
-    """Return what nodes make of rows: [heads, rows, numbers]; None where they make something
-    else."""
+    """Return what nodes make of rows: [heads, rows, numbers]; None where it is something else."""
     ends = np.cumsum(list(widths.values()))[:-1]
     given = {}
     for source, numbers in zip(widths, np.split(rows, ends, axis=1), strict=True):

@@ -70,8 +70,7 @@ class QuantisedTensor:
 
 
 Rule: TypeAlias = "Callable[[QdqFuser, onnx.NodeProto], onnx.NodeProto | None]"
-"""Returns what takes the place of an operator and of the conversion behind it; None where it
-stays."""
+"""Return what replaces an operator and the conversion behind it; None where it stays."""
 
 
 def fuse_qdq(graph: OnnxGraph) -> None:
@@ -134,8 +133,7 @@ class QdqFuser:
         return self._graph.constants.get(name)
 
     def _read_quanta(self, node: onnx.NodeProto, name: str) -> QuantisedTensor | None:
-        """Return the quanta on the one side of a conversion, whose parameters are inputs 1 and
-        2."""
+        """Return the quanta on one side of a conversion, whose parameters are inputs 1 and 2."""
         scale, zero = self._value(node, 1), self._value(node, 2)
         if scale is None or zero is None or scale.dtype != np.float32 or not (scale > 0).all():
             return None
@@ -208,8 +206,7 @@ class QdqFuser:
         return low <= least + slack and most <= high + slack
 
     def bias(self, node: onnx.NodeProto, x: QuantisedTensor, weight: QuantisedTensor) -> str | None:
-        """Return the third input in units of the sums: its name, empty if there is none; None: not
-        so."""
+        """Return the third input in units of the sums: its name, or empty; None: not so."""
         if len(node.input) < 3 or not node.input[2]:
             return ""
         name, unit = node.input[2], x.scale_value.reshape(()) * weight.scale_value

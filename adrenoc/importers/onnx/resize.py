@@ -65,8 +65,7 @@ def _look_up(node: OnnxNode, expr: relax.Expr | None) -> Any:
 
 
 def float_places(extent: int, target: int, scale: float | None, mode: str) -> np.ndarray:
-    """Return where each result of an axis lies among its elements, in float32 as onnxruntime has
-    it."""
+    """Return where an axis's results lie among its elements, in float32 as in onnxruntime."""
     places = np.arange(target, dtype=np.float32)
     ratio = np.float32(target) / np.float32(extent) if scale is None else np.float32(scale)
     if ratio == 1.0:
@@ -90,8 +89,7 @@ def float_places(extent: int, target: int, scale: float | None, mode: str) -> np
 def nearest_places(
     extent: int, target: int, scale: float | None, mode: str, rounding: str
 ) -> np.ndarray | None:
-    """Return the element that each result takes, or None where onnxruntime's rounding is
-    another."""
+    """Return the element that each result takes; None where onnxruntime's rounding is another."""
     if mode not in MODES or rounding not in _ROUNDINGS:
         return None
     whole = _ROUNDINGS[rounding](float_places(extent, target, scale, mode))
@@ -376,8 +374,7 @@ def _product(
 
 
 def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
-    """Return the matrix [outputs, extent] that resizes one axis; rows of samples outside are
-    zeros."""
+    """Return the matrix [outputs, extent] that resizes an axis; rows outside are zeros."""
     _check_size(extent, wanted, extent)
     return _resize_rows(np.eye(extent, dtype=np.float32), wanted, attrs).T
 

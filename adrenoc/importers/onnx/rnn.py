@@ -36,8 +36,7 @@ _Ran = tuple[relax.Expr, tuple[relax.Expr, ...]]
 
 
 def _run(node: OnnxNode, kind: str, number: int, *, reverse: bool, batch_first: bool) -> _Ran:
-    """Run direction `number` of a layer over x [steps, batch, depth], or [batch, steps, depth]
-    where that is said."""
+    """Run direction `number` of a layer over x [steps, batch, depth], or batch first."""
     ends = node.input(_LENGTHS) is not None
     layer = _layer(node, kind, number, reverse=reverse and not ends)
     given, emit = node.inputs[0], node.emit
@@ -183,8 +182,7 @@ class Lengths:
         return cls(node=node, expr=shaped, batch=batch, steps=steps)
 
     def turn(self, x: relax.Expr) -> relax.Expr:
-        """Return x [batch, steps, n] with the steps of each sequence turned round, others as
-        are."""
+        """Return x [batch, steps, n] with each sequence's steps turned round, others as are."""
         ends = self.node.emit(relax.op.reshape(self.expr, [self.batch]))
         return self.node.emit(relax.op.reverse_sequence(x, ends, 1, 0))
 
@@ -195,8 +193,7 @@ class Lengths:
         return emit(relax.op.where(alive, y, make_constant(np.float32(0))))
 
     def last(self, y: relax.Expr, first: relax.Expr) -> relax.Expr:
-        """Return the row [batch, n] of the last step of each sequence; `first` of those without a
-        step."""
+        """Return each sequence's row [batch, n] of the last step; `first` where it has none."""
         emit = self.node.emit
         zero, one = (make_constant(np.int32(v)) for v in (0, 1))
         at = emit(relax.op.maximum(emit(relax.op.subtract(self.expr, one)), zero))
@@ -204,8 +201,7 @@ class Lengths:
         return emit(relax.op.where(emit(relax.op.greater(self.expr, zero)), flat, first))
 
     def hold(self, gates: int, width: int) -> relax.Expr:
-        """Return what is added to an LSTM's gates [batch, steps, gates * width] so that cells
-        stay."""
+        """Return what is added to LSTM gates [batch, steps, gates * width] for cells to stay."""
         emit = self.node.emit
         shut = np.zeros((gates, width), np.float32)
         shut[0], shut[2] = -_SHUT, _SHUT  # input, output, forget, new

@@ -95,8 +95,7 @@ class _Scope:
         return 0
 
     def find_opened(self, name: str) -> onnx.NodeProto | None:
-        """Return the node of this graph that makes floats of bytes for a tensor; None for any
-        other."""
+        """Return this graph's node that makes floats of bytes for a tensor; None for any other."""
         own = self.makers.maps[0]
         for _ in range(_MOST_MOVES):
             maker = own.get(name)
@@ -108,8 +107,7 @@ class _Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class _Signed:
-    """A signed operand of a product with an unsigned one: the inputs of `node` that it and its zero
-    point are."""
+    """A signed operand of a product with an unsigned one: inputs of `node`, it and its zero."""
 
     scope: _Scope
     graph: onnx.GraphProto
@@ -119,8 +117,7 @@ class _Signed:
 
 
 def mixes_signs(model: onnx.ModelProto, *, as_unsigned: bool = False) -> bool:
-    """Return whether a model multiplies signed by unsigned bytes; it need not hold its external
-    data."""
+    """Return whether a model multiplies signed by unsigned bytes; external data may be missing."""
     return any(True for _ in _find_signed(model.graph, _Scope(), as_unsigned))
 
 
@@ -149,8 +146,7 @@ def _find_signed(graph: onnx.GraphProto, around: _Scope, as_unsigned: bool) -> I
 def _find_operands(
     node: onnx.NodeProto, scope: _Scope, as_unsigned: bool
 ) -> Iterator[tuple[onnx.NodeProto, int, int]]:
-    """Yield the signed operand of a product by unsigned bytes, as node, place and place of its
-    zero."""
+    """Yield the signed operand of products by unsigned bytes: node, place, its zero's place."""
     if node.op_type in _OWN_BYTES:
         place, zero = _OWN_BYTES[node.op_type]
         if scope.find_type(_input(node, place)) == TensorProto.INT8:
@@ -216,8 +212,7 @@ def _move(signed: _Signed) -> None:
 
 
 def _shift(name: str, scope: _Scope, graph: onnx.GraphProto, reader: onnx.NodeProto) -> str:
-    """Return the name of `name` + 128, unsigned: a constant, or what nodes before the reader
-    make."""
+    """Return the name of `name` + 128, unsigned: a constant, or what nodes before it make."""
     shifted = f"{name}/unsigned"
     if shifted in scope.constants or shifted in scope.makers:
         return shifted
@@ -308,8 +303,7 @@ _EXACT_PRODUCTS = ("session.qdq_matmulnbits_accuracy_level", "1")
 """onnxruntime's setting by which it multiplies weights of 4 bits in float, as the file says, and
 rounds no data to bytes for it (source: the same)."""
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-"""onnxruntime's setting for where the weights lie of a model that comes as bytes (source: the
-same)."""
+"""onnxruntime's setting for where a model's weights lie that comes as bytes (source: the same)."""
 _PROVIDERS = ("CPUExecutionProvider",)
 _PROTOBUF_MAX_BYTES = 2**31 - 1  # it refuses to serialise more
 
@@ -349,8 +343,7 @@ def open_session(
 
 
 class _Embedded:
-    """A decoder's session behind that of the model that looks its tokens up, as one that takes
-    tokens."""
+    """A decoder's session behind that of the model that looks its tokens up, as one of tokens."""
 
     def __init__(self, embedding: Any, decoder: Any) -> None:
         self._embedding, self._decoder = embedding, decoder
@@ -428,8 +421,7 @@ def saturates() -> bool:
 
 
 def _write_unsigned(model: Path | onnx.ModelProto, *, as_unsigned: bool) -> str | bytes:
-    """Return a file's name as it is, where nothing in it is to change; else the bytes of the
-    model."""
+    """Return a file's name where nothing in it is to change; else the bytes of the model."""
     if isinstance(model, Path):
         thin = read_proto(model)
         if not mixes_signs(thin, as_unsigned=as_unsigned):

@@ -76,8 +76,7 @@ def max_pool_indices(
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> relax.Expr:
-    """Return where each maximum of a pool lies in the whole input, counted as `storage_order`
-    says."""
+    """Return where each maximum of a pool lies in the whole input, as `storage_order` counts."""
     shape = node.shape()
     axes = len(shape) - 2
     by_column = bool(node.attrs.get("storage_order", 0))

@@ -114,8 +114,7 @@ def _pick_nodes(graph: OnnxGraph) -> list[onnx.NodeProto]:
 
 
 def _count_rows(graph: OnnxGraph, caches: Caches) -> int:
-    """Return how many tokens there may be: rows of a cache or of a mask; where nothing has any, no
-    end."""
+    """Return how many tokens there may be: a cache's or a mask's rows, else without end."""
     past = {name for name, _ in caches}
     masks = [spec.shape[-1] for spec in graph.inputs if spec.name == MASK]
     held = [spec.shape[2] for spec in graph.inputs if spec.name in past]

@@ -141,8 +141,7 @@ def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[
 
 
 def tell_switches(graph: OnnxGraph, condition: str) -> str:
-    """Return the end of a sentence with the options that decide a condition or a count, where
-    inputs alone do."""
+    """Return the end of a sentence with the options that decide a condition, where inputs do."""
     makers = graph.makers()
     inputs = {spec.name for spec in graph.inputs if math.prod(spec.shape) == 1}
     found = find_switches(condition, makers, inputs, graph.constants.get)
@@ -543,8 +542,7 @@ def select_branches(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list
 
 
 def can_select(graph: OnnxGraph, where: onnx.NodeProto) -> str:
-    """Return why a Where of `select_branches` cannot choose between its tensors; empty where it
-    can."""
+    """Return why a Where of `select_branches` cannot choose its tensors; empty where it can."""
     types = [graph.types.get(name) for name in where.input[1:]]
     if any(t is None or t.shape is None for t in types):
         return "its condition is known at run time alone, and the shape of a branch is not known"

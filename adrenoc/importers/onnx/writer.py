@@ -167,8 +167,7 @@ class Writer:
         return made[0], made[1]
 
     def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
-        """Return parts of `x` along an axis, as slices, whose form is the same in each opset from
-        10."""
+        """Return parts of `x` along an axis as slices, whose form is one in all opsets from 10."""
         parts, begin = [], 0
         for size in sizes:
             parts.append(self.slice(x, begin, begin + size, axis))

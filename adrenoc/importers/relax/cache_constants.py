@@ -41,8 +41,7 @@ def rows_of(held: int, attrs: Mapping[str, Any]) -> int:
 
 
 def head_of(width: int, bits: int) -> int:
-    """Return numbers of a head whose cache has rows so wide, of numbers of so many bits (0:
-    floats)."""
+    """Return numbers of a head whose cache has so wide rows of so many bits (0: floats)."""
     return 2 * width if bits == NIBBLE else width
 
 

@@ -95,8 +95,7 @@ def _grows(shape: tuple[int, ...], operands: list[np.ndarray]) -> bool:
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:
-    """Return the constant tensors among the arguments; None if a tensor argument is not
-    constant."""
+    """Return the constant tensors among the arguments; None if one is not constant."""
     found = []
     for arg in call.args:
         fields = list(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
@@ -147,8 +146,7 @@ def _move(
 
 
 def _take(x: np.ndarray, places: np.ndarray, call: relax.Call) -> np.ndarray | None:
-    """Return what lies at places along an axis; None where one lies outside, unless the mode
-    clips."""
+    """Return what lies at places along an axis; None where one is outside and no mode clips."""
     axis, mode = int(call.attrs.axis), str(call.attrs.mode)
     last = x.shape[axis] - 1
     if mode == "clip" and last >= 0:

@@ -18,8 +18,7 @@ from adrenoc.importers.relax.values import make_constant, static_shape
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResizeNeighbours:
-    """Two elements for each result along an axis, and their shares, as int32 or as the bits of
-    floats."""
+    """Two elements for each result along an axis, with shares, as int32 or as bits of floats."""
 
     first: np.ndarray
     second: np.ndarray

@@ -160,8 +160,7 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
 
 
 def _scores(attrs: Any, q: Any, position: Any, keys: Any, held: Any) -> Any:
-    """Return [head, token, row] of rotated, scaled queries times keys, bounded where there is a
-    cap."""
+    """Return [head, token, row] of rotated, scaled queries times keys, bounded by a cap."""
     heads, cap = int(attrs["heads"]), float(attrs["cap"])
     _, kv_heads, rows, width = (int(extent) for extent in keys.shape)
     tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)

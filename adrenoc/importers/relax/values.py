@@ -47,8 +47,7 @@ def constant_value(expr: object) -> np.ndarray | None:
 
 
 def make_constant(value: np.ndarray) -> relax.Expr:
-    """Return a constant of the dtype of `value`; `relax.const` narrows wide ones and copies
-    twice."""
+    """Return a constant of `value`'s dtype; `relax.const` narrows wide ones and copies twice."""
     value = np.asarray(value)
     if str(value.dtype) not in NUMPY_DTYPES:
         return relax.const(tvm.runtime.tensor(value))

@@ -76,8 +76,7 @@ def _while(node: TfliteNode) -> list[Result]:
 
 
 def _from_state(node: TfliteNode) -> TensorValue:
-    """Return what a variable holds: its first value, and how far the state says that it is from
-    that."""
+    """Return what a variable holds: its first value, and how far the state is from that."""
     info, held = node.results[0], node.data(0)
     if info.is_quantised:
         held = held if dtype_of(held) == "float32" else node.emit(held.astype("float32"))

@@ -221,8 +221,7 @@ class GraphConverter:
         return (self._custom if operator.custom else OPS).get(operator.kind)
 
     def _call(self, number: int, inputs: Sequence[TensorValue], prefix: str) -> list[TensorValue]:
-        """Return the results of another graph of the file, of those that are not being
-        translated."""
+        """Return the results of another graph of the file, of those not being translated."""
         if number in self._active:
             raise RefusedError(f"graph {number} of the file calls itself")
         graph = self.file.graphs[number]

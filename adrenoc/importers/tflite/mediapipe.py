@@ -129,8 +129,7 @@ def _matrix_of_second(
 def _matrix_of_first(
     node: TfliteNode, turn: _Turn, size: list[relax.Expr], centre: _Turn
 ) -> Result:
-    """Go from pixels of the result to -1..1, scaled, turned back and moved, to pixels of the
-    image."""
+    """Go from pixels of the result to -1..1, scaled, turned and moved, to the image's pixels."""
     spread = float(node.option("landmarks_range"))
     grown = _number(float(node.option("bbox_size_multiplier", 1.0)) / spread)
     (in_height, in_width), (out_height, out_width) = (

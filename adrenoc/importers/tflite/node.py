@@ -64,8 +64,7 @@ class QuantisedResult:
 
 
 def _cut_to_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
-    """Return the multipliers that LiteRT has for sums of 64 bits: 31 bits of each ratio, then
-    15."""
+    """Return LiteRT's multipliers for sums of 64 bits: 31 bits of each ratio, then 15."""
     mantissa, exponent = np.frexp(ratio)
     whole = np.rint(mantissa * 2.0**31)
     short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
@@ -191,8 +190,7 @@ class TfliteNode:
         return self.value(index).expr
 
     def real(self, index: int = 0) -> relax.Expr:
-        """Return an input as real numbers in float; integers that are not quantised stay
-        integers."""
+        """Return an input as real numbers in float; unquantised integers stay integers."""
         value = self.value(index)
         if value.info.is_quantised:
             scales = value.info.lay_along(value.info.scales)

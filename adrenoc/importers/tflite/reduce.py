@@ -309,9 +309,7 @@ class ResizedAxis:
 
     @property
     def intervals(self) -> tuple[int, int]:
-        """Return how many steps the data has to so many of the results: one less between
-        corners.
-        """
+        """Return how many steps the data has to so many of the results; corners: one less."""
         corner = int(bool(self.options.get("AlignCorners")) and self.outputs > 1)
         return self.extent - corner, self.outputs - corner
 

@@ -48,8 +48,7 @@ def number_names(names: Iterable[str]) -> list[str]:
 
 
 def decode_stored(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Return the stored bytes as an array; two numbers of four bits lie in a byte, the lower one
-    first."""
+    """Return the stored bytes as an array; of two 4-bit numbers in a byte the lower is first."""
     count = math.prod(shape)
     if dtype == "int4":
         pairs = np.stack([stored & 15, stored >> _NIBBLE], -1).reshape(-1)[:count]
@@ -65,14 +64,12 @@ _BUILTIN_CODE = 10
 
 
 def builtin_code(code: Any) -> int:
-    """Return the newer number as it is stored: the package gives the older one in its place below
-    127."""
+    """Return the newer number as stored: the package gives the older one below 127."""
     return _read_int32(code._tab, _BUILTIN_CODE)
 
 
 def _read_int32(table: Any, slot: int) -> int:
-    """Return a field that the package knows by another name, or not at all; 0 where it is not
-    there."""
+    """Return a field that the package knows by another name or not at all; 0 where it is not."""
     at = table.Offset(slot)
     return int(table.Get(flatbuffers.number_types.Int32Flags, at + table.Pos)) if at else 0
 

@@ -213,8 +213,7 @@ class _Lifter:
                 self._end(key, infos[key])
 
     def _forms(self) -> dict[Key, TensorInfo]:
-        """Return the tensor that says how each variable is stored: one that is read, or is
-        assigned."""
+        """Return the tensor that says how each variable is stored: one read, or assigned."""
         found: dict[Key, TensorInfo] = {}
         for operator in self.main.operators:
             if operator.kind == _READ:
@@ -225,8 +224,7 @@ class _Lifter:
         return {key: replace(info, value=None) for key, info in found.items()}
 
     def _begin(self, key: Key, info: TensorInfo, *, is_assigned: bool) -> int:
-        """Return what a variable holds at first: a state's past, or a constant where nothing sets
-        it."""
+        """Return what a variable holds at first: a state's past, or a constant where never set."""
         first, name = self.firsts[key], self._name(key)
         if key not in self.changed:
             return self._add(replace(info, name=f"{name}/value", value=first))

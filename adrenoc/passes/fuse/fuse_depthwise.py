@@ -79,8 +79,7 @@ class PairEstimates:
 
     costs: CostModel
     widened: Graph
-    """The cost model with the sums in float that the first convolutions of a deep network will
-    have."""
+    """The cost model with the float sums of the first convolutions of a deep network."""
 
     def choose_costs(self, pointwise: Node) -> CostModel:
         """Return the cost model with the precision that a 1x1 convolution will have."""

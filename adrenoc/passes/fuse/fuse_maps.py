@@ -145,8 +145,7 @@ class _Fuser:
             self._in_float32.add(outer)
 
     def _fits(self, producer: Node, inner: Body, reader: Node, outer: Body, name: str) -> bool:
-        """Return whether both fit into one kernel, `inner` in place of each read of `name` in
-        `outer`."""
+        """Return whether both fit in one kernel, `inner` for each read of `name` in `outer`."""
         count = len(producer.fused) + len(reader.fused)
         reason = ""
         if count > MAX_OPERATORS:

@@ -220,8 +220,7 @@ def _pitch(grid: Grid, limits: Limits) -> int:
 def _find_fitting(
     program: Program, intervals: Sequence[Lifetime], limits: Limits
 ) -> dict[str, Grid]:
-    """Tensors that only kernels touch, within limits; a kernel gets one kind of image for each
-    parameter, whatever step launches it."""
+    """Find tensors that only kernels touch, within limits; a parameter gets one kind of image."""
     graph = program.graph
     fitting: dict[str, Grid] = {}
     for interval in intervals:
@@ -249,8 +248,7 @@ def _is_whole(program: Program, step: Step, name: str) -> bool:
 
 
 def _find_mixed(program: Program, fitting: Mapping[str, Grid]) -> set[str]:
-    """Find tensors that share a kernel's parameter with others that lie elsewhere or in other
-    bands."""
+    """Find tensors that share a parameter with others that lie elsewhere or in other bands."""
     given: dict[tuple[str, int], set[str]] = defaultdict(set)
     outside: set[tuple[str, int]] = set()
     for part, step in _all_steps(program):

@@ -78,8 +78,7 @@ class Asks(Enum):
     ALONE = 1
     """To be stored in float32, for it is small, whatever it is computed of."""
     STORED = 2
-    """To be stored in float32, and what its digits come of: they are compared, or say where to
-    read."""
+    """To be stored in float32, and what its digits come of: it is compared or an address."""
     EXACT = 3
     """To be computed of float32 weights, too: what it is off by grows."""
     OF_EXACT = 4
@@ -263,8 +262,7 @@ class _Walk:
                 yield name, Asks.ALONE, f"{node.name} holds means against others"
 
     def _lost_by_terms(self, node: Node, name: str) -> float:
-        """Return what a tensor that a node reads, or its sum, is off by near zero, of sums of
-        one."""
+        """Return what a tensor that a node reads, or its sum, is off by near zero."""
         source, maker = self.sources.get(name), self.graph.producers.get(name)
         transforms = source is not None and source.is_transform
         if name == Node.RESULT:

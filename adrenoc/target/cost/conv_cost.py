@@ -24,8 +24,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ConvTextureCost:
-    """Fitted numbers of a convolution whose threads each read their own weights, as texels or from
-    a buffer."""
+    """Fitted numbers of a convolution whose threads each read their own weights."""
 
     pixels: Sizes
     out_blocks: Sizes
@@ -38,8 +37,7 @@ class ConvTextureCost:
     most_whole: int
     """Threads along an axis that a work-group takes as they are, power of two or not."""
     address_registers: int
-    """Registers that coordinates, loop counters and pointers take, as the ISA of built kernels
-    shows."""
+    """Registers of coordinates, loop counters and pointers, as built kernels' ISA shows."""
     texel_slots: float
     """Slots of a texture read beside the read itself: coordinates to float, centred, in a row."""
     half_load_slots: float
@@ -81,16 +79,14 @@ class ConvLocalCost:
     """The least share of the longest chunk that fits which a shorter chunk has to reach, for the
     sake of chunks that are all alike."""
     most_padding: float
-    """The most input blocks, those that fill up the last k-step included, for each that is
-    there."""
+    """The most input blocks, with those that fill the last k-step, for each that is there."""
     k_step_slots: float
     k_step_alu: float
     texel_slots: float
     """Slots of each texel that is read: its column as a float."""
     texel_alu: float
     numbers_alu: float
-    """Arithmetic instructions of each load of an image's numbers, which has an address of 64
-    bits."""
+    """Arithmetic instructions of each load of an image's numbers, at an address of 64 bits."""
     pixel_alu: float
     """Arithmetic instructions of each texel that is put together of an image's numbers."""
     chunk_slots: float
@@ -111,11 +107,9 @@ class ConvLocalCost:
     texels_a_wait: int
     """Texels that a thread asks for between two waits."""
     float_loads_a_wait: float
-    """Loads of an image's numbers that a thread asks for between two waits, where they stay
-    floats."""
+    """Loads of an image's numbers between two waits, where they stay floats."""
     half_loads_a_wait: float
-    """Loads of an image's numbers that a thread asks for between two waits, where they become
-    halves."""
+    """Loads of an image's numbers between two waits, where they become halves."""
     end_slots: float
     split_k_slots: float
     """Slots after the loops where splits are added, for each sum and each halving of the splits."""
@@ -190,8 +184,7 @@ class ConvConstantsCost:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvMatricesCost:
-    """Assumed numbers of a 1x1 convolution by matrix units, of which nobody has published a
-    figure."""
+    """Assumed numbers of a 1x1 convolution by matrix units: nobody has published a figure."""
 
     tiles_high: Sizes
     """Tiles of pixels that a work-group may make."""
@@ -261,19 +254,16 @@ class WinogradConvCost:
     """How often a thread waits for each chunk, mostly at barriers."""
     end_waits: float
     half_registers: float
-    """Registers that coordinates, loop counters and pointers take, where arithmetic is in
-    halves."""
+    """Registers of coordinates, loop counters and pointers, where arithmetic is in halves."""
     float_registers: float
-    """Registers that coordinates, loop counters and pointers take, where arithmetic is in
-    floats."""
+    """Registers of coordinates, loop counters and pointers, where arithmetic is in floats."""
     split_k_registers: float
     load_registers: float
     """Registers of a load with its address."""
     texels_a_row: int
     """Texels that a thread reads for a row of a transformed tile."""
     waves_at_once: int
-    """Waves start in pairs: a kernel with barriers gets half of the registers, and spills the
-    rest."""
+    """Waves start in pairs: a kernel with barriers gets half of the registers, spills the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,8 +315,7 @@ class DepthwiseCost:
     store_slots: float
     """Slots of each texel that is stored."""
     word_slots: float
-    """Slots of a word of bytes: its address in a buffer, that of the nearest pixel inside, and a
-    choice."""
+    """Slots of a word of bytes: its address, that of the nearest pixel inside, and a choice."""
     row_slots: float
     """Slots of a kernel row that is one pass of a loop."""
     start_waits: int
@@ -440,8 +429,7 @@ class ExpansionCost:
     output_slots: float
     """Slots of each output pixel."""
     taps_stored: int
-    """Vectors of taps, and of what else is read of each channel, that a thread brings to local
-    memory."""
+    """Vectors of taps, and of what else each channel reads, brought to local memory."""
     waits: int
     """How often a thread waits, beside once a k-step and once where it makes output."""
     wide_half_registers: float

@@ -110,8 +110,7 @@ class JoinCost:
     winograd: float
     """Winograd's algorithm in one kernel, beside the convolution as it is: it loses digits too."""
     winograd_three: float
-    """Winograd's algorithm in three kernels, which take memory for planes, beside each single
-    one."""
+    """Winograd's algorithm in three kernels, with memory for planes, beside each single one."""
     winograd_least_launches: float
     """The fewest launches that a convolution has to last for the algorithm: shorter ones have
     nothing to gain by it, and digits to lose."""

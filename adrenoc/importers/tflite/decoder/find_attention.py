@@ -171,8 +171,7 @@ def _product_over(prober: CallProber, cache: DecoderCache) -> tuple[OperatorInfo
 
 
 def _climb(prober: CallProber, index: int, kinds: Sequence[str]) -> OperatorInfo:
-    """Return the operator of one of `kinds` that makes a tensor, behind those that move or
-    convert."""
+    """Return the operator of one of `kinds` that makes a tensor, behind moves and conversions."""
     while True:
         maker = prober.makers.get(index)
         if maker is None or maker.kind not in (*kinds, "RESHAPE", "CAST"):
@@ -184,8 +183,7 @@ def _climb(prober: CallProber, index: int, kinds: Sequence[str]) -> OperatorInfo
 
 
 def _coded(prober: CallProber, cache: DecoderCache, axis: int, operand: int) -> np.ndarray:
-    """Return the operand of a product where a cache holds numbers of places along an axis, from one
-    on."""
+    """Return a product's operand where a cache holds numbers of places along an axis."""
     info = prober.call.graph.tensors[cache.after]
     along = [-1 if a == axis else 1 for a in range(len(info.shape))]
     places = np.arange(1, info.shape[axis] + 1).reshape(along)

@@ -383,8 +383,7 @@ def _arrange(one: DecoderAttention, tokens: int) -> tuple[int, int, str]:
 def _needed(
     operators: Sequence[OperatorInfo], made: Sequence[OperatorInfo], outputs: Sequence[int]
 ) -> list[OperatorInfo]:
-    """Return those that the outputs hang on, each before its readers; of two makers the `made`
-    one."""
+    """Return what the outputs hang on, makers before readers; of two makers the `made` one."""
     makers = {index: one for one in operators for index in one.outputs}
     makers.update({index: one for one in made for index in one.outputs})
     found: list[OperatorInfo] = []
