@@ -35,7 +35,7 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.cli.main import main as run_command
 from adrenoc.importers.onnx.session import open_session
-from adrenoc.lab.prove.case import Case
+from adrenoc.lab.prove.cases import Case
 from adrenoc.lab.prove.proof import put_proof
 from adrenoc.lab.prove.suite import CASES, TOLERANCES, BuiltSuite, all_suites, make_suite
 from adrenoc.pages.lab_report import page_template

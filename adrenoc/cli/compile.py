@@ -405,7 +405,7 @@ def _meet(
     given: _Compiled, target: Target, options: CompileOptions, reporter: Reporter
 ) -> tuple[AccuracyReport, CompileOptions, tuple[Decision, ...]]:
     """Return the plan for a tolerance, the options with what it keeps, and its decisions."""
-    from adrenoc.check.accuracy.accuracy_plans import (
+    from adrenoc.check.accuracy.judge_preset import (
         Wanted,
         decisions_of,
         place_of,

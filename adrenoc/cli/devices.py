@@ -37,7 +37,7 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.device.adb import AdbDevice
-    from adrenoc.device.find import TrackedDevice
+    from adrenoc.device.remote import TrackedDevice
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def devices_command(given: _Listed) -> int:
 
     The OpenCL devices of this machine are shown by `adrenoc doctor`.
     """
-    from adrenoc.device.find import find_tracked
+    from adrenoc.device.remote import find_tracked
     from adrenoc.device.tracker import HostPort
 
     place, wait_s = given.place, timeout_s(5.0)

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from adrenoc.base.errors import AdrenocError
-    from adrenoc.firmware.mcu.budget import Budget, Counts
     from adrenoc.firmware.mcu.core import Core
     from adrenoc.firmware.mcu.folder import Firmware, Layer
-    from adrenoc.firmware.mcu.make import MadeFirmware, Wishes
+    from adrenoc.firmware.mcu.make import Budget, Counts, MadeFirmware, Wishes
     from adrenoc.firmware.mcu.program import FirmwareProgram
 
 
@@ -202,7 +201,7 @@ def _list_decisions(firmware: Firmware) -> Table:
 
 
 def _budget(program: FirmwareProgram, limits: dict[str, int]) -> Budget:
-    from adrenoc.firmware.mcu.budget import budget_of
+    from adrenoc.firmware.mcu.make import budget_of
 
     return budget_of(program, **{f"max_{name}": value for name, value in limits.items()})
 
@@ -225,9 +224,8 @@ def check_firmware_command(given: _Planned) -> int:
     With --limit it fails where the plan breaks them, and lists all that it breaks.
     """
     from adrenoc.firmware.cpu.make_cpu import count_on_cpu
-    from adrenoc.firmware.mcu.budget import count_layers
     from adrenoc.firmware.mcu.folder import firmware_to_json
-    from adrenoc.firmware.mcu.make import plan_firmware
+    from adrenoc.firmware.mcu.make import count_layers, plan_firmware
 
     core = given.core
     program, firmware = plan_firmware(given.model, core, given.wishes)

@@ -21,7 +21,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import AdrenocError, BundleError, RemoteError
@@ -476,3 +476,43 @@ def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) ->
     chosen = choose_edition(bundle, facts)
     check_device(chosen.bundle, facts, where=f"the OpenCL device of {server}")
     return RemotePlace(session, number, facts, where=str(where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedDevice:
+    """A server of a tracker; `devices` are its OpenCL devices, `trouble` why they are not known."""
+
+    key: str
+    address: str
+    version: str = ""
+    machine: str = ""
+    devices: tuple[dict[str, Any], ...] = field(default=())
+    trouble: str = ""
+
+
+def find_tracked(tracker: HostPort, *, timeout_s: float) -> tuple[TrackedDevice, ...]:
+    """Ask a tracker for its servers, and one free server of each kind for its devices.
+
+    Raises:
+        RemoteError: no tracker listens there.
+    """
+    connection = Tracker(tracker, timeout_s=timeout_s)
+    try:
+        servers = connection.servers()
+    except TimeoutError:
+        servers = ()
+    finally:
+        connection.close()
+    told = {key: _ask(tracker, key, timeout_s) for key in {server.key for server in servers}}
+    return tuple(replace(told[server.key], address=server.address) for server in servers)
+
+
+def _ask(tracker: HostPort, key: str, timeout_s: float) -> TrackedDevice:
+    address = RemoteAddress(where=tracker, key=key, tracked=True, timeout_s=timeout_s)
+    try:
+        facts = describe(address)
+    except AdrenocError as error:
+        return TrackedDevice(key=key, address="", trouble=error.message)
+    return TrackedDevice(
+        key=key, address="", version=facts.version, machine=facts.machine, devices=facts.devices
+    )

@@ -13,9 +13,8 @@ from onnx import TensorProto, helper
 
 from adrenoc.base.errors import AccuracyError, CheckFailedError
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.examine import check_accuracy
-from adrenoc.check.accuracy.judge_preset import meet_accuracy
+from adrenoc.check.accuracy.judge_preset import Wanted, meet_accuracy
 from adrenoc.cli.main import cli
 from adrenoc.compile.make import make_bundle
 from adrenoc.ir.options import CompileOptions, resolve_options

@@ -12,7 +12,7 @@ from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.layout import Layout, Memory, OperandSpec
 from adrenoc.kernels.codegen import opencl_source
 from adrenoc.kernels.codegen.build import kernel_sources
-from adrenoc.lab.tune.variant import random_value
+from adrenoc.lab.tune.tasks import random_value
 from tests.host.run_op import CHECKED, execute
 from tests.ir.planning import run_until
 from tests.qoperator import QNet

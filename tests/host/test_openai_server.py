@@ -21,8 +21,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.conversation import Reply
 from adrenoc.device.generate import Wish
-from adrenoc.device.openai.errors import RequestError
-from adrenoc.device.openai.protocol import Answers, read_request
+from adrenoc.device.openai.protocol import Answers, RequestError, read_request
 from tests.commands import run_program
 from tests.host.decoder_bundles import TALKER, make_talker
 

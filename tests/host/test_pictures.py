@@ -24,8 +24,7 @@ from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.cli.encoders import EncoderInputs
 from adrenoc.cli.main import cli, main
 from adrenoc.device.generate import Wish
-from adrenoc.device.openai.errors import RequestError
-from adrenoc.device.openai.protocol import read_request
+from adrenoc.device.openai.protocol import RequestError, read_request
 from tests.commands import succeed
 from tests.host.decoder_bundles import write_tokenizer
 from tests.host.test_openai_server import serve

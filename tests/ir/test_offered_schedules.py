@@ -32,7 +32,7 @@ from adrenoc.kernels.families.winograd.winograd_conv_rule import conv_candidates
 from adrenoc.kernels.statements import SharedArray, Statements
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.lab.net import Net
-from adrenoc.lab.prove.case import add_to
+from adrenoc.lab.prove.cases import add_to
 from adrenoc.lab.prove.suite import CASES
 from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
 from adrenoc.passes.lower.lower import kernel_of

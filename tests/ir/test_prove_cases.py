@@ -12,7 +12,7 @@ from adrenoc.ir.graph import Graph
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.operator import Fusion, Kind
 from adrenoc.lab.net import Net
-from adrenoc.lab.prove.case import Case, add_to
+from adrenoc.lab.prove.cases import Case, add_to
 from adrenoc.lab.prove.suite import CASES, FEW_BYTES, FORMS, NOT_IN_MODELS, Suite, make_suite
 from adrenoc.target.gpu import OPERATOR, OVERRIDES, Quirk
 from adrenoc.target.target import Target, load_target

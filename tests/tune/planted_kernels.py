@@ -19,9 +19,8 @@ from adrenoc.kernels.families.shared.context import KernelCall
 from adrenoc.lab.tune.farm import MeasureOutcome
 from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.standing import TuneProgress
-from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
+from adrenoc.lab.tune.tasks import Argument, TunePlan, TuneTask, Variant, VariantBuilder, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
-from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder
 from adrenoc.target.target import load_target
 from tests.models import graph
 

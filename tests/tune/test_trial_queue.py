@@ -13,8 +13,8 @@ from adrenoc.device.remote import RemoteAddress
 from adrenoc.lab.tune import session as session_module
 from adrenoc.lab.tune import trial_queue
 from adrenoc.lab.tune.session import DevicePlace, MeasureJob, Session, TrialResult
+from adrenoc.lab.tune.tasks import Argument, Variant
 from adrenoc.lab.tune.trial_queue import TrialQueue
-from adrenoc.lab.tune.variant import Argument, Variant
 
 PLACE = DevicePlace(server=RemoteAddress.server("127.0.0.1:1"))
 

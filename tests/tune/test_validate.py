@@ -41,8 +41,7 @@ from adrenoc.lab.calibrate.validate.session import (
 from adrenoc.lab.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
 from adrenoc.lab.tune.refit import Fitted, FittedKernel, quality_of, replace_values, value_of
 from adrenoc.lab.tune.session import TrialResult
-from adrenoc.lab.tune.tasks import TunePlan
-from adrenoc.lab.tune.variant import Argument, Variant
+from adrenoc.lab.tune.tasks import Argument, TunePlan, Variant
 from adrenoc.pages.calibration_page import fit_to_json
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target

@@ -28,9 +28,7 @@ from starlette.routing import Route
 from adrenoc.base.errors import AdrenocError, InputError, OptionError
 from adrenoc.device.conversation import Conversation, Reply
 from adrenoc.device.generate import Wish
-from adrenoc.device.openai.errors import RequestError
-from adrenoc.device.openai.pictures import MOST_BYTES
-from adrenoc.device.openai.protocol import Answers, Asked, read_request
+from adrenoc.device.openai.protocol import MOST_BYTES, Answers, Asked, RequestError, read_request
 
 _KEEP_ALIVE_S = 30
 

@@ -22,7 +22,6 @@ from adrenoc.base.errors import CheckFailedError, DependencyError, DeviceError, 
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.firmware.cpu.print_cpu import ENVIRONMENT_FILE, WEIGHTS_FILE, print_cpu_model
-from adrenoc.firmware.mcu.budget import Counts
 from adrenoc.firmware.mcu.core import Core, load_core
 from adrenoc.firmware.mcu.emulator import Emulated, run_to_end
 from adrenoc.firmware.mcu.folder import (
@@ -32,6 +31,7 @@ from adrenoc.firmware.mcu.folder import (
     report_text,
     write_files,
 )
+from adrenoc.firmware.mcu.make import Counts
 from adrenoc.firmware.mcu.print_c import NOT_FUSED
 from adrenoc.firmware.mcu.program import FirmwareProgram
 

@@ -51,9 +51,9 @@ from adrenoc.lab.calibrate.measures.rates import (
 )
 from adrenoc.lab.calibrate.target_file import MeasuredTarget, base_of, target_toml
 from adrenoc.lab.tune.session import ABSENT, DevicePlace, MeasureJob, Session, TrialResult
+from adrenoc.lab.tune.tasks import Argument, Variant
 from adrenoc.lab.tune.trial_queue import TrialQueue
 from adrenoc.lab.tune.tune_model import local_server
-from adrenoc.lab.tune.variant import Argument, Variant
 from adrenoc.target.device_report import load_listed
 from adrenoc.target.target import Target
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
 from adrenoc.device.remote import LATE
-from adrenoc.lab.prove.case import Case
+from adrenoc.lab.prove.cases import Case
 from adrenoc.lab.prove.suite import TOLERANCES, BuiltSuite, Suite, make_suite
 from adrenoc.target.target import Target
 

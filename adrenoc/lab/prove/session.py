@@ -28,7 +28,7 @@ from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_rem
 from adrenoc.device.result import Progress
 from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.calibrate.session import DeviceRequest, listed_for
-from adrenoc.lab.prove.case import Case
+from adrenoc.lab.prove.cases import Case
 from adrenoc.lab.prove.examine import GoneError, SuiteBench, SuiteRuns
 from adrenoc.lab.prove.suite import CASES, MEMORIES, PRECISIONS, BuiltSuite, Suite, all_suites
 from adrenoc.lab.prove.verify_device import Say, Verification, verify_device

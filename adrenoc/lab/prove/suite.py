@@ -31,7 +31,7 @@ from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.net import Net
-from adrenoc.lab.prove.case import Case, add_to
+from adrenoc.lab.prove.cases import Case, add_to
 from adrenoc.lab.prove.cases.conv import CONV_CASES, PRODUCT_CASES, QUANTA_CASES
 from adrenoc.lab.prove.cases.maps import FOLD_CASES, MAP_CASES
 from adrenoc.target.gpu import (

@@ -16,7 +16,7 @@ from adrenoc.base.errors import TargetError
 from adrenoc.bundle.manifest import KernelInfo
 from adrenoc.device.fit import adreno_number
 from adrenoc.lab.calibrate.measure import DeviceFacts
-from adrenoc.lab.prove.case import Case
+from adrenoc.lab.prove.cases import Case
 from adrenoc.lab.prove.examine import (
     ExaminedSuite,
     Finding,

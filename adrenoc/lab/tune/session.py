@@ -21,7 +21,7 @@ from adrenoc.device.place import absent_devices, remote_function
 from adrenoc.device.profile import read_gpu_state
 from adrenoc.device.remote import RemoteAddress, no_runtime, open_session
 from adrenoc.ir.tuning_log import TunedDevice
-from adrenoc.lab.tune.variant import Argument, Variant
+from adrenoc.lab.tune.tasks import Argument, Variant
 
 START_S = 90.0
 """Seconds that a session may take to start: a process, its libraries, a driver."""

@@ -26,9 +26,8 @@ from adrenoc.ir.tuning_log import LogWriter, Trial, choose_trials, read_log
 from adrenoc.lab.tune.farm import Farm
 from adrenoc.lab.tune.session import DevicePlace
 from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
-from adrenoc.lab.tune.tasks import TunePlan, plan_model
+from adrenoc.lab.tune.tasks import TunePlan, VariantBuilder, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
-from adrenoc.lab.tune.variant import VariantBuilder
 from adrenoc.target.target import Target
 
 _MOST_END_S = 15.0

@@ -23,8 +23,7 @@ from adrenoc.lab.tune.farm import Farm, MeasureOutcome
 from adrenoc.lab.tune.search import LearnedCostModel
 from adrenoc.lab.tune.session import MeasureJob
 from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
-from adrenoc.lab.tune.tasks import TunePlan, TuneTask, seeds
-from adrenoc.lab.tune.variant import BuildVariant
+from adrenoc.lab.tune.tasks import BuildVariant, TunePlan, TuneTask, seeds
 
 SLOW = 2.0
 """The factor over the best known time from which on a candidate is measured only once."""

@@ -1,6 +1,6 @@
-"""Operators of TFLite that go through tensors number by number, and softmax.
+"""Operators of TFLite that go through tensors number by number, and softmax, of int8 and int16.
 
-Functions of one number are tables of 256, with the rounding of TFLite's kernels.
+Functions of one number of int8 are tables of 256, with the rounding of TFLite's kernels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.curves import exponentials
+from adrenoc.firmware.mcu.evaluate import SUM_BITS
 from adrenoc.firmware.mcu.fixed_point import (
     INT8,
     activation_range,
@@ -21,7 +22,20 @@ from adrenoc.firmware.mcu.fixed_point import (
     shifted_right,
 )
 from adrenoc.firmware.mcu.network import shape4
-from adrenoc.firmware.mcu.operators import Lookup, Mean, Product, Requantise, Reshape, Softmax, Sum
+from adrenoc.firmware.mcu.operators import (
+    Curve,
+    Factor,
+    Lookup,
+    Mean,
+    Product,
+    Requantise,
+    Rescale,
+    Reshape,
+    Softmax,
+    Sum,
+    WordSoftmax,
+    WordSum,
+)
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
     TfliteContext,
@@ -29,7 +43,8 @@ from adrenoc.firmware.mcu.tflite.context import (
     check_one_type,
     check_same_quanta,
 )
-from adrenoc.firmware.mcu.tflite.filters import activation_bounds
+from adrenoc.firmware.mcu.tflite.filters import BATCHES, FILTERS, activation_bounds
+from adrenoc.firmware.mcu.tflite.moves import MOVES
 from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
 
 _SUM_BITS = 20
@@ -160,15 +175,13 @@ def reshape(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     return Reshape(source=made.data(operator), result=operator.outputs[0])
 
 
+_SHAPES = dict.fromkeys(("EXPAND_DIMS", "RESHAPE", "SQUEEZE"), reshape)
 ELEMENTWISE: dict[str, Translation] = {
-    "ADD": _sum,
-    "EXPAND_DIMS": reshape,
+    **_SHAPES,
+    **dict.fromkeys(("ADD", "SUB"), _sum),
     "MEAN": mean,
     "MUL": product,
-    "RESHAPE": reshape,
     "SOFTMAX": _softmax,
-    "SQUEEZE": reshape,
-    "SUB": _sum,
 }
 
 
@@ -274,4 +287,127 @@ TABLES: dict[str, Translation] = {
     "RELU6": _table(_tabulate_clamp("RELU6")),
     "RELU_N1_TO_1": _table(_tabulate_clamp("RELU_N1_TO_1")),
     "TANH": _table(_tabulate_floats(lambda real: np.tanh(real.astype(np.float64)))),
+}
+
+
+_ONE = 1.0 / 32768
+_FINE = 4096.0 * 3.0
+"""In how many parts a unit of a curve's number is counted."""
+_MOST_MULTIPLIER = 32767.0 / 2.0
+_MOST_SHIFT = 31
+_MOST_WORD_SOFTMAX = 1 << 15
+
+
+def _sum_words(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+    infos = [made.info(operator, 0), made.info(operator, 1)]
+    result = made.result(operator)
+    check_one_type(*infos, result)
+    scales = [info.scale for info in (*infos, result)]
+    if operator.options.get("PotScaleInt16", True) and all(
+        np.frexp(scale)[0] == 0.5 for scale in scales
+    ):
+        raise RefusedError("a sum of int16 by shifts alone, as older converters wrote it")
+    first, second, swapped = operands(made, operator)
+    twice = 2.0 * max(float(info.scale) for info in infos)
+    factors = [multiplier_of(float(info.scale) / twice) for info in infos]
+    signs = [1, -1 if operator.kind == "SUB" else 1]
+    order = (1, 0) if swapped else (0, 1)
+    real = twice / (float(1 << SUM_BITS) * float(result.scale))
+    return WordSum(
+        sources=(first, second),
+        result=operator.outputs[0],
+        factors=(factors[order[0]], factors[order[1]]),
+        signs=(signs[order[0]], signs[order[1]]),
+        requantise=one_factor(made, operator, real),
+    )
+
+
+def _curve(kind: str) -> Translation:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+        result = made.result(operator)
+        if abs(result.scale - _ONE) > _ONE * 1e-3 or made.info(operator, 0).dtype != result.dtype:
+            raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")
+        multiplier, shift = _curve_factor(made.info(operator, 0).scale, kind)
+        return Curve(
+            source=made.data(operator),
+            result=operator.outputs[0],
+            kind=kind,
+            multiplier=multiplier,
+            shift=shift,
+        )
+
+    return translate
+
+
+def _curve_factor(scale: float, kind: str) -> tuple[int, int]:
+    """Return the factor to 1/12288: a multiplier of at most 15 bits, and a shift right."""
+    fraction, exponent = np.frexp(scale)
+    left = 12 + int(exponent) - 1
+    if fraction == 0.5 and 0 <= left <= (1 if kind == "tanh" else 0):
+        return 3 << left, 0
+    real, shift = scale * _FINE, 0
+    while real <= _MOST_MULTIPLIER and shift < _MOST_SHIFT:
+        real, shift = real * 2.0, shift + 1
+    if real >= 1 << 15:
+        raise RefusedError(f"an input at a scale of {scale:.6g}")
+    return int(real), shift
+
+
+def _translate_rescale(below_by: str = "") -> Translation:
+    """Translate to another scale, type or bound; below zero there may be another factor."""
+
+    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+        source, result = made.info(operator, 0), made.result(operator)
+        # TFLite divides in float32 where an activation does it, else in float64.
+        real = float(np.float32(source.scale) / np.float32(result.scale))
+        if operator.kind == "QUANTIZE":
+            real = float(source.scale) / float(result.scale)
+        above: Factor = multiplier_of(real)
+        below = above
+        if below_by:
+            flat = np.float32(source.scale) * np.float32(operator.options[below_by])
+            below = multiplier_of(float(flat / np.float32(result.scale)))
+        ends = made.tensors[operator.outputs[0]].ends
+        relu = operator.kind if operator.kind.startswith("RELU") else "NONE"
+        low, high = activation_range(relu, result.scale, result.zero, ends)
+        return Rescale(
+            source=made.data(operator),
+            result=operator.outputs[0],
+            zero_in=source.zero,
+            above=above,
+            below=below,
+            zero=result.zero,
+            low=low,
+            high=high,
+        )
+
+    return translate
+
+
+def _softmax_words(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+    source, result = made.info(operator, 0), made.result(operator)
+    if result.dtype != "int16" or abs(result.scale - _ONE) > _ONE * 1e-3:
+        raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")
+    if result.shape[-1] >= _MOST_WORD_SOFTMAX:
+        raise RefusedError(f"a softmax over {result.shape[-1]} numbers")
+    beta = np.float32(operator.options.get("Beta", 1.0))
+    real = float(np.float32(source.scale) * beta) / (10.0 / 65535.0)
+    return WordSoftmax(
+        source=made.data(operator), result=operator.outputs[0], factor=multiplier_of(real)
+    )
+
+
+WORDS: dict[str, Translation] = {
+    **BATCHES,
+    **FILTERS,
+    **MOVES,
+    **_SHAPES,
+    **dict.fromkeys(("ADD", "SUB"), _sum_words),
+    **dict.fromkeys(("QUANTIZE", "RELU", "RELU6"), _translate_rescale()),
+    "LEAKY_RELU": _translate_rescale("Alpha"),
+    "LOGISTIC": _curve("logistic"),
+    "MEAN": mean,
+    "MUL": product,
+    "SOFTMAX": _softmax_words,
+    "TANH": _curve("tanh"),
 }

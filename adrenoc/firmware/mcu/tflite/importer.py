@@ -21,11 +21,10 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.firmware.mcu.network import WIDTHS, Network
 from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation
-from adrenoc.firmware.mcu.tflite.elementwise import ELEMENTWISE, TABLES
+from adrenoc.firmware.mcu.tflite.elementwise import ELEMENTWISE, TABLES, WORDS
 from adrenoc.firmware.mcu.tflite.filters import BATCHES, FILTERS
 from adrenoc.firmware.mcu.tflite.moves import MOVES
 from adrenoc.firmware.mcu.tflite.recurrent import RECURRENT
-from adrenoc.firmware.mcu.tflite.words import WORDS
 from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo, TFLiteFile
 
 _CONVERSIONS = ("DEQUANTIZE", "QUANTIZE")

@@ -36,7 +36,7 @@ from adrenoc.lab.tune.refit import (
     that_matter,
 )
 from adrenoc.lab.tune.session import TrialResult
-from adrenoc.lab.tune.variant import Variant
+from adrenoc.lab.tune.tasks import Variant
 from adrenoc.target.cost.cost import Cost
 
 US_A_MS = 1e3

@@ -35,9 +35,8 @@ from adrenoc.lab.calibrate.validate.findings import (
 )
 from adrenoc.lab.calibrate.validate.table import LayerRow, families_in_turn
 from adrenoc.lab.tune.refit import FittedKernel, replace_values
-from adrenoc.lab.tune.tasks import TunePlan, TuneTask, plan_model
+from adrenoc.lab.tune.tasks import TunePlan, TuneTask, Variant, VariantBuilder, plan_model
 from adrenoc.lab.tune.tuner import tolerance_of
-from adrenoc.lab.tune.variant import Variant, VariantBuilder
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 

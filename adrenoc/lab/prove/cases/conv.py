@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.lab.net import CONTRIB, STEPS, Net
-from adrenoc.lab.prove.case import Case, builder
+from adrenoc.lab.prove.cases import Case, builder
 
 _CONV = "conv2d"
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.lab.net import CONTRIB, Net
-from adrenoc.lab.prove.case import Case, builder
+from adrenoc.lab.prove.cases import Case, builder
 from adrenoc.target.gpu import HALF_DENORMALS, NATIVE_FUNCTIONS
 
 
