@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import platform
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from adrenoc.base.errors import CheckFailedError, DependencyError, DeviceError, ToolError
+from adrenoc.base.errors import DependencyError, DeviceError
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.firmware.cpu.print_cpu import ENVIRONMENT_FILE, WEIGHTS_FILE, print_cpu_model
 from adrenoc.firmware.mcu.core import Core, load_core
-from adrenoc.firmware.mcu.emulator import Emulated, run_to_end
+from adrenoc.firmware.mcu.emulator import Emulated, lack_of_tools, overrun_error, run_to_end
 from adrenoc.firmware.mcu.folder import (
     MODEL_FILE,
     Firmware,
@@ -31,7 +31,7 @@ from adrenoc.firmware.mcu.folder import (
     report_text,
     write_files,
 )
-from adrenoc.firmware.mcu.make import Counts
+from adrenoc.firmware.mcu.make import Counts, count_instructions
 from adrenoc.firmware.mcu.print_c import NOT_FUSED
 from adrenoc.firmware.mcu.program import FirmwareProgram
 
@@ -109,11 +109,7 @@ def machine_for(core: Core) -> CpuMachine:
     emulator = shutil.which(_COUNTING) or shutil.which(_PLAIN)
     missing = [n for n, at in ((_ARM_COMPILER, compiler), (_COUNTING, emulator)) if at is None]
     if compiler is None or emulator is None:
-        raise DependencyError(
-            f"{' and '.join(missing)}, which run a model for {core.name} on this computer, "
-            f"{'is' if len(missing) == 1 else 'are'} not installed",
-            hint=INSTALL,
-        )
+        raise lack_of_tools(core.name, missing, INSTALL)
     return CpuMachine(
         compiler=compiler,
         flags=("-static",),
@@ -187,10 +183,7 @@ def _execute(
     command = [*machine.emulator, *plugin, str(program), *arguments]
     done = run_to_end(command, timeout_s, where="", hint="a smaller model", folder=work)
     if done.returncode == _OVERRUN:
-        raise CheckFailedError(
-            "the model wrote beyond its arena: a defect of adrenoc, not of the model",
-            hint="report this with the model and the command",
-        )
+        raise overrun_error()
     if done.returncode != 0:
         raise DeviceError(
             f"the model's program ended with {done.returncode}: {done.stderr.strip()[-300:]}",
@@ -227,11 +220,5 @@ def count_on_cpu(program: FirmwareProgram, firmware: Firmware) -> Counts:
         spec.name: random.integers(-128, 128, spec.shape).astype(np.int8)
         for spec in firmware.inputs
     }
-    with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
-        folder = Path(place) / "model"
-        write_cpu_folder(program, firmware, folder)
-        try:
-            found = run_cpu_folder(folder, firmware, inputs, machine=machine, timeout_s=_LONGEST_S)
-        except (DeviceError, ToolError) as error:
-            return Counts(reason=f"QEMU does not run it: {error}")
-    return Counts(layers=found.layer_instructions)
+    run = partial(run_cpu_folder, machine=machine, timeout_s=_LONGEST_S)
+    return count_instructions(program, firmware, inputs, write_cpu_folder, run)

@@ -58,11 +58,24 @@ def check_tools(device: str) -> None:
         DependencyError: a tool is missing.
     """
     if missing := missing_tools():
-        raise DependencyError(
-            f"{' and '.join(missing)}, which run a model for {device} on this computer, "
-            f"{'is' if len(missing) == 1 else 'are'} not installed",
-            hint=INSTALL,
-        )
+        raise lack_of_tools(device, missing, INSTALL)
+
+
+def lack_of_tools(device: str, missing: Sequence[str], hint: str) -> DependencyError:
+    """Return what says that these programs are not installed."""
+    return DependencyError(
+        f"{' and '.join(missing)}, which run a model for {device} on this computer, "
+        f"{'is' if len(missing) == 1 else 'are'} not installed",
+        hint=hint,
+    )
+
+
+def overrun_error() -> CheckFailedError:
+    """Return what says that a model wrote where it may not."""
+    return CheckFailedError(
+        "the model wrote beyond its arena: a defect of adrenoc, not of the model",
+        hint="report this with the model and the command",
+    )
 
 
 def run_program(source: str, core: Core, *, defines: Sequence[str], timeout_s: float) -> str:
@@ -284,10 +297,7 @@ static void print_ticks(int i) {{
 
 def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulated:
     if "OVERRUN" in said:
-        raise CheckFailedError(
-            "the model wrote beyond its arena: a defect of adrenoc, not of the model",
-            hint="report this with the model and the command",
-        )
+        raise overrun_error()
     outputs = {}
     for number, spec in enumerate(firmware.outputs):
         found: Sequence[str] = re.findall(rf"^O {number:02x} ([0-9a-f]+)$", said, re.MULTILINE)

@@ -32,7 +32,7 @@ import numpy as np
 
 from adrenoc.base.errors import CompileError
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.operators import Depthwise, Filter, Requantise, Sum
+from adrenoc.firmware.mcu.operators import Filter, Requantise, Sum
 
 INT8 = (-128, 127)
 INT16 = (-(1 << 15), (1 << 15) - 1)
@@ -297,10 +297,7 @@ def sum_range(operator: Filter) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         CompileError: a sum may overflow 32 bits.
     """
-    if isinstance(operator, Depthwise):
-        weights = operator.weights.reshape(-1, operator.weights.shape[-1]).T.astype(np.int64)
-    else:
-        weights = operator.weights.reshape(operator.weights.shape[0], -1).astype(np.int64)
+    weights = operator.rows
     # A tap outside of the image adds nothing: as if it read the zero point, which is in range.
     low, high = -128 - operator.zero_in, 127 - operator.zero_in
     up, down = np.maximum(weights, 0).sum(1), np.minimum(weights, 0).sum(1)

@@ -6,18 +6,21 @@ anything is written.
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import DeviceError, ToolError, UnsupportedOperatorError
 from adrenoc.base.files.outputs import check_folder_can_be_replaced
+from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.core import Core
-from adrenoc.firmware.mcu.emulator import INSTALL, code_bytes, missing_tools, run_firmware
+from adrenoc.firmware.mcu.emulator import INSTALL, Emulated, code_bytes, missing_tools, run_firmware
 from adrenoc.firmware.mcu.folder import (
     FIRMWARE_FOLDER,
     Firmware,
@@ -256,11 +259,22 @@ def count_layers(program: FirmwareProgram, firmware: Firmware) -> Counts:
         return Counts(reason=f"install {' and '.join(missing)} for them: {INSTALL}")
     names = program.network.tensors
     inputs = {names[i].name: array for i, array in self_test_vectors(program)[0].items()}
-    with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
-        folder = Path(place) / "model"
-        write_firmware(program, firmware, folder)
+    run = partial(run_firmware, timeout_s=_LONGEST_S)
+    return count_instructions(program, firmware, inputs, write_firmware, run)
+
+
+def count_instructions(
+    program: FirmwareProgram,
+    firmware: Firmware,
+    inputs: Mapping[str, np.ndarray],
+    write: Callable[[FirmwareProgram, Firmware, Path], None],
+    run: Callable[[Path, Firmware, Mapping[str, np.ndarray]], Emulated],
+) -> Counts:
+    """Have `write` write the folder of a program, and `run` run it."""
+    with TemporaryFolder("firmware") as place:
+        folder = place / "model"
+        write(program, firmware, folder)
         try:
-            found = run_firmware(folder, firmware, inputs, timeout_s=_LONGEST_S)
+            return Counts(layers=run(folder, firmware, inputs).layer_instructions)
         except (DeviceError, ToolError) as error:
-            return Counts(reason=f"QEMU's board does not run it: {error}")
-    return Counts(layers=found.layer_instructions)
+            return Counts(reason=f"QEMU does not run it: {error}")

@@ -98,6 +98,19 @@ class Filter(OneSource):
     zero_in: int
     requantise: Requantise
 
+    @property
+    def rows(self) -> np.ndarray:
+        """Return the weights of each channel of the result, as int64."""
+        by_channel = self.weights.reshape(len(self.weights), -1)
+        if isinstance(self, Depthwise):
+            by_channel = self.weights.reshape(-1, self.weights.shape[-1]).T
+        return by_channel.astype(np.int64)
+
+    @property
+    def moved_bias(self) -> np.ndarray:
+        """Return the bias of products with the source's numbers as they are stored."""
+        return np.asarray(self.bias - self.zero_in * self.rows.sum(1))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Convolution(Filter):

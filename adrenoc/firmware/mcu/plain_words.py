@@ -161,10 +161,7 @@ class WordRule:
 
 def most_products(operator: op.Filter) -> np.ndarray:
     """Return how large the sums of each channel's products may be."""
-    weights = np.abs(operator.weights.astype(np.int64))
-    if isinstance(operator, op.Depthwise):
-        return weights.sum((0, 1)) << 15
-    return weights.sum((1, 2, 3)) << 15
+    return np.abs(operator.rows).sum(1) << 15
 
 
 def word_rule(operator: op.Filter, name: str) -> WordRule:

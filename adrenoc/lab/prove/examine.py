@@ -166,21 +166,22 @@ def examine(bench: SuiteBench, suite: Suite, target: Target, folder: Path) -> Ex
         _take_runs(found, bench.run(made))
     except (DeviceError, RemoteError) as error:
         # What was cut off at once is as often a server that was ended as a kernel that crashed.
-        again = _run_again(bench, found, error) if _was_cut_off(error) else error
-        if again is not None:
-            _split(bench, suite, target, folder, found, again)
-            if not found.findings:  # a network is a whole too
-                _judge_whole(bench, found, error, again)
+        was_cut_off = isinstance(error, RemoteError) and LATE not in error.message
+        again = _run_again(bench, found, error) if was_cut_off else error
+        if again is None:
+            return found
+        _split(bench, suite, target, folder, found, again)
+        # A network is a whole too: what fails so may do it each time.
+        last = _run_again(bench, found, error) if again is error and not found.findings else again
+        if not found.findings and last is not None:
+            found.once = f"{one_line(last)}; each time that all cases run, and not in parts"
+            found.unseen = [case.title for case in found.made.suite.cases]
     return found
 
 
 def _take_runs(found: ExaminedSuite, runs: SuiteRuns) -> None:
     found.outputs = runs.first
     found.findings += _judge_runs(found.made, runs)
-
-
-def _was_cut_off(error: AdrenocError) -> bool:
-    return isinstance(error, RemoteError) and LATE not in error.message
 
 
 def _run_again(bench: SuiteBench, found: ExaminedSuite, error: AdrenocError) -> AdrenocError | None:
@@ -191,16 +192,6 @@ def _run_again(bench: SuiteBench, found: ExaminedSuite, error: AdrenocError) -> 
         return again
     found.once = f"{one_line(error)}; it did not come again"
     return None
-
-
-def _judge_whole(
-    bench: SuiteBench, found: ExaminedSuite, error: AdrenocError, again: AdrenocError
-) -> None:
-    """Say of what failed as a whole, and in no part, whether it does so each time."""
-    last = _run_again(bench, found, error) if again is error else again
-    if last is not None:
-        found.once = f"{one_line(last)}; each time that all cases run, and not in parts"
-        found.unseen = [case.title for case in found.made.suite.cases]
 
 
 def run_reversed(

@@ -202,53 +202,38 @@ def _avoid_form(text: str, word: str, applies: Applies) -> QuirkForm:
 def _other_groups(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
     groups = {k.work_group for k in kernels if len(k.work_group) == 3}
     shapes = tuple(sorted((x, y, z) for x, y, z in groups if x * y * z > 1))
-    if not shapes:
-        return None
-    return quirk("These work-groups give wrong results.", banned_work_groups=shapes)
+    text = "These work-groups give wrong results."
+    return quirk(text, banned_work_groups=shapes) if shapes else None
+
+
+def _form_of_kernels(
+    made: Quirk,
+    holds: Callable[[KernelInfo], bool],
+    applies: Applies = lambda case, suite: True,
+    *,
+    is_broad: bool = False,
+) -> QuirkForm:
+    """Return the form of a quirk that would change kernels of which something holds."""
+
+    def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+        return made if any(map(holds, kernels)) else None
+
+    return QuirkForm(applies=applies, of=find_quirk, is_broad=is_broad)
 
 
 def _few_threads_form(most: int) -> QuirkForm:
     below = most + 1
     few = quirk(f"Work-groups of {below} threads or more fail.", work_group_items_below=below)
-
-    def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
-        # What goes wrong in company may do so by the groups of others: that is tried once.
-        return (
-            few
-            if most == FEW_THREADS[0] or any(math.prod(k.work_group) > most for k in kernels)
-            else None
-        )
-
-    return QuirkForm(applies=_always, of=find_quirk, is_broad=True)
+    # What goes wrong in company may do so by the groups of others: that is tried once.
+    if most == FEW_THREADS[0]:
+        return QuirkForm(applies=_always, of=lambda _case, _kernels: few, is_broad=True)
+    return _form_of_kernels(few, lambda k: math.prod(k.work_group) > most, is_broad=True)
 
 
 def _few_bytes_form(most: int) -> QuirkForm:
-    below = most + 1
-    few = quirk(f"Kernels that share {below} bytes or more fail.", local_bytes_below=below)
-
-    def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
-        return few if any(local_bytes(kernel.source) > most for kernel in kernels) else None
-
-    return QuirkForm(applies=_always, of=find_quirk)
-
-
-def _no_local(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
-    text = "Kernels whose threads wait for each other, to share local memory, are wrong."
-    none = quirk(text, local_bytes_below=1)
-    return none if any(local_bytes(kernel.source) for kernel in kernels) else None
-
-
-def _exact_functions(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
-    text = "The GPU's own exponential or reciprocal is too coarse."
-    exact = quirk(text, avoid=(NATIVE_FUNCTIONS,))
-    return exact if any("native_" in kernel.source for kernel in kernels) else None
-
-
-def _no_built_ins(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
-    text = "Products by the constant file or matrix units are wrong, though the trials are right."
-    without = quirk(text, avoid=(UNTOLD_BUILT_INS,))
-    words = (START_CONSTANTS, START_MATRICES)
-    return without if any(w in kernel.source for w in words for kernel in kernels) else None
+    text, below = f"Kernels that share {most + 1} bytes or more fail.", most + 1
+    few = quirk(text, local_bytes_below=below)
+    return _form_of_kernels(few, lambda kernel: local_bytes(kernel.source) > most)
 
 
 def told_limits(device: DeviceFacts, target: Target) -> list[Quirk]:
@@ -274,11 +259,6 @@ def told_limits(device: DeviceFacts, target: Target) -> list[Quirk]:
     return found
 
 
-def _narrow(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
-    below = NARROW + 1
-    return quirk(f"Images of {below} texels or more a side fail.", image_extent_below=below)
-
-
 def that_compiles(suite: Suite, target: Target) -> Suite:
     """Return the suite without what is refused on a target that has no local memory."""
     if target.limits.local_mem_bytes:
@@ -294,11 +274,17 @@ def _has_textures(_case: Case, suite: Suite) -> bool:
     return suite.memory == "textures"
 
 
-def _is_light(case: Case, _suite: Suite) -> bool:
-    operator = OPERATORS[case.family]
-    return case.family not in _MADE_BY_FUSION and operator.kind in _LIGHT
+def _has_halves(_case: Case, suite: Suite) -> bool:
+    return suite.precision != "fp32"
 
 
+def _computes_halves(_case: Case, suite: Suite) -> bool:
+    return suite.precision == "fp16"
+
+
+_NARROW = quirk(
+    f"Images of {NARROW + 1} texels or more a side fail.", image_extent_below=NARROW + 1
+)
 LESS_MEMORY = tuple(map(_few_bytes_form, FEW_BYTES))
 """What goes first where a driver says that resources ran out: it bounds kernels that the suite does
 not have, too."""
@@ -308,10 +294,20 @@ FORMS: tuple[QuirkForm, ...] = (
         HALF_DENORMALS,
         lambda case, suite: case.feature == HALF_DENORMALS and suite.precision != "fp32",
     ),
-    QuirkForm(
-        applies=lambda _, suite: suite.precision != "fp32", of=_exact_functions, is_broad=True
+    _form_of_kernels(
+        quirk("The GPU's own exponential or reciprocal is too coarse.", avoid=(NATIVE_FUNCTIONS,)),
+        lambda kernel: "native_" in kernel.source,
+        _has_halves,
+        is_broad=True,
     ),
-    QuirkForm(applies=lambda _, suite: suite.precision == "fp16", of=_no_built_ins),
+    _form_of_kernels(
+        quirk(
+            "Products by the constant file or matrix units are wrong, though the trials are right.",
+            avoid=(UNTOLD_BUILT_INS,),
+        ),
+        lambda kernel: any(w in kernel.source for w in (START_CONSTANTS, START_MATRICES)),
+        _computes_halves,
+    ),
     _avoid_form(
         "{family} is wrong where it is fused so.",
         "fusion:{fusion}",
@@ -331,18 +327,25 @@ FORMS: tuple[QuirkForm, ...] = (
     *map(_few_threads_form, FEW_THREADS),
     *LESS_MEMORY,
     _avoid_form("Dot products are wrong.", DOT_PRODUCTS, lambda case, _: bool(case.kernel)),
-    QuirkForm(applies=lambda case, _: case.family not in NEED_LOCAL, of=_no_local),
-    _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
-    _avoid_form(
-        "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"
+    _form_of_kernels(
+        quirk(
+            "Kernels whose threads wait for each other, to share local memory, are wrong.",
+            local_bytes_below=1,
+        ),
+        lambda kernel: bool(local_bytes(kernel.source)),
+        lambda case, _: case.family not in NEED_LOCAL,
     ),
-    QuirkForm(applies=_has_textures, of=_narrow),
+    _avoid_form(
+        "The kernel of {family} is wrong.",
+        "operator:{family}",
+        lambda case, _: (
+            case.family not in _MADE_BY_FUSION and OPERATORS[case.family].kind in _LIGHT
+        ),
+    ),
+    _avoid_form("Half arithmetic is wrong.", "half-arithmetic", _computes_halves),
+    QuirkForm(applies=_has_textures, of=lambda _case, _kernels: _NARROW),
     _avoid_form("Textures give wrong values.", "textures", _has_textures),
-    _avoid_form(
-        "Halves are stored or read wrongly.",
-        "half-storage",
-        lambda _, suite: suite.precision != "fp32",
-    ),
+    _avoid_form("Halves are stored or read wrongly.", "half-storage", _has_halves),
     _avoid_form(
         "The kernel of {family} is wrong.",
         "operator:{family}",

@@ -20,7 +20,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8, high_product, sum_range
-from adrenoc.firmware.mcu.operators import Depthwise, Filter
+from adrenoc.firmware.mcu.operators import Filter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +162,7 @@ def pack_constants(operator: Filter) -> DspConstants:
     Raises:
         RefusedError: neither covers the rule, with the reason.
     """
-    rule = operator.requantise
-    weights = operator.weights.astype(np.int64)
-    depthwise = isinstance(operator, Depthwise)
-    weight_sums = weights.sum((0, 1)) if depthwise else weights.sum((1, 2, 3))
-    bias = operator.bias - operator.zero_in * weight_sums
+    rule, bias = operator.requantise, operator.moved_bias
     for one_shift in (True, False):
         try:
             product = high_product(operator, one_shift=one_shift)

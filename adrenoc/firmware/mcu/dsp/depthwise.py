@@ -299,8 +299,7 @@ def paired_kernel(operator: Depthwise, network: Network) -> FirmwareKernel:
     part = -(-reach // step)
     ring = (height - 1) * window.dilations[0] + 1
     arrays, fields = plain_parts(operator, network)
-    sums = operator.weights.astype(np.int64).sum((0, 1))
-    folded = Array(suffix="bias", ctype="int32_t", values=operator.bias - operator.zero_in * sums)
+    folded = Array(suffix="bias", ctype="int32_t", values=operator.moved_bias)
     kept = tuple(folded if a.suffix == "bias" else a for a in arrays if a.suffix != "weights")
     pairs = Array(suffix="pairs", ctype="uint32_t", values=_pairs(operator, words))
     name = f"paired_{height}x{words}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8, sum_range
-from adrenoc.firmware.mcu.operators import Depthwise, Filter
+from adrenoc.firmware.mcu.operators import Filter
 
 _SAVED = ("d8, d9", "d10, d11", "d12, d13", "d14, d15")
 
@@ -179,8 +179,6 @@ def pack_constants(operator: Filter) -> NeonConstants:
         RefusedError: its factors are not covered.
     """
     rule = operator.requantise
-    weights = operator.weights.astype(np.int64)
-    sums = weights.sum((0, 1) if isinstance(operator, Depthwise) else (1, 2, 3))
     sum_range(operator)
     if rule.reals.dtype == np.float32 and rule.reals.size:
         kind = "single"
@@ -198,6 +196,6 @@ def pack_constants(operator: Filter) -> NeonConstants:
         constants = np.stack([rule.multipliers, shifts], 1)
     return NeonConstants(
         store=NeonStore(kind=kind, zero=rule.zero, low=rule.low, high=rule.high),
-        bias=operator.bias - operator.zero_in * sums,
+        bias=operator.moved_bias,
         constants=constants,
     )
