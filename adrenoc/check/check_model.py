@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import MemoryLimitError
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.tvmapi import bits_of
@@ -35,11 +34,11 @@ from adrenoc.compile.pipeline.steps import check_plan
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import MAX_BLOCKED_AXES, Layout, Memory, OperandSpec, TexelOrder
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.program import Program, Step
+from adrenoc.ir.program import Program
 from adrenoc.kernels.families.operators import is_kind
 from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.analyse.cpu_nodes import remedy
-from adrenoc.passes.lower.measure_work import StepWork, least_bytes, looks_up, measure_work
+from adrenoc.passes.lower.measure_work import least_bytes, looks_up, measure_work
 from adrenoc.passes.lower.plan_memory import (
     Storage,
     allocated_bytes,
@@ -68,9 +67,10 @@ def _find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
     found = []
     for node in graph.nodes:
         if node.is_on_cpu:
-            found.append(
-                _describe_cpu(node.name, node.operators[0], str(graph.tensors[node.output].dtype))
-            )
+            wide = str(graph.tensors[node.output].dtype) == "float64"
+            operator, reason = node.operators[0], "float64" if wide else "no plain loop nest"
+            seen, fix = f"{operator} on the CPU: {reason}", remedy(operator, reason)
+            found.append(NearMiss(subject=node.name, seen=seen, fix=fix))
         elif node.output not in graph.output_names and not node.is_device_copy:
             tensor, spec = graph.tensors[node.output], graph.operand(node.output)
             found += _check_tensor(
@@ -94,12 +94,6 @@ def _find_tables(program: Program) -> set[str]:
         for name in {*step.reads} & {*program.params}:
             looked[name] = looked.get(name, True) and looks_up(program.graph, node, name)
     return {program.params[name].name for name, only in looked.items() if only}
-
-
-def _describe_cpu(subject: str, operator: str, dtype: str) -> NearMiss:
-    reason = "float64" if dtype == "float64" else "no plain loop nest"
-    seen = f"{operator} on the CPU: {reason}"
-    return NearMiss(subject=subject, seen=seen, fix=remedy(operator, reason))
 
 
 def _check_tensor(
@@ -129,9 +123,9 @@ def _find_excess(
     layout: Layout, shape: tuple[int, ...], limits: Limits
 ) -> Iterator[tuple[str, str]]:
     """Yield each extent beyond a limit, and the axis to make smaller, in the better texel order."""
-    layouts = [layout.reorder(order) for order in TexelOrder]
-    best = min(layouts, key=lambda one: _worst(one, shape, limits))
-    for extent, limit, name in _extents(best, shape, limits):
+    layouts = [list(_extents(layout.reorder(order), shape, limits)) for order in TexelOrder]
+    best = min(layouts, key=lambda sides: max(extent / limit for extent, limit, _ in sides))
+    for extent, limit, name in best:
         if extent > limit:
             parts = -(-extent // limit)
             yield (
@@ -147,10 +141,6 @@ def _close(layout: Layout, shape: tuple[int, ...], limits: Limits) -> Iterator[t
                 f"in a texture, but close: {name}, {extent} of {limit}",
                 "a larger input would move it to another layout or to a buffer",
             )
-
-
-def _worst(layout: Layout, shape: tuple[int, ...], limits: Limits) -> float:
-    return max(extent / limit for extent, limit, _ in _extents(layout, shape, limits))
 
 
 def _extents(
@@ -251,25 +241,42 @@ def _regions(state: State, program: Program) -> tuple[RegionInfo, ...]:
 
 
 def _nodes(state: State, program: Program, roofline: Roofline) -> tuple[NodeVerdict, ...]:
-    graph = program.graph
-    reasons = _reasons(state.log)
-    shown = _shown_names(graph)
+    graph, shown = program.graph, _shown_names(program.graph)
+    # The last word on each subject.
+    said = {one.subject: f"{one.taken}: {one.reason}" for one in state.log}
     works = measure_work(program, half=state.options.compute_dtype == "float16")
     found = []
-    for node, step, work in zip(graph.nodes, program.steps, works, strict=True):
-        spec = graph.operand(node.output)
+    for node, step, measured in zip(graph.nodes, program.steps, works, strict=True):
+        spec, work = graph.operand(node.output), measured.work
         place = _place(node, spec)
-        estimate = Estimate() if place in ("cpu", "clml") else roofline.estimate(work.work)
-        reason = _reason(graph, node, spec, reasons) if place != "texture" else ""
-        tensor = shown[node.output]
-        verdict = _node(program, node, step, work, estimate, shown)
+        estimate = Estimate() if place in ("cpu", "clml") else roofline.estimate(work)
+        before = (shown[maker.output] for name in node.inputs for maker in graph.makers(name))
+        constants = {name for name in step.arguments if name in program.params}
         found.append(
-            replace(
-                verdict,
-                tensor=tensor,
+            NodeVerdict(
+                tensor=shown[node.output],
                 node=" + ".join(filter(None, map(imported_of(state).node_of, node.names))),
+                operators=node.operators,
+                kind=_kind(node),
+                is_output=bool({*node.writes} & {*graph.outputs}),
                 place=place,
-                reason=reason,
+                reason=_reason(graph, node, spec, said) if place != "texture" else "",
+                layout="" if spec.layout is None else str(spec.layout),
+                shape=spec.shape,
+                dtype=spec.dtype,
+                kernel=step.kernel,
+                reads=tuple(dict.fromkeys(before)),
+                macs=measured.macs,
+                flops=work.flops,
+                texels=work.texels,
+                bytes_read=work.bytes_read,
+                bytes_written=work.bytes_written,
+                weight_bytes=sum(program.params[name].value.nbytes for name in constants),
+                time_us=estimate.time_us,
+                bound=estimate.bound,
+                alu_us=estimate.alu_us,
+                texture_us=estimate.texture_us,
+                dram_us=estimate.dram_us,
             )
         )
     return tuple(found)
@@ -288,44 +295,6 @@ def _shown_names(graph: Graph) -> dict[str, str]:
     return shown
 
 
-def _node(
-    program: Program,
-    node: Node,
-    step: Step,
-    work: StepWork,
-    estimate: Estimate,
-    shown: Mapping[str, str],
-) -> NodeVerdict:
-    graph, spec = program.graph, program.graph.operand(node.output)
-    before = (shown[maker.output] for name in node.inputs for maker in graph.makers(name))
-    constants = {name for name in step.arguments if name in program.params}
-    return NodeVerdict(
-        tensor=node.name,
-        node="",
-        operators=node.operators,
-        kind=_kind(node),
-        is_output=bool({*node.writes} & {*graph.outputs}),
-        place="",
-        reason="",
-        layout="" if spec.layout is None else str(spec.layout),
-        shape=spec.shape,
-        dtype=spec.dtype,
-        kernel=step.kernel,
-        reads=tuple(dict.fromkeys(before)),
-        macs=work.macs,
-        flops=work.work.flops,
-        texels=work.work.texels,
-        bytes_read=work.work.bytes_read,
-        bytes_written=work.work.bytes_written,
-        weight_bytes=sum(program.params[name].value.nbytes for name in constants),
-        time_us=estimate.time_us,
-        bound=estimate.bound,
-        alu_us=estimate.alu_us,
-        texture_us=estimate.texture_us,
-        dram_us=estimate.dram_us,
-    )
-
-
 def _kind(node: Node) -> str:
     if node.is_device_copy:
         return "device"
@@ -339,11 +308,6 @@ def _place(node: Node, spec: OperandSpec) -> str:
     if node.is_copy_to_cpu:
         return "buffer"
     return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"
-
-
-def _reasons(log: DecisionLog) -> dict[str, str]:
-    """Subject -> the last word on it."""
-    return {decision.subject: f"{decision.taken}: {decision.reason}" for decision in log}
 
 
 def _reason(graph: Graph, node: Node, spec: OperandSpec, said: Mapping[str, str]) -> str:
@@ -401,14 +365,9 @@ def _memory(program: Program, storage: Storage, pitch_texels: int) -> MemoryVerd
     _, step = most_alive(on_gpu)
     held: list[list[HeldTensor]] = [[] for _ in storage.plan.slots]
     for interval in intervals:
-        held[storage.slot_of[interval.name]].append(
-            HeldTensor(
-                tensor=interval.name,
-                first=interval.first,
-                last=interval.last,
-                bytes=interval.bytes,
-            )
-        )
+        turn = {"first": interval.first, "last": interval.last, "bytes": interval.bytes}
+        slot = held[storage.slot_of[interval.name]]
+        slot.append(HeldTensor(tensor=interval.name, **turn))
     where = program.steps[step].arguments[-1] if program.steps else ""
     transformed, plain = _transformed_bytes(program)
     return MemoryVerdict(

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -175,7 +176,6 @@ def compare_with_source(
     source: Path,
     *,
     wording: Wording | None,
-    seed: int = 0,
     tolerance: float,
     mended: Path | None,
     reporter: Reporter,
@@ -208,7 +208,7 @@ def compare_with_source(
     wording = wording or Wording()
     rows = min(wording.most, form.context or wording.most)
     passage = read_passage(model, wording, rows=rows)
-    passage = passage or draw_passage(rows, vocabulary=vocabulary, seed=seed)
+    passage = passage or draw_passage(rows, vocabulary=vocabulary, seed=0)
     check_tokens_known(model, passage, vocabulary)
     comparison = _Comparison((model, form), (source, other), passage, tolerance, reporter)
     return comparison.run(mended)
@@ -435,7 +435,7 @@ def _keep_read(graph: onnx.GraphProto, more: Mapping[str, TensorProto]) -> None:
     read |= {value.name for value in graph.output}
     nested = any(a.HasField("g") for node in graph.node for a in node.attribute)
     kept = [tensor for tensor in graph.initializer if nested or tensor.name in read]
-    kept = [_copy_tensor(tensor) for tensor in (*kept, *more.values())]
+    kept = [_copy(tensor) for tensor in (*kept, *more.values())]
     del graph.initializer[:]
     graph.initializer.extend(kept)
 
@@ -450,7 +450,7 @@ def _add_domains(model: onnx.ModelProto, source: onnx.ModelProto) -> None:
 
 def _convert(tensor: TensorProto, element: int) -> TensorProto:
     """Return a copy under the name that it gets, in floats of this type if it is of floats."""
-    copy = _copy_tensor(tensor)
+    copy = _copy(tensor)
     if tensor.data_type in _FLOATS and element in _FLOATS and tensor.data_type != element:
         wanted = helper.tensor_dtype_to_np_dtype(element)
         value = numpy_helper.to_array(tensor)
@@ -467,21 +467,18 @@ def _convert(tensor: TensorProto, element: int) -> TensorProto:
     return copy
 
 
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+_Message = TypeVar("_Message", onnx.NodeProto, TensorProto)
+
+
+def _copy(message: _Message) -> _Message:
+    copy = type(message)()
+    copy.CopyFrom(message)
     return copy
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     copy = _copy(node)
     rename(copy, names)
-    return copy
-
-
-def _copy_tensor(tensor: TensorProto) -> TensorProto:
-    copy = TensorProto()
-    copy.CopyFrom(tensor)
     return copy
 
 

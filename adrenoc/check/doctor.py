@@ -46,15 +46,19 @@ def examine() -> tuple[CheckedItem, ...]:
     return tuple(findings)
 
 
+def _item(
+    subject: str, good: object, seen: str, needed_for: str, fix: str, *, bad: str = "missing"
+) -> CheckedItem:
+    """Return a finding that is `ok`, or `bad` with what mends it."""
+    state, fix = ("ok", "") if good else (bad, fix)
+    return CheckedItem(subject=subject, state=state, seen=seen, needed_for=needed_for, fix=fix)
+
+
 def _python() -> CheckedItem:
     good = sys.version_info >= OLDEST_PYTHON and sys.platform == "linux"
-    return CheckedItem(
-        subject="Python",
-        state="ok" if good else "broken",
-        seen=f"{platform.python_version()} on {sys.platform} {platform.machine()}",
-        needed_for="everything",
-        fix="" if good else "use Python 3.10 to 3.13 on Linux",
-    )
+    seen = f"{platform.python_version()} on {sys.platform} {platform.machine()}"
+    fix = "use Python 3.10 to 3.13 on Linux"
+    return _item("Python", good, seen, "everything", fix, bad="broken")
 
 
 def _pins() -> list[CheckedItem]:
@@ -69,28 +73,19 @@ def _pins() -> list[CheckedItem]:
     for name in _PINNED:
         seen, wanted = _version(name), asked.get(name, "")
         good = bool(seen) and (not wanted or seen == wanted)
-        findings.append(
-            CheckedItem(
-                subject=name,
-                state="ok" if good else "broken",
-                seen=(seen or "not installed") + ("" if good else f", expected {wanted}"),
-                needed_for="everything",
-                fix="" if good else f"pip install {name}=={wanted}" if wanted else "",
-            )
-        )
+        told = (seen or "not installed") + ("" if good else f", expected {wanted}")
+        fix = f"pip install {name}=={wanted}" if wanted else ""
+        findings.append(_item(name, good, told, "everything", fix, bad="broken"))
     return findings
 
 
 def _tvm_loads() -> CheckedItem:
-    needed_for = "compile, run"
+    def tell(good: bool, seen: str, packages: str) -> CheckedItem:
+        fix = f"pip install --force-reinstall {packages}"
+        return _item("TVM loads", good, seen, "compile, run", fix, bad="broken")
+
     if importlib.util.find_spec("tvm") is None:
-        return CheckedItem(
-            subject="TVM loads",
-            state="broken",
-            seen="no module tvm",
-            needed_for=needed_for,
-            fix="pip install --force-reinstall adrenoc",
-        )
+        return tell(False, "no module tvm", "adrenoc")
     try:
         import tvm
 
@@ -100,31 +95,16 @@ def _tvm_loads() -> CheckedItem:
             if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None
         ]
     except (ImportError, OSError, RuntimeError) as error:
-        return CheckedItem(
-            subject="TVM loads",
-            state="broken",
-            seen=str(error).strip().splitlines()[-1],
-            needed_for=needed_for,
-            fix="pip install --force-reinstall apache-tvm apache-tvm-ffi",
-        )
-    return CheckedItem(
-        subject="TVM loads",
-        state="broken" if absent else "ok",
-        seen=f"no code generator for {', '.join(absent)}" if absent else "with LLVM and OpenCL",
-        needed_for=needed_for,
-        fix="pip install --force-reinstall apache-tvm" if absent else "",
-    )
+        return tell(False, str(error).strip().splitlines()[-1], "apache-tvm apache-tvm-ffi")
+    seen = f"no code generator for {', '.join(absent)}" if absent else "with LLVM and OpenCL"
+    return tell(not absent, seen, "apache-tvm")
 
 
 def _compiler() -> CheckedItem:
     found = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
-    return CheckedItem(
-        subject="C++ compiler",
-        state="ok" if found else "missing",
-        seen=found or f"none of {', '.join(_COMPILERS)} on the PATH",
-        needed_for="run (the OpenCL runtime is built once)",
-        fix="" if found else "apt-get install g++",
-    )
+    seen = found or f"none of {', '.join(_COMPILERS)} on the PATH"
+    needed_for = "run (the OpenCL runtime is built once)"
+    return _item("C++ compiler", found, seen, needed_for, "apt-get install g++")
 
 
 def _linker() -> CheckedItem:
@@ -162,50 +142,36 @@ def _builders() -> CheckedItem:
         for name in ("cmake", "ninja")
         if not (shutil.which(name) or shutil.which(name, path=beside))
     ]
-    return CheckedItem(
-        subject="CMake and Ninja",
-        state="missing" if absent else "ok",
-        seen=f"no {' and no '.join(absent)} on the PATH" if absent else "both are there",
-        needed_for="runtime build",
-        fix=f"pip install {' '.join(absent)}" if absent else "",
-    )
+    seen = f"no {' and no '.join(absent)} on the PATH" if absent else "both are there"
+    fix = f"pip install {' '.join(absent)}"
+    return _item("CMake and Ninja", not absent, seen, "runtime build", fix)
 
 
 def _phones() -> list[CheckedItem]:
     """Return what is to say of adb, and of each phone that it lists."""
-    needed_for = "run --on adb, device list"
+    needed_for, fix = "run --on adb, device list", "adrenoc device list shows its state"
     try:
         phones = list_phones(timeout_s=_ADB_SECONDS)
     except AdrenocError as error:
-        return [_trouble("adb", needed_for, error)]
+        return [_item("adb", False, error.message, needed_for, error.hint)]
     if not phones:
-        return [_ok("adb", needed_for, "it answers; no phone is connected")]
+        return [_item("adb", True, "it answers; no phone is connected", needed_for, "")]
     return [
-        CheckedItem(
-            subject=f"phone {phone.serial}",
-            state="missing" if phone.trouble else "ok",
-            seen=phone.trouble or phone.title,
-            needed_for=needed_for,
-            fix="adrenoc device list shows its state" if phone.trouble else "",
-        )
-        for phone in phones
+        _item(f"phone {p.serial}", not p.trouble, p.trouble or p.title, needed_for, fix)
+        for p in phones
     ]
 
 
 def _references() -> list[CheckedItem]:
-    return [
-        CheckedItem(
-            subject=title,
-            state="ok" if importlib.util.find_spec(module) else "missing",
-            seen=(_version(package) or "not installed") + (_saturates() if own else ""),
-            needed_for=f"run --check {example}",
-            fix="" if importlib.util.find_spec(module) else pip_install("check"),
-        )
-        for title, module, package, example, own in (
-            ("onnxruntime", "onnxruntime", "onnxruntime", "MODEL.onnx", True),
-            ("LiteRT", "ai_edge_litert", "ai-edge-litert", "MODEL.tflite", False),
-        )
-    ]
+    findings = []
+    for title, module, package, example, more in (
+        ("onnxruntime", "onnxruntime", "onnxruntime", "MODEL.onnx", _saturates()),
+        ("LiteRT", "ai_edge_litert", "ai-edge-litert", "MODEL.tflite", ""),
+    ):
+        good, seen = importlib.util.find_spec(module), _version(package) or "not installed"
+        needed_for = f"run --check {example}"
+        findings.append(_item(title, good, seen + more, needed_for, pip_install("check")))
+    return findings
 
 
 def _saturates() -> str:
@@ -228,55 +194,27 @@ def _opencl() -> list[CheckedItem]:
     """Return one finding for each OpenCL device, or one that says why there is none."""
     from adrenoc.device.opencl import list_devices
 
-    needed_for = "run"
+    fix = pip_install("opencl")
     try:
         devices = list_devices()
     except AdrenocError as error:
-        return [_trouble("OpenCL", needed_for, error)]
+        return [_item("OpenCL", False, error.message, "run", error.hint)]
     if not devices:
-        return [
-            CheckedItem(
-                subject="OpenCL",
-                state="missing",
-                seen="no device",
-                needed_for=needed_for,
-                fix=pip_install("opencl"),
-            )
-        ]
+        return [_item("OpenCL", False, "no device", "run", fix)]
     findings = []
     for number, facts in enumerate(devices):
-        images = facts["images"]
-        if images["supported"]:
-            has = f"images to {images['max_width']} x {images['max_height']}"
-        else:
-            has = "no images"
-        findings.append(
-            CheckedItem(
-                subject=f"OpenCL device {number}",
-                state="ok" if images["supported"] else "missing",
-                seen=f"{facts['name']}: {has}, {'fp16' if facts['fp16'] else 'no fp16'}",
-                needed_for=needed_for,
-                fix="" if images["supported"] else pip_install("opencl"),
-            )
-        )
+        images, good = facts["images"], facts["images"]["supported"]
+        has = f"images to {images['max_width']} x {images['max_height']}" if good else "no images"
+        seen = f"{facts['name']}: {has}, {'fp16' if facts['fp16'] else 'no fp16'}"
+        findings.append(_item(f"OpenCL device {number}", good, seen, "run", fix))
     return findings
-
-
-def _ok(subject: str, needed_for: str, seen: str) -> CheckedItem:
-    return CheckedItem(subject=subject, state="ok", seen=seen, needed_for=needed_for)
 
 
 def _try(subject: str, needed_for: str, look: Callable[[], str]) -> CheckedItem:
     try:
-        return _ok(subject, needed_for, look())
+        return _item(subject, True, look(), needed_for, "")
     except AdrenocError as error:
-        return _trouble(subject, needed_for, error)
-
-
-def _trouble(subject: str, needed_for: str, error: AdrenocError) -> CheckedItem:
-    return CheckedItem(
-        subject=subject, state="missing", seen=error.message, needed_for=needed_for, fix=error.hint
-    )
+        return _item(subject, False, error.message, needed_for, error.hint)
 
 
 def _requirements() -> list[str]:

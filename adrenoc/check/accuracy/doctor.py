@@ -181,13 +181,7 @@ class Doctor:
         variant, names = bench.cut(preset)
         worst = dict.fromkeys(names, 0.0)
         for sample in self._samples:
-            rounded = {
-                input_of_cut(n): round_within(v, stored)
-                if v.dtype.kind == "f" and n not in exact
-                else v
-                for n, v in sample.truth.items()
-            }
-            made = variant.run({**sample.inputs, **sample.pasts, **rounded})
+            made = variant.run(_feeds(sample, {*sample.truth} - exact, stored))
             for name, value in zip(names, made, strict=True):
                 kept = value if name in exact else round_to(value, stored)
                 worst[name] = max(worst[name], range_error(kept, sample.truth[name]))
