@@ -13,17 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from adrenoc.base.decision import Decision
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import requantise
 from adrenoc.firmware.mcu.network import FirmwareTensor, Network
-from adrenoc.firmware.mcu.operators import (
-    Convolution,
-    Depthwise,
-    Filter,
-    Lookup,
-    Operator,
-    Pool,
-    Reshape,
-)
 
 _GROUP = 4
 _MOST_SUM = (1 << 31) - 1
@@ -65,25 +57,25 @@ def _constants(network: Network) -> list[np.ndarray]:
     for operator in network.operators:
         result = found[operator.result]
         source = _find_sources(network, operator, found)
-        if isinstance(operator, Filter):
+        if isinstance(operator, op.Filter):
             ends = network.tensors[operator.source].ends
             result[:] = _find_fixed_outputs(operator, source, ends)
-        elif isinstance(operator, Pool):
+        elif isinstance(operator, op.Pool):
             held = np.clip(source, operator.low, operator.high)
             result[:] = np.where(source == _VARIES, _VARIES, held)
-        elif isinstance(operator, Lookup):
+        elif isinstance(operator, op.Lookup):
             looked = operator.table.astype(np.int64)[np.clip(source, -128, 127) + 128]
             result[:] = np.where(source == _VARIES, _VARIES, looked)
-        elif isinstance(operator, Reshape) and len(source) == len(result):
+        elif isinstance(operator, op.Reshape) and len(source) == len(result):
             result[:] = source
     return found
 
 
 def _find_sources(
-    network: Network, operator: Operator, constants: Sequence[np.ndarray]
+    network: Network, operator: op.Operator, constants: Sequence[np.ndarray]
 ) -> np.ndarray:
     """Return the constants of what an operator reads; a product over several pixels sees none."""
-    if isinstance(operator, Convolution) and not _is_whole(network, operator):
+    if isinstance(operator, op.Convolution) and not _is_whole(network, operator):
         return np.full(operator.weights.shape[3], _VARIES)
     return constants[operator.sources[0]]
 
@@ -92,28 +84,30 @@ def _channels(tensor: FirmwareTensor) -> int:
     return tensor.shape[-1] if tensor.shape else 1
 
 
-def _taps(operator: Filter) -> np.ndarray:
+def _taps(operator: op.Filter) -> np.ndarray:
     """Weights as (output channel, tap, input channel), of a depthwise one with one of those."""
     weights = operator.weights.astype(np.int64)
-    if isinstance(operator, Convolution):
+    if isinstance(operator, op.Convolution):
         return weights.reshape(weights.shape[0], -1, weights.shape[3])
     return weights.reshape(-1, weights.shape[2]).T[:, :, None]
 
 
-def _read(operator: Filter, per_channel: np.ndarray) -> np.ndarray:
+def _read(operator: op.Filter, per_channel: np.ndarray) -> np.ndarray:
     """Return a row for each input channel as taps see it: (outputs or 1, 1, inputs)."""
-    if isinstance(operator, Convolution):
+    if isinstance(operator, op.Convolution):
         return per_channel[None, None, :]
     many = operator.weights.shape[2] // len(per_channel)
     return per_channel.repeat(many)[:, None, None]
 
 
-def _may_pad(operator: Filter) -> bool:
+def _may_pad(operator: op.Filter) -> bool:
     """Return whether some tap may lie outside of the image."""
     return operator.window.kernel != (1, 1)
 
 
-def _find_fixed_outputs(operator: Filter, source: np.ndarray, ends: tuple[int, int]) -> np.ndarray:
+def _find_fixed_outputs(
+    operator: op.Filter, source: np.ndarray, ends: tuple[int, int]
+) -> np.ndarray:
     """Return the outputs of a filter that are the same at both ends of their sums."""
     zero = operator.zero_in
     known = source != _VARIES
@@ -131,10 +125,10 @@ def _find_fixed_outputs(operator: Filter, source: np.ndarray, ends: tuple[int, i
 
 
 def _fold_operator(
-    operator: Operator, network: Network, constants: Sequence[np.ndarray]
-) -> Operator:
+    operator: op.Operator, network: Network, constants: Sequence[np.ndarray]
+) -> op.Operator:
     """Weights of constant inputs become bias; of constant outputs, nothing but a bias is left."""
-    if not isinstance(operator, Filter):
+    if not isinstance(operator, op.Filter):
         return operator
     source, result = _find_sources(network, operator, constants), constants[operator.result]
     offset = source - operator.zero_in
@@ -150,7 +144,7 @@ def _fold_operator(
     # Inputs at their zero point leave the bias, whose output is the constant, too.
     silent = fixed & (requantise(np.zeros(len(bias), np.int64), rule) == result)
     taps = np.where(fixed[:, None, None], 0, taps)
-    if isinstance(operator, Convolution):
+    if isinstance(operator, op.Convolution):
         weights = taps.reshape(operator.weights.shape)
     else:
         weights = taps[:, :, 0].T.reshape(operator.weights.shape)
@@ -177,7 +171,7 @@ def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
     for index in (*network.inputs, *network.outputs):
         masks[index][:] = True
     for operator in reversed(network.operators):
-        if isinstance(operator, Convolution):
+        if isinstance(operator, op.Convolution):
             result = masks[operator.result]
             _fill_group(result, group)
             if not _is_whole(network, operator):
@@ -190,16 +184,16 @@ def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
     return masks
 
 
-def _is_whole(network: Network, operator: Convolution) -> bool:
+def _is_whole(network: Network, operator: op.Convolution) -> bool:
     """Return whether the channels that a convolution reads are the last axis of its source."""
     return operator.weights.shape[3] == _channels(network.tensors[operator.source])
 
 
-def _keeps_channels(network: Network, operator: Operator) -> bool:
+def _keeps_channels(network: Network, operator: op.Operator) -> bool:
     """Return whether channel c of the result is made of channel c of the source alone."""
-    if isinstance(operator, Pool | Lookup):
+    if isinstance(operator, op.Pool | op.Lookup):
         return True
-    if isinstance(operator, Depthwise | Reshape):
+    if isinstance(operator, op.Depthwise | op.Reshape):
         source, result = network.tensors[operator.source], network.tensors[operator.result]
         return _channels(source) == _channels(result)
     return False
@@ -214,11 +208,13 @@ def _fill_group(mask: np.ndarray, group: int) -> None:
 # --- what is left -------------------------------------------------------------------------------
 
 
-def _slice_operator(operator: Operator, network: Network, kept: Sequence[np.ndarray]) -> Operator:
-    if not isinstance(operator, Filter):
+def _slice_operator(
+    operator: op.Operator, network: Network, kept: Sequence[np.ndarray]
+) -> op.Operator:
+    if not isinstance(operator, op.Filter):
         return operator
     out = kept[operator.result]
-    if isinstance(operator, Convolution):
+    if isinstance(operator, op.Convolution):
         weights = operator.weights[out]
         if _is_whole(network, operator):
             weights = weights[..., kept[operator.source]]

@@ -21,15 +21,7 @@ import numpy as np
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.operators import (
-    Convolution,
-    Depthwise,
-    FloatPool,
-    Join,
-    Move,
-    Operator,
-    Pool,
-)
+from adrenoc.firmware.mcu import operators as op
 
 WIDTHS = {"int8": 1, "int16": 2}
 """Bytes of a number, by what tensors may be of."""
@@ -78,7 +70,7 @@ class Network:
 
     name: str
     tensors: tuple[FirmwareTensor, ...]
-    operators: tuple[Operator, ...]
+    operators: tuple[op.Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     labels: tuple[str, ...] = field(default=())
@@ -101,7 +93,9 @@ def shape4(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def image_fields(operator: Depthwise | Pool | FloatPool, network: Network) -> dict[str, int]:
+def image_fields(
+    operator: op.Depthwise | op.Pool | op.FloatPool, network: Network
+) -> dict[str, int]:
     """Return the images that an operator with a window reads and makes, as fields of its struct."""
     _, height, width, channels = network.shape4(operator.source)
     _, out_height, out_width, _ = network.shape4(operator.result)
@@ -109,7 +103,7 @@ def image_fields(operator: Depthwise | Pool | FloatPool, network: Network) -> di
     return {**fields, "out_height": out_height, "out_width": out_width}
 
 
-def has_words(network: Network, operator: Operator) -> bool:
+def has_words(network: Network, operator: op.Operator) -> bool:
     """Return whether an operator reads or makes int16."""
     indices = (operator.result, *operator.sources)
     return any(network.tensors[index].dtype == "int16" for index in indices)
@@ -118,10 +112,10 @@ def has_words(network: Network, operator: Operator) -> bool:
 def multiply_adds(network: Network, result: int) -> int:
     """Return how many products a tensor is made of; borders count as if they lay inside."""
     maker = next((o for o in network.operators if o.result == result), None)
-    if isinstance(maker, Convolution):
+    if isinstance(maker, op.Convolution):
         channels = maker.weights.shape[0]
         return network.tensors[result].elements // channels * maker.weights.size
-    if isinstance(maker, Depthwise):
+    if isinstance(maker, op.Depthwise):
         taps = maker.weights.shape[0] * maker.weights.shape[1]
         return network.tensors[result].elements * taps
     return 0
@@ -182,11 +176,11 @@ _MOST_GROUPS = 64
 
 
 def split_groups(
-    whole: Convolution,
+    whole: op.Convolution,
     source: FirmwareTensor,
     result: FirmwareTensor,
     add: Callable[[FirmwareTensor], int],
-) -> list[Operator]:
+) -> list[op.Operator]:
     """Return the same by convolutions of all channels; the last operator makes the result.
 
     The weights of `whole` have the channels of one group; `add` makes a tensor.
@@ -202,7 +196,7 @@ def split_groups(
     if groups > _MOST_GROUPS:
         raise RefusedError(f"{groups} groups of channels, at most {_MOST_GROUPS}")
     each = channels // groups
-    operators: list[Operator] = []
+    operators: list[op.Operator] = []
     made = []
     rows, columns = np.arange(height) * width * depth, np.arange(width) * depth
     for group in range(groups):
@@ -210,7 +204,7 @@ def split_groups(
         offsets = (np.zeros(1, np.int64), rows, columns, np.arange(part) + group * part)
         named, shape = f"{source.name} group {group}", (*result.shape[:-1], each)
         read = add(replace(source, name=named, shape=(1, height, width, part)))
-        operators.append(Move(source=whole.source, result=read, offsets=offsets, fill=0))
+        operators.append(op.Move(source=whole.source, result=read, offsets=offsets, fill=0))
         made.append(add(replace(result, name=f"{result.name} group {group}", shape=shape)))
         operators.append(
             replace(
@@ -223,7 +217,7 @@ def split_groups(
             )
         )
     count = int(np.prod(result.shape[:-1]))
-    join = Join(sources=tuple(made), result=whole.result, chunks=(each,) * groups, count=count)
+    join = op.Join(sources=tuple(made), result=whole.result, chunks=(each,) * groups, count=count)
     return [*operators, join]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import INT8
 from adrenoc.firmware.mcu.network import index_padded, offsets_of
 from adrenoc.firmware.mcu.onnx.context import (
@@ -23,17 +24,6 @@ from adrenoc.firmware.mcu.onnx.context import (
     float_rule,
     is_linear_resize,
     options,
-)
-from adrenoc.firmware.mcu.operators import (
-    FloatBetween,
-    FloatBilinear,
-    Join,
-    Lookup,
-    Move,
-    Product,
-    Requantise,
-    Reshape,
-    Sum,
 )
 from adrenoc.importers.onnx.resize import MODES, float_places, mix_places, nearest_places
 
@@ -72,11 +62,11 @@ def _sum(made: OnnxContext, node: onnx.NodeProto) -> None:
     x, y = first_bytes * (a / c), _fuse_multiply_add(second_bytes, b / c, fixed)
     wanted = np.rint(_fuse_multiply_add(first_bytes[:, None], a / c, y[None, :])).astype(np.int64)
     made.operators.append(
-        Sum(
+        op.Sum(
             sources=(first, second),
             result=made.result(node, 6),
             tables=(x - x[0], y - y[0]),
-            requantise=Requantise(zero=0, low=INT8[0], high=INT8[1], reals=np.ones(1)),
+            requantise=op.Requantise(zero=0, low=INT8[0], high=INT8[1], reals=np.ones(1)),
             wanted=np.clip(wanted - made.offset(node.output[0]), *INT8),
         )
     )
@@ -87,7 +77,7 @@ def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
     a, b, c = (made.quanta(node, index)[0] for index in (1, 4, 6))
     result = made.result(node, 6)
     made.operators.append(
-        Product(
+        op.Product(
             sources=(first, second),
             result=result,
             zeros=(made.tensors[first].zero, made.tensors[second].zero),
@@ -105,7 +95,7 @@ def _table(
     result = made.result(node, 3)
     found = np.rint(function(real).astype(np.float32) / to) + made.tensors[result].zero
     table = np.clip(found, *INT8).astype(np.int8)
-    made.operators.append(Lookup(source=source, result=result, table=table))
+    made.operators.append(op.Lookup(source=source, result=result, table=table))
 
 
 def _function(made: OnnxContext, node: onnx.NodeProto) -> None:
@@ -122,10 +112,10 @@ def _reshape(made: OnnxContext, node: onnx.NodeProto) -> None:
     tensor = made.tensors[source]
     if len(shape) != 4:
         result = made.like(node.output[0], source)
-        made.operators.append(Reshape(source=source, result=result))
+        made.operators.append(op.Reshape(source=source, result=result))
         return
     between = made.add(shape, node.output[0], tensor.scale, tensor.zero)
-    made.operators.append(Reshape(source=source, result=between))
+    made.operators.append(op.Reshape(source=source, result=between))
     made.labels.append(node.op_type)
     made.places[node.output[0]] = made.channels_last(between)
 
@@ -156,7 +146,9 @@ def _join(made: OnnxContext, node: onnx.NodeProto) -> None:
     axis = {1: 3, 2: 1, 3: 2}.get(axis, axis) if len(shape) == 4 else axis
     chunks = tuple(math.prod(made.tensors[s].shape[axis:]) for s in sources)
     count = math.prod(shape[:axis])
-    made.operators.append(Join(sources=tuple(sources), result=result, chunks=chunks, count=count))
+    made.operators.append(
+        op.Join(sources=tuple(sources), result=result, chunks=chunks, count=count)
+    )
 
 
 ELEMENTWISE: dict[str, Translation] = {
@@ -188,7 +180,7 @@ def _add_move(
     ordered = [indices[a] for a in _TO_LAST] if len(indices) == 4 else list(indices)
     offsets = offsets_of(shape, ordered)
     result = made.like(node.output[0], source)
-    made.operators.append(Move(source=source, result=result, offsets=offsets, fill=fill))
+    made.operators.append(op.Move(source=source, result=result, offsets=offsets, fill=fill))
 
 
 def _pad(made: OnnxContext, node: onnx.NodeProto) -> None:
@@ -261,13 +253,13 @@ def _linear_resize(made: OnnxContext, node: onnx.NodeProto) -> None:
     if coordinates not in MODES:
         raise RefusedError(f"places by '{coordinates}'")
     rows, columns = (_shares(*axis, coordinates) for axis in axes[2:])
-    made.operators.append(FloatBilinear(rows=rows, columns=columns, **made.float_image(node)))
+    made.operators.append(op.FloatBilinear(rows=rows, columns=columns, **made.float_image(node)))
 
 
-def _shares(have: int, want: int, scale: float | None, coordinates: str) -> FloatBetween:
+def _shares(have: int, want: int, scale: float | None, coordinates: str) -> op.FloatBetween:
     if max(have, want) > _MOST_EXTENT:
         raise RefusedError(f"{have} resized to {want}")
-    return FloatBetween(**mix_places(float_places(have, want, scale, coordinates), have))
+    return op.FloatBetween(**mix_places(float_places(have, want, scale, coordinates), have))
 
 
 def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.network import split_groups, spread_axis
 from adrenoc.firmware.mcu.onnx.context import (
     MEAN,
@@ -24,15 +25,6 @@ from adrenoc.firmware.mcu.onnx.context import (
     Translation,
     float_rule,
     options,
-)
-from adrenoc.firmware.mcu.operators import (
-    Convolution,
-    Depthwise,
-    FloatPool,
-    FloatSoftmax,
-    Pool,
-    Requantise,
-    Window,
 )
 
 _MIDDLE = 128
@@ -49,20 +41,20 @@ def _weights(made: OnnxContext, node: onnx.NodeProto, index: int) -> np.ndarray:
     return weights
 
 
-def _rule(made: OnnxContext, node: onnx.NodeProto, result: int, last: int) -> Requantise:
+def _rule(made: OnnxContext, node: onnx.NodeProto, result: int, last: int) -> op.Requantise:
     """Return factors of a product: scales at 1 and at 4, over that of the result."""
     scales = made.constant(node, 4).reshape(-1).astype(np.float32)
     reals = made.quanta(node, 1)[0] * scales / made.quanta(node, last)[0]
     return float_rule(reals, made.tensors[result].zero)
 
 
-def _spread(rule: Requantise, channels: int) -> Requantise:
+def _spread(rule: op.Requantise, channels: int) -> op.Requantise:
     if rule.reals.size not in (1, channels):
         raise RefusedError(f"{rule.reals.size} scales for {channels} channels")
     return replace(rule, reals=np.broadcast_to(rule.reals, channels).copy())
 
 
-def _window(node: onnx.NodeProto, kernel: Sequence[int], shape: tuple[int, ...]) -> Window:
+def _window(node: onnx.NodeProto, kernel: Sequence[int], shape: tuple[int, ...]) -> op.Window:
     given: dict[str, Any] = options(node)
     auto = given.get("auto_pad", b"NOTSET")
     pads = [int(p) for p in given.get("pads", (0, 0, 0, 0))]
@@ -74,7 +66,7 @@ def _window(node: onnx.NodeProto, kernel: Sequence[int], shape: tuple[int, ...])
             have = shape[2 + axis]
             whole = max(0, (-(-have // strides[axis]) - 1) * strides[axis] + reach - have)
             pads[axis] = whole // 2 if auto == b"SAME_UPPER" else whole - whole // 2
-    return Window(
+    return op.Window(
         kernel=(kernel[0], kernel[1]),
         strides=(strides[0], strides[1]),
         dilations=(dilations[0], dilations[1]),
@@ -84,7 +76,7 @@ def _window(node: onnx.NodeProto, kernel: Sequence[int], shape: tuple[int, ...])
 
 
 def _filter_parts(
-    made: OnnxContext, source: int, result: int, rule: Requantise, bias: np.ndarray | None = None
+    made: OnnxContext, source: int, result: int, rule: op.Requantise, bias: np.ndarray | None = None
 ) -> dict[str, Any]:
     """Return what a filter has beside its weights and its window."""
     return {
@@ -109,9 +101,11 @@ def _convolution(made: OnnxContext, node: onnx.NodeProto) -> None:
     parts = _filter_parts(made, source, result, rule, bias)
     parts["window"] = _window(node, kernel, shape)
     if groups == shape[1] and depth == 1 and groups > 1:
-        made.operators.append(Depthwise(weights=weights[:, 0].transpose(1, 2, 0).copy(), **parts))
+        made.operators.append(
+            op.Depthwise(weights=weights[:, 0].transpose(1, 2, 0).copy(), **parts)
+        )
         return
-    whole = Convolution(weights=weights.transpose(0, 2, 3, 1).copy(), **parts)
+    whole = op.Convolution(weights=weights.transpose(0, 2, 3, 1).copy(), **parts)
     if groups == 1:
         made.operators.append(whole)
         return
@@ -146,8 +140,8 @@ def _translate_transposed(made: OnnxContext, node: onnx.NodeProto) -> None:
     made.labels.append(node.op_type)
     parts = _filter_parts(made, read, result, _spread(rule, channels), bias)
     turned = np.ascontiguousarray(weights.transpose(1, 2, 3, 0)[:, ::-1, ::-1])
-    window = Window(kernel=(kh, kw), top=axes[0][0], left=axes[1][0])
-    made.operators.append(Convolution(weights=turned, window=window, **parts))
+    window = op.Window(kernel=(kh, kw), top=axes[0][0], left=axes[1][0])
+    made.operators.append(op.Convolution(weights=turned, window=window, **parts))
 
 
 def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
@@ -173,9 +167,9 @@ def _product(made: OnnxContext, node: onnx.NodeProto) -> None:
     if len(made.tensors[result].shape) == 4:
         raise RefusedError("a product of four axes")
     made.operators.append(
-        Convolution(
+        op.Convolution(
             weights=np.ascontiguousarray(rows).reshape(channels, 1, 1, depth),
-            window=Window(kernel=(1, 1)),
+            window=op.Window(kernel=(1, 1)),
             **_filter_parts(made, source, result, rule, bias),
         )
     )
@@ -202,15 +196,15 @@ def _global_average(made: OnnxContext, node: onnx.NodeProto) -> None:
     source, result = made.data(node, 0), made.result(node, 3)
     rule = float_rule(np.full(channels, real), made.tensors[result].zero)
     made.operators.append(
-        Depthwise(
+        op.Depthwise(
             weights=np.ones((height, width, channels), np.int8),
-            window=Window(kernel=(height, width)),
+            window=op.Window(kernel=(height, width)),
             **_filter_parts(made, source, result, rule),
         )
     )
 
 
-def _pool_window(made: OnnxContext, node: onnx.NodeProto, *, other: bool) -> Window:
+def _pool_window(made: OnnxContext, node: onnx.NodeProto, *, other: bool) -> op.Window:
     """Return the window of a pool; `other`: it has outputs or options that no kernel has."""
     given = options(node)
     kernel = [int(k) for k in given["kernel_shape"]]
@@ -226,14 +220,14 @@ def _average_pool(made: OnnxContext, node: onnx.NodeProto) -> None:
     other = bool(int(given.get("ceil_mode", 0)) or int(given.get("channels_last", 0)))
     window = _pool_window(made, node, other=other)
     whole = bool(int(given.get("count_include_pad", 0)))
-    made.operators.append(FloatPool(window=window, whole=whole, **made.float_image(node)))
+    made.operators.append(op.FloatPool(window=window, whole=whole, **made.float_image(node)))
 
 
 def _max_pool(made: OnnxContext, node: onnx.NodeProto) -> None:
     window = _pool_window(made, node, other=len(node.output) > 1)
     source = made.data(node, 0)
     result = made.like(node.output[0], source)
-    pool = Pool(source=source, result=result, kind="max", window=window, low=-128, high=127)
+    pool = op.Pool(source=source, result=result, kind="max", window=window, low=-128, high=127)
     made.operators.append(pool)
 
 
@@ -273,7 +267,7 @@ def _softmax(made: OnnxContext, node: onnx.NodeProto) -> None:
         raise RefusedError(f"a softmax over axis {axis} of {list(shape)}")
     source, result = made.data(node, 0), made.result(node, 3)
     made.operators.append(
-        FloatSoftmax(
+        op.FloatSoftmax(
             source=source,
             result=result,
             exponentials=_exponentials(made.quanta(node, 1)[0], shape[axis]),

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.curves import exponentials
 from adrenoc.firmware.mcu.evaluate import SUM_BITS
 from adrenoc.firmware.mcu.fixed_point import (
@@ -22,21 +23,6 @@ from adrenoc.firmware.mcu.fixed_point import (
     shifted_right,
 )
 from adrenoc.firmware.mcu.network import shape4
-from adrenoc.firmware.mcu.operators import (
-    Curve,
-    Factor,
-    Lookup,
-    Mean,
-    Product,
-    Requantise,
-    Rescale,
-    Reshape,
-    Softmax,
-    Sum,
-    WordSoftmax,
-    WordSum,
-)
-from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
     TfliteContext,
     Translation,
@@ -82,13 +68,13 @@ def operands(made: TfliteContext, operator: OperatorInfo) -> tuple[int, int, boo
     return places[0], places[1], swapped
 
 
-def one_factor(made: TfliteContext, operator: OperatorInfo, real: float) -> Requantise:
+def one_factor(made: TfliteContext, operator: OperatorInfo, real: float) -> op.Requantise:
     """Return the rule of sums that have one factor, with the operator's activation."""
     bounds = activation_bounds(made, operator)
-    return Requantise.by_one(multiplier_of(real), made.result(operator).zero, bounds)
+    return op.Requantise.by_one(multiplier_of(real), made.result(operator).zero, bounds)
 
 
-def _sum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _sum(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     infos = [made.info(operator, 0), made.info(operator, 1)]
     result = made.result(operator)
     first, second, swapped = operands(made, operator)
@@ -99,7 +85,7 @@ def _sum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     if swapped:
         tables = tables[::-1]
     real = twice / (float(1 << _SUM_BITS) * float(result.scale))
-    return Sum(
+    return op.Sum(
         sources=(first, second),
         result=operator.outputs[0],
         tables=(tables[0], tables[1]),
@@ -112,7 +98,7 @@ def _scaled_table(real: float, zero: int) -> np.ndarray:
     return scale(numbers, *multiplier_of(real)).astype(np.int32)
 
 
-def product(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def product(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Return two tensors multiplied."""
     infos = [made.info(operator, 0), made.info(operator, 1)]
     check_one_type(*infos, made.result(operator))
@@ -120,7 +106,7 @@ def product(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     # TFLite multiplies and divides the scales in float32.
     real = np.float32(infos[0].scale) * np.float32(infos[1].scale)
     real = real / np.float32(made.result(operator).scale)
-    return Product(
+    return op.Product(
         sources=(first, second),
         result=operator.outputs[0],
         zeros=(made.tensors[first].zero, made.tensors[second].zero),
@@ -128,7 +114,7 @@ def product(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     )
 
 
-def mean(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def mean(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Take the mean over axes that lie side by side."""
     source, result = made.info(operator, 0), made.result(operator)
     check_one_type(source, result)
@@ -147,32 +133,32 @@ def mean(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     by = min(extents[1].bit_length() - 1, 31 + shift)
     factor = (multiplier << by) // extents[1], shift - by
     ends = made.tensors[operator.outputs[0]].ends
-    return Mean(
+    return op.Mean(
         source=made.data(operator),
         result=operator.outputs[0],
         extents=(extents[0], extents[1], extents[2]),
         zero_in=source.zero,
-        requantise=Requantise.by_one(factor, result.zero, ends),
+        requantise=op.Requantise.by_one(factor, result.zero, ends),
     )
 
 
-def _softmax(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _softmax(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source, result = made.info(operator, 0), made.result(operator)
     if result.zero != INT8[0] or abs(result.scale - 1 / 256) > 1e-6:
         raise RefusedError(f"a scale of {result.scale:.6g}, expected 1/256 from -128 on")
     if result.shape[-1] >= _MOST_SOFTMAX:
         raise RefusedError(f"a softmax over {result.shape[-1]} numbers")
-    return Softmax(
+    return op.Softmax(
         source=made.data(operator),
         result=operator.outputs[0],
         exponentials=exponentials(float(source.scale), float(operator.options.get("Beta", 1.0))),
     )
 
 
-def reshape(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def reshape(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Return the same numbers under another shape."""
     check_same_quanta(made.info(operator, 0), made.result(operator))
-    return Reshape(source=made.data(operator), result=operator.outputs[0])
+    return op.Reshape(source=made.data(operator), result=operator.outputs[0])
 
 
 _SHAPES = dict.fromkeys(("EXPAND_DIMS", "RESHAPE", "SQUEEZE"), reshape)
@@ -192,10 +178,10 @@ Table = Callable[[TensorInfo, TensorInfo, OperatorInfo], np.ndarray]
 
 
 def _table(make: Table) -> Translation:
-    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
         source, result = made.info(operator, 0), made.result(operator)
         table = make(source, result, operator)
-        return Lookup(
+        return op.Lookup(
             source=made.data(operator),
             result=operator.outputs[0],
             table=np.clip(table, -128, 127).astype(np.int8),
@@ -298,7 +284,7 @@ _MOST_SHIFT = 31
 _MOST_WORD_SOFTMAX = 1 << 15
 
 
-def _sum_words(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _sum_words(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     infos = [made.info(operator, 0), made.info(operator, 1)]
     result = made.result(operator)
     check_one_type(*infos, result)
@@ -313,7 +299,7 @@ def _sum_words(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     signs = [1, -1 if operator.kind == "SUB" else 1]
     order = (1, 0) if swapped else (0, 1)
     real = twice / (float(1 << SUM_BITS) * float(result.scale))
-    return WordSum(
+    return op.WordSum(
         sources=(first, second),
         result=operator.outputs[0],
         factors=(factors[order[0]], factors[order[1]]),
@@ -323,12 +309,12 @@ def _sum_words(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
 
 
 def _curve(kind: str) -> Translation:
-    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
         result = made.result(operator)
         if abs(result.scale - _ONE) > _ONE * 1e-3 or made.info(operator, 0).dtype != result.dtype:
             raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")
         multiplier, shift = _curve_factor(made.info(operator, 0).scale, kind)
-        return Curve(
+        return op.Curve(
             source=made.data(operator),
             result=operator.outputs[0],
             kind=kind,
@@ -356,13 +342,13 @@ def _curve_factor(scale: float, kind: str) -> tuple[int, int]:
 def _translate_rescale(below_by: str = "") -> Translation:
     """Translate to another scale, type or bound; below zero there may be another factor."""
 
-    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
         source, result = made.info(operator, 0), made.result(operator)
         # TFLite divides in float32 where an activation does it, else in float64.
         real = float(np.float32(source.scale) / np.float32(result.scale))
         if operator.kind == "QUANTIZE":
             real = float(source.scale) / float(result.scale)
-        above: Factor = multiplier_of(real)
+        above: op.Factor = multiplier_of(real)
         below = above
         if below_by:
             flat = np.float32(source.scale) * np.float32(operator.options[below_by])
@@ -370,7 +356,7 @@ def _translate_rescale(below_by: str = "") -> Translation:
         ends = made.tensors[operator.outputs[0]].ends
         relu = operator.kind if operator.kind.startswith("RELU") else "NONE"
         low, high = activation_range(relu, result.scale, result.zero, ends)
-        return Rescale(
+        return op.Rescale(
             source=made.data(operator),
             result=operator.outputs[0],
             zero_in=source.zero,
@@ -384,7 +370,7 @@ def _translate_rescale(below_by: str = "") -> Translation:
     return translate
 
 
-def _softmax_words(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _softmax_words(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source, result = made.info(operator, 0), made.result(operator)
     if result.dtype != "int16" or abs(result.scale - _ONE) > _ONE * 1e-3:
         raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")
@@ -392,7 +378,7 @@ def _softmax_words(made: TfliteContext, operator: OperatorInfo) -> NetworkOperat
         raise RefusedError(f"a softmax over {result.shape[-1]} numbers")
     beta = np.float32(operator.options.get("Beta", 1.0))
     real = float(np.float32(source.scale) * beta) / (10.0 / 65535.0)
-    return WordSoftmax(
+    return op.WordSoftmax(
         source=made.data(operator), result=operator.outputs[0], factor=multiplier_of(real)
     )
 

@@ -17,22 +17,13 @@ import numpy as np
 import tflite
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.network import (
     index_padded,
     shape4,
     split_groups,
 )
-from adrenoc.firmware.mcu.operators import (
-    Convolution,
-    Depthwise,
-    Move,
-    Pool,
-    Requantise,
-    Reshape,
-    Window,
-)
-from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
     TfliteContext,
     Translation,
@@ -48,8 +39,8 @@ def _lay_as_one_image(
     made: TfliteContext,
     operator: OperatorInfo,
     kernel_height: int,
-    make: Callable[[int, int], NetworkOperator],
-) -> NetworkOperator:
+    make: Callable[[int, int], op.Operator],
+) -> op.Operator:
     """Return what `make` makes of a source and a result of one image; a batch lies in its rows.
 
     Raises:
@@ -66,8 +57,8 @@ def _lay_as_one_image(
     for index in (source, result):
         n, h, w, c = made.tensors[index].shape
         ends.append(made.new_tensor(replace(made.tensors[index], shape=(1, n * h, w, c))))
-    made.operators += [Reshape(source=source, result=ends[0]), make(ends[0], ends[1])]
-    return Reshape(source=ends[1], result=result)
+    made.operators += [op.Reshape(source=source, result=ends[0]), make(ends[0], ends[1])]
+    return op.Reshape(source=ends[1], result=result)
 
 
 def _blocks(made: TfliteContext, operator: OperatorInfo) -> tuple[list[int], np.ndarray]:
@@ -80,7 +71,7 @@ def _blocks(made: TfliteContext, operator: OperatorInfo) -> tuple[list[int], np.
     return [int(b) for b in blocks], ends.astype(np.int64)
 
 
-def _space_to_batch(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _space_to_batch(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Return a pad if any; then each axis gives its place within a block to the batch."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
@@ -102,7 +93,7 @@ def _space_to_batch(made: TfliteContext, operator: OperatorInfo) -> NetworkOpera
     return _add_move(made, operator, source, [places, *indices[1:]])
 
 
-def _batch_to_space(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _batch_to_space(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Return each index of an axis reads from the batch that has its place within a block."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
@@ -121,14 +112,14 @@ def _batch_to_space(made: TfliteContext, operator: OperatorInfo) -> NetworkOpera
 
 def _add_move(
     made: TfliteContext, operator: OperatorInfo, source: int, offsets: list[np.ndarray]
-) -> NetworkOperator:
+) -> op.Operator:
     result = made.result(operator)
     if result.shape != tuple(map(len, offsets)):
         raise RefusedError(f"{list(map(len, offsets))} to {list(result.shape)}")
     if len(offsets) > 4:
         raise RefusedError(f"{len(offsets)} axes")
     a, b, c, d = [np.zeros(1, np.int64)] * (4 - len(offsets)) + offsets
-    return Move(source=source, result=operator.outputs[0], offsets=(a, b, c, d), fill=0)
+    return op.Move(source=source, result=operator.outputs[0], offsets=(a, b, c, d), fill=0)
 
 
 BATCHES: dict[str, Translation] = {
@@ -166,7 +157,7 @@ def _rule(
     axis: int,
     in_floats: bool,
     source: int,
-) -> Requantise:
+) -> op.Requantise:
     """Return how sums of products become integers; dense layers round once, `in_floats`."""
     data, weights = made.info(operator, source), made.info(operator, 1)
     result = made.result(operator)
@@ -180,7 +171,7 @@ def _rule(
     reals = np.broadcast_to(reals, channels)
     low, high = activation_bounds(made, operator)
     wide = data.dtype == "int16" and not _has_short_bias(made, operator, source)
-    rule = Requantise(zero=result.zero, low=low, high=high, wide=wide)
+    rule = op.Requantise(zero=result.zero, low=low, high=high, wide=wide)
     if in_floats:
         return replace(rule, reals=reals)
     pairs = np.array([multiplier_of(float(real)) for real in reals], np.int64).reshape(-1, 2)
@@ -224,7 +215,7 @@ def _window(
     operator: OperatorInfo,
     kernel: tuple[int, int],
     options: Sequence[str] = (),
-) -> Window:
+) -> op.Window:
     """Return kernel, steps and padding, by TFLite's rule of SAME."""
 
     def steps(name: str) -> tuple[int, int]:
@@ -247,19 +238,21 @@ def _window(
             raise RefusedError(f"an output of {want} positions where {padding} gives {fits}")
         if padding == "SAME":
             before[axis] = max(0, (want - 1) * stride + reach - have) // 2
-    return Window(
+    return op.Window(
         kernel=kernel, strides=strides, dilations=dilations, top=before[0], left=before[1]
     )
 
 
-def _convolution(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _convolution(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     weights = made.constant(operator, 1, "int8")
     channels, kh, kw, depth = weights.shape
 
-    def make(source: int, result: int) -> NetworkOperator:
+    def make(source: int, result: int) -> op.Operator:
         window = _window(made, operator, (kh, kw), ("dilation",))
         parts = filter_parts(made, operator, channels, axis=0)
-        whole = Convolution(source=source, result=result, weights=weights, window=window, **parts)
+        whole = op.Convolution(
+            source=source, result=result, weights=weights, window=window, **parts
+        )
         if depth == made.info(operator, 0).shape[3]:
             return whole
         tensors = made.tensors[source], made.tensors[result]
@@ -270,21 +263,23 @@ def _convolution(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator
     return _lay_as_one_image(made, operator, kh, make)
 
 
-def _depthwise(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _depthwise(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     weights = made.constant(operator, 1, "int8")
     _, kh, kw, channels = weights.shape
 
-    def make(source: int, result: int) -> NetworkOperator:
+    def make(source: int, result: int) -> op.Operator:
         if channels % made.info(operator, 0).shape[3]:
             raise RefusedError("its channels are no multiple of the input's")
         window = _window(made, operator, (kh, kw), ("dilation",))
         parts = filter_parts(made, operator, channels, axis=3)
-        return Depthwise(source=source, result=result, weights=weights[0], window=window, **parts)
+        return op.Depthwise(
+            source=source, result=result, weights=weights[0], window=window, **parts
+        )
 
     return _lay_as_one_image(made, operator, kh, make)
 
 
-def _dense(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _dense(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     if int(operator.options.get("WeightsFormat", 0)):
         raise RefusedError("shuffled weights")
     weights = made.constant(operator, 1, "int8")
@@ -294,25 +289,25 @@ def _dense(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     rows = elements // depth
     if rows * depth != elements or made.tensors[result].elements != rows * channels:
         raise RefusedError(f"{elements} numbers for products of {depth}")
-    return Convolution(
+    return op.Convolution(
         source=source,
         result=result,
         weights=weights.reshape(channels, 1, 1, depth),
-        window=Window(kernel=(1, 1)),
+        window=op.Window(kernel=(1, 1)),
         **filter_parts(made, operator, channels, axis=0, in_floats=True),
     )
 
 
 def _make_pool(
-    made: TfliteContext, operator: OperatorInfo, kind: str, window: Window
-) -> NetworkOperator:
+    made: TfliteContext, operator: OperatorInfo, kind: str, window: op.Window
+) -> op.Operator:
     low, high = activation_bounds(made, operator)
     ends = {"source": made.data(operator), "result": operator.outputs[0]}
-    return Pool(kind=kind, window=window, low=low, high=high, **ends)
+    return op.Pool(kind=kind, window=window, low=low, high=high, **ends)
 
 
 def _pool(kind: str) -> Translation:
-    def translate(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+    def translate(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
         check_one_image(made, operator)
         kernel = int(operator.options["FilterHeight"]), int(operator.options["FilterWidth"])
         check_same_quanta(made.info(operator, 0), made.result(operator))
@@ -321,7 +316,7 @@ def _pool(kind: str) -> Translation:
     return translate
 
 
-def _maximum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _maximum(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Take the largest over all pixels of an image: a pool of one window."""
     source, result = made.info(operator, 0), made.result(operator)
     check_same_quanta(source, result)
@@ -332,7 +327,7 @@ def _maximum(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         raise RefusedError(f"axes {axes} of {list(source.shape)}, expected all pixels")
     if math.prod(result.shape) != c:
         raise RefusedError(f"{list(result.shape)} for {c} channels")
-    return _make_pool(made, operator, "max", Window(kernel=(h, w)))
+    return _make_pool(made, operator, "max", op.Window(kernel=(h, w)))
 
 
 FILTERS: dict[str, Translation] = {

@@ -9,9 +9,8 @@ import numpy as np
 import tflite
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.network import index_padded, offsets_of, spread_axis
-from adrenoc.firmware.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
-from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import (
     TfliteContext,
     Translation,
@@ -33,11 +32,11 @@ def _add_move(
     indices: Sequence[np.ndarray],
     axes: Sequence[int] | None = None,
     fill: int = 0,
-) -> NetworkOperator:
+) -> op.Operator:
     """Return a move, of the source's index on each axis (-1: outside), and its axes."""
     source = made.info(operator, 0)
     check_same_quanta(source, made.result(operator))
-    return Move(
+    return op.Move(
         source=made.data(operator),
         result=operator.outputs[0],
         offsets=offsets_of(source.shape, indices, axes),
@@ -45,7 +44,7 @@ def _add_move(
     )
 
 
-def _pad(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _pad(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source = made.info(operator, 0)
     pads = made.constant(operator, 1, made.info(operator, 1).dtype).astype(np.int64)
     fill = source.zero
@@ -56,20 +55,20 @@ def _pad(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     return _add_move(made, operator, indices, fill=fill)
 
 
-def _transpose(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _transpose(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source = made.info(operator, 0)
     order = [int(a) % len(source.shape) for a in made.constant(operator, 1, "int32").reshape(-1)]
     return _add_move(made, operator, [np.arange(source.shape[a]) for a in order], order)
 
 
-def _tile(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _tile(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source = made.info(operator, 0)
     times = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
     pairs = zip(source.shape, times, strict=True)
     return _add_move(made, operator, [np.tile(np.arange(d), int(n)) for d, n in pairs])
 
 
-def _resize_nearest(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _resize_nearest(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     indices = [np.arange(d) for d in made.info(operator, 0).shape]
     indices[1:3] = (axis.nearest().astype(np.int64) for axis in _resized_axes(made, operator))
     return _add_move(made, operator, indices)
@@ -82,20 +81,20 @@ def _resized_axes(made: TfliteContext, operator: OperatorInfo) -> list[ResizedAx
     return [ResizedAxis(source.shape[a], result.shape[a], operator.options) for a in (1, 2)]
 
 
-def _resize_bilinear(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _resize_bilinear(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     rows, columns = map(_find_places, _resized_axes(made, operator))
     ends = {"source": made.data(operator), "result": operator.outputs[0]}
-    return Bilinear(rows=rows, columns=columns, **ends)
+    return op.Bilinear(rows=rows, columns=columns, **ends)
 
 
-def _find_places(one: ResizedAxis) -> Between:
+def _find_places(one: ResizedAxis) -> op.Between:
     first, second, weights = one.words()
     if weights.max() >= 1 << WORD_BITS or max(one.extent, one.outputs) > _MOST_EXTENT:
         raise RefusedError(f"{one.extent} enlarged to {one.outputs}")
-    return Between(first=first, second=second, weights=weights)
+    return op.Between(first=first, second=second, weights=weights)
 
 
-def _slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _slice(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source = made.info(operator, 0)
     begins = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
     sizes = made.constant(operator, 2, made.info(operator, 2).dtype).reshape(-1)
@@ -108,12 +107,12 @@ def _slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
 
 def _parts(
     made: TfliteContext, operator: OperatorInfo, axis: int, ends: Sequence[int]
-) -> NetworkOperator:
+) -> op.Operator:
     """Return a move for each output: what lies along an axis up to each of the ends."""
     data = made.data(operator, 1 if operator.kind == "SPLIT" else 0)
     source = made.graph.tensors[data]
     shape, begin = source.shape, 0
-    moves: list[NetworkOperator] = []
+    moves: list[op.Operator] = []
     for result, end in zip(operator.outputs, ends, strict=True):
         info = made.graph.tensors[result]
         check_same_quanta(source, info)
@@ -122,13 +121,13 @@ def _parts(
         if math.prod(info.shape) != math.prod(map(len, indices)):
             raise RefusedError(f"a part of {[len(i) for i in indices]} to {list(info.shape)}")
         offsets = offsets_of(shape, indices)
-        moves.append(Move(source=data, result=result, offsets=offsets, fill=0))
+        moves.append(op.Move(source=data, result=result, offsets=offsets, fill=0))
         begin = end
     made.operators += moves[:-1]
     return moves[-1]
 
 
-def _split(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _split(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     shape = made.info(operator, 1).shape
     axis = int(made.constant(operator, 0, "int32").reshape(())) % len(shape)
     count = len(operator.outputs)
@@ -138,7 +137,7 @@ def _split(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     return _parts(made, operator, axis, [step * (n + 1) for n in range(count)])
 
 
-def _split_sizes(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _split_sizes(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     shape = made.info(operator, 0).shape
     sizes = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1).tolist()
     axis = int(made.constant(operator, 2, "int32").reshape(())) % len(shape)
@@ -149,7 +148,7 @@ def _split_sizes(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator
     return _parts(made, operator, axis, np.cumsum(sizes).tolist())
 
 
-def _unpack(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _unpack(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     shape = made.info(operator, 0).shape
     axis = int(operator.options.get("Axis", 0)) % len(shape)
     if len(operator.outputs) != shape[axis]:
@@ -157,14 +156,14 @@ def _unpack(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     return _parts(made, operator, axis, range(1, shape[axis] + 1))
 
 
-def _join(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _join(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Put inputs side by side along an axis, which those of PACK lack."""
     result = made.result(operator)
     axis = int(operator.options.get("Axis", 0)) % len(result.shape)
     infos = [made.info(operator, i) for i in range(len(operator.inputs))]
     for info in infos:
         check_same_quanta(info, result)
-    return Join(
+    return op.Join(
         sources=tuple(made.operand(operator, i) for i in range(len(infos))),
         result=operator.outputs[0],
         chunks=tuple(math.prod(info.shape[axis:]) for info in infos),
@@ -172,7 +171,7 @@ def _join(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     )
 
 
-def _strided_slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _strided_slice(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source, result = made.info(operator, 0), made.result(operator)
     option = operator.options.get
     if option("EllipsisMask") or option("NewAxisMask"):
@@ -193,13 +192,13 @@ def _strided_slice(made: TfliteContext, operator: OperatorInfo) -> NetworkOperat
     return _add_move(made, operator, indices)
 
 
-def _concatenation(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _concatenation(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     if int(operator.options.get("FusedActivationFunction", 0)):
         raise RefusedError("a fused activation")
     return _join(made, operator)
 
 
-def _transposed_convolution(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _transposed_convolution(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Put zeros between the elements, then convolve by the kernel turned around."""
     weights = made.constant(operator, 1, "int8")
     channels, kh, kw, depth = weights.shape
@@ -218,11 +217,11 @@ def _transposed_convolution(made: TfliteContext, operator: OperatorInfo) -> Netw
         before.append(padded)
         indices.append(index)
     indices.append(np.arange(depth))
-    return Convolution(
+    return op.Convolution(
         source=made.move(source, f"{info.name} spread", indices),
         result=operator.outputs[0],
         weights=np.ascontiguousarray(weights[:, ::-1, ::-1]),
-        window=Window(kernel=(kh, kw), top=before[0], left=before[1]),
+        window=op.Window(kernel=(kh, kw), top=before[0], left=before[1]),
         **filter_parts(made, operator, channels, axis=0, data=2),
     )
 

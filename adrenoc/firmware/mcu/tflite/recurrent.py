@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import INT8, multiplier_of
 from adrenoc.firmware.mcu.network import FirmwareTensor
-from adrenoc.firmware.mcu.operators import Factor, Gate, GateNorm, Lstm, Requantise, Svdf
-from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation, activation_of
 from adrenoc.firmware.mcu.tflite.filters import bias_of
 from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
@@ -27,7 +26,7 @@ _FEWEST_CELL_BITS = 9
 _MOST_DEPTH = 1 << 15
 
 
-def lstm(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def lstm(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     """Return an LSTM over all rows of its input, without peepholes and projection."""
     _refuse_others(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
@@ -49,7 +48,7 @@ def lstm(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
     if gates[1] is None or gates[2] is None or gates[3] is None:
         raise RefusedError("it lacks weights of a gate that every LSTM has")
     clip = float(operator.options.get("CellClip", 0.0))
-    return Lstm(
+    return op.Lstm(
         source=made.data(operator),
         result=operator.outputs[0],
         gates=(gates[0], gates[1], gates[2], gates[3]),
@@ -104,7 +103,7 @@ def _intermediate(made: TfliteContext, operator: OperatorInfo, place: int) -> Fi
 
 def _gate(
     made: TfliteContext, operator: OperatorInfo, place: int, shape: tuple[int, int]
-) -> Gate | None:
+) -> op.Gate | None:
     if not _there(operator, _INPUT + place):
         return None
     cells, depth = shape
@@ -113,7 +112,7 @@ def _gate(
     if has_norm:
         within = np.float32(_intermediate(made, operator, place).scale)
     ends = (made.info(operator, 0), made.info(operator, _RESULT))
-    found: list[tuple[np.ndarray, np.ndarray, Factor]] = []
+    found: list[tuple[np.ndarray, np.ndarray, op.Factor]] = []
     bias = made.constant(operator, _BIAS + place, "int32").reshape(-1).astype(np.int64)
     for end, first, width in zip(ends, (_INPUT, _RECURRENT), (depth, cells), strict=True):
         weights = made.constant(operator, first + place, "int8")
@@ -129,21 +128,21 @@ def _gate(
     norm = None
     if has_norm:
         info = made.info(operator, _NORM + place)
-        norm = GateNorm(
+        norm = op.GateNorm(
             weights=made.constant(operator, _NORM + place, "int16").reshape(-1),
             bias=bias,
             factor=multiplier_of(float(np.float32(info.scale))),
             guard=max(1, int(np.float32(_GUARD) * np.float32(info.scale))),
         )
     (a, b, c), (d, e, f) = found
-    return Gate(weights=(a, d), biases=(b, e), factors=(c, f), norm=norm)
+    return op.Gate(weights=(a, d), biases=(b, e), factors=(c, f), norm=norm)
 
 
 _STATE = 4
 """Which input holds it."""
 
 
-def _svdf(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
+def _svdf(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     source, result = made.info(operator, 0), made.result(operator)
     feature = made.constant(operator, 1, "int8")
     time = made.constant(operator, 2, "int16")
@@ -166,7 +165,7 @@ def _svdf(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         raise RefusedError(f"sums of {depth} products, which 32 bits may not hold")
     one, two = made.info(operator, 1).scale, made.info(operator, 2).scale
     factor = multiplier_of(float(_scale(state.scale, two, result.scale)))
-    return Svdf(
+    return op.Svdf(
         source=made.data(operator),
         result=operator.outputs[0],
         feature=feature,
@@ -175,7 +174,7 @@ def _svdf(made: TfliteContext, operator: OperatorInfo) -> NetworkOperator:
         rank=rank,
         zero_in=source.zero,
         kept=multiplier_of(float(_scale(source.scale, one, state.scale))),
-        requantise=Requantise.by_one(factor, result.zero, INT8),
+        requantise=op.Requantise.by_one(factor, result.zero, INT8),
     )
 
 
