@@ -71,22 +71,9 @@ def shifted_right(value: np.ndarray, bits: np.ndarray | int) -> np.ndarray:
 def scale(value: np.ndarray, multiplier: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
     """Return an integer times a factor of `multiplier_of`."""
     shift = np.asarray(shift, np.int64)
-    left = _wrap(np.asarray(value, np.int64) << np.maximum(shift, 0))
+    left = np.asarray(value, np.int64) << np.maximum(shift, 0)
+    left = left.astype(np.int32).astype(np.int64)  # what 32 bits keep
     return shifted_right(doubling_high_product(left, multiplier), np.maximum(-shift, 0))
-
-
-def _wrap(value: np.ndarray) -> np.ndarray:
-    """Return what 32 bits keep of it."""
-    return value.astype(np.int32).astype(np.int64)
-
-
-def _scale_by_fifteen_bits(
-    sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray
-) -> np.ndarray:
-    """Sums of 64 bits times a factor, of which 15 bits count; halves go up."""
-    reduced, right = reduced_factor(multiplier, shift)
-    half = np.int64(1) << (right - 1)
-    return (np.asarray(sums, np.int64) * reduced + half) >> right
 
 
 def reduced_factor(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,7 +130,9 @@ def requantise(sums: np.ndarray, rule: Requantise) -> np.ndarray:
         out = whole + np.sign(real) * (np.abs(real - whole) >= 0.5)
         out = np.clip(out, *INT32).astype(np.int64)
     elif rule.wide:
-        out = _scale_by_fifteen_bits(sums, rule.multipliers, rule.shifts)
+        # Of the factor 15 bits count, and halves go up.
+        reduced, right = reduced_factor(rule.multipliers, rule.shifts)
+        out = (np.asarray(sums, np.int64) * reduced + (np.int64(1) << (right - 1))) >> right
     else:
         out = scale(sums, rule.multipliers, rule.shifts)
     return np.clip(out + rule.zero, rule.low, rule.high)
@@ -333,14 +322,9 @@ def one_product(
     first, below = _offsets_for(stairs, multipliers, shifts)
     if not fits or not (first < below).all():
         raise RefusedError("factors whose rounding no product of 64 bits gives")
-    return multipliers, shifts, _middle(first, below)
-
-
-def _middle(from_: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Return a number of each interval, near its middle, and small where it is open."""
-    return np.where(
-        from_ < -(1 << 60), below - 1, np.where(below > 1 << 60, from_, (from_ + below - 1) >> 1)
-    )
+    # Near the middle of what fits, and small where that is open.
+    middle = np.where(below > 1 << 60, first, (first + below - 1) >> 1)
+    return multipliers, shifts, np.where(first < -(1 << 60), below - 1, middle)
 
 
 _SHIFTS = tuple(range(23, 11, -1))

@@ -10,8 +10,10 @@ Depthwise windows of any size and dilation: two taps of a row in a word, by SMLA
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -123,30 +125,52 @@ def _estimate(operator: Depthwise, network: Network, rule: DspConstants, unroll:
 def _kernel(
     operator: Depthwise, network: Network, rule: DspConstants, unroll: int
 ) -> FirmwareKernel:
-    rows = 2 if operator.window.strides[0] == 1 else 1
     columns = _columns(operator, network)
     strips = {key: strip for key, (strip, _) in _strips(operator, network, rule, unroll).items()}
+    return strip_kernel(
+        operator,
+        network,
+        {key: strip.name for key, strip in strips.items()},
+        columns,
+        _rules(operator, rule),
+        how="SMLAD, strips of {}" + rule.store.how,
+        call="run_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
+        snippets=("requantise", "pairs", "depthwise"),
+        texts=tuple(map(_print_strip, strips.values())),
+        struct="depthwise_layer",
+        scratch_bytes=4 * _GROUP * 2 * columns,
+    )
+
+
+def strip_kernel(
+    operator: Depthwise,
+    network: Network,
+    names: Mapping[tuple[int, int], str],
+    columns: int,
+    rules: np.ndarray,
+    *,
+    how: str,
+    **others: Any,
+) -> FirmwareKernel:
+    """Return a kernel of strips: functions by (parity, rows), a plane's columns, rows of rules."""
+    window, rows = operator.window, 2 if operator.window.strides[0] == 1 else 1
     numbers = {
         **image_fields(operator, network),
         "rows": rows,
-        "top": operator.window.top,
-        "left": operator.window.left,
+        "top": window.top,
+        "left": window.left,
         "columns": columns,
         "zero": operator.zero_in,
-        "rule_words": 7 + rule.store.words,
+        "rule_words": rules.shape[1],
         "rules": "{layer}_rules",
-        "code": table_text({key: s.name for key, s in strips.items()}, (0, 1), (1, 2)),
+        "code": table_text(names, (0, 1), (1, 2)),
     }
     return FirmwareKernel(
-        call="run_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
-        how=f"SMLAD, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
-        snippets=("requantise", "pairs", "depthwise"),
-        texts=tuple(map(_print_strip, strips.values())),
-        arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),
-        struct="depthwise_layer",
+        how=how.format(f"{rows} row{'s' * (rows - 1)}"),
+        arrays=(Array(suffix="rules", ctype="int32_t", values=rules),),
         fields=fields_of(numbers),
-        scratch_bytes=4 * _GROUP * 2 * columns,
         in_place=True,
+        **others,
     )
 
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import DspConstants, function, pack_constants
-from adrenoc.firmware.mcu.dsp.depthwise import count_strips
+from adrenoc.firmware.mcu.dsp.depthwise import count_strips, strip_kernel
 from adrenoc.firmware.mcu.fixed_point import INT8
-from adrenoc.firmware.mcu.kernel import Array, Choice, FirmwareKernel, fields_of, table_text
+from adrenoc.firmware.mcu.kernel import Choice, FirmwareKernel
 from adrenoc.firmware.mcu.mve.products import (
     GUARD,
     VectorStore,
@@ -24,7 +24,7 @@ from adrenoc.firmware.mcu.mve.products import (
     scale_by_float,
     vector_constants,
 )
-from adrenoc.firmware.mcu.network import Network, image_fields
+from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Depthwise
 
 _GROUP = 8
@@ -86,27 +86,18 @@ def _kernel(operator: Depthwise, network: Network, rule: DspConstants) -> Firmwa
         )
         for parity, count in sorted(count_strips(out_height, rows))
     }
-    numbers = {
-        **image_fields(operator, network),
-        "rows": rows,
-        "top": window.top,
-        "left": window.left,
-        "columns": columns,
-        "zero": operator.zero_in,
-        "rule_words": WINDOW_WORDS + store.rows,
-        "rules": "{layer}_rules",
-        "code": table_text({key: s.name for key, s in strips.items()}, (0, 1), (1, 2)),
-    }
-    return FirmwareKernel(
+    return strip_kernel(
+        operator,
+        network,
+        {key: strip.name for key, strip in strips.items()},
+        columns,
+        _rules(operator, rule),
+        how="vectors, strips of {}" + rule.store.how,
         call="run_vector_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
-        how=f"vectors, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
         snippets=("requantise", "vectors", "vector_depthwise"),
         texts=tuple(map(vector_strip, strips.values())),
-        arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),
         struct="vector_depthwise_layer",
-        fields=fields_of(numbers),
         scratch_bytes=4 * _GROUP * columns,
-        in_place=True,
     )
 
 
