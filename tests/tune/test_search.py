@@ -19,8 +19,14 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.ir.tuning_log import read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune import tasks
-from adrenoc.lab.tune.tasks import TunePlan, plan_model
-from adrenoc.lab.tune.variant import PATTERN, VariantBuilder, is_repeated, random_value
+from adrenoc.lab.tune.tasks import (
+    PATTERN,
+    TunePlan,
+    VariantBuilder,
+    is_repeated,
+    plan_model,
+    random_value,
+)
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 from tests.tune.planted_kernels import plan_small, small_model
