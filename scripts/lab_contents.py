@@ -142,8 +142,7 @@ class Contents:
         nodes = [_link(operator, a, b, shape[1]) for a, b in itertools.pairwise(names)]
         ends = [helper.make_tensor_value_info(n, 1, shape) for n in (names[0], names[-1])]
         graph = helper.make_graph(nodes, stem, ends[:1], ends[1:], _weights(operator, shape[1]))
-        opsets = [helper.make_opsetid("", 17)]
-        model = helper.make_model(graph, opset_imports=opsets)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         return self._compile(stem, model, ["--device", device])
 
     def _compile(self, stem: str, model: onnx.ModelProto, words: Sequence[str]) -> Bundle:

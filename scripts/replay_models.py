@@ -109,11 +109,9 @@ def _dense(ops: Ops) -> str:
 def _upsampling(ops: Ops) -> str:
     x = ops.input(1, 32, 14, 14)
     up = ops("ConvTranspose", x, ops.weight(32, 16, 4, 4), strides=[2, 2], pads=[1] * 4)
-    sizes = ops.const([1.0, 1.0, 2.0, 2.0])
-    resized = ops("Resize", x, "", sizes, mode="linear")
+    resized = ops("Resize", x, "", ops.const([1.0, 1.0, 2.0, 2.0]), mode="linear")
     both = ops("Concat", up, resized, axis=1)
-    shuffled = ops("DepthToSpace", _conv(ops, both, 48, 12, 3), blocksize=2)
-    return ops("Sigmoid", shuffled)
+    return ops("Sigmoid", ops("DepthToSpace", _conv(ops, both, 48, 12, 3), blocksize=2))
 
 
 def _decoder_head(ops: Ops) -> str:

@@ -218,8 +218,7 @@ def bytes_of_kernel(state: Any, kernel: Any, stored: int = 0) -> int:
 
 def tokens_of(state: Any) -> int:
     """How many tokens a run of a decoder takes; of another model no more than one."""
-    said = dict(state.options.shapes or ()).get("input_ids", (1, 1))
-    return int(said[-1])
+    return int(dict(state.options.shapes or ()).get("input_ids", (1, 1))[-1])
 
 
 def started(launch: Any) -> dict[str, Any]:
@@ -250,8 +249,7 @@ def estimate(
         raise AnalyserError(f"the analyser failed on {name} for {gpu}:\n{wrong}")
     if slots is not None:
         listing = [line for line in facts["disasm"] if not _MOVED.match(line.rstrip())]
-        most = min(facts["max_waves"], slots)
-        facts = {**facts, "disasm": listing, "max_waves": most}
+        facts = {**facts, "disasm": listing, "max_waves": min(facts["max_waves"], slots)}
     body, start, end, loops = estimator.parse(facts["disasm"])
     shifted = [{"a": loop["a"] - start, "b": loop["b"] - start} for loop in loops]
     known = KnownExtents(func, stored)

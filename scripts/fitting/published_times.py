@@ -137,8 +137,7 @@ def read_kernels() -> dict[tuple[str, str], Kernels]:
     for key, alike in itertools.groupby(rows, lambda row: (row["gpu"], row["network"])):
         group = list(alike)
         count = np.array([int(row["launches"]) for row in group])
-        columns = np.array([features_of(row) for row in group]).T
-        waves, steps, reads, adds, size = columns
+        waves, steps, reads, adds, size = np.array([features_of(row) for row in group]).T
         found[key] = Kernels(
             count=count, waves=waves, steps=steps, reads=reads, multiply_adds=adds, size_bytes=size
         )

@@ -13,8 +13,7 @@ FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 3.4e38, float("inf"), float("-inf"), floa
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
     """The content with bits flipped, or pieces cut, overwritten, moved or removed."""
-    damage = rng.choice((flip, flip, cut, overwrite, move, remove))
-    return damage(bytearray(content), rng)
+    return rng.choice((flip, flip, cut, overwrite, move, remove))(bytearray(content), rng)
 
 
 def flip(content: bytearray, rng: random.Random) -> bytes:

@@ -123,14 +123,12 @@ class HostileServer:
                 self._talk(client, random.Random(f"{self._seed}/{self._number}"))
 
     def _talk(self, client: socket.socket, rng: random.Random) -> None:
-        talk = self._talks[self._number % len(self._talks)]
-        answers = list(talk.answers)
+        answers = list(self._talks[self._number % len(self._talks)].answers)
         count = rng.choice((1, 1, 1, 2, 3, 6))
         # Half of the damage comes early, where more is decided.
         reach = len(answers) if rng.random() < 0.5 else min(len(answers), 30)
         damaged = {rng.randrange(reach) for _ in range(count)}
-        head = received(client, 8)
-        received(client, struct.unpack("<ii", head)[1])
+        received(client, struct.unpack("<ii", received(client, 8))[1])
         client.sendall(_greeting(rng) if rng.random() < 0.03 else _GREETING)
         at = 0
         while True:

@@ -226,6 +226,5 @@ class PlainDecoder(Decoder):
     def finish(self) -> onnx.ModelProto:
         """The model in the opset that has its operators."""
         model = super().finish()
-        opset = self.model_opset
-        next(one for one in model.opset_import if not one.domain).version = opset
+        next(one for one in model.opset_import if not one.domain).version = self.model_opset
         return model

@@ -146,8 +146,7 @@ class _Writer:
         pairs = zip(caches, (k, v), axes, strict=True)
         keys, values = (self._update(graph, *pair, position) for pair in pairs)
         mix = self._mix_transposed if s.transposed else self._mix
-        mixed = mix(graph, q, keys, values, mask)
-        flat = graph.reshape(mixed, 1, length, s.heads * s.head)
+        flat = graph.reshape(mix(graph, q, keys, values, mask), 1, length, s.heads * s.head)
         return self._linear(graph, flat, f"o{layer}", s.width), (keys, values)
 
     def _rotate(self, graph: GraphWriter, x: int, angles: tuple[int, int]) -> int:
@@ -224,8 +223,7 @@ class _Writer:
         )
         scores = graph.product(stacked, keys, turned=True)
         mixed = graph.product(self._soften(graph, scores, wide), values, turned=True)
-        apart = graph.reshape(mixed, 1, s.heads, length, s.head)
-        return graph.transpose(apart, 0, 2, 1, 3)
+        return graph.transpose(graph.reshape(mixed, 1, s.heads, length, s.head), 0, 2, 1, 3)
 
     def _soften(self, graph: GraphWriter, scores: int, mask: int) -> int:
         if self.shape.cap:

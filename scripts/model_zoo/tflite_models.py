@@ -23,10 +23,8 @@ def mixed_small(*, size: int = 31, width: float = 1.0, classes: int = 10, seed: 
     x = net.conv(net.input, base, 3, stride=2, padding="valid", activation="relu")
     x = net.depthwise(x, 3, multiplier=2, activation="relu6")
     pooled = net.pool(x, "maximum", 3, 2)
-    average = net.pool(x, "average", 3, 2)
-    x = net.concat([pooled, average])
-    branch = net.conv(x, net.shapes[x][3], 5, activation="")
-    x = net.add(x, branch, activation="relu")
+    x = net.concat([pooled, net.pool(x, "average", 3, 2)])
+    x = net.add(x, net.conv(x, net.shapes[x][3], 5, activation=""), activation="relu")
     x = net.pool(x, "average", 2, 2, padding="valid")
     return net.finish(net.classifier(x, classes))
 

@@ -100,8 +100,7 @@ class TFLiteNet:
     def concat(self, parts: list[int]) -> int:
         """All channels of `parts`."""
         options = {"axis": 3}
-        channels = sum(self.shapes[p][3] for p in parts)
-        shape = (*self.shapes[parts[0]][:3], channels)
+        shape = (*self.shapes[parts[0]][:3], sum(self.shapes[p][3] for p in parts))
         return self._operator("concat", parts, shape, "ConcatenationOptions", options)
 
     def classifier(self, x: int, classes: int) -> int:
