@@ -101,7 +101,6 @@ NUMBERS = {
 
 
 def make_synthesiser(seed: int = 0) -> onnx.ModelProto:
-    """Return the model."""
     random = np.random.default_rng(seed)
     graph = parser.parse_graph(GRAPH)
     arrays = dict(NUMBERS)

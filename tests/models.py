@@ -25,7 +25,6 @@ def network(name: str, size: int = 64, width: float = 0.5, classes: int = 10) ->
 
 
 def write_network(folder: Path, name: str, **options: Any) -> Path:
-    """A network as a file in `folder`."""
     suffix = ".tflite" if name in tflite_models.MODELS else ".onnx"
     path = folder / f"{name}{suffix}"
     path.write_bytes(network(name, **options))
@@ -67,7 +66,6 @@ def graph(
 
 
 def write(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
-    """A model as a file in `folder`."""
     path = folder / name
     path.write_bytes(model.SerializeToString())
     return path

@@ -50,7 +50,6 @@ class PlantedFleet:
         self._fate, self._lock = fate or (lambda *_: None), threading.Lock()
 
     def run(self, *names: str) -> tuple[JobRow, ...]:
-        """Do all that is to be done."""
         fleet = Fleet(self.plan, self.store, self._do)
         try:
             return fleet.run([FleetMember(name=name, options=("--on", name)) for name in names])

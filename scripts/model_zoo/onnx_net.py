@@ -104,13 +104,11 @@ class OnnxNet:
         return self.node("Add", [a, b], self.shapes[a])
 
     def concat(self, parts: list[str]) -> str:
-        """All channels of `parts`."""
         batch, _, *extents = self.shapes[parts[0]]
         channels = sum(self.shapes[p][1] for p in parts)
         return self.node("Concat", parts, (batch, channels, *extents), axis=1)
 
     def max_pool(self, x: str, kernel: int, stride: int, *, pad: int = 0) -> str:
-        """Maximum over windows."""
         batch, channels, *extents = self.shapes[x]
         size = [(e + 2 * pad - kernel) // stride + 1 for e in extents]
         return self.node(

@@ -41,7 +41,6 @@ class TFLiteDecoder:
 
 
 def make_tflite_decoder(shape: TFLiteDecoder) -> bytes:
-    """The file."""
     file = TFLiteFileWriter()
     writer = _Writer(file, shape)
     for length in shape.lengths:

@@ -18,13 +18,11 @@ class TFLiteFileWriter(ModelBuilder):
     """A file: graphs, the constants that they share, signatures."""
 
     def graph(self, name: str = "main") -> GraphWriter:
-        """A further graph."""
         made = GraphWriter(model=self, name=name)
         self.graphs.append(made)
         return made
 
     def write(self, versions: Mapping[str, int] | None = None) -> bytes:
-        """The file."""
         return super().write({**_VERSIONS, **(versions or {})})
 
 
@@ -46,7 +44,6 @@ class GraphWriter(GraphBuilder):
         return self.add(T(dtype=dtype, shape=tuple(shape)), name)
 
     def rename(self, tensor: int, name: str) -> None:
-        """Give a tensor another name."""
         self.tensors[tensor].name = name.encode()
 
     def constant(self, value: np.ndarray, dtype: str = "", *, name: str = "") -> int:

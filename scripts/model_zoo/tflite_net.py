@@ -98,7 +98,6 @@ class TFLiteNet:
         return self._operator(kind, list(operands), self.shapes[operands[0]], options, {})
 
     def concat(self, parts: list[int]) -> int:
-        """All channels of `parts`."""
         options = {"axis": 3}
         shape = (*self.shapes[parts[0]][:3], sum(self.shapes[p][3] for p in parts))
         return self._operator("concat", parts, shape, "ConcatenationOptions", options)
@@ -115,7 +114,6 @@ class TFLiteNet:
         return self._operator("softmax", [logits], (1, classes), "SoftmaxOptions", {"beta": 1.0})
 
     def finish(self, output: int) -> bytes:
-        """The file."""
         self._graph.inputs, self._graph.outputs = [self.input], [output]
         self._graph.rename(output, "output")
         return self._file.write()

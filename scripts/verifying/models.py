@@ -101,7 +101,6 @@ def children_s() -> float:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

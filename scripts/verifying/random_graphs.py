@@ -91,7 +91,6 @@ def open_device() -> object:
 
 
 def judge(case: Case | QuantisedCase, device: object) -> None:
-    """Compile, run and compare."""
     if isinstance(case, QuantisedCase):
         case.check(device)
         return

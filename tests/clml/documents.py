@@ -25,17 +25,14 @@ class Case:
     by_tvm: bool = False
 
     def module(self, dtype: str = "float32") -> Any:
-        """The function as a module."""
         return module_of(self.make, *self.inputs, dtype=dtype)
 
 
 def inp(*shape: int) -> tuple[str, Shape]:
-    """An input."""
     return ("input", shape)
 
 
 def const(*shape: int) -> tuple[str, Shape]:
-    """A constant."""
     return ("const", shape)
 
 
@@ -87,7 +84,6 @@ def expected_nodes(case: Case, dtype: str) -> list[dict[str, Any]]:
 
 
 def conv_attrs(**changes: Any) -> dict[str, Any]:
-    """The attributes of a convolution."""
     return {
         "strides": [1, 1],
         "padding": [1, 1, 1, 1],
@@ -102,7 +98,6 @@ def conv_attrs(**changes: Any) -> dict[str, Any]:
 
 
 def pool_attrs(**changes: Any) -> dict[str, Any]:
-    """The attributes of a pool."""
     return {
         "pool_size": [3, 3],
         "strides": [2, 2],
@@ -117,6 +112,5 @@ def pool_attrs(**changes: Any) -> dict[str, Any]:
 
 
 def norm_attrs(epsilon: float, training: int = 0) -> dict[str, Any]:
-    """The attributes of a batch norm."""
     shared = {"axis": 1, "momentum": 0.1, "center": 1, "scale": 1}
     return {**shared, "epsilon": epsilon, "training": training}

@@ -31,7 +31,6 @@ class Loaded:
     device: Any
 
     def usable(self) -> bool:
-        """Whether CLML runs it."""
         given = tvm.runtime.tensor(INPUT, self.device)
         return bool(self.runtime[f"{self.region.symbol}_usable"](self.region.version, given))
 

@@ -112,7 +112,6 @@ class Built:
     arguments: list[Any]
 
     def run(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """Run once."""
         given = [tvm.runtime.tensor(value, device=self.device) for value in inputs]
         result = self.machine["main"](*given, *self.arguments)
         fields = [result] if hasattr(result, "numpy") else list(result)

@@ -9,7 +9,6 @@ from tests.host.run_op import Ops
 
 
 def save(ops: Ops, folder: Path) -> Path:
-    """Write the model; returns its path."""
     path = folder / "planted.onnx"
     onnx.save(ops._model(), path)
     return path

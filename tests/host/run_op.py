@@ -202,7 +202,6 @@ class Ops:
         self._inputs[name] = values
 
     def const(self, value: Any, dtype: Any = np.float32) -> str:
-        """A constant of this value."""
         name = f"k{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
@@ -242,12 +241,10 @@ class Ops:
         return names
 
     def output(self, *names: str) -> None:
-        """Make tensors outputs of the graph."""
         self._outputs += names
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the graph's inputs."""
         return tuple(self._inputs)
 
     def check(
@@ -292,7 +289,6 @@ class Ops:
         return [f"{d.taken}: {d.reason}" for d in self.decisions if d.taken.endswith(kinds)]
 
     def save(self, path: Path) -> None:
-        """Write the model."""
         onnx.save(self._model(), path)
 
     # Steps

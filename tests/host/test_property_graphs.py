@@ -20,7 +20,6 @@ from tests.host.random_graphs.quantised import draw_quantised
 
 @st.composite
 def cases(draw: Any) -> Case:
-    """Any graph, preset and target."""
     return draw_case(lambda low, high: draw(st.integers(low, high)))
 
 

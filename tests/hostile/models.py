@@ -50,7 +50,6 @@ def _relu(name: str, out: str) -> onnx.ModelProto:
 
 
 def put(name: str, content: bytes | str) -> Make:
-    """A file."""
     data = content.encode() if isinstance(content, str) else content
     return lambda folder: (folder / name).write_bytes(data)
 

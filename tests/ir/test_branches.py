@@ -22,7 +22,6 @@ from tests.ir.planning import plan
 
 @st.composite
 def networks(draw: Any) -> Ops:
-    """Any network of branches."""
     return draw_branches(lambda low, high: draw(st.integers(low, high)))
 
 

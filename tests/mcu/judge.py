@@ -50,7 +50,6 @@ class Reference:
         self.run.invoke()
 
     def tensor(self, index: int) -> np.ndarray:
-        """A tensor by index."""
         return np.array(self.run.get_tensor(index))
 
 

@@ -13,8 +13,6 @@ _FULL = (-128, 127)
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A tensor under construction."""
-
     index: int
     shape: tuple[int, ...]
     scale: float
@@ -43,7 +41,6 @@ class Maker:
         self.random = np.random.default_rng(self.seed)
 
     def input(self, *shape: int, scale: float = 0.0, zero: int | None = None) -> Value:
-        """An input of the model."""
         scale = scale or self._scale() / self._span()
         zero = self._zero() if zero is None else zero
         tensor = self._tensor(shape, scale, zero)
@@ -83,7 +80,6 @@ class Maker:
         )
 
     def add(self, a: Value, b: Value, *, relu: str = "NONE") -> Value:
-        """A sum."""
         scale = (a.scale + b.scale) * float(self.random.uniform(0.6, 1.2))
         values = {"fusedActivationFunction": _activation(relu)}
         zero = self._zero(relu == "RELU")
@@ -91,7 +87,6 @@ class Maker:
         return self._op("ADD", [a.index, b.index], a.shape, scale, zero, "AddOptions", values)
 
     def pool(self, x: Value, kind: str, kernel: tuple[int, int], **how: Any) -> Value:
-        """AVERAGE_POOL_2D or MAX_POOL_2D."""
         strides = how.pop("strides", kernel)
         padding = how.pop("padding", "VALID")
         shape = _positions(x.shape, kernel, strides, (1, 1), padding, x.shape[3])
@@ -126,7 +121,6 @@ class Maker:
         return self._op(kind, [x.index], x.shape, scale, zero, options, how)
 
     def constant(self, *shape: int) -> Value:
-        """A constant operand."""
         scale, zero = self._scale() / self._span(), self._zero()
         ends = np.iinfo(self.dtype)
         data = self.random.integers(ends.min, ends.max + 1, shape).astype(self.dtype)
@@ -208,7 +202,6 @@ class Maker:
     def conv_transpose(
         self, x: Value, channels: int, kernel: tuple[int, int], stride: int, padding: str
     ) -> Value:
-        """A transposed convolution."""
         _, h, w, depth = x.shape
         grown = [
             d * stride if padding == "SAME" else (d - 1) * stride + k
@@ -249,7 +242,6 @@ class Maker:
         return self._op("SVDF", inputs, (1, units), scale, self._zero(), "SVDFOptions", values)
 
     def finish(self, *outputs: Value) -> bytes:
-        """The file."""
         self.graph.outputs.extend(value.index for value in outputs)
         return self.model.write()
 

@@ -16,7 +16,6 @@ def read_table(path: Path = TABLE) -> dict[str, str]:
 
 
 def write_table(table: Mapping[str, str], path: Path = TABLE) -> None:
-    """Write the table, a line a case."""
     path.write_text(json.dumps(dict(table), indent=0, sort_keys=True) + "\n")
 
 

@@ -25,7 +25,6 @@ class Options(ctypes.Structure):
 
 
 def main(library: str, bundle: str, opencl: str, *files: str) -> None:
-    """Load, run, and write the outputs."""
     runtime = ctypes.CDLL(library)
     runtime.adrenoc_last_error.restype = ctypes.c_char_p
     runtime.adrenoc_input_count.restype = ctypes.c_size_t

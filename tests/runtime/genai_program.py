@@ -30,7 +30,6 @@ def go_on(generator: og.Generator, tokens: list[int]) -> list[int]:
 
 
 def main() -> None:
-    """Do what the command line says."""
     library, folder, context, most, *ids = sys.argv[1:]
     prompt = [int(one) for one in ids]
     _, expected = make(og.Model(og.Config(folder)), prompt, int(most))

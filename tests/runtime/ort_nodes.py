@@ -16,7 +16,6 @@ from ort_program import ERRORS, register
 
 
 def main() -> None:
-    """Do what the command line says."""
     library, options, *folders = sys.argv[1:]
     devices = register(library)
     for folder in map(Path, folders):

@@ -45,7 +45,6 @@ def open_session(library: str, model: str, more: dict[str, str]) -> ort.Inferenc
 
 
 def feeds(session: ort.InferenceSession, files: list[str]) -> dict[str, np.ndarray]:
-    """The inputs by name."""
     names = [one.name for one in session.get_inputs()]
     return {name: np.load(file) for name, file in zip(names, files, strict=False)}
 
@@ -139,7 +138,6 @@ def unregister(session: ort.InferenceSession, files: list[str]) -> dict[str, obj
 
 
 def show(session: ort.InferenceSession, _files: list[str]) -> dict[str, object]:
-    """The names of the inputs."""
     return {"inputs": [one.name for one in session.get_inputs()]}
 
 
@@ -201,7 +199,6 @@ DEEDS = {
 
 
 def main() -> None:
-    """Do what the command line says."""
     deed, library, model, options, *files = sys.argv[1:]
     try:
         session = open_session(library, model, json.loads(options))

@@ -84,7 +84,6 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -130,5 +129,4 @@ def _is_listening(port: int) -> bool:
 
 
 def tvm_server(*options: str) -> AbstractContextManager[int]:
-    """TVM's own RPC server."""
     return tvm_process("rpc_server", "--load-library", str(native.build()), *options)

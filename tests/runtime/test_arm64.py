@@ -112,8 +112,6 @@ def arm64() -> Runtime:
 
 @pytest.fixture(scope="module")
 def emulate() -> Callable[..., Finished]:
-    """Run an arm64 program."""
-
     def run(*command: object, expect: int = 0, cpu: str = CPU) -> Finished:
         done = run_program(
             [EMULATOR, "-L", str(ROOT), *(str(part) for part in command)],

@@ -58,7 +58,6 @@ class Phone:
         return self.jvm.execute(*command, *files, expect=expect, **preload)
 
     def report(self, folder: Path, **settings: str) -> dict[str, Any]:
-        """The report of such a run."""
         return self.run(folder, **settings).json()
 
 

@@ -122,8 +122,6 @@ class GraphBuilder:
 
 
 class ModelBuilder:
-    """A model under construction."""
-
     def __init__(self) -> None:
         self._buffers = [schema.BufferT()]
         self._codes: list[tuple[str, bool]] = []

@@ -147,12 +147,10 @@ def b(*shape: int) -> Make:
 
 
 def k(value: Any, dtype: str = "int32") -> Make:
-    """A constant."""
     return lambda _: T(dtype=dtype, data=np.asarray(value, dtype), is_constant=True)
 
 
 def w(*shape: int, low: float = -1.0, high: float = 1.0) -> Make:
-    """A constant of random floats."""
     return lambda r: T(data=r.uniform(low, high, shape).astype(np.float32), is_constant=True)
 
 
@@ -276,7 +274,6 @@ def _with_scales(tensor: T | None, others: Sequence[T | None]) -> T | None:
 
 
 def load_recipes() -> dict[str, Recipe]:
-    """All recipes by name."""
     from tests.tflite import (
         cases_control,
         cases_math,

@@ -12,7 +12,6 @@ Built = tuple[ModelBuilder, None]
 
 
 def recipes() -> Recipes:
-    """All of them."""
     yield Recipe(name="if", operator="IF", build=_branches(constant=False))
     yield Recipe(name="if_constant", operator="IF", build=_branches(constant=True))
     yield Recipe(name="while", operator="WHILE", build=_loop)

@@ -87,7 +87,6 @@ def _exact(kind: str, scale: float, out_scale: float) -> Reference:
 
 
 def recipes() -> Recipes:
-    """All of them."""
     for kind, span in _UNARY.items():
         values = _OPTIONS.get(kind, {})
         yield recipe(kind, "", [f(1, 3, 5, 7, **span)], values=values)

@@ -21,7 +21,6 @@ def _kinds(*shape: int, zero: int = 3) -> list[tuple[str, Any, T]]:
 
 
 def recipes() -> Recipes:
-    """All of them."""
     yield from _shapes()
     yield from _copied()
     yield from _cuts()

@@ -11,7 +11,6 @@ from tests.tflite.cases_window import conv_values
 
 
 def recipes() -> Recipes:
-    """All of them."""
     yield from _products()
     yield from _hybrids()
 

@@ -6,7 +6,6 @@ _BATCH, _STEPS, _IN, _UNITS, _OUT = 2, 3, 5, 4, 3
 
 
 def recipes() -> Recipes:
-    """All of them."""
     cell = [w(_UNITS, _IN), w(_UNITS, _UNITS), w(_UNITS), state(_BATCH, _UNITS)]
     relu, tanh = {"fusedActivationFunction": 1}, {"fusedActivationFunction": 4}
     yield recipe("RNN", "", [f(_BATCH, _IN), *cell], values=tanh)

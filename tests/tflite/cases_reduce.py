@@ -4,7 +4,6 @@ from tests.tflite.cases import Recipes, b, f, i, it, k, q, qt, recipe
 
 
 def recipes() -> Recipes:
-    """All of them."""
     yield from _reductions()
     yield from _norms()
 

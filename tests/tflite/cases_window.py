@@ -10,7 +10,6 @@ def conv_values(**values: Any) -> dict[str, Any]:
 
 
 def recipes() -> Recipes:
-    """All of them."""
     yield from _convolutions()
     yield from _quantised_convolutions()
     yield from _pools()

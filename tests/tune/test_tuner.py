@@ -202,7 +202,6 @@ class SilentFarm(RuleFarm):
         self._clock, self._word = clock, word
 
     def next_outcome(self, timeout_s: float) -> MeasureOutcome | None:
-        """Wait."""
         self._clock.now_s += 0.5
         return None
 

@@ -82,7 +82,6 @@ class Branches:
         return self.conv(self.conv(x, 0, 3, depthwise=True), self.some_channels(), 1)
 
     def any_layer(self, x: str) -> str:
-        """One layer."""
         kind = self.choose.between(0, 8)
         if kind < 3:
             return self.separable(x)
@@ -137,7 +136,6 @@ class Branches:
         self.keep(self.concat(parts))
 
     def add(self) -> None:
-        """A residual connection."""
         x = self.pick()
         y = self.conv(self.any_layer(x), self.channels[x], 1)
         if self.choose.between(0, 1):
@@ -146,7 +144,6 @@ class Branches:
             self.keep(self.concat([y, x]))
 
     def layer(self) -> None:
-        """One layer."""
         self.keep(self.any_layer(self.pick()))
 
     def shuffle(self) -> None:
@@ -175,7 +172,6 @@ STEPS: tuple[Callable[[Branches], None], ...] = (
 
 
 def draw_branches(between: Between) -> Ops:
-    """Any network of branches."""
     net = Branches(between, seed=between(0, 1000))
     net.start()
     for _ in range(between(1, 4)):

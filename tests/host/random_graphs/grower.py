@@ -16,14 +16,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Tensor:
-    """A float tensor of the graph."""
-
     name: str
     shape: Shape
 
     @property
     def rank(self) -> int:
-        """Number of axes."""
         return len(self.shape)
 
 
@@ -38,7 +35,6 @@ class Chooser:
         self.between = between
 
     def one_of(self, items: Sequence[Item]) -> Item:
-        """One of them."""
         return items[self.between(0, len(items) - 1)]
 
     def some(self, items: Sequence[Item]) -> list[Item]:
@@ -46,7 +42,6 @@ class Chooser:
         return [item for item in items if self.maybe()] or [self.one_of(items)]
 
     def maybe(self) -> bool:
-        """Yes or no."""
         return self.between(0, 1) == 1
 
     def order(self, count: int) -> list[int]:
@@ -71,7 +66,6 @@ class Grower(Chooser):
         self._weights: dict[tuple[Shape, float], str] = {}
 
     def input(self, *shape: int) -> Tensor:
-        """A graph input."""
         made = Tensor(self.ops.input(*shape), tuple(shape))
         self.tensors.append(made)
         self.exact.add(made.name)

@@ -50,7 +50,6 @@ class QuantisedCase:
         assert off.max() <= MOST_QUANTA, f"{off.max()} quanta, {np.mean(off > 0):.2%} differ"
 
     def save(self, path: Path) -> None:
-        """Write the model."""
         onnx.save(self.model, path)
 
 

@@ -109,7 +109,6 @@ def padded_conv(g: Grower, x: Tensor) -> Made:
 
 
 def conv_transpose(g: Grower, x: Tensor) -> Made:
-    """A transposed convolution."""
     if not 3 <= x.rank <= 4:
         return None
     attrs = _window(g, x.shape[2:], largest=4)
