@@ -20,8 +20,7 @@ def binary_manifest(
     for element, attributes in elements:
         names += [element, *attributes, *(v for v in attributes.values() if isinstance(v, str))]
     names = list(dict.fromkeys(names))
-    shown = ["" if name in hidden else name for name in names]
-    chunks = _strings(shown, utf8=utf8)
+    chunks = _strings(["" if name in hidden else name for name in names], utf8=utf8)
     chunks += _chunk(0x0180, 8, b"".join(struct.pack("<I", n) for n in hidden.values()))
     for element, attributes in elements:
         body = b"".join(_attribute(names, key, value) for key, value in attributes.items())

@@ -40,8 +40,7 @@ class Loaded:
 
     def run(self) -> None:
         """Run it, and compare."""
-        shape = expected(self.function).shape
-        out = tvm.runtime.empty(shape, "float32", self.device)
+        out = tvm.runtime.empty(expected(self.function).shape, "float32", self.device)
         self.runtime[self.region.symbol](tvm.runtime.tensor(INPUT, self.device), out)
         assert np.allclose(out.numpy(), expected(self.function), atol=1e-3)
 

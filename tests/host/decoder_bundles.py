@@ -73,8 +73,7 @@ def write_tokenizer(path: Path, words: int) -> Path:
     """A tokenizer.json whose token N is the word `wN`."""
     library = pytest.importorskip("tokenizers")
     vocabulary = {f"w{number}": number for number in range(words)}
-    model = library.models.WordLevel(vocabulary, unk_token="w0")
-    tokenizer = library.Tokenizer(model)
+    tokenizer = library.Tokenizer(library.models.WordLevel(vocabulary, unk_token="w0"))
     tokenizer.pre_tokenizer = library.pre_tokenizers.Whitespace()
     tokenizer.save(str(path))
     return path

@@ -79,8 +79,7 @@ def long_reduction() -> Ops:
 def cancellation() -> Ops:
     """The difference of two convolutions that are almost the same."""
     ops = Ops()
-    x = ops.input(1, 8, 9, 7, low=0.5, high=1.0)
-    held = ops("MaxPool", x, kernel_shape=[1, 1])
+    held = ops("MaxPool", ops.input(1, 8, 9, 7, low=0.5, high=1.0), kernel_shape=[1, 1])
     weight = np.random.default_rng(1).uniform(0.5, 1.0, (8, 8, 1, 1))
     nudge = np.random.default_rng(2).uniform(-1e-3, 1e-3, (8, 8, 1, 1))
     a = ops("MaxPool", ops("Conv", held, ops.const(weight * 64)), kernel_shape=[1, 1])
@@ -92,8 +91,7 @@ def cancellation() -> Ops:
 def sharp_softmax() -> Ops:
     """Logits of up to several hundred, near each other."""
     ops = Ops()
-    x = ops.input(1, 16, 4, 4, low=0.0, high=1.0)
-    held = ops("MaxPool", x, kernel_shape=[1, 1])
+    held = ops("MaxPool", ops.input(1, 16, 4, 4, low=0.0, high=1.0), kernel_shape=[1, 1])
     weight = np.random.default_rng(3).uniform(16.0, 18.0, (10, 16, 1, 1))
     logits = ops("Conv", held, ops.const(weight))
     ops.output(ops("Softmax", logits, axis=1))

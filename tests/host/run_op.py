@@ -336,8 +336,7 @@ class Ops:
 
     def reference(self) -> dict[str, np.ndarray]:
         if self._expected is None:
-            session = open_session(self._model())
-            values = session.run(self._outputs, self._inputs)
+            values = open_session(self._model()).run(self._outputs, self._inputs)
             self._expected = dict(zip(self._outputs, values, strict=True))
         return self._expected
 

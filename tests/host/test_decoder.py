@@ -124,8 +124,7 @@ def test_the_commands(qwen, tmp_path):
     model, bundle = qwen
     ids = ",".join(map(str, PROMPT))
     run = ["run", str(bundle.path), "--prompt-ids", ids, "--check", str(model)]
-    done = succeed(*run, "--max-tokens", "5", "--json")
-    said = json.loads(done.output)
+    said = json.loads(succeed(*run, "--max-tokens", "5", "--json").output)
     assert said["check"]["equal"] == len(said["tokens"]) == 5
     shown = invoke(*run, "--max-tokens", "400", catch=True)
     assert "full: it has 300 rows" in shown.output
@@ -211,8 +210,7 @@ def test_drawn_tokens_are_those_of_their_seed(qwen, tmp_path):
     said = []
     large = str((1 << 64) - 1)
     for words in ((*drawn, "--seed", "1"), (*drawn, "--seed", "1"), (*drawn, "--seed", large), run):
-        done = succeed(*words)
-        said.append(json.loads(done.output)["tokens"])
+        said.append(json.loads(succeed(*words).output)["tokens"])
     assert said[0] == said[1]
     assert len({tuple(tokens) for tokens in said}) == 3
 
@@ -232,27 +230,22 @@ def test_what_is_said_of_tokens_is_done(qwen):
 
 
 def test_the_benchmark(qwen):
-    done = succeed("run", qwen[1].path, "--bench", "--json")
-    said = json.loads(done.output)
+    said = json.loads(succeed("run", qwen[1].path, "--bench", "--json").output)
     assert [prompt["tokens"] for prompt in said["prefill"]] == [4]
     assert [step["context"] for step in said["decode"]] == [0, 300 - 40]
     assert said["launching"]["launches"] > 5
     assert min(said["first_token_ms"], said["decode"][0]["tokens_per_s"]) > 0
-    shown = invoke("run", qwen[1].path, "--bench", catch=True)
-    assert "tokens a second" in shown.output
+    assert "tokens a second" in invoke("run", qwen[1].path, "--bench", catch=True).output
 
 
 def test_text(qwen, tmp_path):
     talks = shutil.copytree(qwen[1].path, tmp_path / "talks.adrenoc")
     tokenizer = write_tokenizer(talks / "tokenizer.json", QWEN.vocabulary)
     run = ["run", str(talks), "--prompt", "w3 w5 w7"]
-    done = succeed(*run, "--max-tokens", "6", "--json")
-    said = json.loads(done.output)
+    said = json.loads(succeed(*run, "--max-tokens", "6", "--json").output)
     ids = invoke(*run[:2], "--prompt-ids", "3,5,7", "--max-tokens", "6", "--json", catch=True)
     assert said["tokens"] == json.loads(ids.output)["tokens"]
     assert said["text"].split() == [f"w{token}" for token in said["tokens"]]
-    shown = invoke(*run, "--max-tokens", "6", catch=True)
-    assert shown.output.startswith(said["text"])
+    assert invoke(*run, "--max-tokens", "6", catch=True).output.startswith(said["text"])
     tokenizer.write_text("{}")
-    refused = invoke(*run, catch=True)
-    assert "is no tokenizer.json" in str(refused.exception)
+    assert "is no tokenizer.json" in str(invoke(*run, catch=True).exception)

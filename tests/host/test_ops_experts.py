@@ -67,8 +67,7 @@ def mix_experts(
 ) -> None:
     """One QMoE of three tokens."""
     fusion = 2 if attrs.get("swiglu_fusion") else 1
-    x = ops("Relu", ops.input(1, TOKENS, HIDDEN))
-    inputs = [x, ops.input(TOKENS, EXPERTS)]
+    inputs = [ops("Relu", ops.input(1, TOKENS, HIDDEN)), ops.input(TOKENS, EXPERTS)]
     points = []
     for outputs, width in ((fusion * WIDE, HIDDEN), (HIDDEN, WIDE)):
         *held, zero = weights(ops, outputs, width, bits=bits, block=block, zeros=zeros)

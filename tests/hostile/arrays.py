@@ -65,8 +65,7 @@ def _unpacking(name: str, entry: str, mebibytes: int) -> Make:
                 member.write(bytes(1 << 20))
         content = bytearray((folder / name).read_bytes())
         # What is said of its size is what counts, and cheaper than to write all of it.
-        at = content.rindex(b"PK\x01\x02")
-        struct.pack_into("<I", content, at + 24, 0xFFFF0000)
+        struct.pack_into("<I", content, content.rindex(b"PK\x01\x02") + 24, 0xFFFF0000)
         (folder / name).write_bytes(bytes(content))
 
     return make

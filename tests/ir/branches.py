@@ -21,8 +21,7 @@ class Net:
         name = self._new(channels)
         shape = (channels, self._channels[source] // groups, kernel, kernel)
         # Means: sums would leave the range of half, and stay in float32, where less is fused.
-        weight = np.full(shape, 1 / np.prod(shape[1:]), np.float32)
-        self._constants[f"w_{name}"] = weight
+        self._constants[f"w_{name}"] = np.full(shape, 1 / np.prod(shape[1:]), np.float32)
         pads = [kernel // 2] * 4
         self._nodes.append(
             helper.make_node("Conv", [source, f"w_{name}"], [name], pads=pads, group=groups)

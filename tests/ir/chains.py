@@ -47,8 +47,7 @@ def _clip(net: Ops, x: str, _: str) -> str:
 
 def _slice_pad(net: Ops, x: str, _: str) -> str:
     bounds = (net.ints(1), net.ints(6), net.ints(2))
-    cut = net("Slice", x, *bounds)
-    return net("Pad", cut, net.ints(0, 0, 1, 0, 0, 0, 0, 0))
+    return net("Pad", net("Slice", x, *bounds), net.ints(0, 0, 1, 0, 0, 0, 0, 0))
 
 
 def _halves(net: Ops, x: str, _: str) -> str:
@@ -90,14 +89,12 @@ def _transposes(net: Ops, x: str, _: str) -> str:
 
 
 def _shuffle(net: Ops, x: str, _: str) -> str:
-    wide = net("DepthToSpace", x, blocksize=2)
-    return net("SpaceToDepth", wide, blocksize=2)
+    return net("SpaceToDepth", net("DepthToSpace", x, blocksize=2), blocksize=2)
 
 
 def _channel_shuffle(net: Ops, x: str, _: str) -> str:
     split = net("Reshape", x, net.ints(1, 2, 4, 6, 4))
-    turned = net("Transpose", split, perm=[0, 2, 1, 3, 4])
-    return net("Reshape", turned, net.ints(*SHAPE))
+    return net("Reshape", net("Transpose", split, perm=[0, 2, 1, 3, 4]), net.ints(*SHAPE))
 
 
 def _unsqueeze(net: Ops, x: str, _: str) -> str:
@@ -106,8 +103,7 @@ def _unsqueeze(net: Ops, x: str, _: str) -> str:
 
 
 def _expand(net: Ops, x: str, _: str) -> str:
-    one = net("ReduceMean", x, net.ints(2, 3), keepdims=1)
-    return net("Expand", one, net.ints(*SHAPE))
+    return net("Expand", net("ReduceMean", x, net.ints(2, 3), keepdims=1), net.ints(*SHAPE))
 
 
 def _reduce(op: str) -> Step:

@@ -43,8 +43,7 @@ class Maker:
     def input(self, *shape: int, scale: float = 0.0, zero: int | None = None) -> Value:
         scale = scale or self._scale() / self._span()
         zero = self._zero() if zero is None else zero
-        tensor = self._tensor(shape, scale, zero)
-        index = self.graph.add(tensor)
+        index = self.graph.add(self._tensor(shape, scale, zero))
         self.graph.inputs.append(index)
         return Value(index=index, shape=shape, scale=scale, zero=zero)
 
@@ -117,8 +116,7 @@ class Maker:
         """A function of each number."""
         scale, zero = how.pop("scale", 0.0) or self._scale() / self._span(), how.pop("zero", None)
         zero = self._zero() if zero is None else zero
-        options = how.pop("options", "")
-        return self._op(kind, [x.index], x.shape, scale, zero, options, how)
+        return self._op(kind, [x.index], x.shape, scale, zero, how.pop("options", ""), how)
 
     def constant(self, *shape: int) -> Value:
         scale, zero = self._scale() / self._span(), self._zero()
@@ -284,8 +282,7 @@ class Maker:
         weights = np.where(silent.reshape([-1 if a == axis else 1 for a in range(4)]), 1, weights)
         weights = weights.astype(np.int8)
         signs = self.random.choice((-1, 1), channels)
-        large = 400_000 * self._span()
-        bias = np.where(silent, signs * large, bias).astype(bias.dtype)
+        bias = np.where(silent, signs * (400_000 * self._span()), bias).astype(bias.dtype)
         inputs = [
             x.index,
             self._constant(weights, "int8", scales.tolist(), axis),

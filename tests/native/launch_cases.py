@@ -318,8 +318,7 @@ def kept_arguments(stub: Stub) -> Any:
 
 def two_threads(stub: Stub) -> Any:
     """Runs of two threads on one device: what each of them made per run."""
-    nets = [Net(BUFFERS), Net(BUFFERS, steps=STEPS + 1)]
-    bound = [net.bind("always") for net in nets]
+    bound = [net.bind("always") for net in [Net(BUFFERS), Net(BUFFERS, steps=STEPS + 1)]]
     found: list[list[int]] = [[], []]
 
     def work(index: int) -> None:

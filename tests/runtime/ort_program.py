@@ -201,8 +201,7 @@ DEEDS = {
 def main() -> None:
     deed, library, model, options, *files = sys.argv[1:]
     try:
-        session = open_session(library, model, json.loads(options))
-        told = DEEDS[deed](session, files)
+        told = DEEDS[deed](open_session(library, model, json.loads(options)), files)
     except ERRORS as error:
         told = {"error": str(error), "kind": type(error).__name__}
     print(json.dumps({**told, "tvm": sorted({"tvm", "tvm_ffi"} & sys.modules.keys())}))

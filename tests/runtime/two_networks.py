@@ -47,14 +47,12 @@ def main() -> None:
 def _key(program: str) -> dict[str, object]:
     words = (program, "--host", "0.0.0.0", "--port", "0", "--key", SECRET)
     with server_process(*words) as (_, port):
-        told = _attack(port)
-        return {**told, "owner": _greet(SERVER, port, SECRET)}
+        return {**_attack(port), "owner": _greet(SERVER, port, SECRET)}
 
 
 def _tracker(program: str, host: str) -> dict[str, object]:
     with tvm_process("rpc_tracker", host=host) as tracker:
-        where = f"127.0.0.1:{tracker}"
-        words = (program, "--port", "0", "--tracker", where, "--key", KIND)
+        words = (program, "--port", "0", "--tracker", f"127.0.0.1:{tracker}", "--key", KIND)
         with server_process(*words) as (_, port):
             told = _attack(port, tracker)
             known = Tracker(HostPort(host="127.0.0.1", port=tracker), timeout_s=20)

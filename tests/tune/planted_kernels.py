@@ -94,8 +94,7 @@ class RuleFarm:
         times = []
         for variant in job.variants:
             digest, number = variant.kernel.split(":")
-            task = TASKS[digest]
-            answer = self._rule(task, int(number), job)
+            answer = self._rule(TASKS[digest], int(number), job)
             if isinstance(answer, MeasureOutcome):
                 return answer
             times.append((answer, answer * 1.01, answer * 0.99))

@@ -121,8 +121,7 @@ def test_a_cache_of_another_user_is_not_used(bundle_folder, tmp_path, monkeypatc
 def test_folders_are_closed_to_others_whatever_the_umask(bundle_folder, tmp_path):
     before = os.umask(0)
     try:
-        cache = BundleCache(tmp_path / "x" / "c", SilentReporter())
-        cache.store(KEY, bundle_folder)
+        BundleCache(tmp_path / "x" / "c", SilentReporter()).store(KEY, bundle_folder)
         (tmp_path / "open").mkdir()
         BundleCache(tmp_path / "open", SilentReporter()).store(KEY, bundle_folder)
     finally:

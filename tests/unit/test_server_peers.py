@@ -268,8 +268,7 @@ def test_what_drivers_print_of_refused_kernels_is_for_a_server_of_its_own(quiet)
     try:
         server.prepare()
         process = server._standby._process.pid
-        goes_to = Path(f"/proc/{process}/fd/2").readlink()
-        assert (goes_to == Path(os.devnull)) is quiet
+        assert (Path(f"/proc/{process}/fd/2").readlink() == Path(os.devnull)) is quiet
         assert os.getsid(process) == process  # which Ctrl-C at a terminal does not reach
     finally:
         server.close()

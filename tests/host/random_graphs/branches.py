@@ -177,8 +177,7 @@ def draw_branches(between: Between) -> Ops:
     for _ in range(between(1, 4)):
         net.choose.one_of(STEPS)(net)
         net.narrow()
-    loose = [name for name in net.alive if name not in net.read][:-1]
-    ends = [net.alive[-1], *loose[:2]]
+    ends = [net.alive[-1], *[name for name in net.alive if name not in net.read][:-1][:2]]
     if between(0, 2) == 0:
         ends.append(net.choose.one_of(net.alive))
     net.ops.output(*dict.fromkeys(ends))

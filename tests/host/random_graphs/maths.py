@@ -169,8 +169,7 @@ def select(g: Grower, x: Tensor) -> Made:
         return g("Where", taken, x, g.like(x.shape, besides=x) or g.weight(1), shape=x.shape)
     other = g("Mul", x, g.weight(*x.shape[-1:]))
     assert other is not None
-    above = g.ops("Greater", x.name, g.ops.const(0.0))
-    return g("Where", above, x, other, shape=x.shape)
+    return g("Where", g.ops("Greater", x.name, g.ops.const(0.0)), x, other, shape=x.shape)
 
 
 def squeeze_and_excite(g: Grower, x: Tensor) -> Made:
