@@ -81,11 +81,7 @@ def test_external_data_outside_of_the_folder_is_refused(tmp_path):
 
 
 def test_all_unsupported_nodes_are_listed(tmp_path):
-    nodes = [
-        node("Unique", ["x"], ["a"], name="first"),
-        node("Unique", ["x"], ["b"], name="second"),
-        node("RandomNormalLike", ["x"], ["c"]),
-    ]
+    nodes = "[first] a = Unique(x) [second] b = Unique(x) c = RandomNormalLike(x)"
     path = write(graph(nodes, {"x": (4,)}, ["a", "b", "c"]), tmp_path)
     said = refused(path, errors.UnsupportedOperatorError)
     assert "RandomNormalLike (1x), Unique (2x)" in said
@@ -95,10 +91,7 @@ def test_all_unsupported_nodes_are_listed(tmp_path):
 
 
 def test_all_nodes_that_fail_in_translation_are_listed(tmp_path):
-    nodes = [
-        node("Dropout", ["x", "r", "t"], ["a"], name="drop"),
-        node("Pad", ["a", "p"], ["y"], name="crop", mode="odd"),
-    ]
+    nodes = '[drop] a = Dropout(x, r, t) [crop] y = Pad <mode = "odd">(a, p)'
     constants = {
         "p": np.array([0, 0, -1, 0, 0, 0, 0, 0], np.int64),
         "r": np.array(0.5, np.float32),
@@ -122,12 +115,10 @@ def test_refusals_of_tvm_name_their_operator_in_a_word():
 
 
 def test_refusals_of_all_kinds_are_listed_at_once(tmp_path):
-    nodes = [
-        node("Magic", ["x"], ["m"], name="spell", domain="com.acme"),
-        node("Relu", ["m"], ["a"], name="behind_it"),
-        node("Unique", ["x"], ["b"], name="search"),
-        node("Pad", ["x", "p"], ["c"], name="bent", mode="odd"),
-    ]
+    nodes = (
+        "[spell] m = com.acme.Magic(x) [behind_it] a = Relu(m) [search] b = Unique(x) "
+        '[bent] c = Pad <mode = "odd">(x, p)'
+    )
     constants = {"p": np.zeros(2, np.int64)}
     model = graph(nodes, {"x": (4,)}, ["a", "b", "c"], constants, domains=["com.acme"])
     said = refused(write(model, tmp_path), errors.CustomDomainError)
@@ -138,16 +129,13 @@ def test_refusals_of_all_kinds_are_listed_at_once(tmp_path):
 
 def test_what_reads_a_shape_of_data_is_not_named(tmp_path):
     """VITS, Longformer: one cause, and not all that follows from it, in words of no library."""
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
-        helper.make_node("Range", ["zero", "most", "one"], ["steps"], name="steps"),
-        helper.make_node("Shape", ["steps"], ["shape"]),
-        helper.make_node("Concat", ["shape", "ones"], ["longer"], axis=0),
-        helper.make_node("Reshape", ["steps", "longer"], ["column"], name="column"),
-        helper.make_node("Transpose", ["column"], ["turned"], perm=[1, 0], name="turned"),
-        helper.make_node("Cast", ["ask"], ["wanted"], to=7),
-        helper.make_node("Reshape", ["x", "wanted"], ["y"], name="other"),
-    ]
+    nodes = (
+        "most = ReduceMax <keepdims = 0>(x) [steps] steps = Range(zero, most, one) "
+        "shape = Shape(steps) longer = Concat <axis = 0>(shape, ones) "
+        "[column] column = Reshape(steps, longer) "
+        "[turned] turned = Transpose <perm = [1, 0]>(column) wanted = Cast <to = 7>(ask) "
+        "[other] y = Reshape(x, wanted)"
+    )
     constants = {
         "zero": np.array(0, np.float32),
         "one": np.array(1, np.float32),
@@ -166,12 +154,10 @@ def test_what_reads_a_shape_of_data_is_not_named(tmp_path):
 
 def test_what_fills_a_shape_of_data_is_told_in_our_words(tmp_path):
     """FastSpeech2: as many zeros as frames are predicted."""
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=1),
-        helper.make_node("Cast", ["most"], ["frames"], to=7),
-        helper.make_node("Concat", ["frames", "three"], ["shape"], axis=0),
-        helper.make_node("ConstantOfShape", ["shape"], ["y"], name="empty"),
-    ]
+    nodes = (
+        "most = ReduceMax <keepdims = 1>(x) frames = Cast <to = 7>(most) "
+        "shape = Concat <axis = 0>(frames, three) [empty] y = ConstantOfShape(shape)"
+    )
     model = graph(nodes, {"x": (6,)}, ["y"], {"three": np.array([3])})
     said = refused(write(model, tmp_path), errors.UnsupportedOperatorError)
     assert "'empty'" in said

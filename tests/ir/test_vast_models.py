@@ -252,9 +252,7 @@ def test_a_long_sequence_is_stacked_in_groups(tmp_path):
 
 
 def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path):
-    model = graph(
-        [node("Add", ["x", "c"], ["y"])], {"x": (3,)}, ["y"], {"c": np.ones(3, np.float32)}
-    )
+    model = graph("y = Add(x, c)", {"x": (3,)}, ["y"], {"c": np.ones(3, np.float32)})
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
