@@ -121,9 +121,7 @@ def test_nodes_out_of_order_are_sorted(tmp_path):
     nodes = [
         node("If", ["c"], ["y"], then_branch=inner, else_branch=inner),
         node("Cast", ["t"], ["c"], to=onnx.TensorProto.BOOL),
-        node("ReduceSum", ["b"], ["t"], keepdims=0),
-        node("Relu", ["a"], ["b"]),
-        node("Neg", ["x"], ["a"]),
+        *parse_nodes("t = ReduceSum <keepdims = 0>(b) b = Relu(a) a = Neg(x)"),
     ]
     model = graph(nodes, {"x": (2, 3)}, ["y"])
     imported = import_model(write(model, tmp_path), shapes={})
@@ -187,13 +185,11 @@ value = helper.make_tensor_value_info
 def cell(*, go: str = "go", rows: int = 4) -> onnx.GraphProto:
     """A step of a recurrence as scripts write it: a row of 'x' and the state before."""
     nodes = [
-        node("Gather", ["x", "i"], ["row"], axis=0),
-        node("MatMul", ["s", "w"], ["held"]),
-        node("Add", ["row", "held"], ["sum"]),
-        node("Tanh", ["sum"], ["after"]),
-        node("Identity", ["after"], ["y_i"]),
-        node("ReduceMax", ["after"], ["most"], keepdims=0),
-        node("Less", ["most", "bound"], ["small"]),
+        *parse_nodes(
+            "row = Gather <axis = 0>(x, i) held = MatMul(s, w) sum = Add(row, held) "
+            "after = Tanh(sum) y_i = Identity(after) most = ReduceMax <keepdims = 0>(after) "
+            "small = Less(most, bound)"
+        ),
         node("Identity", [go], ["on"]),
     ]
     ends = [value("i", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ())]

@@ -80,14 +80,11 @@ def test_boxes_and_scores_gathered(tmp_path):
     """As exporters write boxes[b, i], and the row [batch, box, class, score]."""
     nodes = [
         SELECT,
-        node("Gather", ["n", "both"], ["at"], axis=1),
-        node("GatherND", ["x", "at"], ["corners"]),
-        node("GatherND", ["s", "n"], ["score"]),
-        node("Unsqueeze", ["score", "one"], ["c"]),
-        node("Slice", ["n", "zero", "two", "one"], ["w"]),
-        node("Cast", ["w"], ["wf"], to=1),
-        node("Mul", ["corners", "half"], ["h"]),
-        node("Concat", ["wf", "h", "c"], ["row"], axis=-1),
+        *parse_nodes(
+            "at = Gather <axis = 1>(n, both) corners = GatherND(x, at) score = GatherND(s, n) "
+            "c = Unsqueeze(score, one) w = Slice(n, zero, two, one) wf = Cast <to = 1>(w) "
+            "h = Mul(corners, half) row = Concat <axis = -1>(wf, h, c)"
+        ),
     ]
     check(tmp_path, nodes, ["row", "corners", "score"])
 
@@ -299,17 +296,13 @@ def test_one_row_for_all_that_another_mask_found_is_refused(tmp_path):
     """Rows of one mask at the places of another may be one row for all of them."""
     nodes = [
         *ROWS,
-        node("Greater", ["k", "none"], ["m2"]),
-        node("Unsqueeze", ["m2", "one"], ["wide"]),
-        node("Expand", ["wide", "row"], ["mask"]),
-        node("NonZero", ["mask"], ["n2"]),
-        node("Transpose", ["n2"], ["places"], perm=[1, 0]),
-        node("Cast", ["m2"], ["ones"], to=7),
-        node("ReduceSum", ["ones"], ["count"], keepdims=1),
-        node("Concat", ["count", "six"], ["wanted"], axis=0),
-        node("Expand", ["rows", "wanted"], ["as_many"]),
-        node("Reshape", ["as_many", "all"], ["values"]),
-        node("ScatterND", ["x", "places", "values"], ["y"]),
+        *parse_nodes(
+            "m2 = Greater(k, none) wide = Unsqueeze(m2, one) mask = Expand(wide, row) "
+            "n2 = NonZero(mask) places = Transpose <perm = [1, 0]>(n2) ones = Cast <to = 7>(m2) "
+            "count = ReduceSum <keepdims = 1>(ones) wanted = Concat <axis = 0>(count, six) "
+            "as_many = Expand(rows, wanted) values = Reshape(as_many, all) "
+            "y = ScatterND(x, places, values)"
+        ),
     ]
     shapes: dict[str, tuple[int, ...]] = {"x": (8, 6), "m": (8,), "k": (8,)}
     own = {**CONSTANTS, "none": np.float32(0), "row": ints(8, 6), "six": ints(6)}

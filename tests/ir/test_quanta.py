@@ -197,9 +197,7 @@ NARROW = {
         node("Cast", ["u"], ["y"], to=FLOAT),
     ],
     "a product of a sum with a constant": [
-        node("Add", ["f", "shift"], ["g"]),
-        node("Mul", ["d", "g"], ["h"]),
-        node("Round", ["h"], ["i"]),
+        *parse_nodes("g = Add(f, shift) h = Mul(d, g) i = Round(h)"),
         node("Cast", ["i"], ["y"], to=FLOAT),
     ],
 }
@@ -213,10 +211,7 @@ def test_what_is_rounded_needs_no_doubles(tmp_path, name):
 WIDE = {
     "what is not rounded": [node("Mul", ["d", "m"], ["a"]), node("Cast", ["a"], ["y"], to=FLOAT)],
     "a difference of products": [
-        node("Mul", ["d", "third"], ["a"]),
-        node("Mul", ["f", "third"], ["b"]),
-        node("Sub", ["a", "b"], ["c"]),
-        node("Round", ["c"], ["r"]),
+        *parse_nodes("a = Mul(d, third) b = Mul(f, third) c = Sub(a, b) r = Round(c)"),
         node("Cast", ["r"], ["y"], to=FLOAT),
     ],
     "a constant of more digits in a sum": [
