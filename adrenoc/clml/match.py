@@ -70,17 +70,13 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
     """Return a product by constant weights, with its bias, or of two computed matrices.
 
     Rank 2 is TVM's `nn.dense` (weights [O, I]), rank 3 with batch 1 `nn.batch_matmul`.
-
-    Raises:
-        RefusedError: a batch, other ranks.
     """
     left, right = start.value.args
     rank, weights = len(shape_of(left)), constant_value(right)
     if rank == 2:
         require(len(shape_of(right)) == 2, f"a right operand of rank {len(shape_of(right))}")
-        require(weights is not None, "its weights are computed, expected a constant")
         if weights is None:
-            raise AssertionError
+            raise RefusedError("its weights are computed, expected a constant")
         return _dense(table, bindings, start, weights)
     row = table["batch_matmul"]
     require(rank == 3, f"rank {rank}, expected 2 or 3")

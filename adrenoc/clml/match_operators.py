@@ -30,6 +30,7 @@ from adrenoc.importers.relax.values import Binding, constant_value, op_name
 
 _SPATIAL = [2, 3]
 Matcher = Callable[[Table, Bindings, Binding], Found]
+"""(table, bindings, the first one) -> the pattern; raises RefusedError with the reason why not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +44,7 @@ class Tail:
 
 
 def match_conv2d(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """conv2d, full or depthwise.
-
-    Raises:
-        RefusedError: a layout, a grouping or weights that CLML does not have.
-    """
+    """Return a convolution, full or depthwise, with what follows it."""
     call = start.value
     attrs = conv_attrs(call.attrs)
     require(attrs["data_layout"] == "NCHW", f"layout {attrs['data_layout']}, expected NCHW")
@@ -75,7 +72,9 @@ def match_conv2d(table: Table, bindings: Bindings, start: Binding) -> Found:
         before = (pad,)
         source = pad.value.args[0]
         tags = (*tags, "pad")
-        attrs["padding"] = _add_lists(attrs["padding"], _spatial(pad.value))
+        widths = ints(pad.value.attrs.pad_width)[4:]  # before and after H, then W
+        along = (widths[0], widths[2], widths[1], widths[3])
+        attrs["padding"] = [a + b for a, b in zip(attrs["padding"], along, strict=True)]
     kind = "nn.depthwise_conv2d" if depthwise else "nn.conv2d"
     return make_found(
         row,
@@ -87,11 +86,7 @@ def match_conv2d(table: Table, bindings: Bindings, start: Binding) -> Found:
 
 
 def match_conv2d_transpose(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """conv2d_transpose; the weights become OIHW.
-
-    Raises:
-        RefusedError: groups, an output padding, a layout.
-    """
+    """Return a transposed convolution; its weights become OIHW."""
     call, row = start.value, table["conv2d_transpose"]
     attrs = conv_attrs(call.attrs)
     attrs["output_padding"] = ints(call.attrs.output_padding)
@@ -133,7 +128,7 @@ def conv_attrs(attrs: Any) -> dict[str, Any]:
 
 
 def conv_tail(table: Table, bindings: Bindings, start: Binding, *, norm: bool = True) -> Tail:
-    """Bias, batch norm and activation behind `start`, as far as they follow."""
+    """Return bias, batch norm and activation behind `start`, as far as they follow."""
     chain = [start]
     tags: list[str] = []
     operands: list[Operand] = []
@@ -189,15 +184,6 @@ def padding_before(bindings: Bindings, call: Any) -> Binding | None:
     zeros = float(attrs.pad_value) == 0.0 and str(attrs.pad_mode) == "constant"
     good = zeros and len(widths) == 8 and not any(widths[:4]) and min(widths) >= 0
     return pad if good else None
-
-
-def _spatial(pad: Any) -> list[int]:
-    widths = ints(pad.attrs.pad_width)
-    return [widths[4], widths[6], widths[5], widths[7]]
-
-
-def _add_lists(first: list[int], second: list[int]) -> list[int]:
-    return [a + b for a, b in zip(first, second, strict=True)]
 
 
 def _weights(call: Any) -> np.ndarray:
@@ -258,11 +244,7 @@ def match_clip(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def match_binary(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """Operands of equal shape; a factor or an offset for each channel is a batch norm.
-
-    Raises:
-        RefusedError: the operands have other shapes, or are one tensor.
-    """
+    """Return an operator of equal shapes; by a factor or an offset a channel it is a batch norm."""
     call, name = start.value, op_name(start.value)
     left, right = call.args
     scaled = _scale_shift(table, bindings, start)
@@ -313,16 +295,11 @@ def _split_channel_constant(binding: Binding) -> tuple[Any, np.ndarray] | None:
 
 
 def match_batch_norm(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """Return a batch norm that could not be folded; the tuple's item and TVM's reshape go with it.
-
-    Raises:
-        RefusedError: its statistics are used or computed, or it is along another axis.
-    """
+    """Return a batch norm that could not be folded, with the tuple's item and TVM's reshape."""
     call, row = start.value, table["batch_norm"]
     item = bindings.next_item(start)
-    require(item is not None, "its running statistics are read")
     if item is None:
-        raise AssertionError
+        raise RefusedError("its running statistics are read")
     require(int(call.attrs.axis) == 1, f"axis {int(call.attrs.axis)}, expected 1")
     require(not call.attrs.training, "it is in training: it normalises by the batch's statistics")
     vectors = [constant_value(arg) for arg in call.args[1:5]]
@@ -348,11 +325,7 @@ def match_batch_norm(table: Table, bindings: Bindings, start: Binding) -> Found:
 
 
 def match_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """max_pool2d and avg_pool2d as CLML has them: NCHW, dense windows, padding left out.
-
-    Raises:
-        RefusedError: layout, dilation, ceil_mode or padding that counts.
-    """
+    """Return a pool as CLML has them: NCHW, dense windows, padding left out."""
     call, a = start.value, start.value.attrs
     kind = op_name(call).removeprefix("relax.nn.")
     row, source = table[kind], call.args[0]
@@ -390,11 +363,7 @@ def _divides(attrs: dict[str, Any], shape: tuple[int, ...]) -> bool:
 
 
 def match_global_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """mean and max over H and W.
-
-    Raises:
-        RefusedError: other axes, or data that is not NCHW.
-    """
+    """Return a mean or a maximum over H and W."""
     call = start.value
     kind = "global_max_pool2d" if op_name(call) == "relax.max" else "global_avg_pool2d"
     row, source = table[kind], call.args[0]
@@ -408,11 +377,7 @@ def match_global_pool(table: Table, _bindings: Bindings, start: Binding) -> Foun
 
 
 def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """softmax along the channels of rank 2 and 4, or along the last axis.
-
-    Raises:
-        RefusedError: another axis.
-    """
+    """Return a softmax along the channels of rank 2 and 4, or along the last axis."""
     call, row = start.value, table["softmax"]
     rank, axis = len(shape_of(start.var)), int(call.attrs.axis)
     check_limits(row, [call.args[0]])
@@ -424,11 +389,7 @@ def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def match_concat(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """concat along the channels.
-
-    Raises:
-        RefusedError: another axis, or fewer than two different tensors.
-    """
+    """Return a concatenation along the channels."""
     call, row = start.value, table["concat"]
     parts = list(call.args[0].fields)
     rank, axis = len(shape_of(start.var)), int(call.attrs.axis)
@@ -441,11 +402,7 @@ def match_concat(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def match_pad(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """Return a pad with zeros, by reflection or by the edge, along H and W.
-
-    Raises:
-        RefusedError: other axes, another value.
-    """
+    """Return a pad with zeros, by reflection or by the edge, along H and W."""
     call, row = start.value, table["pad"]
     widths, mode = ints(call.attrs.pad_width), str(call.attrs.pad_mode)
     require(len(widths) == 8 and not any(widths[:4]), f"widths {widths}, expected H and W alone")
@@ -459,11 +416,7 @@ def match_pad(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def match_upsampling(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """Return a bilinear resize that does not ask for half-pixel centres.
-
-    Raises:
-        RefusedError: another method, layout or transformation.
-    """
+    """Return a bilinear resize that does not ask for half-pixel centres."""
     call, row = start.value, table["upsampling"]
     a = call.attrs
     require(str(a.layout) == "NCHW", f"layout {a.layout}, expected NCHW")

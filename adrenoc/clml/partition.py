@@ -107,7 +107,8 @@ def judge(region: ClmlRegion, table: Table, performance: Performance) -> RegionT
         flops = flops_of(operator, reads)
         moved = (sum(map(math.prod, reads)) + math.prod(operator.shape)) * width
         whole = max(flops / machine.flops_per_us, moved / machine.bytes_per_us)
-        gain = table[operator.row].gain_of(region.dtype, pointwise=_is_pointwise(operator, reads))
+        pointwise = "conv2d" in operator.row and math.prod(reads[1][2:]) == 1
+        gain = table[operator.row].gain_of(region.dtype, pointwise=pointwise)
         clml_us += whole / gain + table.costs.recorded_us
         if operator.row in _FREE_IN_TEXTURES:
             pass
@@ -149,10 +150,6 @@ def reckoning(
         f"launch: {launch_source}",
     ]
     return what, "; ".join(parts)
-
-
-def _is_pointwise(operator: ClmlOperator, reads: list[tuple[int, ...]]) -> bool:
-    return "conv2d" in operator.row and math.prod(reads[1][2:]) == 1
 
 
 def flops_of(operator: ClmlOperator, reads: list[tuple[int, ...]]) -> float:
@@ -347,15 +344,10 @@ class _Cutter:
         """Return the call of a region, with casts where the model's floats are of another dtype."""
         made: list[Binding] = []
         by_name = self._vars()
-        arguments = []
-        for name in region.inputs:
-            var = by_name[name]
-            if dtype_of(var) != region.dtype:
-                ty = relax.TensorType(region.shapes[name], region.dtype)
-                cast = relax.Var(f"{name}_in_{region.symbol[:5]}", ty)
-                made.append(Binding(var=cast, value=relax.op.astype(var, region.dtype)))
-                var = cast
-            arguments.append(var)
+        arguments = [
+            _cast(by_name[name], f"{name}_in_{region.symbol[:5]}", region.dtype, made)
+            for name in region.inputs
+        ]
         outputs = [by_name[name] for name in region.outputs]
         types = [relax.TensorType(static_shape(v), region.dtype) for v in outputs]
         call = relax.op.call_dps_packed(region.symbol, relax.Tuple(arguments), types)
@@ -381,35 +373,32 @@ class _Cutter:
         such."""
         by_name = self._vars()
         env: dict[relax.Var, relax.Expr] = {}
-        params, bindings = [], []
+        params: list[relax.Var] = []
+        bindings: list[Binding] = []
         for name in region.inputs:
             var = by_name[name]
             param = relax.Var(name, relax.TensorType(region.shapes[name], region.dtype))
             params.append(param)
-            if dtype_of(var) == region.dtype:
-                env[var] = param
-            else:
-                wide = relax.Var(
-                    f"{name}_wide", relax.TensorType(region.shapes[name], dtype_of(var))
-                )
-                bindings.append(Binding(var=wide, value=relax.op.astype(param, dtype_of(var))))
-                env[var] = wide
+            env[var] = _cast(param, f"{name}_wide", dtype_of(var), bindings)
         for binding in self._flat.bindings:
             if binding.var in members:
                 bindings.append(Binding(var=binding.var, value=substitute(binding.value, env)))
-        results = []
-        for name in region.outputs:
-            var = by_name[name]
-            if dtype_of(var) == region.dtype:
-                results.append(var)
-                continue
-            ty = relax.TensorType(static_shape(var), region.dtype)
-            narrow = relax.Var(f"{name}_narrow", ty)
-            bindings.append(Binding(var=narrow, value=relax.op.astype(var, region.dtype)))
-            results.append(narrow)
+        results = [
+            _cast(by_name[name], f"{name}_narrow", region.dtype, bindings)
+            for name in region.outputs
+        ]
         result = results[0] if len(results) == 1 else relax.Tuple(results)
         function, _ = rebuild(FlatFunction(params=params, bindings=bindings, result=result))
         return function
+
+
+def _cast(var: relax.Var, name: str, dtype: str, made: list[Binding]) -> relax.Var:
+    """Return a variable as numbers of a dtype, bound to `name` where it is of another."""
+    if dtype_of(var) == dtype:
+        return var
+    cast = relax.Var(name, relax.TensorType(static_shape(var), dtype))
+    made.append(Binding(var=cast, value=relax.op.astype(var, dtype)))
+    return cast
 
 
 def _version(operator: ClmlOperator, table: Table) -> int:

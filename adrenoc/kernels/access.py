@@ -12,7 +12,6 @@ with floats read and write four channels as ever; products of integers take whol
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from adrenoc.base.tvmapi import (
@@ -53,7 +52,7 @@ def index_of(layout: Layout, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
     return [by_role[role] for role in layout.roles]
 
 
-class Access(ABC):
+class Access:
     """Reads and writes of one tensor in one kernel.
 
     A position is (n, block, h, w), all int32: the batch, the block of four channels, row and
@@ -84,17 +83,19 @@ class Access(ABC):
         """Extents of the roles N, C, H, W."""
         return self.spec.extents
 
-    @abstractmethod
+    # Some tensors are read alone, or by texels alone, or written alone: the rest they refuse.
+
     def element(self, index: Sequence[Expr]) -> Expr:
         """Return one element at a logical index that lies inside of the tensor."""
+        raise TypeError(f"{type(self).__name__}: no element of such a tensor is read")
 
-    @abstractmethod
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Return four channels at a position inside of the tensor."""
+        raise TypeError(f"{type(self).__name__}: no texel of such a tensor is read")
 
-    @abstractmethod
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels; lanes beyond the last channel become zero or are not stored."""
+        raise TypeError(f"{type(self).__name__}: such a tensor is not written")
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Return four channels, or zeros where (h, w) lies outside of the tensor."""

@@ -135,7 +135,7 @@ class KernelBuilder(Statements):
         buffer = decl_buffer(spec.physical, spec.dtype, name=name, scope=spec.scope)
         self._params.append(buffer)
         self._specs.append(spec)
-        return access_to(spec, buffer, self)
+        return _ACCESS[spec.memory](spec, buffer, self)
 
     # Threads
 
@@ -186,14 +186,11 @@ class KernelBuilder(Statements):
     # Result
 
     @property
-    def _stores_halves(self) -> bool:
-        """Return whether all that the kernel writes is rounded to halves."""
-        return all(spec.dtype == "float16" for spec in self._specs[-self._outputs :])
-
-    @property
     def is_coarse(self) -> bool:
-        """Return whether functions of the device's own precision will do."""
-        return self._coarse and self._stores_halves
+        """Return whether functions of the device's own precision will do: where all that the
+        kernel writes is rounded to halves."""
+        written = self._specs[-self._outputs :]
+        return self._coarse and all(spec.dtype == "float16" for spec in written)
 
     def build(self, name: str) -> PrimFunc:
         """Finish the kernel: nothing can be emitted afterwards."""
@@ -222,8 +219,3 @@ _ACCESS: dict[Memory, Callable[[OperandSpec, Buffer, Statements], Access]] = {
     Memory.BYTES: BytesAccess,
     Memory.PLAIN: PlainAccess,
 }
-
-
-def access_to(spec: OperandSpec, buffer: Buffer, statements: Statements) -> Access:
-    """Return the access for this kind of memory."""
-    return _ACCESS[spec.memory](spec, buffer, statements)

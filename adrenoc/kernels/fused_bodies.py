@@ -116,10 +116,6 @@ class ComputedAccess(Access):
         e = self.extents
         return minimum(h, iconst(e.h - 1)), minimum(w, iconst(e.w - 1))
 
-    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
-        """Refuse: there is nothing to write to."""
-        raise TypeError("a computed tensor cannot be written")
-
 
 def _same(texel: Expr) -> Expr:
     return texel
@@ -206,7 +202,7 @@ class Epilogue:
     def __init__(
         self, builder: KernelBuilder, body: Body | None, accesses: Mapping[str, Access], out: Access
     ) -> None:
-        self._builder, self._out = builder, out
+        self._builder, self.out = builder, out
         self._plain = body is None
         read = set() if body is None else {*body.sources.values()} - {Node.RESULT}
         is_long = body is not None and body_instructions(body) >= CALL_INSTRUCTIONS
@@ -226,11 +222,11 @@ class Epilogue:
     ) -> None:
         """Store the finished four channels at a position inside of the output."""
         if self._plain:
-            self._out.write(n, block, h, w, value)
+            self.out.write(n, block, h, w, value)
             return
         with self._builder.computing(ACCUMULATOR):
             finished = self._finished.value(n, block, h, w, value, given)
-            self._out.write(n, block, h, w, finished)
+            self.out.write(n, block, h, w, finished)
 
     def parts(self, blocks: int, pixels: int) -> Iterator[tuple[range, range]]:
         """Yield the results of so many blocks and pixels, as blocks and pixels of a few at a time.

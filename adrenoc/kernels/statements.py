@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 from tvm_ffi.structural import StructuralKey
 
@@ -87,9 +89,14 @@ class Statements:
         """
         return value if isinstance(value, Var) else self.let_once(keep_in_place(value), hint)
 
-    def registers(self, count: int, *, dtype: str | None = None) -> Registers:
-        """Allocate `count` vectors of four."""
-        return Registers(self, count, dtype or self.compute)
+    def registers(
+        self, count: int, *, dtype: str | None = None, fill: float | None = None
+    ) -> Registers:
+        """Allocate `count` vectors of four, all of which begin as `fill`."""
+        allocated = Registers(self, count, dtype or self.compute)
+        if fill is not None:
+            allocated.fill(fill)
+        return allocated
 
     def allocate_shared(self, count: int, *, dtype: str | None = None) -> SharedArray:
         """Allocate `count` vectors of four in local memory."""
@@ -204,3 +211,9 @@ class SharedArray:
 def sequence(statements: Sequence[Stmt]) -> Stmt:
     """Statements one after another, as one."""
     return statements[0] if len(statements) == 1 else SeqStmt(list(statements))
+
+
+def all_of(*conditions: Expr | None) -> Expr | None:
+    """Return whether all of them hold; None means always."""
+    asked = [one for one in conditions if one is not None]
+    return reduce(operator.and_, asked) if asked else None

@@ -123,14 +123,6 @@ class PlacedAccess(Access):
         super().__init__(access.spec, None, statements)
         self._access, self._placing, self._first = access, placing, first
 
-    def element(self, index: Sequence[Expr]) -> Expr:
-        """Refuse: such a tensor is written alone."""
-        raise TypeError("a tensor whose texels are placed one by one is not read")
-
-    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Refuse: such a tensor is written alone."""
-        raise TypeError("a tensor whose texels are placed one by one is not read")
-
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels wherever this texel goes."""
         position = (n, block, h, w)
@@ -179,14 +171,6 @@ class SpreadAccess(Access):
     ) -> None:
         super().__init__(spec, None, statements)
         self._places = tuple((access, _join_pieces(pieces)) for access, pieces in places)
-
-    def element(self, index: Sequence[Expr]) -> Expr:
-        """Refuse: such a tensor is written alone."""
-        raise TypeError("a tensor that is spread over several places is not read")
-
-    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Refuse: such a tensor is written alone."""
-        raise TypeError("a tensor that is spread over several places is not read")
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels at each place that their block goes to."""
@@ -259,10 +243,6 @@ class FlatAccess(Access):
         e = self._image.extents
         return Extents(1, e.blocks * LANES * e.h * e.w, 1, 1)
 
-    def element(self, index: Sequence[Expr]) -> Expr:
-        """Refuse: such a tensor is read by blocks alone."""
-        raise TypeError("a flattened image is read by blocks")
-
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Return four channels of a pixel."""
         e = self._image.extents
@@ -270,10 +250,6 @@ class FlatAccess(Access):
         pixel = self._statements.let(floormod(block, pixels), "pixel")
         row, column = floordiv(pixel, e.w), floormod(pixel, e.w)
         return self._image.texel(iconst(0), floordiv(block, pixels), row, column)
-
-    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
-        """Refuse: such a tensor is read alone."""
-        raise TypeError("a flattened image is not written")
 
 
 def flat_order(spec: OperandSpec) -> np.ndarray:

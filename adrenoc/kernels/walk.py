@@ -279,6 +279,28 @@ class Team:
             return builder.inside if chosen is None else chosen
         return builder.inside & chosen
 
+    def deal_out(
+        self,
+        builder: KernelBuilder,
+        count: int,
+        at_once: int,
+        hint: str,
+        visit: Callable[[list[Expr]], None],
+    ) -> None:
+        """Call `visit` with the numbers of this member's parts of `count`, some at a time."""
+        width = self.width
+        rounds, rest = divmod(count, width)
+        unrolled, single = divmod(rounds, at_once)
+        if unrolled:
+            with builder.loop(unrolled, "k", rolled=True) as i:
+                first = builder.let(i * iconst(at_once * width) + self.member, hint)
+                visit([first + iconst(u * width) for u in range(at_once)])
+        for u in range(single):
+            visit([iconst((unrolled * at_once + u) * width) + self.member])
+        if rest:
+            with builder.when(self.member < iconst(rest)):
+                visit([iconst(rounds * width) + self.member])
+
     def fold(
         self,
         builder: KernelBuilder,

@@ -2,8 +2,12 @@
 
 import pytest
 
-from adrenoc.kernels.families.n_bits.n_bits import NBitsTile
-from adrenoc.kernels.families.n_bits.n_bits_rule import NBitsWork, candidates, estimate_clocks
+from adrenoc.kernels.families.n_bits.n_bits import (
+    NBitsTile,
+    NBitsWork,
+    candidates,
+    estimate_clocks,
+)
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.target.target import load_target
 

@@ -17,7 +17,7 @@ FAMILIES = Path(adrenoc.__file__).parent / "kernels" / "families"
 
 def test_each_familys_records_are_joined():
     written = [
-        path for path in FAMILIES.rglob("*.py") if "\nOPERATORS = (" in path.read_text("utf-8")
+        path for path in FAMILIES.rglob("*.py") if "\nOPERATORS = " in path.read_text("utf-8")
     ]
     assert len(written) == len(operators._FAMILIES) == len({*map(id, operators._FAMILIES)})
 

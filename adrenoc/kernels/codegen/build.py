@@ -58,14 +58,22 @@ def traced_passes() -> Iterator[None]:
             return generate(module, target)
 
     now = tvm.transform.PassContext.current()
-    tvm_ffi.register_global_func(_LLVM, trace_and_generate, override=True)
+    instrumented = tvm.transform.PassContext(
+        opt_level=now.opt_level, config=dict(now.config), instruments=[_make_instrument()]
+    )
+    with _replacing(_LLVM, trace_and_generate), instrumented:
+        yield
+
+
+@contextmanager
+def _replacing(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """While this is open, TVM calls another function by this name."""
+    before = tvm_ffi.get_global_func(name)
+    tvm_ffi.register_global_func(name, function, override=True)
     try:
-        with tvm.transform.PassContext(
-            opt_level=now.opt_level, config=dict(now.config), instruments=[_make_instrument()]
-        ):
-            yield
+        yield
     finally:
-        tvm_ffi.register_global_func(_LLVM, generate, override=True)
+        tvm_ffi.register_global_func(name, before, override=True)
 
 
 def _make_instrument() -> Any:
@@ -281,22 +289,19 @@ def sharing_programs(
         if log is not None:
             for decision in decisions:
                 log.add(decision.subject, decision.taken, decision.reason)
-        empty = tvm.IRModule({name: _empty_body(func) for name, func in module.functions.items()})
+        nothing = tirx.Evaluate(tirx.const(0, "int32"))
+        empty = tvm.IRModule(
+            {
+                name: tirx.PrimFunc(func.params, nothing, func.ret_type, func.attrs)
+                for name, func in module.functions.items()
+            }
+        )
         sections = {name: section(name, one) for name, one in shared.items()}
         with printing(lambda source: sections[kernel_name(source)]):
             return generate(empty, target)
 
-    tvm_ffi.register_global_func(_GENERATOR, share_and_generate, override=True)
-    try:
+    with _replacing(_GENERATOR, share_and_generate):
         yield
-    finally:
-        tvm_ffi.register_global_func(_GENERATOR, generate, override=True)
-
-
-def _empty_body(func: Any) -> Any:
-    return tirx.PrimFunc(
-        func.params, tirx.Evaluate(tirx.const(0, "int32")), func.ret_type, func.attrs
-    )
 
 
 def _tir_pipeline() -> tuple[Any, Any, Any]:
@@ -376,15 +381,15 @@ def type_textures_by_arithmetic() -> Any:
         texture2d_store(out.data, ..., float32x4)   texture2d_store(out, ..., float32x4)
     """
 
-    @tirx.transform.prim_func_pass(opt_level=0)
-    def retype(func: Any, _module: Any, _context: Any) -> Any:
-        return _retype_textures(func)
-
-    return retype
+    return tirx.transform.prim_func_pass(_retype_textures, opt_level=0)
 
 
-def _retype_textures(func: Any) -> Any:
-    textures = {param.name for param in func.params if _is_texture(param)}
+def _retype_textures(func: Any, _module: Any, _context: Any) -> Any:
+    textures = {
+        param.name
+        for param in func.params
+        if isinstance(param.ty, tvm.ir.PointerType) and "texture" in str(param.ty.storage_scope)
+    }
     if not textures:
         return func
     owners, dtypes = _find_texture_uses(func.body)
@@ -409,10 +414,6 @@ def _retype_textures(func: Any) -> Any:
     body = structural_map(func.body, [(Call, point), (tirx.DeclBuffer, drop)])
     params = [pointers.get(param.name, param) for param in func.params]
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
-
-
-def _is_texture(param: Any) -> bool:
-    return isinstance(param.ty, tvm.ir.PointerType) and "texture" in str(param.ty.storage_scope)
 
 
 def _is_texture_call(call: Any) -> bool:

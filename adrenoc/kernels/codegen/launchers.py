@@ -35,6 +35,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.base.errors import DefectError
 from adrenoc.base.tvmapi import Evaluate, tirx
+from adrenoc.kernels.codegen.opencl_source import closing, cut_outside
 
 TAKES_INPUT = "adrenoc.takes_input"
 """The attribute of a kernel that somebody outside of the module hands a tensor to."""
@@ -132,29 +133,13 @@ def _rewrite_accesses(source: str, pointer: str, grid: Grid) -> str:
         if at < 0 or between not in ("", "image_sampler, "):
             raise DefectError(f"{found[0]}... names no place: {source[found.start() :][:80]}")
         wrapped = source[at - 1] == "("
-        coordinates, end = _split_call(source, at + len(_PLACE))
+        opening = at + len(_PLACE) - 1
+        end = closing(source, opening)
+        coordinates = cut_outside(source[opening + 1 : end], ", ")
         if len(coordinates) != 4 or coordinates[3] != "0":
             raise DefectError(f"{found[0]}... is at {coordinates}, expected (x, y, layer, 0)")
         column, row, layer, _ = coordinates
         begin = at - wrapped
         parts += [source[done:begin], f"{head}, {column}, {row}, {layer})"]
-        done = end + wrapped
+        done = end + 1 + wrapped
     return "".join(parts) + source[done:]
-
-
-def _split_call(source: str, at: int) -> tuple[list[str], int]:
-    """Return the arguments of a call whose parenthesis opens before `at`, and where it has
-    closed."""
-    depth, begin, found = 0, at, []
-    for here in range(at, len(source)):
-        character = source[here]
-        if character == "," and depth == 0:
-            found.append(source[begin:here].strip())
-            begin = here + 1
-        elif character in "([":
-            depth += 1
-        elif character in ")]":
-            if depth == 0:
-                return [*found, source[begin:here].strip()], here + 1
-            depth -= 1
-    raise DefectError(f"a parenthesis stays open: {source[at:][:80]}")

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from adrenoc.target.gpu import FILE_VECTOR_BYTES
 
@@ -115,8 +114,8 @@ def _align(source: str, kinds: dict[str, str]) -> str:
     for found in _VECTOR.finditer(source):
         if found.start() < taken:
             continue  # within the value of a store
-        end = _closing(source, found.end() - 1)
-        arguments = _cut_outside(source[found.end() : end], ", ")
+        end = closing(source, found.end() - 1)
+        arguments = cut_outside(source[found.end() : end], ", ")
         pointer, _, offset = arguments[-1].partition(" + ")
         if pointer not in kinds or arguments[-2] != "0" or not is_multiple_of_four(offset):
             continue
@@ -131,19 +130,19 @@ def _align(source: str, kinds: dict[str, str]) -> str:
 def is_multiple_of_four(value: str) -> bool:
     """Return whether an expression is one as it is written: a sum of products by multiples."""
     value = value.strip()
-    while value.startswith("(") and _closing(value, 0) == len(value) - 1:
+    while value.startswith("(") and closing(value, 0) == len(value) - 1:
         value = value[1:-1]
-    terms = [term for part in _cut_outside(value, " + ") for term in _cut_outside(part, " - ")]
+    terms = [term for part in cut_outside(value, " + ") for term in cut_outside(part, " - ")]
     if len(terms) > 1:
         return all(map(is_multiple_of_four, terms))
-    factors = _cut_outside(value, " * ")
+    factors = cut_outside(value, " * ")
     if len(factors) > 1:
         closed = all(factor.isdigit() or _is_closed(factor) for factor in factors)
         return closed and any(map(is_multiple_of_four, factors))
     return value.isdigit() and int(value) % 4 == 0
 
 
-def _closing(text: str, opening: int) -> int:
+def closing(text: str, opening: int) -> int:
     """Return where the parenthesis at `opening` ends."""
     depth = 0
     for at in range(opening, len(text)):
@@ -153,7 +152,7 @@ def _closing(text: str, opening: int) -> int:
     return len(text)
 
 
-def _cut_outside(text: str, between: str) -> list[str]:
+def cut_outside(text: str, between: str) -> list[str]:
     """Return the parts of a text, cut where `between` stands outside of parentheses."""
     parts: list[str] = []
     depth = first = 0
@@ -211,10 +210,7 @@ def printing(edit: Callable[[str], str]) -> Iterator[None]:
     """While this is open, TVM's OpenCL printer hands each kernel through `edit`."""
     import tvm_ffi
 
-    def postproc(source: str, _target: Any) -> str:
-        return edit(source)
-
-    tvm_ffi.register_global_func(_HOOK, postproc, override=True)
+    tvm_ffi.register_global_func(_HOOK, lambda source, _target: edit(source), override=True)
     try:
         yield
     finally:
@@ -283,7 +279,9 @@ def _reuse_names(lines: list[str]) -> list[str]:
             depth -= 1
             known = [named for named in known if named.depth <= depth]
             stripped = stripped[1:]
-        line = _replace_by_names(line, known)
+        for named in known:
+            if named.value in line:
+                line = _replace_value(line, named)
         found = _DECLARED.match(line)
         if found is not None:
             line, values = _rewrite_declaration(line, found)
@@ -291,13 +289,6 @@ def _reuse_names(lines: list[str]) -> list[str]:
         depth += stripped.count("{") - stripped.count("}")
         written.append(line)
     return written
-
-
-def _replace_by_names(line: str, known: list[_Named]) -> str:
-    for named in known:
-        if named.value in line:
-            line = _replace_value(line, named)
-    return line
 
 
 def _replace_value(line: str, named: _Named) -> str:
@@ -339,12 +330,8 @@ def _is_closed(value: str) -> bool:
     opened = value.find("(")
     if opened < 0:
         return bool(_WORD.fullmatch(value))
-    depth = 0
-    for at in range(opened, len(value)):
-        depth += {"(": 1, ")": -1}.get(value[at], 0)
-        if depth == 0:
-            return at == len(value) - 1 and (opened == 0 or bool(_WORD.fullmatch(value[:opened])))
-    return False
+    called = opened == 0 or _WORD.fullmatch(value[:opened]) is not None
+    return called and closing(value, opened) == len(value) - 1
 
 
 def _outermost(value: str) -> str:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -152,17 +151,13 @@ def conv1d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
 
 def lift_to_2d(node: Node) -> Node:
     """Return the node with the attributes of two dimensions."""
-    return replace(node, attrs=_lift_attrs_to_2d(node.attrs))
-
-
-def _lift_attrs_to_2d(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    left, right = attrs["padding"]
-    return {
-        **attrs,
-        "strides": [1, *attrs["strides"]],
+    left, right = node.attrs["padding"]
+    lifted = {
+        "strides": [1, *node.attrs["strides"]],
         "padding": [0, left, 0, right],
-        "dilation": [1, *attrs["dilation"]],
+        "dilation": [1, *node.attrs["dilation"]],
     }
+    return replace(node, attrs={**node.attrs, **lifted})
 
 
 MOST_EMPTY_PLACES = 4096

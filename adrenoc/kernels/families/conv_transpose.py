@@ -8,7 +8,6 @@ read the same inputs; the phase along H chooses the weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,26 +16,19 @@ import numpy as np
 from adrenoc.base.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Extents
-from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.conv.conv_rules import estimate_clocks, local_weights
 from adrenoc.kernels.families.conv.conv_tile_local import local_candidates
 from adrenoc.kernels.families.conv.local_conv import WIDEST_ROW, Phases, conv2d_local
-from adrenoc.kernels.families.shared.context import KernelCall, Pack, RuleContext
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, Pack, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
     ConvGeometry,
-    ConvTile,
-    ConvWork,
     add_row_axis,
     conv_work,
 )
 from adrenoc.kernels.families.shared.conv_weights import has_texel_weights
-from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.weights import blocks, group_window, pack_conv
-from adrenoc.target.cost.cost import Cost
-from adrenoc.target.gpu import Limits
 
 MOST_PHASES = 4
 """Most phases along W that one thread makes: each needs accumulators of its own."""
@@ -84,21 +76,16 @@ def pack_transposed(weight: np.ndarray, geometry: TransposedGeometry) -> np.ndar
     return np.concatenate([pack_conv(phase, groups) for phase in phases])
 
 
-def conv2d_transpose(
-    builder: KernelBuilder,
-    geometry: TransposedGeometry,
-    x: Access,
-    weight: Access,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit the transposed convolution of x with packed weights (`pack_transposed`).
+def _convolve_back(
+    kernel: NodeKernel, geometry: TransposedGeometry, x: Access, weight: Access
+) -> KernelCall:
+    """Make the transposed convolution of x with packed weights (`pack_transposed`).
 
     Shapes:
         x: roles N, C, H, W
         weight: [SH * SW * TH * TW, O/4, window * 4, 4]
-        out: roles N, O, OH, OW
     """
+    builder, (out, epilogue) = kernel.builder, kernel.output()
     e = out.extents
     tile = _Tile(geometry, e)
     gx, gy, gz = builder.threads(tile.columns, e.h, e.n * e.blocks)
@@ -107,8 +94,7 @@ def conv2d_transpose(
     row = builder.let(gy + iconst(geometry.padding[0]), "row")
     row_phase, row0 = builder.let(floormod(row, sh), "phase"), builder.let(floordiv(row, sh), "y")
     col0, phases = tile.columns_of_thread(builder, gx)
-    sums = builder.registers(tile.pixels)
-    sums.fill(0.0)
+    sums = builder.registers(tile.pixels, fill=0.0)
     window, per_in = group_window(e.c, x.extents.c, geometry.groups)
     of_group = floordiv(block * iconst(LANES), e.c // geometry.groups) * iconst(per_in)
     first_in = builder.let(floordiv(of_group, LANES), "ib") if geometry.groups > 1 else iconst(0)
@@ -124,27 +110,15 @@ def conv2d_transpose(
                     continue
                 at = (row_phase * iconst(geometry.strides[1]) + phase) * iconst(th) + ty
                 layer = builder.let(at * iconst(tw) + iconst(tx), "tap")
-                _add_tap(builder, sums, p, pixel, weight, layer, block, i)
+                for c in range(LANES):
+                    col = i * iconst(LANES) + iconst(c)
+                    texel = builder.let(weight.texel(layer, iconst(0), block, col), "k")
+                    sums[p] = sums[p] + splat(lane(pixel, c)) * texel
     for p in range(tile.pixels):
         column = builder.let(tile.out_column(gx, p), "x")
         with builder.when(tile.guard_column(column)):
             epilogue.write(n, block, gy, column, sums[p])
-
-
-def _add_tap(
-    builder: KernelBuilder,
-    sums: Registers,
-    index: int,
-    pixel: Expr,
-    weight: Access,
-    layer: Expr,
-    block: Expr,
-    window_block: Expr,
-) -> None:
-    for c in range(LANES):
-        col = window_block * iconst(LANES) + iconst(c)
-        texel = builder.let(weight.texel(layer, iconst(0), block, col), "k")
-        sums[index] = sums[index] + splat(lane(pixel, c)) * texel
+    return kernel.call()
 
 
 class _Tile:
@@ -198,7 +172,7 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     layout = str(node.attrs["kernel_layout"])
     dilation = (int(node.attrs["dilation"][0]), int(node.attrs["dilation"][1]))
     geometry = transposed_geometry(context.graph, node)
-    phases = phases_of(geometry)
+    phases = Phases(strides=geometry.strides, padding=geometry.padding, taps=geometry.taps)
     by_phases = geometry.groups == 1 and dilation == (1, 1) and geometry.taps[1] <= WIDEST_ROW
     # Those tiles share their weights through local memory.
     if by_phases and context.limits.local_mem_bytes:
@@ -210,9 +184,7 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     pack = partial(_pack, layout=layout, geometry=geometry, dilation=dilation)
     steps = "x".join(map(str, (*geometry.strides, *dilation)))
     packed = kernel.pack_constant(weight_name, f"transposed{geometry.groups}_{steps}", pack)
-    out, epilogue = kernel.output()
-    conv2d_transpose(kernel.builder, geometry, x, packed, out, epilogue)
-    return kernel.call()
+    return _convolve_back(kernel, geometry, x, packed)
 
 
 def transposed_geometry(graph: Graph, node: Node) -> TransposedGeometry:
@@ -228,39 +200,18 @@ def transposed_geometry(graph: Graph, node: Node) -> TransposedGeometry:
     )
 
 
-def phases_of(geometry: TransposedGeometry) -> Phases:
-    """Return the phases of a transposed convolution."""
-    return Phases(strides=geometry.strides, padding=geometry.padding, taps=geometry.taps)
-
-
-def _work(
-    graph: Graph, node: Node, phases: Phases, options: CompileOptions
-) -> tuple[ConvWork, int]:
-    """Return the convolution that makes all phases, and how many output blocks one of them has."""
-    out = graph.operand(node.output).extents
-    work = conv_work(graph, node, ConvGeometry(kernel=phases.taps), options)
-    return replace(work, out=phases.grid(out)), out.blocks
-
-
-def phase_candidates(
-    work: ConvWork, phases: Phases, of_phase: int, limits: Limits, costs: Cost
-) -> Iterator[ConvTile]:
-    """Yield the tiles that suit the extents, whose threads begin to read at one place."""
-    apart = not (phases.alike(0) and phases.alike(1))
-    for tile in local_candidates(work, limits, costs):
-        if not apart or of_phase % tile.out_blocks == 0:
-            yield tile
-
-
 def _convolve_by_phases(context: RuleContext, node: Node, phases: Phases, oihw: Pack) -> KernelCall:
     """Return a convolution that makes the output's pixels of all phases."""
-    work, of_phase = _work(context.graph, node, phases, context.options)
-    machine = context.machine
+    out = context.graph.operand(node.output).extents
+    one = conv_work(context.graph, node, ConvGeometry(kernel=phases.taps), context.options)
+    work, machine = replace(one, out=phases.grid(out)), context.machine
+    # The threads of a tile begin to read at one place.
+    alike = phases.alike(0) and phases.alike(1)
+    tiles = local_candidates(work, context.limits, machine.cost).where(
+        lambda tile: alike or out.blocks % tile.out_blocks == 0
+    )
     tile = context.choose(
-        node,
-        "conv2d_transpose",
-        phase_candidates(work, phases, of_phase, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine),
+        node, "conv2d_transpose", tiles, lambda tile: estimate_clocks(work, tile, machine)
     )
     kernel = context.kernel(node, "conv2d_transpose", half=work.half)
     x = kernel.input(node.inputs[0])
@@ -268,10 +219,7 @@ def _convolve_by_phases(context: RuleContext, node: Node, phases: Phases, oihw: 
     as_texels = has_texel_weights(work, machine)
     kind, name = f"phases{steps}", node.inputs[1]
     weight = local_weights(kernel, name, kind, tile, oihw, texels=as_texels)
-    y, epilogue = kernel.output()
-    point = work.geometry
-    conv2d_local(kernel.builder, point, tile, x, weight, y, epilogue, phases=phases)
-    return kernel.call()
+    return conv2d_local(kernel, work.geometry, tile, x, weight, phases=phases)
 
 
 def _split_into_phases(weight: np.ndarray, layout: str, phases: Phases) -> np.ndarray:

@@ -10,7 +10,6 @@ from adrenoc.base.tvmapi import construct, fconst, iconst, lane, splat, tirx
 from adrenoc.importers.relax.own import INVERSE
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES, channels_last
-from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import (
@@ -23,18 +22,21 @@ from adrenoc.kernels.families.shared.operator import (
     channels_last_at,
 )
 from adrenoc.kernels.families.shared.typical import TypicalRun
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.walk import ACCUMULATOR, widen
 
 
-def inverse(builder: KernelBuilder, x: Access, epilogue: Epilogue) -> None:
-    """Emit Gauss-Jordan elimination, with the largest element of a column as its pivot.
+def inverse_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of Gauss-Jordan elimination, with the largest element of a column as its
+    pivot: a thread for each matrix.
 
     Shapes:
         x: [N, H, rows, rows], rows along W and columns in texels
         out: as x
     """
+    kernel = context.kernel(node, node.op)
+    x, builder = kernel.input_or_prologue(), kernel.builder
+    _, epilogue = kernel.output()
     e = x.extents
     n, h, _ = builder.threads(e.n, e.h)
     held = builder.registers(e.w * 2 * e.blocks, dtype=ACCUMULATOR)
@@ -51,6 +53,7 @@ def inverse(builder: KernelBuilder, x: Access, epilogue: Epilogue) -> None:
         for block in range(e.blocks):
             result = builder.let(held[row * wide + e.blocks + block], "result")
             epilogue.write(n, iconst(block), h, iconst(row), result)
+    return kernel.call()
 
 
 def _eliminate(builder: KernelBuilder, held: Registers, column: int, rows: int, wide: int) -> None:
@@ -76,15 +79,6 @@ def _eliminate(builder: KernelBuilder, held: Registers, column: int, rows: int, 
         for part in parts:
             less = splat(factor) * held[own + part]
             held[row * wide + part] = held[row * wide + part] - less
-
-
-def inverse_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel of an inverse: a thread for each matrix."""
-    kernel = context.kernel(node, node.op)
-    x = kernel.input_or_prologue()
-    _, epilogue = kernel.output()
-    inverse(kernel.builder, x, epilogue)
-    return kernel.call()
 
 
 _MOST_ROWS = 2 * LANES

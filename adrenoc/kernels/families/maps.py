@@ -8,7 +8,7 @@ its own handles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -31,33 +31,8 @@ from adrenoc.kernels.body_cost import body_operations
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
-from adrenoc.kernels.families.shared.operator import (
-    Kind,
-    Numbers,
-    Operator,
-)
+from adrenoc.kernels.families.shared.operator import Kind, Numbers, Operator
 from adrenoc.kernels.fused_bodies import Epilogue
-
-
-def map_kernel(
-    builder: KernelBuilder,
-    body: Body,
-    sources: Mapping[Any, Access],
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Compute a body: a texel a thread, or an element where the output has no channels.
-
-    Shapes:
-        sources: any, by buffer of the body
-        out: the body's axes
-    """
-    reads: dict[Any, Access | Texel] = dict(sources)
-    floating = out.spec.dtype.startswith("float")
-    if out.spec.layout is None or (out.spec.memory is Memory.PLAIN and not floating):
-        _emit_elements(builder, body, reads, out)
-    else:
-        _emit_texels(builder, body, reads, out, epilogue)
 
 
 def _emit_texels(
@@ -146,13 +121,20 @@ def texel_of_thread(builder: KernelBuilder, spec: OperandSpec) -> tuple[Expr, Ex
 
 
 def body_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Return one kernel for a body, whatever it computes."""
+    """Make the kernel of a body: a texel a thread, or an element where the output has no
+    channels."""
     if node.body is None:
         raise ValueError(f"{node.name} has no body")
     kernel = context.kernel(node, "_".join(node.fused) if len(node.fused) < 4 else node.op)
-    reads = {b: kernel.input(name) for b, name in node.body.sources.items()}
+    reads: dict[Any, Access | Texel] = {
+        buffer: kernel.input(name) for buffer, name in node.body.sources.items()
+    }
     out, epilogue = kernel.output()
-    map_kernel(kernel.builder, node.body, reads, out, epilogue)
+    floating = out.spec.dtype.startswith("float")
+    if out.spec.layout is None or (out.spec.memory is Memory.PLAIN and not floating):
+        _emit_elements(kernel.builder, node.body, reads, out)
+    else:
+        _emit_texels(kernel.builder, node.body, reads, out, epilogue)
     return kernel.call()
 
 
@@ -165,14 +147,13 @@ def _operations(graph: Graph, node: Node) -> int:
     return body_operations(node.body) * elements * reduced
 
 
-def _make_body_operator(name: str) -> Operator:
-    return Operator(
+OPERATORS = tuple(
+    Operator(
         name=name,
         kind=Kind.MAP,
         numbers=Numbers.COMPUTED,
         rule=body_rule,
         operations=_operations,
     )
-
-
-OPERATORS = (_make_body_operator("map"), _make_body_operator("fold"))
+    for name in ("map", "fold")
+)

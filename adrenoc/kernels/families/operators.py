@@ -19,9 +19,8 @@ from adrenoc.kernels.families.maps import OPERATORS as MAPS
 from adrenoc.kernels.families.matmul import gemv
 from adrenoc.kernels.families.matmul.gemv import suits_gemv
 from adrenoc.kernels.families.matmul.matmul import OPERATORS as MATMUL
-from adrenoc.kernels.families.n_bits import n_bits_rule
-from adrenoc.kernels.families.n_bits.n_bits import word_inputs
-from adrenoc.kernels.families.n_bits.n_bits_rule import suits_few
+from adrenoc.kernels.families.n_bits import n_bits
+from adrenoc.kernels.families.n_bits.n_bits import suits_few, word_inputs
 from adrenoc.kernels.families.n_bits.operator import OPERATORS as FEW_BITS
 from adrenoc.kernels.families.pool import OPERATORS as POOL
 from adrenoc.kernels.families.recurrent import OPERATORS as RECURRENT
@@ -132,9 +131,9 @@ def row_product_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
     """Return the least clocks of a row product of few tokens; infinite where no schedule fits."""
     limits, machine = costs.limits, costs.machine
     if node.op == N_BITS:
-        work = n_bits_rule.work_of(graph, node, costs.options)
-        tiles = n_bits_rule.candidates(work, limits, machine.cost)
-        return min((n_bits_rule.estimate_clocks(work, t, machine) for t in tiles), default=math.inf)
+        work = n_bits.work_of(graph, node, costs.options)
+        tiles = n_bits.candidates(work, limits, machine.cost)
+        return min((n_bits.estimate_clocks(work, t, machine) for t in tiles), default=math.inf)
     vectors = gemv.work_of(graph, node, costs.options)
     teams = gemv.candidates(vectors, limits, machine.cost)
     return min((gemv.estimate_clocks(vectors, t, machine) for t in teams), default=math.inf)

@@ -27,7 +27,6 @@ from adrenoc.base.tvmapi import (
     splat,
 )
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
@@ -42,7 +41,6 @@ from adrenoc.kernels.families.shared.operator import (
     wants_letters,
 )
 from adrenoc.kernels.families.shared.typical import TypicalRun, middle
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR, OneRun, RunSums, widen
 
 UNROLLED_TAPS = 3
@@ -84,59 +82,49 @@ class PoolGeometry:
     count_padding: bool = False
 
 
-def max_pool(
-    builder: KernelBuilder, geometry: PoolGeometry, x: Access, out: Access, epilogue: Epilogue
-) -> None:
-    """Emit the maximum over each window; every window must have a tap inside.
+def pool_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of a maximum or an average over each window of rows and columns, or of
+    columns alone (`max_pool1d`).
+
+    Every window of a maximum must have a tap inside.
 
     Shapes:
         x: roles N, C, H, W
         out: roles N, C, OH, OW
     """
-    n, block, h, w = texel_of_thread(builder, out.spec)
+    geometry = pool_geometry(node.attrs)
+    kernel = context.kernel(node, node.op)
+    x, builder = kernel.input(node.inputs[0]), kernel.builder
+    out, epilogue = kernel.output()
+    place = texel_of_thread(builder, out.spec)
+    n, block, h, w = place
     rows = _Taps(builder, geometry.rows, h, out.extents.h, x.extents.h)
     columns = _Taps(builder, geometry.columns, w, out.extents.w, x.extents.w)
-    largest = builder.registers(1)
-    largest.fill(-math.inf)
+    if node.op.startswith("max"):
+        largest = builder.registers(1, fill=-math.inf)
 
-    def visit(ky: Expr, kx: Expr) -> None:
-        texel = x.texel(n, block, rows.locate_nearest(ky), columns.locate_nearest(kx))
-        largest[0] = larger(largest[0], texel)
+        def take(ky: Expr, kx: Expr) -> None:
+            texel = x.texel(n, block, rows.locate_nearest(ky), columns.locate_nearest(kx))
+            largest[0] = larger(largest[0], texel)
 
-    _each_tap(geometry, visit, OneRun(builder))
-    epilogue.write(n, block, h, w, largest[0])
-
-
-def avg_pool(
-    builder: KernelBuilder, geometry: PoolGeometry, x: Access, out: Access, epilogue: Epilogue
-) -> None:
-    """Emit the average over each window.
-
-    Shapes:
-        x: roles N, C, H, W
-        out: roles N, C, OH, OW
-    """
-    n, block, h, w = texel_of_thread(builder, out.spec)
-    rows = _Taps(builder, geometry.rows, h, out.extents.h, x.extents.h)
-    columns = _Taps(builder, geometry.columns, w, out.extents.w, x.extents.w)
-    total = builder.registers(1, dtype=ACCUMULATOR)
-    total.fill(0.0)
-    runs = RunSums(builder, total, [0], geometry.rows.taps * geometry.columns.taps)
+        _each_tap(geometry, take, OneRun(builder))
+        epilogue.write(*place, largest[0])
+        return kernel.call()
+    total = builder.registers(1, dtype=ACCUMULATOR, fill=0.0)
+    taps = geometry.rows.taps * geometry.columns.taps
+    runs = RunSums(builder, total, [0], taps)
     bare = rows.always_inside and columns.always_inside
     read = x.texel if bare else x.padded_texel
 
-    def visit(ky: Expr, kx: Expr) -> None:
-        texel = read(n, block, rows.locate(ky), columns.locate(kx))
-        runs[0] = runs[0] + widen(texel)
+    def add(ky: Expr, kx: Expr) -> None:
+        runs[0] = runs[0] + widen(read(n, block, rows.locate(ky), columns.locate(kx)))
 
-    _each_tap(geometry, visit, runs)
-    if geometry.count_padding or bare:
-        count = geometry.rows.taps * geometry.columns.taps
-        value = total[0] / splat(fconst(count, ACCUMULATOR))
-    else:
-        inside = cast(rows.count() * columns.count(), ACCUMULATOR)
-        value = total[0] / splat(builder.let(inside, "count"))
-    epilogue.write(n, block, h, w, value)
+    _each_tap(geometry, add, runs)
+    count = fconst(taps, ACCUMULATOR)
+    if not (geometry.count_padding or bare):
+        count = builder.let(cast(rows.count() * columns.count(), ACCUMULATOR), "count")
+    epilogue.write(*place, total[0] / splat(count))
+    return kernel.call()
 
 
 def _each_tap(geometry: PoolGeometry, visit: Callable[[Expr, Expr], None], runs: OneRun) -> None:
@@ -188,17 +176,6 @@ class _Taps:
         low = maximum(self._first, self._low)
         end = self._first + iconst((window.taps - 1) * window.dilation)
         return floordiv(minimum(end, self._high) - low, window.dilation) + iconst(1)
-
-
-def pool_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Return a max or average pool over rows and columns, or over columns alone (`max_pool1d`)."""
-    geometry = pool_geometry(node.attrs)
-    kernel = context.kernel(node, node.op)
-    x = kernel.input(node.inputs[0])
-    out, epilogue = kernel.output()
-    emit = max_pool if node.op.startswith("max") else avg_pool
-    emit(kernel.builder, geometry, x, out, epilogue)
-    return kernel.call()
 
 
 def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:

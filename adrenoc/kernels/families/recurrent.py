@@ -16,12 +16,11 @@ import numpy as np
 
 from adrenoc.base.tvmapi import Expr, fconst, floormod, iconst, lane, minimum, splat
 from adrenoc.importers.relax.own import RECURRENT
-from adrenoc.importers.relax.recurrent import GATES, PEEPHOLES, Cell, cell_of
+from adrenoc.importers.relax.recurrent import GATES, PEEPHOLES, cell_of
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Layout, channels_last
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.operator import (
     Along,
@@ -33,7 +32,6 @@ from adrenoc.kernels.families.shared.operator import (
     count_per_input_element,
 )
 from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, Team, plus, widen
 from adrenoc.target.cost.cost import Cost
@@ -74,102 +72,97 @@ def count_beside(kind: str, *, reset_before: bool) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentOperands:
-    """What the kernel reads.
+class RecurrentWork:
+    """The extents of a layer: blocks of four units, steps, elements of the batch."""
+
+    kind: str
+    blocks: int
+    steps: int
+    batch: int
+    reset_before: bool
+    """Of a GRU: the reset is multiplied with the state, before the product."""
+
+    @property
+    def gates(self) -> int:
+        """Parts of the sums."""
+        return GATES[self.kind]
+
+
+class _Sequence:
+    """The local memory of a work-group, and what is done with it.
+
+    Inputs: what the inputs add to the gates of all steps, the weights of the state; then peepholes
+    or an inner bias, and the first states, where the attributes say so.
 
     Shapes:
         projected: [batch, steps, gates * 4 * blocks]
         weights: texels [1, blocks, 4 * blocks * gates] of four units each
         extra: [n, 4 * blocks], peepholes or the inner bias of a GRU; or None
         states: of none, or each [batch, units]: the state, and an LSTM's cell
+        out: [batch, step, units]; where the cell is kept, it is one more step
     """
 
-    projected: Access
-    weights: Access
-    extra: Access | None
-    states: tuple[Access, ...]
-    cell: Cell
-    steps: int
-    batch: int
-    blocks: int
-    reverse: bool
-    reset_before: bool
-    """Of a GRU: the reset is multiplied with the state, before the product."""
-    keeps_cell: bool
-    """Whether the last cell is written as one more step."""
-
-
-def recurrent(
-    builder: KernelBuilder,
-    tile: RecurrentTile,
-    operands: RecurrentOperands,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit out[batch, step, :] = the state after each step."""
-    _, _, batch = builder.threads(
-        tile.splits, tile.teams, operands.batch, work_group=tile.work_group, cooperate=True
-    )
-    sequence = _Sequence(builder, tile, operands, out, epilogue, batch)
-    sequence.begin()
-    with builder.loop(operands.steps, "t", rolled=True) as t:
-        sequence.step(t)
-    if operands.keeps_cell:
-        sequence.write_cell()
-
-
-class _Sequence:
-    """The local memory of a work-group, and what is done with it."""
-
-    def __init__(
-        self,
-        builder: KernelBuilder,
-        tile: RecurrentTile,
-        operands: RecurrentOperands,
-        out: Access,
-        epilogue: Epilogue,
-        batch: Expr,
-    ) -> None:
-        self._builder, self._tile, self._o = builder, tile, operands
-        self._out, self._epilogue, self._batch = out, epilogue, batch
+    def __init__(self, kernel: NodeKernel, tile: RecurrentTile, work: RecurrentWork) -> None:
+        attrs, builder = kernel.node.attrs, kernel.builder
+        projected, weights, *others = kernel.node.inputs
+        # What an epilogue reads stands behind them.
+        first = int(attrs["extras"])
+        self._projected = kernel.input(projected)
+        self._weights = kernel.pack_constant(weights, "recurrent", pack_recurrence)
+        self._extra = kernel.input(others[0]) if first else None
+        self._states = [kernel.input(name) for name in others[first : first + int(attrs["states"])]]
+        self._out, self._epilogue = kernel.output()
+        self._cell, self._reverse = cell_of(attrs), bool(attrs["reverse"])
+        self._keeps_cell = bool(attrs["keeps_cell"])
+        self._builder, self._tile, self._work = builder, tile, work
+        _, _, self._batch = builder.threads(
+            tile.splits, tile.teams, work.batch, work_group=tile.work_group, cooperate=True
+        )
         self._team = Team.make_along_x(builder, tile.work_group)
-        self._gates = GATES[operands.cell.kind]
-        self._rounds = -(-operands.blocks // tile.teams)
-        self._state = builder.allocate_shared(2 * operands.blocks, dtype=ACCUMULATOR)
+        self._rounds = -(-work.blocks // tile.teams)
+        self._state = builder.allocate_shared(2 * work.blocks, dtype=ACCUMULATOR)
         self._beside = [
-            builder.allocate_shared(operands.blocks, dtype=ACCUMULATOR)
-            for _ in range(count_beside(operands.cell.kind, reset_before=operands.reset_before))
+            builder.allocate_shared(work.blocks, dtype=ACCUMULATOR)
+            for _ in range(count_beside(work.kind, reset_before=work.reset_before))
         ]
         """An LSTM's cell; the update of a GRU that resets first, and its state times the reset."""
-        places = tile.splits * tile.teams * self._gates if tile.splits > 1 else 0
+        places = tile.splits * tile.teams * work.gates if tile.splits > 1 else 0
         self._held = builder.allocate_shared(places, dtype=ACCUMULATOR) if places else None
 
-    def begin(self) -> None:
+    def emit(self) -> None:
+        """Emit out[batch, step, :] = the state after each step."""
+        self._begin()
+        with self._builder.loop(self._work.steps, "t", rolled=True) as t:
+            self._step(t)
+        if self._keeps_cell:
+            self._write_cell()
+
+    def _begin(self) -> None:
         """Bring the state before the first step."""
         zero = splat(fconst(0.0, ACCUMULATOR))
-        held = [self._state, *(self._beside if self._o.cell.kind == "LSTM" else ())]
+        held = [self._state, *(self._beside if self._work.kind == "LSTM" else ())]
         for number, to in enumerate(held):
             for block in self._each_block():
                 with self._builder.when(self._may_write(block)):
                     to[block] = zero
-                    if self._o.states:
-                        to[block] = self._read(self._o.states[number], [self._batch], block)
+                    if self._states:
+                        to[block] = self._read(self._states[number], [self._batch], block)
         self._builder.barrier()
 
-    def step(self, t: Expr) -> None:
+    def _step(self, t: Expr) -> None:
         """Go one step on, from one half of the state's memory to the other."""
-        builder, o = self._builder, self._o
+        builder, o = self._builder, self._work
         odd = builder.let(floormod(t, 2), "odd")
         before = builder.let(odd * iconst(o.blocks), "before")
         after = builder.let(iconst(o.blocks) - before, "after")
-        step = builder.let(iconst(o.steps - 1) - t, "step") if o.reverse else t
-        if o.cell.kind == "GRU" and o.reset_before:
+        step = builder.let(iconst(o.steps - 1) - t, "step") if self._reverse else t
+        if o.kind == "GRU" and o.reset_before:
             self._find_resets(step, before)
             held, offset, first = self._beside[1], iconst(0), 2
         else:
             held, offset, first = self._state, before, 0
         for block in self._each_block():
-            sums = self._products(held, offset, block, range(first, self._gates))
+            sums = self._products(held, offset, block, range(first, self._work.gates))
             with builder.when(self._may_write(block)):
                 state = self._finish(step, block, sums, before)
                 state = builder.let(state, "state")
@@ -178,23 +171,23 @@ class _Sequence:
                 self._epilogue.write(n, block, h, w, state)
             builder.barrier()
 
-    def write_cell(self) -> None:
+    def _write_cell(self) -> None:
         """Write the last cell after the last step."""
         for block in self._each_block():
             with self._builder.when(self._may_write(block)):
-                n, _, h, w = self._place(iconst(self._o.steps), block)
+                n, _, h, w = self._place(iconst(self._work.steps), block)
                 self._epilogue.write(
                     n, block, h, w, self._builder.let(self._beside[0][block], "cell")
                 )
 
     def _find_resets(self, step: Expr, before: Expr) -> None:
         """Write the update, and the state times the reset, of a GRU that resets first."""
-        o, builder = self._o, self._builder
+        builder = self._builder
         for block in self._each_block():
             sums = self._products(self._state, before, block, range(2))
             with builder.when(self._may_write(block)):
                 update, reset = (
-                    o.cell.activate(0, self._input(step, block, gate) + sums[gate], _constant)
+                    self._cell.activate(0, self._input(step, block, gate) + sums[gate], _constant)
                     for gate in range(2)
                 )
                 self._beside[0][block] = builder.let(update, "update")
@@ -203,11 +196,11 @@ class _Sequence:
 
     def _finish(self, step: Expr, block: Expr, sums: Sequence[Expr], before: Expr) -> Expr:
         """Return the new state of a block; an LSTM's new cell is put in its place."""
-        o, builder = self._o, self._builder
-        cell = o.cell
-        if cell.kind == "RNN":
+        o, builder = self._work, self._builder
+        cell = self._cell
+        if o.kind == "RNN":
             return cell.step_rnn(self._input(step, block, 0) + sums[0], _constant)
-        if cell.kind == "LSTM":
+        if o.kind == "LSTM":
             gates = [self._input(step, block, gate) + sums[gate] for gate in range(4)]
             peepholes = self._extras(PEEPHOLES, block)
             old = builder.let(self._beside[0][block], "cell")
@@ -233,9 +226,8 @@ class _Sequence:
         self, held: SharedArray, offset: Expr, block: Expr, gates: range
     ) -> Sequence[Expr]:
         """Return the sums of some gates of a block over all of a vector in local memory."""
-        builder, o, tile = self._builder, self._o, self._tile
-        sums = builder.registers(len(gates), dtype=ACCUMULATOR)
-        sums.fill(0.0)
+        builder, o, tile = self._builder, self._work, self._tile
+        sums = builder.registers(len(gates), dtype=ACCUMULATOR, fill=0.0)
         row = builder.let(minimum(block, iconst(o.blocks - 1)), "row")
         rounds = -(-o.blocks // tile.splits)
         with builder.loop(rounds, "k", rolled=True) as k:
@@ -246,20 +238,20 @@ class _Sequence:
                 for number in range(LANES):
                     unit = builder.let(part * iconst(LANES) + iconst(number), "unit")
                     for at, gate in enumerate(gates):
-                        column = unit * iconst(self._gates) + iconst(gate)
-                        weight = o.weights.texel(iconst(0), iconst(0), row, column)
+                        column = unit * iconst(self._work.gates) + iconst(gate)
+                        weight = self._weights.texel(iconst(0), iconst(0), row, column)
                         sums[at] = sums[at] + splat(lane(vector, number)) * widen(weight)
         values = [sums[at] for at in range(len(gates))]
         return self._team.fold(builder, values, [plus] * len(values), held=self._held)
 
     def _input(self, step: Expr, block: Expr, gate: int) -> Expr:
         """Return what the input of a step adds to a gate."""
-        at = block + iconst(gate * self._o.blocks)
-        return self._read(self._o.projected, [self._batch, step], at)
+        at = block + iconst(gate * self._work.blocks)
+        return self._read(self._projected, [self._batch, step], at)
 
     def _extras(self, count: int, block: Expr) -> list[Expr]:
         """Return rows of what the kernel reads beside weights; none where there is nothing."""
-        extra = self._o.extra
+        extra = self._extra
         if extra is None:
             return []
         return [self._read(extra, [iconst(number)], block) for number in range(count)]
@@ -285,9 +277,9 @@ class _Sequence:
     def _may_write(self, block: Expr) -> Expr | None:
         """Return whether this thread writes for its team; None: always."""
         is_first = self._team.member == iconst(0) if self._tile.splits > 1 else None
-        if self._o.blocks % self._tile.teams == 0:
+        if self._work.blocks % self._tile.teams == 0:
             return is_first
-        is_there = block < iconst(self._o.blocks)
+        is_there = block < iconst(self._work.blocks)
         return is_there if is_first is None else is_first & is_there
 
 
@@ -295,62 +287,20 @@ def _constant(value: float) -> Expr:
     return splat(fconst(value, ACCUMULATOR))
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecurrentWork:
-    """The extents of a layer: blocks of four units, steps, elements of the batch."""
-
-    kind: str
-    blocks: int
-    steps: int
-    batch: int
-    reset_before: bool
-
-    @property
-    def gates(self) -> int:
-        """Parts of the sums."""
-        return GATES[self.kind]
-
-
 def recurrent_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Inputs: what the inputs add to the gates of all steps, the weights of the state; then
-    peepholes or an inner bias, and the first states, where `attrs` say so."""
+    """Make the kernel of a layer."""
     attrs, tensors = node.attrs, context.graph.tensors
     batch, steps, _ = tensors[node.inputs[0]].shape
-    blocks = -(-tensors[node.output].shape[2] // LANES)
     work = RecurrentWork(
         kind=str(attrs["kind"]),
-        blocks=blocks,
+        blocks=-(-tensors[node.output].shape[2] // LANES),
         steps=steps,
         batch=batch,
         reset_before=bool(attrs["reset_before"]),
     )
-    machine = context.machine
-    tile = context.choose(
-        node,
-        "recurrent",
-        candidates(work, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tile = context.search(node, "recurrent", work, candidates, estimate_clocks)
     kernel = context.kernel(node, "recurrent", carries=True)
-    projected, weights, *others = node.inputs
-    # What an epilogue reads stands behind them.
-    first = int(attrs["extras"])
-    extras, states = others[:first], others[first : first + int(attrs["states"])]
-    operands = RecurrentOperands(
-        projected=kernel.input(projected),
-        weights=kernel.pack_constant(weights, "recurrent", pack_recurrence),
-        extra=kernel.input(extras[0]) if extras else None,
-        states=tuple(kernel.input(name) for name in states),
-        cell=cell_of(attrs),
-        steps=steps,
-        batch=batch,
-        blocks=blocks,
-        reverse=bool(attrs["reverse"]),
-        reset_before=work.reset_before,
-        keeps_cell=bool(attrs["keeps_cell"]),
-    )
-    out, epilogue = kernel.output()
-    recurrent(kernel.builder, tile, operands, out, epilogue)
+    _Sequence(kernel, tile, work).emit()
     return kernel.call()
 
 

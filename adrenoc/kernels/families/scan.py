@@ -17,7 +17,6 @@ import numpy as np
 from adrenoc.base.tvmapi import Expr, construct, iconst, lane, splat
 from adrenoc.ir.graph import Node, Tensor
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import (
@@ -28,9 +27,8 @@ from adrenoc.kernels.families.shared.operator import (
     Operator,
     count_per_input_element,
 )
-from adrenoc.kernels.families.shared.rows import RowTile, RowWork, pick_row_tile, start_of_row
+from adrenoc.kernels.families.shared.rows import RowWork, pick_row_tile, start_of_row
 from adrenoc.kernels.families.shared.typical import TypicalRun
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
@@ -55,19 +53,22 @@ class Scan:
     exclusive: bool
 
 
-def scan(
-    builder: KernelBuilder, tile: RowTile, role: str, what: Scan, x: Access, epilogue: Epilogue
-) -> None:
-    """Emit the scan along the axis of this role.
+_COMBINE = {"cumsum": (0.0, operator.add), "cumprod": (1.0, operator.mul)}
 
-    Shapes:
-        x: any, with roles
-        out: as x, with the same roles
-    """
+
+def scan_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of a scan, whichever role its axis plays."""
+    kernel = context.kernel(node, node.op, carries=True)
+    x, builder = kernel.input_or_prologue(), kernel.builder
+    _, epilogue = kernel.output()
+    role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
+    work = RowWork.from_extents(x.extents, role, passes=2, folds=1, passes_alone=1)
+    tile = pick_row_tile(context, node, node.op, work)
+    neutral, combine = _COMBINE[node.op]
+    what = Scan(neutral=neutral, combine=combine, exclusive=bool(node.attrs["exclusive"]))
     start, team = start_of_row(builder, tile, x, role)
     texels = math.prod(region_along(x.extents, role, start).counts)
-    before = builder.registers(1, dtype=ACCUMULATOR)
-    before.fill(what.neutral)
+    before = builder.registers(1, dtype=ACCUMULATOR, fill=what.neutral)
 
     def read(at: Position) -> Expr:
         return builder.let(widen(x.texel(*at)), "x")
@@ -86,6 +87,7 @@ def scan(
         _fold_members_before(builder, team, what, before)
     with builder.when(builder.inside):
         _each_of_range(builder, team, role, start, texels, write)
+    return kernel.call()
 
 
 def _each_of_range(
@@ -140,23 +142,6 @@ def _scan_lanes(builder: KernelBuilder, what: Scan, before: Registers, value: Ex
         totals.append(builder.let(what.combine(totals[-1], lane(value, i)), "total"))
     before[0] = splat(totals[-1])
     return construct(totals[:LANES] if what.exclusive else totals[1:])
-
-
-_COMBINE = {"cumsum": (0.0, operator.add), "cumprod": (1.0, operator.mul)}
-
-
-def scan_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel of a scan, whichever role its axis plays."""
-    kernel = context.kernel(node, node.op, carries=True)
-    x = kernel.input_or_prologue()
-    _, epilogue = kernel.output()
-    role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
-    work = RowWork.from_extents(x.extents, role, passes=2, folds=1, passes_alone=1)
-    tile = pick_row_tile(context, node, node.op, work)
-    neutral, combine = _COMBINE[node.op]
-    what = Scan(neutral=neutral, combine=combine, exclusive=bool(node.attrs["exclusive"]))
-    scan(kernel.builder, tile, role, what, x, epilogue)
-    return kernel.call()
 
 
 def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:

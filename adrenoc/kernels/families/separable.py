@@ -39,7 +39,6 @@ from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.body_cost import body_instructions, body_operations
-from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.conv.conv_rules import conv_clocks, local_weights
 from adrenoc.kernels.families.conv.conv_tile_local import (
     ThreadCounts,
@@ -52,10 +51,11 @@ from adrenoc.kernels.families.conv.conv_tile_local import (
     weights_of,
 )
 from adrenoc.kernels.families.conv.conv_tile_local import local_bytes as pointwise_bytes
-from adrenoc.kernels.families.conv.local_conv import ConvPlan, LocalConv
+from adrenoc.kernels.families.conv.local_conv import LocalConv
 from adrenoc.kernels.families.depthwise import TapSums
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
+    POINT,
     ConvGeometry,
     ConvTile,
     ConvWork,
@@ -90,7 +90,7 @@ from adrenoc.kernels.families.shared.operator import (
     positions_of,
     size_of,
 )
-from adrenoc.kernels.fused_bodies import Epilogue, Finished, is_of_channels
+from adrenoc.kernels.fused_bodies import Finished, is_of_channels
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import pack_depthwise, whole_k_steps
@@ -170,60 +170,28 @@ class SeparableTile(ConvTile):
     """Whether the loop over the rows of taps stays one: it waits for each, in fewer registers."""
 
 
-def separable(
-    builder: KernelBuilder,
-    depthwise: ConvGeometry,
-    tile: SeparableTile,
-    x: Access,
-    taps: Access,
-    weight: Access,
-    finish: Finished,
-    of_channels: Mapping[str, Access],
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit both convolutions, with taps packed by `pack_k_steps` and weights by `pack_local`.
+class SeparableConv(LocalConv):
+    """Both convolutions: pixels that it computes where `LocalConv` reads them.
 
-    `finish` is applied to the results of the first; `of_channels` are the constants that it reads
-    of each channel.
-
-    Shapes:
-        x: roles N, C, H, W
-        out: roles N, O, OH, OW
+    Taps are packed by `pack_k_steps` and weights by `pack_local`; `finish` is applied to the
+    results of the first, and `of_channels` are the constants that it reads of each channel.
     """
-    per_work_group = tile.out_blocks * tile.bands
-    blocks = x.extents.blocks
-    plan = ConvPlan(
-        blocks=blocks,
-        window=whole_k_steps(blocks, tile.k_step),
-        taps=1,
-        channels=x.extents.c if blocks == 1 else LANES,
-        channel_groups=-(-out.extents.blocks // per_work_group),
-        vectors=LANES * per_work_group,
-    )
-    pointwise = ConvGeometry(kernel=(1, 1))
-    kernel = _SeparableConv(builder, pointwise, tile, plan, x, weight, out.extents)
-    kernel.prepare(depthwise, tile, taps, finish, of_channels)
-    kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents)
-
-
-class _SeparableConv(LocalConv):
-    """One kernel while it is written: pixels that it computes where `LocalConv` reads them."""
 
     parts_by_chunk = True
 
-    def prepare(
+    def __init__(
         self,
+        kernel: NodeKernel,
         depthwise: ConvGeometry,
         tile: SeparableTile,
+        x: Access,
         taps: Access,
-        finish: Finished,
-        of_channels: Mapping[str, Access],
+        weight: Access,
     ) -> None:
-        """Reserve local memory, and find the first row and column that are read."""
+        self.finish, of_channels = prepare_first_finish(kernel)
+        super().__init__(kernel, POINT, tile, x, weight)
         builder = self.b
-        self.taps, self.finish = taps, finish
+        self.taps = taps
         self.count = depthwise.kernel[0] * depthwise.kernel[1]
         self.shared_taps = builder.allocate_shared(self.span * self.count, dtype=ACCUMULATOR)
         self.given = {
@@ -248,7 +216,7 @@ class _SeparableConv(LocalConv):
         """Weights and taps, and what else belongs to the channels."""
         self.start = start
         asked = list(self._ask_channels(start, span))
-        self.bring_weights(span * self.plan.vectors, first_load, shared)
+        self.bring_weights(span * self.vectors, first_load, shared)
         for array, done, count, value in asked:
             with self.b.when(self.thread < iconst(count) if count < self.threads else None):
                 array[self.thread + iconst(done)] = value
@@ -548,11 +516,7 @@ def separable_rule(context: RuleContext, node: Node) -> KernelCall:
     )
     oihw = partial(transpose_to_oihw, layout=str(node.attrs["pointwise_layout"]))
     weight = local_weights(kernel, node.inputs[2], "conv2d", tile, oihw, texels=texels)
-    finished, of_channels = prepare_first_finish(kernel)
-    out, epilogue = kernel.output()
-    separable(
-        kernel.builder, work.depthwise, tile, x, taps, weight, finished, of_channels, out, epilogue
-    )
+    SeparableConv(kernel, work.depthwise, tile, x, taps, weight).emit()
     return kernel.call()
 
 

@@ -14,7 +14,7 @@ import resource
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -236,12 +236,18 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
             for name in (_LIBRARY_BLOB, _RAISE_POINTER)
         },
     }
+    refuse_first(
+        f"the linked library {where}",
+        wrongs,
+        hint=f"adrenoc doctor shows the linker; {pip_install('link')} brings one",
+    )
+
+
+def refuse_first(what: str, wrongs: Mapping[str, bool], *, hint: str) -> None:
+    """Refuse a library for the first of what may be wrong with it that holds."""
     for wrong, holds in wrongs.items():
         if holds:
-            raise LinkError(
-                f"the linked library {where} {wrong}",
-                hint=f"adrenoc doctor shows the linker; {pip_install('link')} brings one",
-            )
+            raise LinkError(f"{what} {wrong}", hint=hint)
 
 
 def _check_scratch_space() -> None:

@@ -12,12 +12,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import adrenoc
-from adrenoc.base.errors import DependencyError, LinkError
+from adrenoc.base.errors import DependencyError
 from adrenoc.base.files.outputs import (
     cache_errors,
     check_folder_can_be_replaced,
@@ -43,7 +43,7 @@ from adrenoc.native.android.licenses import (
     license_text,
     notice_text,
 )
-from adrenoc.native.android.link import ANDROID_PAGE_BYTES
+from adrenoc.native.android.link import ANDROID_PAGE_BYTES, refuse_first
 from adrenoc.native.android.runtime_toolchain import (
     HOST,
     MIN_API,
@@ -287,13 +287,7 @@ def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
     """
     check_folder_can_be_replaced(output, RUNTIME_FOLDER)
     _copy(runtime.folder, output)
-    return Runtime(
-        abi=runtime.abi,
-        folder=output,
-        stamp=runtime.stamp,
-        cached=runtime.cached,
-        files=runtime.files,
-    )
+    return replace(runtime, folder=output)
 
 
 def _copy(source: Path, output: Path) -> None:
@@ -391,12 +385,8 @@ def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> Non
             "asks for an executable stack": facts.executable_stack,
             f"needs {', '.join(foreign)}, which a phone lacks": bool(foreign),
         }
-        for wrong, holds in wrongs.items():
-            if holds:
-                raise LinkError(
-                    f"the built {path.name} {wrong}",
-                    hint="set ANDROID_NDK_HOME to a newer NDK, or install a newer compiler",
-                )
+        hint = "set ANDROID_NDK_HOME to a newer NDK, or install a newer compiler"
+        refuse_first(f"the built {path.name}", wrongs, hint=hint)
 
 
 def _native_folder() -> Path:

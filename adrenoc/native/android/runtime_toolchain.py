@@ -97,7 +97,8 @@ def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
     """Return those that serve, and what is wrong with the others."""
     found: list[Ndk] = []
     refused: list[str] = []
-    for variable, sdk in (*read.android_sdk_folders(), *_usual_sdks()):
+    usual = ((place, Path(place).expanduser()) for place in _USUAL_SDKS)
+    for variable, sdk in (*read.android_sdk_folders(), *usual):
         try:
             kits = sorted(sdk.glob("ndk/*/source.properties"))
         except OSError:  # a name too long, a folder of others
@@ -151,10 +152,6 @@ def ndk_version(folder: Path) -> tuple[int, ...]:
             hint="give the folder that holds source.properties: ANDROID_NDK_HOME=PATH",
         )
     return tuple(int(part) for part in match.group(1).split("."))
-
-
-def _usual_sdks() -> tuple[tuple[str, Path], ...]:
-    return tuple((place, Path(place).expanduser()) for place in _USUAL_SDKS)
 
 
 HOST = "host"

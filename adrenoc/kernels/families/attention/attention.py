@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.tvmapi import Expr, bytes_of, fconst, floordiv, iconst, maximum, simplify, splat
-from adrenoc.ir.graph import Body, Graph, Node, Tensor
+from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES, Layout, Memory, OperandSpec, channel_at
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector
 from adrenoc.kernels.families.attention.attention_walk import (
     ROWS,
-    AttentionSizes,
     AttentionTile,
     AttentionWalk,
 )
@@ -32,25 +30,17 @@ from adrenoc.kernels.families.shared.operator import (
     channel_of_result,
 )
 from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
-from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
+from adrenoc.kernels.fused_bodies import ComputedAccess
 from adrenoc.kernels.walk import ACCUMULATOR, widen
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-
-Rescore = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]
-"""(n, h, row, block of keys, scores) -> what the softmax gets: scaled, masked."""
-
-Write = Callable[[Expr, Expr, Expr, Expr, Expr], None]
-"""Stores (n, h, row, block of channels, value)."""
-
 
 _LEAST_TOTAL = 1e-30
 """Far below the exponential of the largest score, which is one: what nothing is divided by."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionOperands:
-    """What a kernel reads and writes, by its own coordinates.
+class _Attention(AttentionWalk):
+    """Reads what the bodies of `parts` make of the node's inputs, in their own coordinates.
 
     Shapes:
         q: N and H batch, W = rows, C = depth
@@ -58,74 +48,69 @@ class AttentionOperands:
         v: N and H batch, W = keys, C = channels
     """
 
-    q: Access
-    k: Access
-    v: Access
-    scale: float
-    value_scale: float
-    rescore: Rescore | None
-    write: Write
-    guarded: bool
-    """Whether rows without any score come out as zeros, and not as no numbers."""
-
-
-def attention(
-    builder: KernelBuilder, tile: AttentionTile, operands: AttentionOperands, power: str, query: str
-) -> None:
-    """Emit softmax(scale * q k^T, rescored) v.
-
-    Exponentials lie in local memory as `power`, queries as `query`.
-    """
-    _Attention(builder, tile, operands, power, query).emit()
-
-
-class _Attention(AttentionWalk):
-    def __init__(
-        self,
-        builder: KernelBuilder,
-        tile: AttentionTile,
-        operands: AttentionOperands,
-        power: str,
-        query: str,
-    ) -> None:
-        q = operands.q.extents
-        sizes = AttentionSizes(
-            rows=q.w,
-            keys=operands.k.extents.w,
-            depth=q.c,
-            value_blocks=operands.v.extents.blocks,
-            n=q.n,
-            h=q.h,
+    def __init__(self, kernel: NodeKernel, tile: AttentionTile, power: str, query: str) -> None:
+        node = self._node = kernel.node
+        for name in node.inputs:
+            kernel.input(name)
+        self._accesses = kernel.accesses
+        self._out, self._epilogue = kernel.output()
+        shapes = [tuple(node.attrs[name]) for name in "qkv"]
+        self._q, self._k, self._v = (
+            ComputedAccess(kernel.builder, node.parts[name], kernel.accesses, _spec(shape))
+            for name, shape in zip("qkv", shapes, strict=True)
         )
-        super().__init__(builder, tile, sizes, power, query)
-        self._of = operands
+        rows, values = self._q.extents, self._v.extents.blocks
+        super().__init__(kernel.builder, tile, rows, self._k.extents.w, values, power, query)
+        self._scores_spec = _spec((*shapes[0][:-1], shapes[1][-2]))
+        self._mix_spec = _spec((*shapes[0][:-1], shapes[2][-1]))
 
     def query(self, block: Expr, r: int) -> Expr:
-        return widen(self._of.q.texel(self.n, block, self.h, self.rows[r]))
+        return widen(self._q.texel(self.n, block, self.h, self.rows[r]))
 
     def key(self, block: Expr, key: Expr) -> Expr:
-        return widen(self._of.k.texel(self.n, block, self.h, key))
+        return widen(self._k.texel(self.n, block, self.h, key))
 
     def value(self, block: Expr, key: Expr) -> Expr:
-        return widen(self._of.v.texel(self.n, block, self.h, key))
+        return widen(self._v.texel(self.n, block, self.h, key))
 
     def rescore(self, r: int, block: Expr, value: Expr) -> Expr:
-        of = self._of
-        if of.scale != 1.0:
-            value = self.builder.let(value * splat(fconst(of.scale, ACCUMULATOR)), "s")
-        if of.rescore is None:
+        """Scale a row's scores, and evaluate the body of a score that is more than scaled."""
+        scale, body = float(self._node.attrs["scale"]), self._node.parts.get("score")
+        if scale != 1.0:
+            value = self.builder.let(value * splat(fconst(scale, ACCUMULATOR)), "s")
+        if body is None:
             return value
-        return of.rescore(self.n, self.h, self.rows[r], block, value)
+        reads: dict[Any, Access | Texel] = {}
+        for buffer, name in body.sources.items():
+            reads[buffer] = (lambda: value) if name == Node.RESULT else self._accesses[name]
+        evaluator = Evaluator(self.builder, body, reads)
+        e, row = self._scores_spec.extents, self.rows[r]
+        for var, extent in ((self.n, e.n), (self.h, e.h), (row, e.w), (block, e.blocks)):
+            evaluator.know(var, extent)
+        evaluator.know_channels(e.c)
+        index = _index(self._scores_spec, self.n, self.h, row, block * iconst(LANES))
+        return fill_vector(evaluator.texel(index, len(index) - 1))
 
     def count_beside(self, total: Expr, largest: Expr) -> Expr:
-        if not self._of.guarded:
+        """Let rows without any score come out as zeros where the node is guarded."""
+        if not self._node.attrs.get("guarded"):
             return super().count_beside(total, largest)
         return maximum(total, splat(fconst(_LEAST_TOTAL, ACCUMULATOR)))
 
     def write(self, r: int, block: Expr, value: Expr) -> None:
-        if self._of.value_scale != 1.0:
-            value = value * splat(fconst(self._of.value_scale, ACCUMULATOR))
-        self._of.write(self.n, self.h, self.rows[r], block, value)
+        """Store at the place in the output that the attribute `out` states."""
+        scale, spec = float(self._node.attrs["value_scale"]), self._mix_spec
+        if scale != 1.0:
+            value = value * splat(fconst(scale, ACCUMULATOR))
+        source = _index(spec, self.n, self.h, self.rows[r], block * iconst(LANES))
+        index: list[Expr] = []
+        for parts in self._node.attrs["out"]:
+            at = iconst(0)
+            for axis in parts:
+                at = at * iconst(spec.shape[axis]) + source[axis]
+            index.append(at)
+        n, c, h, w = (simplify(part) for part in self._out.position(index))
+        self._epilogue.write(n, simplify(floordiv(c, LANES)), h, w, value)
 
 
 _ROLES = {2: "WC", 3: "HWC", 4: "NHWC"}
@@ -175,25 +160,7 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         lambda tile: estimate_clocks(work, tile, machine, context.limits),
     )
     kernel = context.kernel(node, "attention")
-    for name in node.inputs:
-        kernel.input(name)
-    out, epilogue = kernel.output()
-    q, k, v = (
-        ComputedAccess(kernel.builder, node.parts[name], kernel.accesses, _spec(shape))
-        for name, shape in zip("qkv", shapes, strict=True)
-    )
-    score = node.parts.get("score")
-    operands = AttentionOperands(
-        q=q,
-        k=k,
-        v=v,
-        scale=float(node.attrs["scale"]),
-        value_scale=float(node.attrs["value_scale"]),
-        rescore=_rescore(kernel, score, shapes[0], shapes[1]) if score is not None else None,
-        write=_write(out, epilogue, node.attrs["out"], shapes[0], shapes[2]),
-        guarded=bool(node.attrs.get("guarded")),
-    )
-    attention(kernel.builder, tile, operands, power, query)
+    _Attention(kernel, tile, power, query).emit()
     return kernel.call()
 
 
@@ -204,55 +171,9 @@ def _spec(shape: tuple[int, ...]) -> OperandSpec:
     )
 
 
-def _rescore(
-    kernel: NodeKernel, body: Body, q_shape: tuple[int, ...], k_shape: tuple[int, ...]
-) -> Rescore:
-    """Evaluates the score's body for four keys of one row."""
-    spec = _spec((*q_shape[:-1], k_shape[-2]))
-
-    def rescore(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> Expr:
-        reads: dict[Any, Access | Texel] = {}
-        for buffer, name in body.sources.items():
-            reads[buffer] = (lambda: value) if name == Node.RESULT else kernel.accesses[name]
-        evaluator = Evaluator(kernel.builder, body, reads)
-        e = spec.extents
-        for var, extent in ((n, e.n), (h, e.h), (row, e.w), (block, e.blocks)):
-            evaluator.know(var, extent)
-        evaluator.know_channels(e.c)
-        index = _index(spec, n, h, row, block * iconst(LANES))
-        return fill_vector(evaluator.texel(index, len(index) - 1))
-
-    return rescore
-
-
 def _index(spec: OperandSpec, n: Expr, h: Expr, w: Expr, c: Expr) -> list[Expr]:
     by_role = {"N": n, "H": h, "W": w, "C": c}
     return [by_role[role] for role in spec.roles.roles]
-
-
-def _write(
-    out: Access,
-    epilogue: Epilogue,
-    axes: tuple[tuple[int, ...], ...],
-    q_shape: tuple[int, ...],
-    v_shape: tuple[int, ...],
-) -> Write:
-    """Stores at the place in the output that `axes` states."""
-    spec = _spec((*q_shape[:-1], v_shape[-1]))
-
-    def write(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> None:
-        source = _index(spec, n, h, row, block * iconst(LANES))
-        index: list[Expr] = []
-        for parts in axes:
-            at = iconst(0)
-            for axis in parts:
-                at = at * iconst(spec.shape[axis]) + source[axis]
-            index.append(at)
-        to_n, c, to_h, to_w = (simplify(part) for part in out.position(index))
-        to_block = simplify(floordiv(c, LANES))
-        epilogue.write(to_n, to_block, to_h, to_w, value)
-
-    return write
 
 
 def candidates(work: AttentionWork, limits: Limits, costs: Cost) -> Iterator[AttentionTile]:

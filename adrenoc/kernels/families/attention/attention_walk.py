@@ -10,8 +10,6 @@ flash attention).
 Arithmetic is in float whatever the preset: the kernel waits for texels, and a half image is read
 as float for nothing.  What a query, a key, a value is, and where a result goes, families say.
 
-How the results of several parts of the keys become one: each is scaled to the largest score.
-
 The parts of a softmax can be computed apart, each by its own largest score, and be added once that
 of all is known (flash decoding).
 """
@@ -20,8 +18,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 from adrenoc.base.tvmapi import (
     Expr,
@@ -38,10 +36,10 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.ir.layout import FLOAT_BYTES, LANES
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.walk import ACCUMULATOR, LEAST_FLOAT, combine_lanes, plus, widen
+from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.walk import ACCUMULATOR, LEAST_FLOAT, Combine, combine_lanes, plus, widen
 
 FOLDED_BYTES = FLOAT_BYTES
 """Bytes of a number that threads hand each other through local memory to fold it."""
@@ -99,129 +97,6 @@ UNROLLED_FOLDS = 4
 """Threads along x whose numbers are read without a loop."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreadPlace:
-    """A thread's place in its work-group: block of values, rows, part of the keys."""
-
-    x: Expr
-    y: Expr
-    part: Expr
-    extents: tuple[int, int, int]
-    """How many threads there are along each."""
-
-    def number(self, part: Expr) -> Expr:
-        """Return the number of the thread's rows in a part."""
-        return part * iconst(self.extents[1]) + self.y
-
-
-class RowFolds:
-    """Numbers of each thread in local memory, folded over the threads of the same rows and part.
-
-    `told` may be `reused` for something else between two folds.
-    """
-
-    def __init__(
-        self, builder: KernelBuilder, place: ThreadPlace, told: SharedArray, *, reused: bool
-    ) -> None:
-        self.builder, self.place, self.told = builder, place, told
-        self._reused = reused
-        self._wide = place.extents[0]
-
-    def wait(self) -> None:
-        """Wait until what lies in `told` may be replaced by something else, or the other way."""
-        if self._reused:
-            self.builder.barrier()
-
-    def tell(self, value: Expr) -> None:
-        """Leave the thread's number to the others, who see it behind a barrier."""
-        self.told[self._position(self.place.x)] = value
-
-    def fold(self, total: Registers, combine: Callable[[Expr, Expr], Expr]) -> None:
-        """Combine with `total` what all of them left."""
-        loops, single = divmod(self._wide, UNROLLED_FOLDS)
-
-        def take(index: Expr) -> None:
-            total[0] = combine(total[0], self.told[self._position(index)])
-
-        if loops:
-            with self.builder.loop(loops, "i") as i:
-                for u in range(UNROLLED_FOLDS):
-                    take(i * iconst(UNROLLED_FOLDS) + iconst(u))
-        for u in range(self._wide - single, self._wide):
-            take(iconst(u))
-
-    def _position(self, index: Expr) -> Expr:
-        """Return where thread `index` of the same rows and part leaves its number."""
-        return self.place.number(self.place.part) * iconst(self._wide) + index
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """What a part gave, by row: its largest score, the sum of its exponentials, its values."""
-
-    largest: Expr
-    total: Expr
-    mixed: list[Expr]
-
-
-def merge_parts(
-    folds: RowFolds, share: Share, count_beside: Callable[[Expr, Expr], Expr]
-) -> Callable[[int], Expr]:
-    """Bring the shares of all parts to local memory; returns what gives a row of their sum.
-
-    `count_beside` adds to the sum of exponentials, by the largest score, what belongs to no part.
-    `folds.told` holds four vectors a thread, and nothing that anybody still reads.
-    """
-    builder, place, told = folds.builder, folds.place, folds.told
-    wide, high, parts = place.extents
-    count = iconst(high * parts)
-    with builder.when(tirx.EQ(place.x, iconst(0))):
-        told[place.number(place.part)] = share.largest
-        told[count + place.number(place.part)] = share.total
-    builder.barrier()
-    numbers = [place.number(iconst(part)) for part in range(parts)]
-    scores = [builder.let(told[number], "largest") for number in numbers]
-    whole = scores[0]
-    for score in scores[1:]:
-        whole = maximum(whole, score)
-    whole = builder.let(whole, "largest")
-    totals = [told[count + n] * tirx.exp(s - whole) for n, s in zip(numbers, scores, strict=True)]
-    total = builder.let(count_beside(sum(totals[1:], totals[0]), whole), "total")
-    factor = builder.let(tirx.exp(share.largest - whole) / total, "factor")
-    builder.barrier()
-
-    def position(part: Expr, r: int) -> Expr:
-        row = (part * iconst(ROWS) + iconst(r)) * iconst(high) + place.y
-        return row * iconst(wide) + place.x
-
-    for r, value in enumerate(share.mixed):
-        told[position(place.part, r)] = value * splat(lane(factor, r))
-    builder.barrier()
-
-    def sum_shares(r: int) -> Expr:
-        shares = [told[position(iconst(part), r)] for part in range(parts)]
-        return builder.let(sum(shares[1:], shares[0]), "merged")
-
-    return sum_shares
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionSizes:
-    """Of one head: rows, keys at most, channels of both, blocks of value channels; the batch."""
-
-    rows: int
-    keys: int
-    depth: int
-    value_blocks: int
-    n: int
-    h: int
-
-    @property
-    def depth_blocks(self) -> int:
-        """Blocks of four channels of a query."""
-        return -(-self.depth // LANES)
-
-
 Rows = list[Expr]
 """Four vectors of float: of each row, four keys."""
 
@@ -236,50 +111,48 @@ class AttentionWalk(ABC):
         self,
         builder: KernelBuilder,
         tile: AttentionTile,
-        sizes: AttentionSizes,
+        rows: Extents,
+        keys: int,
+        value_blocks: int,
         power: str,
         query: str,
     ) -> None:
+        """`rows` are those of the queries: roles N and H batch, W = rows, C = depth.
+
+        There are `keys` at most; exponentials lie in local memory as `power`, queries as `query`.
+        """
         self.builder, self.run = builder, tile.run
-        self._tile, self._sizes = tile, sizes
+        self._tile, self._extents, self._keys = tile, rows, keys
         self._power, self._query = power, query
-        self._keys = sizes.keys
         # Whether a run of the last part may end behind the last key.
-        covered = tile.runs(sizes.keys) * tile.run * tile.parts
-        self._uneven = tile.parts > 1 and covered > sizes.keys and not self.masks_keys
+        covered = tile.runs(keys) * tile.run * tile.parts
+        self._uneven = tile.parts > 1 and covered > keys and not self.masks_keys
         _, group, batch = builder.threads(
-            sizes.value_blocks,
-            -(-self._sizes.rows // ROWS),
-            sizes.n * sizes.h * tile.parts,
+            value_blocks,
+            -(-rows.w // ROWS),
+            rows.n * rows.h * tile.parts,
             work_group=tile.work_group,
             cooperate=True,
         )
         self._x, self._y, self.part = builder.local
         self._wide, self._high, self.parts = tile.work_group
-        place = ThreadPlace(x=self._x, y=self._y, part=self.part, extents=tile.work_group)
         batch = builder.group[2] if tile.parts > 1 else batch
-        several = sizes.n > 1, sizes.h > 1
-        self.n = builder.let(floordiv(batch, sizes.h), "n") if several[0] else iconst(0)
-        self.h = builder.let(floormod(batch, sizes.h), "h") if several[1] else iconst(0)
+        self.n = builder.let(floordiv(batch, rows.h), "n") if rows.n > 1 else iconst(0)
+        self.h = builder.let(floormod(batch, rows.h), "h") if rows.h > 1 else iconst(0)
         self._first_row = builder.let(group * iconst(ROWS), "row")
         # Rows beyond the last one repeat it, and are not stored.
         self.rows = [
-            builder.let(minimum(self._first_row + iconst(r), iconst(self._sizes.rows - 1)), "row")
+            builder.let(minimum(self._first_row + iconst(r), iconst(rows.w - 1)), "row")
             for r in range(ROWS)
         ]
         self._powers = builder.allocate_shared(tile.run * self._high * self.parts, dtype=power)
         # Where both are floats, what threads tell each other lies where exponentials will.
-        reused = power == ACCUMULATOR
-        told = self._powers
-        if not reused:
-            told = builder.allocate_shared(tile.told, dtype=ACCUMULATOR)
-        self._folds = RowFolds(builder, place, told, reused=reused)
-        queries = sizes.depth_blocks * LANES * self._high
-        self._queries = builder.allocate_shared(queries, dtype=query)
-        self._mixed = builder.registers(ROWS, dtype=ACCUMULATOR)
-        self._mixed.fill(0.0)
-        self._sum = builder.registers(1, dtype=ACCUMULATOR)
-        self._sum.fill(0.0)
+        self._reused, self._told = power == ACCUMULATOR, self._powers
+        if not self._reused:
+            self._told = builder.allocate_shared(tile.told, dtype=ACCUMULATOR)
+        self._queries = builder.allocate_shared(rows.blocks * LANES * self._high, dtype=query)
+        self._mixed = builder.registers(ROWS, dtype=ACCUMULATOR, fill=0.0)
+        self._sum = builder.registers(1, dtype=ACCUMULATOR, fill=0.0)
         self._largest = builder.registers(1, dtype=ACCUMULATOR)
         # Not infinite: keys without any score, before those that have one, leave the sums alone.
         self._largest.fill(LEAST_FLOAT)
@@ -351,19 +224,19 @@ class AttentionWalk(ABC):
 
     def _row_exists(self, r: int) -> Expr | None:
         """Return whether row `r` of the thread exists; None where it always does."""
-        covered = -(-self._sizes.rows // (ROWS * self._high)) * ROWS * self._high
-        if covered == self._sizes.rows:
+        covered = -(-self._extents.w // (ROWS * self._high)) * ROWS * self._high
+        if covered == self._extents.w:
             return None
-        return self._first_row + iconst(r) < iconst(self._sizes.rows)
+        return self._first_row + iconst(r) < iconst(self._extents.w)
 
     def visit_run(self, first: Expr, keys: int) -> None:
         """Everything for `keys` keys from `first` on; fewer than a run are the last ones."""
         rows = self._compute_scores(first, keys)
-        self._folds.wait()
+        self._wait()
         self._share_maxima(rows)
         self.builder.barrier()
         shrink = self._raise_maximum()
-        self._folds.wait()
+        self._wait()
         self._share_powers(rows, shrink)
         self.builder.barrier()
         self._mix(first, keys, shrink)
@@ -375,7 +248,7 @@ class AttentionWalk(ABC):
 
         The threads of the same rows take a block of channels each.
         """
-        builder, blocks = self.builder, self._sizes.depth_blocks
+        builder, blocks = self.builder, self._extents.blocks
         own = self._x + self.part * iconst(self._wide)
         step = self._wide * self.parts
         for first in range(0, blocks, step):
@@ -396,7 +269,7 @@ class AttentionWalk(ABC):
 
     def _compute_scores(self, first: Expr, keys: int) -> list[Rows]:
         """Return the thread's scores, by block of four keys."""
-        builder, depth_blocks = self.builder, self._sizes.depth_blocks
+        builder, depth_blocks = self.builder, self._extents.blocks
         blocks = [self._key_block(first, j, keys) for j in range(self._tile.key_blocks)]
         self._scores.fill(0.0)
         at = [
@@ -425,7 +298,7 @@ class AttentionWalk(ABC):
         depths = [builder.let(depth, "d") for depth in depths]
         texels = [[builder.let(self.key(depth, key), "t") for key in keys] for depth in depths]
         for depth, of_depth in zip(depths, texels, strict=True):
-            for c in range(min(LANES, self._sizes.depth)):
+            for c in range(min(LANES, self._extents.c)):
                 column = builder.let(widen(self._queries[self._query_at(depth, c)]), "q")
                 for number, texel in enumerate(of_depth):
                     self._scores[number] = self._scores[number] + column * splat(lane(texel, c))
@@ -485,12 +358,12 @@ class AttentionWalk(ABC):
                 value = maximum(value, block[r])
             value = value if len(rows) == 1 else self._hold(value)
             largest.append(combine_lanes(value, maximum))
-        self._folds.tell(construct(largest))
+        self._tell(construct(largest))
 
     def _raise_maximum(self) -> Expr:
         """Take the largest score so far; returns the factor of what was summed before."""
         before = self.builder.let(self._largest[0], "before")
-        self._folds.fold(self._largest, maximum)
+        self._fold(self._largest, maximum)
         return self.builder.let(tirx.exp(before - self._largest[0]), "shrink")
 
     def _share_powers(self, rows: list[Rows], shrink: Expr) -> None:
@@ -519,27 +392,80 @@ class AttentionWalk(ABC):
         return (self.part * iconst(self.run) + key) * iconst(self._high) + self._y
 
     def _merge_parts(self, total: Expr) -> None:
-        """Store the sum of what the parts of the keys gave."""
-        self.builder.barrier()  # the sums were read
-        mixed = [self._mixed[r] for r in range(ROWS)]
-        share = Share(largest=self._largest[0], total=total, mixed=mixed)
-        sum_of = merge_parts(self._folds, share, self.count_beside)
+        """Store the sum of what the parts of the keys gave, each scaled to the largest score."""
+        builder, told, parts = self.builder, self._told, range(self.parts)
+        builder.barrier()  # the sums were read
+        count = iconst(self._high * self.parts)
+        with builder.when(tirx.EQ(self._x, iconst(0))):
+            told[self._rows_of(self.part)] = self._largest[0]
+            told[count + self._rows_of(self.part)] = total
+        builder.barrier()
+        numbers = [self._rows_of(iconst(part)) for part in parts]
+        scores = [builder.let(told[number], "largest") for number in numbers]
+        whole = builder.let(reduce(maximum, scores), "largest")
+        totals = [
+            told[count + n] * tirx.exp(s - whole) for n, s in zip(numbers, scores, strict=True)
+        ]
+        total = builder.let(self.count_beside(reduce(plus, totals), whole), "total")
+        factor = builder.let(tirx.exp(self._largest[0] - whole) / total, "factor")
+        builder.barrier()
+
+        def position(part: Expr, r: int) -> Expr:
+            row = (part * iconst(ROWS) + iconst(r)) * iconst(self._high) + self._y
+            return row * iconst(self._wide) + self._x
+
         for r in range(ROWS):
-            inside = tirx.EQ(self.part, iconst(r % self.parts))
-            exists = self._row_exists(r)
-            with self.builder.when(inside if exists is None else inside & exists):
-                self.write(r, self._x, sum_of(r))
+            told[position(self.part, r)] = self._mixed[r] * splat(lane(factor, r))
+        builder.barrier()
+        for r in range(ROWS):
+            inside, exists = tirx.EQ(self.part, iconst(r % self.parts)), self._row_exists(r)
+            with builder.when(inside if exists is None else inside & exists):
+                shares = [told[position(iconst(part), r)] for part in parts]
+                self.write(r, self._x, builder.let(reduce(plus, shares), "merged"))
 
     def _total(self) -> Expr:
         """Return the sums of the exponentials of all keys."""
         builder = self.builder
         # The largest scores were read before the last barrier, the exponentials were not.
-        self._folds.wait()
-        self._folds.tell(self._sum[0])
+        self._wait()
+        self._tell(self._sum[0])
         builder.barrier()
         self._sum.fill(0.0)
-        self._folds.fold(self._sum, plus)
+        self._fold(self._sum, plus)
         return builder.let(self._sum[0], "total")
+
+    # What threads of the same rows and part tell each other
+
+    def _wait(self) -> None:
+        """Wait until what lies in `_told` may be replaced by something else, or the other way."""
+        if self._reused:
+            self.builder.barrier()
+
+    def _rows_of(self, part: Expr) -> Expr:
+        """Return the number of the thread's rows in a part."""
+        return part * iconst(self._high) + self._y
+
+    def _tell_at(self, index: Expr) -> Expr:
+        """Return where thread `index` leaves its number."""
+        return self._rows_of(self.part) * iconst(self._wide) + index
+
+    def _tell(self, value: Expr) -> None:
+        """Leave the thread's number to the others, who see it behind a barrier."""
+        self._told[self._tell_at(self._x)] = value
+
+    def _fold(self, total: Registers, combine: Combine) -> None:
+        """Combine with `total` what all of them left."""
+        loops, single = divmod(self._wide, UNROLLED_FOLDS)
+
+        def take(index: Expr) -> None:
+            total[0] = combine(total[0], self._told[self._tell_at(index)])
+
+        if loops:
+            with self.builder.loop(loops, "i") as i:
+                for u in range(UNROLLED_FOLDS):
+                    take(i * iconst(UNROLLED_FOLDS) + iconst(u))
+        for u in range(self._wide - single, self._wide):
+            take(iconst(u))
 
     # Values
 

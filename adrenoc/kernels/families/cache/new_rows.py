@@ -8,15 +8,15 @@ A cache may keep numbers in few bits: as whole numbers, each times a scale of it
 bits they are signed bytes; of four bits two lie in a byte, the first in its low bits, each with
 eight added.
 
-One thread of `append_rows` makes four numbers of one head of one token.  The cache is
+A thread of what appends rows makes four numbers of one head of one token.  The cache is
 [1, heads, rows, head], row by row; the first new row is a number in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from adrenoc.base.tvmapi import (
     Expr,
@@ -30,6 +30,7 @@ from adrenoc.base.tvmapi import (
     load_bytes,
     load_nibbles,
     load_numbers,
+    load_texel,
     maximum,
     minimum,
     round_numbers,
@@ -38,10 +39,20 @@ from adrenoc.base.tvmapi import (
     store,
     tirx,
 )
-from adrenoc.importers.relax.cache_constants import NIBBLE
+from adrenoc.importers.relax.cache_constants import (
+    NIBBLE,
+    OF_ROWS,
+    Kinds,
+    head_of,
+    name_constants,
+    rows_of,
+)
+from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.row_product import declare_numbers
 from adrenoc.kernels.walk import ACCUMULATOR, sum_lanes, widen
 
 Texel = Callable[[Expr], Expr]
@@ -191,8 +202,10 @@ def store_texel(
         builder.emit(store(cache.buffer, at, cast(number, stored)))
 
 
-def load_quanta(quanta: RowQuanta, cache: Access, at: Expr) -> Expr:
+def load_row(cache: Access, quanta: RowQuanta | None, at: Expr) -> Expr:
     """Return four numbers of a cache as it keeps them, in float, at this block of all rows."""
+    if quanta is None:
+        return load_texel(cache.buffer, at)
     load = load_nibbles if quanta.bits == NIBBLE else load_bytes
     return load(cache.buffer, at)
 
@@ -220,8 +233,7 @@ def norm_head(builder: KernelBuilder, norm: HeadNorm | None, blocks: int, read: 
     """Reads a head as the norm leaves it; each thread adds up all of it by itself."""
     if norm is None:
         return read
-    squares = builder.registers(1, dtype=ACCUMULATOR)
-    squares.fill(0.0)
+    squares = builder.registers(1, dtype=ACCUMULATOR, fill=0.0)
     with builder.loop(blocks, "b", rolled=True) as block:
         value = builder.let(read(block), "x")
         squares[0] = squares[0] + value * value
@@ -229,53 +241,104 @@ def norm_head(builder: KernelBuilder, norm: HeadNorm | None, blocks: int, read: 
     return lambda block: read(block) * scale * norm.gain(block)
 
 
-class HoldsRows(Protocol):
-    """Caches of rows, of which they may hold the last ones alone."""
-
-    @property
-    def rows(self) -> int:
-        """Return how many there may be."""
-
-    @property
-    def held(self) -> int:
-        """Return how many of them have a place."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class NewRows:
-    """What is written: heads of so many numbers, from channel `first` of each token on.
+class CacheForm:
+    """A cache of keys or values [1, `kept`, rows, `head`], and what meets its rows.
 
-    There may be `rows` rows, of which the cache holds the last `held`.
+    There may be `rows` rows, of which it holds the last `held`.  `norms` are of queries and of keys
+    or of the one that there is, `quanta` of keys and of values.  `sinks` are scores beside those of
+    the rows, one a head; `bias` is added to the scores of a head, [heads, rows] flat, by how many
+    rows a row lies before the token.  `window` is how many rows a token sees, itself included, 0
+    for all; `cap` bounds scores as cap * tanh(score / cap), 0 does not.
     """
 
-    x: Access
-    position: Access
-    rotation: Rotation | None
-    norm: HeadNorm | None
-    quanta: RowQuanta | None
-    tokens: int
-    heads: int
+    kept: int
     head: int
     rows: int
     held: int
-    first: int
+    rotation: Rotation | None
+    norms: tuple[HeadNorm | None, ...]
+    quanta: tuple[RowQuanta | None, ...]
+    sinks: Access | None
+    bias: Access | None
+    scale: float
+    window: int
+    cap: float
+
+    @property
+    def blocks(self) -> int:
+        """Return the blocks of four numbers that a head has."""
+        return self.head // LANES
+
+    def place_row(self, row: Expr) -> Expr:
+        """Return where a row lies: in a cache of the last ones, in the place of one that no token
+        sees."""
+        return row if self.held == self.rows else floormod(row, self.held)
 
 
-def append_rows(builder: KernelBuilder, new: NewRows, cache: Access) -> None:
-    """Emit cache[0, head, position + token, :] = x[token, first + head * size :], made ready."""
-    blocks = new.head // LANES
-    block, head, token = builder.threads(blocks, new.heads, new.tokens)
-    row = builder.let(cast(new.position.element([iconst(0)]), "int32") + token, "row")
-    position = known_position(builder, new.position, token, new.rows)
-    start = head * iconst(blocks) + iconst(new.first // LANES)
-    read = norm_head(builder, new.norm, blocks, head_texel(new.x, token, start))
-    value = rotate(builder, new.rotation, position, block, blocks, read)
-    value = round_row(builder, new.quanta, value, head * iconst(blocks) + block)
-    with builder.when((row >= iconst(0)) & (row < iconst(new.rows))):
-        store_texel(builder, new.quanta, cache, (head, place_row(row, new)), block, value)
+def declare_form(
+    kernel: NodeKernel, node: Node, cache: str, kinds: Kinds, others: Sequence[str]
+) -> CacheForm:
+    """Declare the constants that stand behind a node's operands, and read the rest of the form."""
+    attrs, held = node.attrs, name_constants(kinds, node.attrs, others)
+    _, kept, count, width = kernel.context.graph.tensors[cache].shape
+    rotation = None
+    if held["tables"]:
+        cos, sin = (declare_numbers(kernel, name, "angles") for name in held["tables"])
+        wide, interleaved = int(attrs["rotated"]), bool(attrs["interleaved"])
+        rotation = Rotation(cos=cos, sin=sin, width=wide, interleaved=interleaved)
+    norms = [
+        HeadNorm(gains=declare_numbers(kernel, name, "gains"), epsilon=float(attrs["epsilon"]))
+        for name in held["gains"]
+    ]
+    sinks, bias = (
+        next((declare_numbers(kernel, name, kind) for name in held.get(kind, ())), None)
+        for kind in ("sinks", "bias")
+    )
+    quanta = [
+        RowQuanta(scales=declare_numbers(kernel, name, "scales"), bits=int(attrs["bits"]))
+        for name in held["scales"]
+    ]
+    return CacheForm(
+        kept=kept,
+        head=head_of(width, int(attrs["bits"])),
+        rows=rows_of(count, attrs),
+        held=count,
+        rotation=rotation,
+        norms=(*norms, None, None)[:2],
+        quanta=(*quanta, None, None)[:2],
+        sinks=sinks,
+        bias=bias,
+        scale=float(attrs.get("scale", 1.0)),
+        window=int(attrs.get("window", 0)),
+        cap=float(attrs.get("cap", 0.0)),
+    )
 
 
-def place_row(row: Expr, operands: HoldsRows) -> Expr:
-    """Return where a row lies: in a cache of the last ones, in the place of one that no token
-    sees."""
-    return row if operands.held == operands.rows else floormod(row, operands.held)
+def tokens_of(shape: tuple[int, ...]) -> int:
+    """Return tokens of a tensor of a batch of one, whose last axis holds the channels."""
+    return math.prod(shape[:-1])
+
+
+def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of cache[0, head, position + token, :] = x[token, first + head * size :].
+
+    Inputs: the cache, new rows, the first row's number; perhaps constants (`OF_ROWS`).
+    """
+    cache, new, first, *others = node.inputs
+    kernel = context.kernel(node, "append_rows")
+    x, position = kernel.input(new), kernel.input(first)
+    form = declare_form(kernel, node, cache, OF_ROWS, others)
+    out, _ = kernel.output()
+    builder, blocks = kernel.builder, form.blocks
+    tokens = tokens_of(context.graph.tensors[new].shape)
+    block, head, token = builder.threads(blocks, form.kept, tokens)
+    row = builder.let(cast(position.element([iconst(0)]), "int32") + token, "row")
+    at = known_position(builder, position, token, form.rows)
+    start = head * iconst(blocks) + iconst(int(node.attrs["first"]) // LANES)
+    read = norm_head(builder, form.norms[0], blocks, head_texel(x, token, start))
+    value = rotate(builder, form.rotation, at, block, blocks, read)
+    value = round_row(builder, form.quanta[0], value, head * iconst(blocks) + block)
+    with builder.when((row >= iconst(0)) & (row < iconst(form.rows))):
+        store_texel(builder, form.quanta[0], out, (head, form.place_row(row)), block, value)
+    return kernel.call()

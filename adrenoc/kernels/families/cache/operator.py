@@ -15,7 +15,6 @@ from adrenoc.base.tvmapi import (
     floordiv,
     floormod,
     iconst,
-    lane,
     load_numbers,
     splat,
     tirx,
@@ -28,33 +27,14 @@ from adrenoc.importers.relax.cache_constants import (
     Kinds,
     head_of,
     name_constants,
-    rows_of,
 )
 from adrenoc.importers.relax.own import APPEND_ROWS, CACHED_ATTENTION
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import (
-    KernelBuilder,
-    groups_within,
-    power_of_two,
-    power_of_two_within,
-)
-from adrenoc.kernels.families.cache.cached_attention import (
-    append_rows_rule,
-    both_quanta_of,
-    cached_attention_rule,
-    gains_of,
-    numbers_of,
-    rotation_of,
-    tokens_of,
-)
-from adrenoc.kernels.families.cache.step_attention import (
-    Mixed,
-    StepOperands,
-    StepTile,
-    step_attention,
-)
+from adrenoc.kernels.builder import groups_within, power_of_two, power_of_two_within
+from adrenoc.kernels.families.cache.cached_attention import cached_attention_rule
+from adrenoc.kernels.families.cache.new_rows import append_rows_rule, tokens_of
+from adrenoc.kernels.families.cache.step_attention import StepAttention, StepTile
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.operator import (
@@ -66,85 +46,17 @@ from adrenoc.kernels.families.shared.operator import (
     channel_of_result,
     channels_last_at,
 )
-from adrenoc.kernels.families.shared.row_product import OF_SCORES, weigh_parts
+from adrenoc.kernels.families.shared.row_product import OF_SCORES, declare_numbers, weigh_parts
 from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR, plus
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-
-
-def write_part(builder: KernelBuilder, mixed: Mixed, parts: Access) -> None:
-    """Store what a work-group has of its rows."""
-    group, zero = len(mixed.values), iconst(0)
-    blocks = parts.extents.blocks - 1
-    for g, value in enumerate(mixed.values):
-        query = builder.let(mixed.kept * iconst(group) + iconst(g), "query")
-        with builder.when(mixed.is_mine):
-            parts.write(mixed.split, mixed.block, zero, query, value)
-        vector, number = divmod(g, LANES)
-        nothing = fconst(0.0, ACCUMULATOR)
-        scores = (lane(mixed.largest[vector], number), lane(mixed.totals[vector], number))
-        with builder.when(mixed.is_mine & (mixed.block < iconst(1))):
-            told = construct([*scores, nothing, nothing])
-            parts.write(mixed.split, iconst(blocks), zero, query, told)
-
-
-def join_parts(
-    builder: KernelBuilder,
-    parts: Access,
-    sinks: Access | None,
-    epilogue: Epilogue,
-    most_threads: int,
-) -> None:
-    """Emit the mix of all rows: a work-group of at most `most_threads` makes a head, and several
-    threads each four numbers, from parts of their own.
-
-    One thread for each four took an H200 21 us for 64 parts, since it waited for one after the
-    other.  `sinks`, one a head, are scores of no row.
-    """
-    e, zero = parts.extents, iconst(0)
-    blocks = e.blocks - 1
-    turns = min(power_of_two_within(max(most_threads // blocks, 1)), e.n)
-    own, threads = e.n // turns, turns * blocks
-    member, query = builder.threads(threads, e.w, work_group=(threads, 1, 1), cooperate=True)[:2]
-    block = builder.let(floormod(member, blocks), "block")
-    turn = builder.let(floordiv(member, blocks), "turn")
-    mixes = builder.allocate_shared(threads, dtype=ACCUMULATOR)
-    told = builder.allocate_shared(turns, dtype=ACCUMULATOR)
-    splits = [turn * iconst(own) + iconst(u) for u in range(own)]
-    scores = [builder.let(parts.texel(n, iconst(blocks), zero, query), "scores") for n in splits]
-    texels = [builder.let(parts.texel(n, block, zero, query), "part") for n in splits]
-    largest, powers, total = weigh_parts(builder, scores)
-    mixes[member] = reduce(plus, (splat(p) * t for p, t in zip(powers, texels, strict=True)))
-    with builder.when(block < iconst(1)):
-        nothing = fconst(0.0, ACCUMULATOR)
-        told[turn] = construct([largest, total, nothing, nothing])
-    builder.barrier()
-    with builder.when(turn < iconst(1)):
-        scores = [builder.let(told[iconst(t)], "scores") for t in range(turns)]
-        largest, powers, total = weigh_parts(builder, scores)
-        if sinks is not None:
-            sink = load_numbers(sinks.buffer, query, 0, 1, aligned=False)
-            total = total + tirx.exp(sink - largest)
-        of_turns = (mixes[block + iconst(t * blocks)] for t in range(turns))
-        mixed = reduce(plus, (splat(p) * m for p, m in zip(powers, of_turns, strict=True)))
-        made = builder.let(mixed / splat(total), "mixed")
-        epilogue.write(zero, query * iconst(blocks) + block, zero, zero, made)
-
 
 _WIDEST = 2
 """Counts of lanes that are tried, the largest."""
 
 STEP, JOIN = "step_attention", "join_parts"
 
-OF_STEP: Kinds = (
-    ("tables", "rotated", 2),
-    ("gains", "normed", 2),
-    ("bias", "biased", 1),
-    ("scales", "bits", 2),
-)
-"""Constants of attention of one token: `gains` of queries and of keys."""
 OF_JOIN: Kinds = (("sinks", "sunk", 1),)
 """Constants of what joins its parts."""
 
@@ -184,11 +96,8 @@ def parts_shape(splits: int, queries: int, head: int) -> tuple[int, ...]:
 
 
 def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Inputs: queries, the row's number, keys, values, the new key and the new value; then
-    constants where `attrs` say so (`OF_STEP`).  It changes keys and values."""
-    attrs, graph = node.attrs, context.graph
-    q, position, keys, _, key, value, *others = node.inputs
-    work = work_of(graph, node, keys)
+    """Make the kernel of attention of one token, which changes keys and values."""
+    work = work_of(context.graph, node, node.inputs[2])
     machine = context.machine
     tile = context.choose(
         node,
@@ -197,50 +106,50 @@ def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         lambda tile: estimate_clocks(work, tile, machine, context.limits),
     )
     kernel = context.kernel(node, STEP)
-    heads = (kernel.input(q), kernel.input(key), kernel.input(value))
-    position_access = kernel.input(position)
-    held = name_constants(OF_STEP, attrs, others)
-    rotation = rotation_of(kernel, node, held["tables"])
-    norms = tuple(gains_of(kernel, node, held["gains"][at : at + 1]) for at in range(2))
-    bias = numbers_of(kernel, held["bias"], "bias")
-    quanta = both_quanta_of(kernel, node, held["scales"])
-    caches = [kernel.builder.output(graph.operand(name)) for name in node.changes]
-    out = kernel.builder.output(graph.operand(node.output))
-    kernel.arguments += [*node.changes, node.output]
-    kernel.written = 1 + len(node.changes)
-    operands = StepOperands(
-        heads=heads,
-        firsts=tuple(attrs["firsts"]),
-        norms=(norms[0], norms[1]),
-        rotation=rotation,
-        bias=bias,
-        quanta=quanta,
-        position=position_access,
-        keys=caches[0],
-        values=caches[1],
-        queries=work.kept * work.group,
-        kept=work.kept,
-        head=work.blocks * LANES,
-        rows=rows_of(work.rows, attrs),
-        held=work.rows,
-        scale=float(attrs["scale"]),
-        window=int(attrs["window"]),
-        cap=float(attrs["cap"]),
-        splits=work.splits,
-    )
-    write_part(kernel.builder, step_attention(kernel.builder, tile, operands), out)
+    StepAttention(kernel, tile, work.splits).emit()
     return kernel.call()
 
 
 def join_parts_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Inputs: the parts, perhaps sinks."""
+    """Make the kernel that mixes all rows of their parts, perhaps with sinks: scores of no row.
+
+    A work-group makes a head, and several threads each four numbers, from parts of their own.  One
+    thread for each four took an H200 21 us for 64 parts, since it waited for one after the other.
+    """
     kernel = context.kernel(node, JOIN)
-    parts = kernel.input(node.inputs[0])
-    held = name_constants(OF_JOIN, node.attrs, node.inputs[1:])
-    sinks = numbers_of(kernel, held["sinks"], "sinks")
+    parts, builder = kernel.input(node.inputs[0]), kernel.builder
+    held = name_constants(OF_JOIN, node.attrs, node.inputs[1:])["sinks"]
+    sinks = declare_numbers(kernel, held[0], "sinks") if held else None
     _, epilogue = kernel.output()
-    threads = groups_within(context.machine.cost.cached.threads, context.limits)
-    join_parts(kernel.builder, parts, sinks, epilogue, threads[-1])
+    most_threads = groups_within(context.machine.cost.cached.threads, context.limits)[-1]
+    e, zero = parts.extents, iconst(0)
+    blocks = e.blocks - 1
+    turns = min(power_of_two_within(max(most_threads // blocks, 1)), e.n)
+    own, threads = e.n // turns, turns * blocks
+    member, query = builder.threads(threads, e.w, work_group=(threads, 1, 1), cooperate=True)[:2]
+    block = builder.let(floormod(member, blocks), "block")
+    turn = builder.let(floordiv(member, blocks), "turn")
+    mixes = builder.allocate_shared(threads, dtype=ACCUMULATOR)
+    told = builder.allocate_shared(turns, dtype=ACCUMULATOR)
+    splits = [turn * iconst(own) + iconst(u) for u in range(own)]
+    scores = [builder.let(parts.texel(n, iconst(blocks), zero, query), "scores") for n in splits]
+    texels = [builder.let(parts.texel(n, block, zero, query), "part") for n in splits]
+    largest, powers, total = weigh_parts(builder, scores)
+    mixes[member] = reduce(plus, (splat(p) * t for p, t in zip(powers, texels, strict=True)))
+    with builder.when(block < iconst(1)):
+        nothing = fconst(0.0, ACCUMULATOR)
+        told[turn] = construct([largest, total, nothing, nothing])
+    builder.barrier()
+    with builder.when(turn < iconst(1)):
+        scores = [builder.let(told[iconst(t)], "scores") for t in range(turns)]
+        largest, powers, total = weigh_parts(builder, scores)
+        if sinks is not None:
+            sink = load_numbers(sinks.buffer, query, 0, 1, aligned=False)
+            total = total + tirx.exp(sink - largest)
+        of_turns = (mixes[block + iconst(t * blocks)] for t in range(turns))
+        mixed = reduce(plus, (splat(p) * m for p, m in zip(powers, of_turns, strict=True)))
+        made = builder.let(mixed / splat(total), "mixed")
+        epilogue.write(zero, query * iconst(blocks) + block, zero, zero, made)
     return kernel.call()
 
 
@@ -380,13 +289,6 @@ def _softmax_operations(graph: Graph, node: Node) -> int:
     return SOFTMAX_OPERATIONS * tokens * int(node.attrs["heads"]) * rows
 
 
-def _step_multiply_adds(graph: Graph, node: Node) -> int:
-    """With all rows there."""
-    _, _, rows, width = graph.tensors[node.inputs[2]].shape
-    head = head_of(width, int(node.attrs["bits"]))
-    return 2 * int(node.attrs["heads"]) * rows * head
-
-
 def _joining_operations(graph: Graph, node: Node) -> int:
     """Return two for each number of a part."""
     return 2 * int(np.prod(graph.tensors[node.inputs[0]].shape))
@@ -452,7 +354,7 @@ OPERATORS = (
         kind=Kind.ATTENTION,
         numbers=Numbers.WEIGHTED,
         rule=step_attention_rule,
-        multiply_adds=_step_multiply_adds,
+        multiply_adds=_multiply_adds,
         operations=_softmax_operations,
     ),
     Operator(

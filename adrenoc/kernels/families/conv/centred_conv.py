@@ -39,9 +39,9 @@ from adrenoc.base.tvmapi import (
 )
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.local_conv import LocalConv, plan_of
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
+from adrenoc.kernels.families.conv.local_conv import LocalConv
+from adrenoc.kernels.families.shared.context import NodeKernel
+from adrenoc.kernels.families.shared.conv_geometry import POINT, ConvTile
 from adrenoc.kernels.families.shared.machine import (
     Column,
     larger,
@@ -49,7 +49,6 @@ from adrenoc.kernels.families.shared.machine import (
     round_down,
     round_up,
 )
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR, sum_lanes
 
 TEXELS_AT_ONCE = 4
@@ -93,69 +92,114 @@ def vectors_of_statistics(tile: ConvTile, blocks: int, split_sums: Column) -> Co
     return larger(parts, split_sums) + shares.pixels
 
 
-class RowStatistics:
-    """Statistics of the pixels that a kernel multiplies, taken once its products are made."""
+def _fill(first: Expr, second: Expr) -> Expr:
+    """Return two numbers as a vector."""
+    zero = fconst(0.0, ACCUMULATOR)
+    return construct([first, second, zero, zero])
 
-    def __init__(self, kernel: LocalConv, epsilon: float) -> None:
-        self._kernel, self._epsilon = kernel, epsilon
-        self._shares = Shares.from_tile(kernel.tile, kernel.plan.blocks)
-        self.vectors = vectors_of_statistics(kernel.tile, kernel.plan.blocks, kernel.split_sums)
-        self._first = self.vectors - self._shares.pixels
 
-    def take(self) -> None:
+PIXELS_AT_ONCE = 8
+"""Sums that a thread norms beside each other."""
+FIRST_PART = 1000
+"""Number of the first of these lots, behind those of the epilogue."""
+
+
+class CentredConv(LocalConv):
+    """The sums of products of x as it is, by packed weights (`pack_local`), normed once complete.
+
+    Shapes:
+        columns: [1, 2, O/4, 4]: sums of the weights' columns, offsets
+    """
+
+    def __init__(
+        self,
+        kernel: NodeKernel,
+        tile: ConvTile,
+        x: Access,
+        weight: Access,
+        columns: Access,
+        epsilon: float,
+    ) -> None:
+        super().__init__(kernel, POINT, tile, x, weight)
+        self._columns, self._epsilon = columns, epsilon
+        self._shares = Shares.from_tile(tile, self.blocks)
+        self.vectors_after = vectors_of_statistics(tile, self.blocks, self.split_sums)
+        self._statistics_at = self.vectors_after - self._shares.pixels
+
+    def write(self) -> None:
+        """Take the statistics, then store."""
+        self._take_statistics()
+        super().write()
+
+    def complete_sums(self) -> None:
+        """Take off what the means made of the sums, and divide by the deviations."""
+        builder, tile, zero = self.b, self.tile, iconst(0)
+        for b in range(tile.out_blocks):
+            for start in range(0, tile.pixels, PIXELS_AT_ONCE):
+                with builder.apart(FIRST_PART + b * tile.pixels + start):
+                    block = self.first_out + iconst(b)
+                    sums, offset = (
+                        builder.let(self._columns.texel(zero, zero, iconst(row), block), "column")
+                        for row in range(2)
+                    )
+                    for pixel in range(start, min(start + PIXELS_AT_ONCE, tile.pixels)):
+                        mean, scale = self._read_statistics(pixel)
+                        at = b * tile.pixels + pixel
+                        self.sums[at] = (self.sums[at] - mean * sums) * scale + offset
+
+    # The statistics of its pixels, taken once its products are made
+
+    def _take_statistics(self) -> None:
         """Leave each pixel's statistics in local memory; every thread has to come here."""
-        kernel, builder, shares = self._kernel, self._kernel.b, self._shares
-        if kernel.last:  # else there was one after the last chunk
+        builder, shares = self.b, self._shares
+        if self.last:  # else there was one after the last chunk
             builder.barrier()
         if shares.members == 1:
-            for done in range(0, shares.pixels, kernel.threads):
-                pixel = builder.let(kernel.thread + iconst(done), "pixel")
+            for done in range(0, shares.pixels, self.threads):
+                pixel = builder.let(self.thread + iconst(done), "pixel")
                 with builder.when(self._limit_to(shares.pixels - done)):
                     self._hold(pixel, *self._take_part(pixel, iconst(0)))
         else:
-            pixel = builder.let(floormod(kernel.thread, shares.pixels), "pixel")
-            member = builder.let(floordiv(kernel.thread, shares.pixels), "member")
+            pixel = builder.let(floormod(self.thread, shares.pixels), "pixel")
+            member = builder.let(floordiv(self.thread, shares.pixels), "member")
             with builder.when(self._limit_to(shares.pixels * shares.members)):
-                kernel.shared[kernel.thread] = _fill(*self._take_part(pixel, member))
+                self.shared[self.thread] = _fill(*self._take_part(pixel, member))
             builder.barrier()
             with builder.when(self._limit_to(shares.pixels)):
-                self._hold(kernel.thread, *self._join_parts())
+                self._hold(self.thread, *self._join_parts())
         builder.barrier()
 
-    def read(self, pixel: int) -> tuple[Expr, Expr]:
+    def _read_statistics(self, pixel: int) -> tuple[Expr, Expr]:
         """Return mean and reciprocal deviation of one of the thread's pixels, in all lanes."""
-        kernel, builder = self._kernel, self._kernel.b
-        width, _, _ = kernel.tile.work_group or (1, 1, 1)
+        builder = self.b
+        width, _, _ = self.tile.work_group or (1, 1, 1)
         x, y, _ = builder.local
-        place = (y * iconst(width) + x) * iconst(kernel.tile.pixels)
-        held = builder.let(kernel.shared[place + iconst(self._first + pixel)], "norm")
+        place = (y * iconst(width) + x) * iconst(self.tile.pixels)
+        held = builder.let(self.shared[place + iconst(self._statistics_at + pixel)], "norm")
         return splat(lane(held, 0)), splat(lane(held, 1))
 
     def _limit_to(self, threads: int) -> Expr | None:
         """Return whether the thread is one of the first so many; None where all are."""
-        kernel = self._kernel
-        return kernel.thread < iconst(threads) if threads < kernel.threads else None
+        return self.thread < iconst(threads) if threads < self.threads else None
 
     def _take_part(self, pixel: Expr, member: Expr) -> tuple[Expr, Expr]:
         """Return mean and variance of one member's part of a pixel."""
-        kernel, builder = self._kernel, self._kernel.b
-        wx, wy, _ = kernel.tile.work_group or (1, 1, 1)
-        width = wx * kernel.tile.pixels
+        builder = self.b
+        wx, wy, _ = self.tile.work_group or (1, 1, 1)
+        width = wx * self.tile.pixels
         column, row = pixel, builder.group[1] * iconst(wy)
         if wy > 1:
             column, row = floormod(pixel, width), row + floordiv(pixel, width)
         column = builder.let(builder.group[0] * iconst(width) + column, "column")
         row = builder.let(row, "line")
-        blocks = kernel.plan.blocks // self._shares.members
+        blocks = self.blocks // self._shares.members
         start = builder.let(member * iconst(blocks), "start")
-        sums = builder.registers(3, dtype=ACCUMULATOR)
-        sums.fill(0)
+        sums = builder.registers(3, dtype=ACCUMULATOR, fill=0)
         at_once = next(n for n in range(TEXELS_AT_ONCE, 0, -1) if blocks % n == 0)
 
         def add(first: Expr, *, begins: bool) -> None:
             texels = [
-                builder.let(kernel.pixel(first + iconst(u), row, column), "x")
-                for u in range(at_once)
+                builder.let(self.pixel(first + iconst(u), row, column), "x") for u in range(at_once)
             ]
             if begins:
                 sums[2] = splat(lane(texels[0], 0))
@@ -174,9 +218,9 @@ class RowStatistics:
 
     def _join_parts(self) -> tuple[Expr, Expr]:
         """Return mean and variance of a pixel, of those of its parts, which are equally long."""
-        kernel, builder, shares = self._kernel, self._kernel.b, self._shares
+        builder, shares = self.b, self._shares
         parts = [
-            builder.let(kernel.shared[kernel.thread + iconst(m * shares.pixels)], "part")
+            builder.let(self.shared[self.thread + iconst(m * shares.pixels)], "part")
             for m in range(shares.members)
         ]
         share = fconst(1 / shares.members, ACCUMULATOR)
@@ -189,81 +233,9 @@ class RowStatistics:
 
     def _hold(self, pixel: Expr, mean: Expr, variance: Expr) -> None:
         """Keep what a pixel's numbers are normed by."""
-        builder = self._kernel.b
+        builder = self.b
         mean, variance = builder.let(mean, "mean"), builder.let(variance, "variance")
         root = tirx.sqrt(variance + fconst(self._epsilon, ACCUMULATOR))
         differ = variance > mean * mean * fconst(ALIKE, ACCUMULATOR)
         scale = select(differ, fconst(1.0, ACCUMULATOR) / root, fconst(0.0, ACCUMULATOR))
-        self._kernel.shared[pixel + iconst(self._first)] = _fill(mean, scale)
-
-
-def _fill(first: Expr, second: Expr) -> Expr:
-    """Return two numbers as a vector."""
-    zero = fconst(0.0, ACCUMULATOR)
-    return construct([first, second, zero, zero])
-
-
-POINT = ConvGeometry(kernel=(1, 1))
-PIXELS_AT_ONCE = 8
-"""Sums that a thread norms beside each other."""
-FIRST_PART = 1000
-"""Number of the first of these lots, behind those of the epilogue."""
-
-
-def centred_conv(
-    builder: KernelBuilder,
-    tile: ConvTile,
-    x: Access,
-    weight: Access,
-    columns: Access,
-    epsilon: float,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit the product of normed x with packed weights (`pack_local`), one group of channels.
-
-    Shapes:
-        x: roles N, C, H, W
-        columns: [1, 2, O/4, 4]: sums of the weights' columns, offsets
-        out: roles N, O, H, W
-    """
-    kernel = _CentredConv(builder, tile, x, weight, columns, epsilon, out)
-    kernel.accumulate(weights_by_row=False)
-    kernel.statistics.take()
-    kernel.write(epilogue, out.extents)
-
-
-class _CentredConv(LocalConv):
-    """The sums of products of x as it is, normed once they are complete."""
-
-    def __init__(
-        self,
-        builder: KernelBuilder,
-        tile: ConvTile,
-        x: Access,
-        weight: Access,
-        columns: Access,
-        epsilon: float,
-        out: Access,
-    ) -> None:
-        plan = plan_of(POINT, tile, x.extents, out.extents)
-        super().__init__(builder, POINT, tile, plan, x, weight, out.extents)
-        self._columns = columns
-        self.statistics = RowStatistics(self, epsilon)
-        self.vectors_after = self.statistics.vectors
-
-    def complete_sums(self) -> None:
-        """Take off what the means made of the sums, and divide by the deviations."""
-        builder, tile, zero = self.b, self.tile, iconst(0)
-        for b in range(tile.out_blocks):
-            for start in range(0, tile.pixels, PIXELS_AT_ONCE):
-                with builder.apart(FIRST_PART + b * tile.pixels + start):
-                    block = self.first_out + iconst(b)
-                    sums, offset = (
-                        builder.let(self._columns.texel(zero, zero, iconst(row), block), "column")
-                        for row in range(2)
-                    )
-                    for pixel in range(start, min(start + PIXELS_AT_ONCE, tile.pixels)):
-                        mean, scale = self.statistics.read(pixel)
-                        at = b * tile.pixels + pixel
-                        self.sums[at] = (self.sums[at] - mean * sums) * scale + offset
+        self.shared[pixel + iconst(self._statistics_at)] = _fill(mean, scale)

@@ -25,10 +25,18 @@ from adrenoc.base.tvmapi import Buffer, Expr, floordiv, floormod, iconst, lane, 
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.conv2d import Thread, groups_of_a_wave, store_inside
+from adrenoc.kernels.families.conv.conv2d import (
+    Thread,
+    first_reads,
+    groups_of_a_wave,
+    start_sums,
+    store_inside,
+)
 from adrenoc.kernels.families.conv.conv_tile_local import bytes_of
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, ConvWork, Route
 from adrenoc.kernels.families.shared.conv_weights import HALVES_A_LOAD, pack_uniform
+from adrenoc.kernels.families.shared.integers import WORD_BYTES
 from adrenoc.kernels.families.shared.machine import (
     Column,
     Machine,
@@ -38,42 +46,31 @@ from adrenoc.kernels.families.shared.machine import (
     round_up,
     smaller,
 )
-from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.walk import LONG_SUM, RunSums, add_products, adds_in_runs, total_dtype
+from adrenoc.kernels.walk import LONG_SUM, add_products
 from adrenoc.target.gpu import FILE_VECTOR_BYTES, ConstantFile, Limits
 
 
 def conv2d_constants(
-    builder: KernelBuilder,
-    geometry: ConvGeometry,
-    tile: ConvTile,
-    x: Access,
-    weight: Access,
-    place: Access,
-    file: ConstantFile,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit the convolution of x with packed weights, in halves.
+    kernel: NodeKernel, geometry: ConvGeometry, tile: ConvTile, x: Access, weight: Access
+) -> KernelCall:
+    """Make the kernel that convolves x with packed weights, in halves.
 
     Shapes:
         x: roles N, C, H, W
         weight: `pack_steps`, flat
-        place: as many bytes as the constant file has, which stands for them
-        out: roles N, O, OH, OW
     """
+    file = kernel.context.machine.constant_file
+    if file is None:
+        raise ValueError(f"{kernel.node.name}: the target has no constant file")
+    # As many bytes as the constant file has, which stand for it.
+    place = kernel.zeros("constant_place", file.bytes // WORD_BYTES)
+    builder, (out, epilogue) = kernel.builder, kernel.output()
     source, (kh, kw) = x.extents, geometry.kernel
     thread = _start_thread(builder, tile, out)
-    left = builder.let(thread.column * iconst(tile.pixels), "x")
-    row0 = thread.row * iconst(geometry.strides[0]) - iconst(geometry.padding[0])
-    row0 = builder.let(row0, "row")
-    col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
+    left, row0, col0 = first_reads(builder, geometry, tile, thread)
     channels = source.c if source.blocks == 1 else LANES
-    steps, products = source.blocks // tile.unroll, kh * kw * source.blocks * channels
-    sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
-    sums.fill(0.0)
-    several = adds_in_runs(out, products)
-    runs = RunSums(builder, sums, range(tile.pixels * tile.out_blocks), products, several=several)
+    steps = source.blocks // tile.unroll
+    sums, runs = start_sums(builder, tile, out, kh * kw * source.blocks * channels)
     vectors = step_vectors(kw, tile)
     weights = _SlotWeights(builder, tile, weight.buffer, place.buffer, file, vectors)
     first = builder.let(thread.group * iconst(kh * steps * vectors), "wb")
@@ -101,7 +98,8 @@ def conv2d_constants(
     with builder.loop(kh, "ky", rolled=True) as ky:
         runs.loop(steps, terms_a_step, "i", lambda i: multiply(ky, i), rolled=True)
     with builder.when(builder.inside):
-        store_inside(builder, tile, out, epilogue, thread, left, sums)
+        store_inside(builder, tile, epilogue, thread, left, sums)
+    return kernel.call()
 
 
 def _start_thread(builder: KernelBuilder, tile: ConvTile, out: Access) -> Thread:

@@ -17,10 +17,10 @@ from adrenoc.base.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum,
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, power_of_two, power_of_two_within
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, ConvWork, Route
 from adrenoc.kernels.families.shared.conv_weights import (
     BYTES_A_LOAD,
-    ConvWeights,
     TextureWeights,
     UniformWeights,
 )
@@ -35,7 +35,7 @@ from adrenoc.kernels.families.shared.machine import (
     smaller,
 )
 from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.statements import Registers, all_of
 from adrenoc.kernels.walk import RunSums, add_products, adds_in_runs, total_dtype
 from adrenoc.kernels.weights import group_window
 from adrenoc.target.cost.conv_cost import ConvTextureCost
@@ -47,35 +47,27 @@ UNROLLED_TAPS = 3
 
 
 def conv2d(
-    builder: KernelBuilder,
-    geometry: ConvGeometry,
-    tile: ConvTile,
-    x: Access,
-    weight: Access,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit the convolution of x with packed weights.
+    kernel: NodeKernel, geometry: ConvGeometry, tile: ConvTile, x: Access, weight: Access
+) -> KernelCall:
+    """Make the kernel that convolves x with packed weights.
 
     Shapes:
         x: roles N, C, H, W
         weight: `weights.pack_conv` for the texture route, `conv_weights.pack_uniform` else
-        out: roles N, O, OH, OW
     """
+    builder, (out, epilogue) = kernel.builder, kernel.output()
     source, (kh, kw) = x.extents, geometry.kernel
     thread = _start_thread(builder, geometry, tile, x, out)
     window = thread.window
-    weights = _choose_weights(builder, tile, weight, thread, taps=kh * kw)
-    left = builder.let(thread.column * iconst(tile.pixels), "x")
-    row0 = thread.row * iconst(geometry.strides[0]) - iconst(geometry.padding[0])
-    row0 = builder.let(row0, "row")
-    col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
+    weights: TextureWeights | UniformWeights
+    if tile.route is Route.TEXTURE:
+        weights = TextureWeights(builder, weight, thread.first_out, tile.out_blocks)
+    else:
+        run, lanes, blocks = weight.buffer, window * LANES, tile.out_blocks
+        weights = UniformWeights(builder, run, thread.group, kh * kw, lanes, blocks)
+    left, row0, col0 = first_reads(builder, geometry, tile, thread)
     channels = source.c if window == 1 and geometry.groups == 1 else LANES
-    products = kh * kw * window * channels
-    sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
-    sums.fill(0.0)
-    several = adds_in_runs(out, products)
-    runs = RunSums(builder, sums, range(tile.pixels * tile.out_blocks), products, several=several)
+    sums, runs = start_sums(builder, tile, out, kh * kw * window * channels)
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
 
     def multiply(ky: Expr, i: Expr) -> None:
@@ -98,7 +90,8 @@ def conv2d(
     # Loops that compilers unroll once more ask for texels early, in registers of other threads.
     with builder.loop(kh, "ky", rolled=True) as ky:
         runs.loop(window, kw * channels, "i", lambda i: multiply(ky, i), rolled=True)
-    store_inside(builder, tile, out, epilogue, thread, left, sums)
+    store_inside(builder, tile, epilogue, thread, left, sums)
+    return kernel.call()
 
 
 class Thread(NamedTuple):
@@ -138,50 +131,45 @@ def _start_thread(
     return Thread(n, gy, gx, group, first_out, first_in, window)
 
 
-def _choose_weights(
-    builder: KernelBuilder, tile: ConvTile, weight: Access, thread: Thread, *, taps: int
-) -> ConvWeights:
-    """Return the weights of the thread's output blocks, by the route of the tile."""
-    if tile.route is Route.TEXTURE:
-        return TextureWeights(builder, weight, thread.first_out, tile.out_blocks)
-    return UniformWeights(
-        builder,
-        weight.buffer,
-        thread.group,
-        taps=taps,
-        columns=thread.window * LANES,
-        out_blocks=tile.out_blocks,
-    )
+def first_reads(
+    builder: KernelBuilder, geometry: ConvGeometry, tile: ConvTile, thread: Thread
+) -> tuple[Expr, Expr, Expr]:
+    """Return a thread's first column, and the first row and column that it reads."""
+    (sy, sx), (top, edge) = geometry.strides, geometry.padding
+    left = builder.let(thread.column * iconst(tile.pixels), "x")
+    row = builder.let(thread.row * iconst(sy) - iconst(top), "row")
+    return left, row, builder.let(left * iconst(sx) - iconst(edge), "col")
+
+
+def start_sums(
+    builder: KernelBuilder, tile: ConvTile, out: Access, products: int
+) -> tuple[Registers, RunSums]:
+    """Return the sums of a thread, of so many products each, and what adds to them."""
+    count, several = tile.pixels * tile.out_blocks, adds_in_runs(out, products)
+    sums = builder.registers(count, dtype=total_dtype(builder, products), fill=0.0)
+    return sums, RunSums(builder, sums, range(count), products, several=several)
 
 
 def store_inside(
     builder: KernelBuilder,
     tile: ConvTile,
-    out: Access,
     epilogue: Epilogue,
     thread: Thread,
     left: Expr,
     sums: Registers,
 ) -> None:
     """Store what lies inside of the output."""
-    e, first_out = out.extents, thread.first_out
+    e, first_out = epilogue.out.extents, thread.first_out
     for blocks, pixels in epilogue.parts(tile.out_blocks, tile.pixels):
         for p, b in product(pixels, blocks):
             block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
-            inside = _both(
+            inside = all_of(
                 left + iconst(p) < iconst(e.w) if e.w % tile.pixels and p else None,
                 block < iconst(e.blocks) if e.blocks % tile.out_blocks and b else None,
             )
             with builder.when(inside):
                 at = b * tile.pixels + p
                 epilogue.write(thread.n, block, thread.row, left + iconst(p), sums[at])
-
-
-def _both(a: Expr | None, b: Expr | None) -> Expr | None:
-    """Return both conditions; None means always."""
-    if a is None or b is None:
-        return b if a is None else a
-    return a & b
 
 
 class _Step:
@@ -191,7 +179,7 @@ class _Step:
         self,
         builder: KernelBuilder,
         x: Access,
-        weights: ConvWeights,
+        weights: TextureWeights | UniformWeights,
         sums: RunSums,
         tile: ConvTile,
         n: Expr,

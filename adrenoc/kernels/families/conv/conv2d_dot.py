@@ -18,61 +18,31 @@ import numpy as np
 from adrenoc.base.tvmapi import Expr, cast, dot_products, lane, load_vector
 from adrenoc.ir.layout import LANES, WORDS
 from adrenoc.kernels.access import Access, BytesAccess
-from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.local_conv import ConvPlan, LocalConv
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
+from adrenoc.kernels.families.conv.local_conv import LocalConv
 from adrenoc.kernels.families.shared.integers import SIXTEEN
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.weights import whole_k_steps
-
-
-def conv2d_dot(
-    builder: KernelBuilder,
-    geometry: ConvGeometry,
-    tile: ConvTile,
-    x: BytesAccess,
-    weight: Access,
-    rest: Access,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit the convolution of bytes with packed weights, one group of channels.
-
-    Shapes:
-        x: roles N, C, H, W
-        weight: `pack_words`, flat
-        rest: int32, `low` times the sum of the weights of each output channel, in blocks of four
-        out: roles N, O, OH, OW
-    """
-    blocks = x.extents.blocks
-    per_work_group = tile.out_blocks * tile.bands
-    plan = ConvPlan(
-        blocks=-(-blocks // WORDS),
-        window=whole_k_steps(-(-blocks // WORDS), tile.k_step),
-        taps=geometry.kernel[1],
-        channels=min(blocks, WORDS),
-        channel_groups=-(-out.extents.blocks // per_work_group),
-        vectors=geometry.kernel[1] * LANES * per_work_group,
-    )
-    kernel = DotConv(builder, geometry, tile, plan, x, weight, out.extents)
-    kernel.rest, kernel.bytes = rest, x
-    kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents)
 
 
 class DotConv(LocalConv):
     """One kernel while it is written: integers where `LocalConv` has floats."""
 
-    rest: Access
     bytes: BytesAccess
+    """The activations: roles N, C, H, W."""
+    rest: Access
+    """int32, `low` times the sum of the weights of each output channel, in blocks of four."""
     sum_dtype = "int32"
     weight_dtype = "uint32"
+
+    def count_inputs(self) -> tuple[int, int]:
+        """Return sixteens of channels, and the words of one that hold any."""
+        blocks = self.x.extents.blocks
+        return -(-blocks // WORDS), min(blocks, WORDS)
 
     def load(self, first: Expr, offset: int) -> Expr:
         """Load four words of weights: one for each of four output channels."""
         return self.b.let(load_vector(self.weight.buffer, first, offset, "uint32"), "w")
 
-    def vectors(self, loaded: Expr) -> list[Expr]:
+    def unpack(self, loaded: Expr) -> list[Expr]:
         """Return the one vector that was loaded."""
         return [loaded]
 
@@ -103,7 +73,7 @@ class DotConv(LocalConv):
 
 
 def pack_words(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
-    """Pack whole numbers `[O, I, KH, KW]` for `conv2d_dot`, flat, as 32-bit words.
+    """Pack whole numbers `[O, I, KH, KW]` for `DotConv`, flat, as 32-bit words.
 
     The order is [work-group, KH, sixteen channels, band, KW, word, output block, output channel];
     a word holds four input channels.

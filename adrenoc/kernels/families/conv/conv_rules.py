@@ -11,7 +11,7 @@ that `scripts/estimate_networks` asks, so that its figures can be held against e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -23,7 +23,7 @@ from adrenoc.ir.graph import Node
 from adrenoc.ir.half import round_constant
 from adrenoc.ir.layout import LANES, WORDS
 from adrenoc.kernels.access import Access, BytesAccess, PlainAccess
-from adrenoc.kernels.families.conv.centred_conv import POINT, centred_conv
+from adrenoc.kernels.families.conv.centred_conv import CentredConv
 from adrenoc.kernels.families.conv.constant_conv import (
     constant_candidates,
     constant_clocks,
@@ -31,9 +31,9 @@ from adrenoc.kernels.families.conv.constant_conv import (
     pack_steps,
 )
 from adrenoc.kernels.families.conv.conv2d import conv2d, texture_candidates, texture_clocks
-from adrenoc.kernels.families.conv.conv2d_dot import conv2d_dot, pack_words
+from adrenoc.kernels.families.conv.conv2d_dot import DotConv, pack_words
 from adrenoc.kernels.families.conv.conv_tile_local import local_candidates, local_clocks
-from adrenoc.kernels.families.conv.image_rows import Normalise, conv2d_image
+from adrenoc.kernels.families.conv.image_rows import ImageConv, Normalise
 from adrenoc.kernels.families.conv.local_conv import WIDEST_ROW, WIDEST_ROW_OF_TEXELS, conv2d_local
 from adrenoc.kernels.families.conv.matrix_conv import (
     conv2d_matrices,
@@ -43,6 +43,7 @@ from adrenoc.kernels.families.conv.matrix_conv import (
 )
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
+    POINT,
     ConvGeometry,
     ConvTile,
     ConvWork,
@@ -132,7 +133,7 @@ def local_weights(
     name: str,
     kind: str,
     tile: ConvTile,
-    oihw: Callable[[np.ndarray], np.ndarray],
+    oihw: Oihw,
     *,
     texels: bool,
 ) -> Access:
@@ -198,8 +199,9 @@ def dot_conv(
         "float32",
     )
     rest = bias.operand(kernel, family, spec.low, oihw)
-    out, epilogue = kernel.output()
-    conv2d_dot(kernel.builder, geometry, tile, x, weight, rest, out, epilogue)
+    conv = DotConv(kernel, geometry, tile, x, weight)
+    conv.bytes, conv.rest = x, rest
+    conv.emit()
     return kernel.call()
 
 
@@ -208,7 +210,7 @@ def dense_conv(
     node: Node,
     family: str,
     geometry: ConvGeometry,
-    oihw: Callable[[np.ndarray], np.ndarray],
+    oihw: Oihw,
 ) -> KernelCall:
     """Make the kernel of a convolution whose outputs read all input channels of their group.
 
@@ -222,63 +224,37 @@ def dense_conv(
     kernel = context.kernel(node, family, half=work.half)
     x = kernel.input_or_prologue()
     if tile.route is Route.CONSTANTS:
-        return _constants_conv(kernel, family, geometry, tile, x, oihw)
+        _tell(kernel, "weights in the constant file", "a copy in local memory")
+        kind = f"{family}_steps{tile.out_blocks}x{tile.unroll}"
+        weight = kernel.flat(weight_name, kind, lambda w: pack_steps(oihw(w), tile))
+        return conv2d_constants(kernel, geometry, tile, x, weight)
     if tile.route is Route.MATRICES:
-        return _matrices_conv(kernel, family, tile, x, oihw)
+        _tell(kernel, "tiles by matrix units", "tiles that threads make")
+        kind = f"{family}_tiles{tile.out_blocks}"
+        weight = kernel.flat(weight_name, kind, lambda w: pack_tiles(oihw(w), tile))
+        return conv2d_matrices(kernel, tile, x, weight)
     if tile.route is Route.TEXTURE:
-        kind = f"{family}{geometry.groups}"
-        weight = kernel.pack_constant(
-            weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups)
-        )
+        kind, groups = f"{family}{geometry.groups}", geometry.groups
+        weight = kernel.pack_constant(weight_name, kind, lambda w: pack_conv(oihw(w), groups))
     elif tile.route is Route.LOCAL:
         as_texels = has_texel_weights(work, context.machine)
         weight = local_weights(kernel, weight_name, family, tile, oihw, texels=as_texels)
     else:
         kind = f"{family}_uniform{tile.out_blocks}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))
-    out, epilogue = kernel.output()
     rows, image = work.image_rows(tile.pixels), kernel.accesses[node.inputs[0]]
     if rows is not None and isinstance(image, PlainAccess):
         normalise = _normalise(kernel, image) if node.prologue else None
-        conv2d_image(kernel.builder, geometry, tile, image, weight, out, epilogue, rows, normalise)
+        ImageConv(kernel, geometry, tile, image, weight, rows, normalise).emit()
         return kernel.call()
-    emit = conv2d_local if tile.route is Route.LOCAL else conv2d
-    emit(kernel.builder, geometry, tile, x, weight, out, epilogue)
-    return kernel.call()
-
-
-def _constants_conv(
-    kernel: NodeKernel, family: str, geometry: ConvGeometry, tile: ConvTile, x: Access, oihw: Oihw
-) -> KernelCall:
-    """Make the kernel of a convolution whose weights waves copy to the constant file."""
-    file = kernel.context.machine.constant_file
-    if file is None:
-        raise ValueError(f"{kernel.node.name}: the target has no constant file")
-    _tell(kernel, "weights in the constant file", "a copy in local memory")
-    kind = f"{family}_steps{tile.out_blocks}x{tile.unroll}"
-    weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_steps(oihw(w), tile))
-    place = kernel.zeros("constant_place", file.bytes // WORD_BYTES)
-    out, epilogue = kernel.output()
-    conv2d_constants(kernel.builder, geometry, tile, x, weight, place, file, out, epilogue)
-    return kernel.call()
+    make = conv2d_local if tile.route is Route.LOCAL else conv2d
+    return make(kernel, geometry, tile, x, weight)
 
 
 def _tell(kernel: NodeKernel, taken: str, instead: str) -> None:
     """Log what the runtime decides on the device."""
     reason = f"estimated the fastest; where the runtime's trial on the device fails: {instead}"
     kernel.context.log.add(kernel.node.name, taken, reason)
-
-
-def _matrices_conv(
-    kernel: NodeKernel, family: str, tile: ConvTile, x: Access, oihw: Oihw
-) -> KernelCall:
-    """Make the kernel of a 1x1 convolution by matrix units."""
-    _tell(kernel, "tiles by matrix units", "tiles that threads make")
-    kind = f"{family}_tiles{tile.out_blocks}"
-    weight = kernel.flat(kernel.node.inputs[1], kind, lambda w: pack_tiles(oihw(w), tile))
-    out, epilogue = kernel.output()
-    conv2d_matrices(kernel.builder, tile, x, weight, out, epilogue)
-    return kernel.call()
 
 
 def _normalise(kernel: NodeKernel, image: PlainAccess) -> Normalise:
@@ -295,9 +271,7 @@ def _normalise(kernel: NodeKernel, image: PlainAccess) -> Normalise:
 KIND = "centred"
 
 
-def centred_rule(
-    context: RuleContext, node: Node, oihw: Callable[[np.ndarray], np.ndarray]
-) -> KernelCall:
+def centred_rule(context: RuleContext, node: Node, oihw: Oihw) -> KernelCall:
     """Make the kernel of such a product; `oihw` transposes its matrix to [O, I, 1, 1].
 
     Its gains are in the weights, and what its offsets come to is a number for each output.
@@ -332,9 +306,7 @@ def centred_rule(
     columns = kernel.pack_constant(
         name, f"{kind}_columns_{form.centring[1]}", _pack_rows, sum_columns, dtype="float32"
     )
-    out, epilogue = kernel.output()
-    epsilon = float(node.attrs[CENTRED])
-    centred_conv(kernel.builder, tile, x, weight, columns, epsilon, out, epilogue)
+    CentredConv(kernel, tile, x, weight, columns, float(node.attrs[CENTRED])).emit()
     return kernel.call()
 
 

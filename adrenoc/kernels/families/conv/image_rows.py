@@ -26,8 +26,8 @@ from adrenoc.base.tvmapi import (
 )
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access, PlainAccess
-from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.local_conv import LocalConv, plan_of
+from adrenoc.kernels.families.conv.local_conv import LocalConv
+from adrenoc.kernels.families.shared.context import NodeKernel
 from adrenoc.kernels.families.shared.conv_geometry import (
     ConvGeometry,
     ConvTile,
@@ -35,52 +35,53 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     RowPlan,
     _strides,
 )
-from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.statements import Statements
 
 Normalise = Callable[[Expr, Expr, Expr, Expr], Expr]
 """(image, row, column, four channels as they are given) -> the same as they are convolved."""
 
 
-class ImageRows:
-    """Gives the texels of rows; `left` is the column of the thread's first own pixel.
+class ImageConv(LocalConv):
+    """One kernel while it is written: rows of numbers where `LocalConv` has texels.
 
-    Zeros beyond the edges are zeros after `normalise`.
+    The weights are packed by `pack_local`; the image has at most four channels.  Zeros beyond the
+    edges are zeros after `normalise`.
     """
 
     def __init__(
         self,
-        statements: Statements,
+        kernel: NodeKernel,
+        geometry: ConvGeometry,
+        tile: ConvTile,
         x: PlainAccess,
+        weight: Access,
         plan: RowPlan,
-        n: Expr,
-        left: Expr,
         normalise: Normalise | None,
     ) -> None:
-        self._statements, self._x, self._plan, self._n = statements, x, plan, n
-        self._normalise = normalise
+        super().__init__(kernel, geometry, tile, x, weight)
+        self._image, self._plan, self._normalise = x, plan, normalise
         # Threads beyond the last column read what the last one does.
+        left = self.left * geometry.strides[1]
         first = minimum(left * iconst(plan.pitch), iconst(plan.last))
-        self._first = statements.share(first, "first")
+        self._first = self.b.share(first, "first")
 
-    def is_inside(self, row: Expr) -> Expr:
+    def reads(self, row: Expr) -> Expr:
         """Return whether a row is one of the image."""
-        return (row >= 0) & (row < iconst(self._x.extents.h))
+        return (row >= 0) & (row < iconst(self.x.extents.h))
 
-    def texels(self, row: Expr) -> dict[int, Expr]:
+    def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
         """Return the texels of a row that is inside of the image, by column of the plan.
 
         Lanes beyond the last channel are zero.
         """
-        plan, channels = self._plan, self._x.extents.c
-        strides = _strides(self._x.spec.roles, self._x.spec.shape)
-        start = self._n * iconst(strides.get("N", 0)) + row * iconst(strides.get("H", 0))
-        start = self._statements.share(start, "start")
-        with self._statements.computing(self._loaded_dtype):
+        plan, channels = self._plan, self.x.extents.c
+        strides = _strides(self.x.spec.roles, self.x.spec.shape)
+        start = self.n * iconst(strides.get("N", 0)) + row * iconst(strides.get("H", 0))
+        start = self.b.share(start, "start")
+        with self.b.computing(self._loaded_dtype):
             runs = [self._numbers(start, run * strides.get("C", 0)) for run in range(plan.runs)]
         zero = fconst(0.0, self._loaded_dtype)
         # TVM puts an expression that only has a name into each place that uses it.
-        found = self._statements.registers(len(plan.columns))
+        found = self.b.registers(len(plan.columns))
         for place, column in enumerate(plan.columns):
             at = (column - plan.padding) * plan.pitch
             if plan.runs > 1:
@@ -93,16 +94,16 @@ class ImageRows:
     @property
     def _loaded_dtype(self) -> str:
         """Return the dtype of what is loaded."""
-        return self._statements.compute if self._normalise is None else "float32"
+        return self.b.compute if self._normalise is None else "float32"
 
     def _normalise_texel(self, row: Expr, at: int, lanes: list[Expr]) -> Expr:
         """Return the texel of a pixel of which these are the numbers, from place `at` on."""
-        plan, compute = self._plan, self._statements.compute
+        plan, compute = self._plan, self.b.compute
         if self._normalise is None:
             return construct(lanes)
         column = floordiv(self._first + iconst(at), plan.pitch)
-        texel = self._statements.registers(1, dtype="float32")
-        texel[0] = self._normalise(self._n, row, column, construct(lanes))
+        texel = self.b.registers(1, dtype="float32")
+        texel[0] = self._normalise(self.n, row, column, construct(lanes))
         if at < 0 or plan.last + at + plan.pitch > plan.width:
             inside = (self._first + iconst(at) >= 0) & (
                 self._first + iconst(at) < iconst(plan.width)
@@ -113,7 +114,7 @@ class ImageRows:
 
     def _numbers(self, start: Expr, of_run: int) -> dict[int, Expr]:
         """Return the numbers of the run `of_run` behind `start`, by place from the thread's own."""
-        plan, statements = self._plan, self._statements
+        plan, statements = self._plan, self.b
         zero = fconst(0.0, statements.compute)
         found: dict[int, Expr] = {}
         for load in plan.loads:
@@ -129,47 +130,10 @@ class ImageRows:
             else:
                 first = clamp(mine, 0, plan.width - 1)
             base = statements.share(start + first, "base")
-            loaded = self._x.numbers(base, offset, load.count, aligned=plan.aligned)
+            loaded = self._image.numbers(base, offset, load.count, aligned=plan.aligned)
             value = statements.let(loaded, "v")
             for i in range(load.count):
                 one = value if load.count == 1 else lane(value, i)
                 within = load.reach is LoadReach.WITHIN
                 found[load.at + i] = one if within else select(inside, one, zero)
         return found
-
-
-def conv2d_image(
-    builder: KernelBuilder,
-    geometry: ConvGeometry,
-    tile: ConvTile,
-    x: PlainAccess,
-    weight: Access,
-    out: Access,
-    epilogue: Epilogue,
-    rows: RowPlan,
-    normalise: Normalise | None = None,
-) -> None:
-    """Emit the convolution of x, or of what normalises it, with packed weights (`pack_local`).
-
-    Shapes:
-        x: roles N, C, H, W; at most four channels
-        out: roles N, O, OH, OW
-    """
-    plan = plan_of(geometry, tile, x.extents, out.extents)
-    kernel = _ImageConv(builder, geometry, tile, plan, x, weight, out.extents)
-    left = kernel.left * geometry.strides[1]
-    kernel.rows = ImageRows(builder, x, rows, kernel.n, left, normalise)
-    kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents)
-
-
-class _ImageConv(LocalConv):
-    """One kernel while it is written: rows of numbers where `LocalConv` has texels."""
-
-    rows: ImageRows
-
-    def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
-        return self.rows.texels(row)
-
-    def reads(self, row: Expr) -> Expr:
-        return self.rows.is_inside(row)

@@ -29,7 +29,6 @@ Before -> after:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -37,6 +36,7 @@ from adrenoc.base.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum,
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
 from adrenoc.kernels.families.shared.conv_weights import (
     is_texels,
@@ -45,41 +45,10 @@ from adrenoc.kernels.families.shared.conv_weights import (
     vectors_a_load,
     vectors_held,
 )
-from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
+from adrenoc.kernels.fused_bodies import ComputedAccess
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, adds_in_runs
 from adrenoc.kernels.weights import whole_k_steps
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvPlan:
-    """What follows from the extents and the tile."""
-
-    blocks: int
-    """Input blocks of the convolution."""
-    window: int
-    """Input blocks, filled up by weights of zero to whole k-steps of all splits."""
-    taps: int
-    """Taps of one kernel row."""
-    channels: int
-    """Lanes of an input block that hold a channel."""
-    channel_groups: int
-    """Work-groups along the output blocks of one image."""
-    vectors: int
-    """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
-
-
-def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> ConvPlan:
-    """Return what follows for a convolution of floats."""
-    per_work_group = tile.out_blocks * tile.bands
-    return ConvPlan(
-        blocks=source.blocks,
-        window=whole_k_steps(source.blocks, tile.k_step),
-        taps=geometry.kernel[1],
-        channels=source.c if source.blocks == 1 else LANES,
-        channel_groups=-(-grid.blocks // per_work_group),
-        vectors=geometry.kernel[1] * LANES * per_work_group,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,40 +119,8 @@ class Phases:
 
 
 def vectors_added(count: int, split_k: int, threads: int) -> int:
-    """Return vectors of local memory that `add_split_k` needs, of `count` sums a thread."""
+    """Return vectors of local memory that adding the splits needs, of `count` sums a thread."""
     return split_k // 2 * (threads // split_k) * count
-
-
-def add_split_k(
-    builder: KernelBuilder,
-    sums: Registers,
-    count: int,
-    shared: SharedArray,
-    part: tuple[Expr, int],
-    thread: Expr,
-    threads: int,
-) -> None:
-    """Add the sums of all splits, in the threads of split 0; no thread may still read `shared`.
-
-    `part` is the thread's split and how many there are, a power of two; the `threads` of a split
-    follow each other.  A tree, where each step adds one half to the other, keeps few numbers in
-    registers; adding all splits at once keeps all of them.
-    """
-    own, split_k = part
-    reach = split_k // 2
-    while reach:
-        width = reach * (threads // split_k)
-        giver = thread - iconst(width)
-        with builder.when((own >= iconst(reach)) & (own < iconst(2 * reach))):
-            for at in range(count):
-                shared[giver + iconst(at * width)] = sums[at]
-        builder.barrier()
-        with builder.when(own < iconst(reach)):
-            for at in range(count):
-                sums[at] = sums[at] + shared[thread + iconst(at * width)]
-        reach //= 2
-        if reach:
-            builder.barrier()
 
 
 LOADS_AT_ONCE = 2
@@ -208,23 +145,32 @@ class LocalConv:
 
     def __init__(
         self,
-        builder: KernelBuilder,
+        kernel: NodeKernel,
         geometry: ConvGeometry,
         tile: ConvTile,
-        plan: ConvPlan,
         x: Access,
         weight: Access,
-        grid: Extents,
+        phases: Phases | None = None,
     ) -> None:
-        self.b, self.geometry, self.tile, self.plan = builder, geometry, tile, plan
-        self.x, self.weight, self.grid = x, weight, grid
-        e = grid
+        self.out, self.epilogue = kernel.output()
+        builder = self.b = kernel.builder
+        self.geometry, self.tile, self.phases = geometry, tile, phases
+        self.x, self.weight = x, weight
+        e = self.grid = self.out.extents if phases is None else phases.grid(self.out.extents)
+        # Input blocks, filled up by weights of zero to whole k-steps of all splits; lanes of one
+        # that hold a channel; work-groups along the output blocks of an image; weights of one input
+        # block and kernel row that a work-group needs, in vectors of four.
+        self.blocks, self.channels = self.count_inputs()
+        self.window = whole_k_steps(self.blocks, tile.k_step)
+        self.group_blocks = tile.out_blocks * tile.bands
+        self.channel_groups = -(-e.blocks // self.group_blocks)
+        self.vectors = geometry.kernel[1] * LANES * self.group_blocks
         deep = tile.bands * tile.split_k
         wx, wy, _ = tile.work_group or (1, 1, 1)
         gx, self.gy, _ = builder.threads(
             -(-e.w // tile.pixels),
             e.h,
-            e.n * plan.channel_groups * deep,
+            e.n * self.channel_groups * deep,
             work_group=(wx, wy, deep),
             cooperate=True,
         )
@@ -234,35 +180,42 @@ class LocalConv:
         self.band = floormod(lz, tile.bands)
         self.split = builder.let(floordiv(lz, tile.bands), "slice")
         over = builder.group[2]
-        self.n = floordiv(over, plan.channel_groups) if e.n > 1 else iconst(0)
-        self.channel_group = floormod(over, plan.channel_groups) if e.n > 1 else over
-        first = self.channel_group * iconst(tile.bands * tile.out_blocks)
+        self.n = floordiv(over, self.channel_groups) if e.n > 1 else iconst(0)
+        self.channel_group = floormod(over, self.channel_groups) if e.n > 1 else over
+        first = self.channel_group * iconst(self.group_blocks)
         self.first_out = builder.let(first + self.band * iconst(tile.out_blocks), "ob")
         strides, padding = geometry.strides, geometry.padding
         self.left = builder.let(gx * iconst(tile.pixels), "x")
         self.row0 = builder.let(self.gy * iconst(strides[0]) - iconst(padding[0]), "row")
         self.col0 = builder.let(self.left * iconst(strides[1]) - iconst(padding[1]), "col")
-        self.sums = builder.registers(tile.pixels * tile.out_blocks, dtype=self.sum_dtype)
-        self.sums.fill(0)
+        self.sums = builder.registers(tile.pixels * tile.out_blocks, dtype=self.sum_dtype, fill=0)
         self.last = False
         self.half = builder.compute == "float16"
         self.as_texels = is_texels(weight)
         self.per_load = vectors_a_load(half=self.half, texels=self.as_texels)
+        if phases is not None:  # a thread reads from where the phase that it makes begins
+            phase = builder.let(floordiv(self.first_out, self.out.extents.blocks), "phase")
+            row, col = phases.starts(builder, phase)
+            self.row0 = builder.let(self.gy + row, "row")
+            self.col0 = builder.let(self.left + col, "col")
 
-    def start_at(self, phases: Phases, out: Extents) -> None:
-        """Read from where the phase that the thread makes begins."""
-        phase = self.b.let(floordiv(self.first_out, out.blocks), "phase")
-        row, col = phases.starts(self.b, phase)
-        self.row0 = self.b.let(self.gy + row, "row")
-        self.col0 = self.b.let(self.left + col, "col")
+    def emit(self, *, weights_by_row: bool = False) -> None:
+        """Emit everything."""
+        self.accumulate(weights_by_row)
+        self.write()
 
     # What depends on the kind of numbers
+
+    def count_inputs(self) -> tuple[int, int]:
+        """Return input blocks of the convolution, and lanes of one that hold a channel."""
+        e = self.x.extents
+        return e.blocks, e.c if e.blocks == 1 else LANES
 
     def load(self, first: Expr, offset: int) -> Expr:
         """Load `first + offset` of the weights: a texel, 16 bytes or four numbers."""
         return self.b.let(load_run(self.b, self.weight, first, offset, self.b.compute), "w")
 
-    def vectors(self, loaded: Expr) -> list[Expr]:
+    def unpack(self, loaded: Expr) -> list[Expr]:
         """Return what was loaded, as vectors of four."""
         return [loaded] if self.as_texels else unpack_texels(self.b, loaded)
 
@@ -296,7 +249,7 @@ class LocalConv:
 
     def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
         """What the products of such input blocks need, into local memory."""
-        self.bring_weights(span * self.plan.vectors, first_load, shared)
+        self.bring_weights(span * self.vectors, first_load, shared)
         self._bring_beside(start, span)
 
     # The loops
@@ -315,32 +268,33 @@ class LocalConv:
     @property
     def span(self) -> int:
         """Input blocks of all splits whose weights are in local memory at a time."""
-        return min(self.tile.chunk * self.tile.split_k, self.plan.window)
+        return min(self.tile.chunk * self.tile.split_k, self.window)
 
     def accumulate(self, weights_by_row: bool) -> None:
         """Emit all multiply-adds of the thread: its sums are complete then, but for splits."""
-        tile, plan, builder, span = self.tile, self.plan, self.b, self.span
+        tile, builder, span = self.tile, self.b, self.span
         kh = self.geometry.kernel[0]
         weights = vectors_held(
-            span * plan.vectors, self.threads, half=self.half, texels=self.as_texels
+            span * self.vectors, self.threads, half=self.half, texels=self.as_texels
         )
         if self.sums_reuse_weights:
             weights = max(weights, self.split_sums, self.vectors_after)
         shared = self.shared = builder.allocate_shared(weights, dtype=self.weight_dtype)
+        # What the prologue reads of each input block beside the activations.
+        reads = self.x.channel_reads if isinstance(self.x, ComputedAccess) else ()
         self.beside = [
-            (access, builder.allocate_shared(span, dtype=ACCUMULATOR))
-            for access in self._channel_reads()
+            (access, builder.allocate_shared(span, dtype=ACCUMULATOR)) for access in reads
         ]
         block = self.channel_group
         if weights_by_row:
-            block = builder.group[1] * iconst(plan.channel_groups) + self.channel_group
-        row_loads = plan.window * plan.vectors // self.per_load
+            block = builder.group[1] * iconst(self.channel_groups) + self.channel_group
+        row_loads = self.window * self.vectors // self.per_load
         base = builder.let(block * iconst(kh * row_loads), "wb")
-        whole, tail = divmod(plan.window, span)
+        whole, tail = divmod(self.window, span)
         self.last = kh * whole == 1 and not tail
         # A total in halves is rounded with each number that is added to it, so the products of a
         # pass are added up first.
-        passes = kh * plan.window // tile.unroll
+        passes = kh * self.window // tile.unroll
         parts = self.long or (builder.compute == "float16" and passes > tile.split_k)
         blocks = tile.out_blocks if self.parts_by_chunk else 1
         partial = self.sums
@@ -350,11 +304,11 @@ class LocalConv:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
             row_base = base + ky * iconst(row_loads)
             with builder.loop(whole, "chunk", rolled=True) as c:
-                first = row_base + c * iconst(span * plan.vectors // self.per_load)
+                first = row_base + c * iconst(span * self.vectors // self.per_load)
                 self._chunk(c * iconst(span), span, first, row, shared, partial)
             if tail:
                 done = whole * span
-                first = row_base + iconst(done * plan.vectors // self.per_load)
+                first = row_base + iconst(done * self.vectors // self.per_load)
                 self._chunk(iconst(done), tail, first, row, shared, partial)
 
     def _chunk(
@@ -367,12 +321,12 @@ class LocalConv:
         partial: Registers,
     ) -> None:
         """Bring the weights of `span` input blocks from `start` on, then use them."""
-        builder, tile, plan = self.b, self.tile, self.plan
+        builder, tile = self.b, self.tile
         self.bring(start, span, first_load, shared)
         builder.barrier()
         of_split = span // tile.split_k
         mine = self.split * iconst(of_split)
-        band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
+        band = self.band * iconst(self.geometry.kernel[1] * LANES * tile.out_blocks)
         by_k_step = partial is not self.sums and not self.parts_by_chunk
         if partial is not self.sums and not by_k_step:
             partial.fill(0)
@@ -380,7 +334,7 @@ class LocalConv:
         with builder.when(self.reads(row)), builder.loop(k_steps, "i", rolled=True) as i:
             done = mine + i * iconst(tile.unroll)
             in_block = builder.let(start + done, "ib")
-            weights = builder.let(done * iconst(plan.vectors) + band, "wi")
+            weights = builder.let(done * iconst(self.vectors) + band, "wi")
             self.begin_step(in_block, done, row)
             blocks = [self.existing(in_block + iconst(u)) for u in range(tile.unroll)]
             for block in blocks:  # all reads are asked for before one is waited for
@@ -392,7 +346,7 @@ class LocalConv:
                     self.x.give([builder.let(held[at], "beside") for _, held in self.beside])
                 texels.append(self.row(block, row))
             starts = [
-                weights + iconst(u * plan.vectors) if u else weights for u in range(len(blocks))
+                weights + iconst(u * self.vectors) if u else weights for u in range(len(blocks))
             ]
             for b in range(tile.out_blocks):
                 # Where each k-step has its parts, those of an output block are added before the
@@ -419,13 +373,9 @@ class LocalConv:
 
         What lies beyond the last block need not be a number.
         """
-        if self.plan.window == self.plan.blocks:
+        if self.window == self.blocks:
             return in_block
-        return minimum(in_block, iconst(self.plan.blocks - 1))
-
-    def _channel_reads(self) -> Sequence[Access]:
-        """Return what the prologue reads of each input block beside the activations."""
-        return self.x.channel_reads if isinstance(self.x, ComputedAccess) else ()
+        return minimum(in_block, iconst(self.blocks - 1))
 
     def _bring_beside(self, start: Expr, span: int) -> None:
         """Bring what lies beside so many input blocks from `start` on, each thread one."""
@@ -453,7 +403,7 @@ class LocalConv:
                 waiting.append((done, self.load(at, done)))
             for done, words in waiting:
                 to = (self.thread + iconst(done)) * iconst(self.per_load)
-                for part, texel in enumerate(self.vectors(words)):
+                for part, texel in enumerate(self.unpack(words)):
                     shared[to + iconst(part)] = texel
 
     def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
@@ -485,18 +435,18 @@ class LocalConv:
         a GPU keeps in flight.
         """
         builder, tile, geometry = self.b, self.tile, self.geometry
-        for kx in range(self.plan.taps):
+        for kx in range(self.geometry.kernel[1]):
             pixels = [
                 columns[p * geometry.strides[1] + kx * geometry.dilation[1]]
                 for p in range(tile.pixels)
             ]
-            for c in range(self.plan.channels):
+            for c in range(self.channels):
                 index = weights + iconst((kx * LANES + c) * tile.out_blocks + out_block)
                 of_channel = builder.let(shared[index], "k")
                 for at, pixel in enumerate(pixels, first):
                     sums[at] = self.product(pixel, c, of_channel, sums[at])
 
-    def write(self, epilogue: Epilogue, out: Extents, phases: Phases | None = None) -> None:
+    def write(self) -> None:
         """Add the splits' sums, and store what lies inside of the output."""
         builder, tile, e = self.b, self.tile, self.grid
         if tile.split_k > 1:
@@ -505,21 +455,12 @@ class LocalConv:
                 shared = builder.allocate_shared(self.split_sums, dtype=self.sum_dtype)
             elif self.last:  # else there was one after the last chunk
                 builder.barrier()
-            count = tile.pixels * tile.out_blocks
-            add_split_k(
-                builder,
-                self.sums,
-                count,
-                shared,
-                (self.split, tile.split_k),
-                self.thread,
-                self.threads,
-            )
+            self._add_split_k(shared)
         mine = self.split < iconst(1) if tile.split_k > 1 else None
-        full = self.plan.channel_groups * tile.bands * tile.out_blocks == e.blocks
+        full = self.channel_groups * self.group_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
             self.complete_sums()
-            for blocks, pixels in epilogue.parts(tile.out_blocks, tile.pixels):
+            for blocks, pixels in self.epilogue.parts(tile.out_blocks, tile.pixels):
                 for p, b in product(pixels, blocks):
                     block = self.first_out + iconst(b)
                     in_row = self.left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
@@ -528,10 +469,31 @@ class LocalConv:
                         value = self.finish_sums(self.sums[b * tile.pixels + p], block)
                         at = (block, self.gy, self.left + iconst(p))
                         inside = None
-                        if phases is not None:
-                            at, inside = phases.pixel(builder, out, *at)
+                        if self.phases is not None:
+                            at, inside = self.phases.pixel(builder, self.out.extents, *at)
                         with builder.when(inside):
-                            epilogue.write(self.n, *at, value)
+                            self.epilogue.write(self.n, *at, value)
+
+    def _add_split_k(self, shared: SharedArray) -> None:
+        """Add the sums of all splits, in the threads of split 0; none may still read `shared`.
+
+        A tree, where each step adds one half to the other, keeps few numbers in registers; adding
+        all splits at once keeps all of them.
+        """
+        builder, sums, reach = self.b, self.sums, self.tile.split_k // 2
+        while reach:
+            width = reach * (self.threads // self.tile.split_k)
+            giver = self.thread - iconst(width)
+            with builder.when((self.split >= iconst(reach)) & (self.split < iconst(2 * reach))):
+                for at in range(sums.count):
+                    shared[giver + iconst(at * width)] = sums[at]
+            builder.barrier()
+            with builder.when(self.split < iconst(reach)):
+                for at in range(sums.count):
+                    sums[at] = sums[at] + shared[self.thread + iconst(at * width)]
+            reach //= 2
+            if reach:
+                builder.barrier()
 
 
 WIDEST_ROW, WIDEST_ROW_OF_TEXELS = 7, 16
@@ -541,18 +503,16 @@ may be wider, as of networks that cut images into patches, than rows of an image
 
 
 def conv2d_local(
-    builder: KernelBuilder,
+    kernel: NodeKernel,
     geometry: ConvGeometry,
     tile: ConvTile,
     x: Access,
     weight: Access,
-    out: Access,
-    epilogue: Epilogue,
     *,
     weights_by_row: bool = False,
     phases: Phases | None = None,
-) -> None:
-    """Emit the convolution of x with packed weights (`pack_local`), one group of channels.
+) -> KernelCall:
+    """Make the kernel that convolves x with packed weights (`pack_local`), one group of channels.
 
     With weights by row, each output row has its own, one set after the other; a work-group is
     then one row high.
@@ -561,17 +521,10 @@ def conv2d_local(
     own: a transposed convolution.  The weights' output blocks are then those of phase after phase,
     and `geometry` has the taps of one.  Where phases read from different rows on, a thread makes
     blocks of one phase.
-
-    Shapes:
-        x: roles N, C, H, W
-        out: roles N, O, OH, OW
     """
-    grid = out.extents if phases is None else phases.grid(out.extents)
-    plan = plan_of(geometry, tile, x.extents, grid)
-    kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
-    products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.split_k
-    kernel.long = kernel.parts_by_chunk = adds_in_runs(out, products)
-    if phases is not None:
-        kernel.start_at(phases, out.extents)
-    kernel.accumulate(weights_by_row)
-    kernel.write(epilogue, out.extents, phases)
+    conv = LocalConv(kernel, geometry, tile, x, weight, phases)
+    (kh, kw), split_k = geometry.kernel, tile.split_k
+    products = kh * conv.window * kw * conv.channels // split_k
+    conv.long = conv.parts_by_chunk = adds_in_runs(conv.out, products)
+    conv.emit(weights_by_row=weights_by_row)
+    return kernel.call()

@@ -23,33 +23,26 @@ from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.conv.conv_tile_local import bytes_of
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, ConvWork, Route
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel
+from adrenoc.kernels.families.shared.conv_geometry import POINT, ConvTile, ConvWork, Route
+from adrenoc.kernels.families.shared.conv_weights import view_words
 from adrenoc.kernels.families.shared.machine import Column, Machine, TileTable, larger, round_up
-from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.target.gpu import MATRIX_SIDE, Limits
 
 HALF_BYTES = FLOAT_BYTES // 2
 
 
-def conv2d_matrices(
-    builder: KernelBuilder,
-    tile: ConvTile,
-    x: Access,
-    weight: Access,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit the 1x1 convolution of x with packed weights, in halves; the sums are floats.
+def conv2d_matrices(kernel: NodeKernel, tile: ConvTile, x: Access, weight: Access) -> KernelCall:
+    """Make the 1x1 convolution of x with packed weights, in halves; the sums are floats.
 
     `tile.pixels` and four times `tile.out_blocks` are multiples of `MATRIX_SIDE`.
 
     Shapes:
         x: roles N, C, H, W
         weight: `pack_tiles`, flat
-        out: roles N, O, H, W
     """
+    builder, (out, epilogue) = kernel.builder, kernel.output()
     e, side, blocks = out.extents, MATRIX_SIDE, MATRIX_SIDE // LANES
     threads, _, _ = tile.work_group or (1, 1, 1)
     columns = tile.out_blocks * LANES
@@ -60,7 +53,11 @@ def conv2d_matrices(
     first = builder.let(run * iconst(tile.pixels), "q")
     steps = -(-x.extents.blocks // blocks)
     rows, cols = tile.pixels // side, columns // side
-    emit = _Words(builder)
+
+    def emit(name: str, *arguments: Expr | int) -> None:
+        """Emit a statement that `prelude.cl` spells."""
+        builder.emit(tirx.Evaluate(tirx.call_extern("int32", name, *arguments)))
+
     emit("START_MATRICES", thread, threads)
     for k in range(rows * cols):
         emit("NEW_SUM", k, threads)
@@ -83,18 +80,22 @@ def conv2d_matrices(
     for i, j in product(range(rows), range(cols)):
         emit("STORE_SUM", i * cols + j, sums.pointer, (i * columns + j) * side, columns)
     builder.barrier()
-    _finish(builder, tile, out, epilogue, (n, first, group, thread), sums)
+    for start in range(0, tile.pixels * tile.out_blocks, threads):
+        pixel, own = _part(builder, thread, start, tile.pixels)
+        q = builder.let(first + pixel, "q")
+        block = builder.let(group * iconst(tile.out_blocks) + own, "ob")
+        row, column = floordiv(q, e.w), floormod(q, e.w)
+        with builder.when((q < iconst(e.h * e.w)) & (block < iconst(e.blocks))):
+            value = builder.let(sums[pixel * iconst(tile.out_blocks) + own], "sum")
+            epilogue.write(n, block, row, column, value)
+    return kernel.call()
 
 
-class _Words:
-    """Statements that `prelude.cl` spells."""
-
-    def __init__(self, builder: KernelBuilder) -> None:
-        self._builder = builder
-
-    def __call__(self, name: str, *arguments: Expr | int) -> None:
-        call = tirx.call_extern("int32", name, *arguments)
-        self._builder.emit(tirx.Evaluate(call))
+def _part(builder: KernelBuilder, thread: Expr, start: int, pixels: int) -> tuple[Expr, Expr]:
+    """Return the pixel and the block of a thread's vector of those from `start` on."""
+    number = thread + iconst(start)
+    pixel = builder.let(floormod(number, pixels), "p")
+    return pixel, builder.let(floordiv(number, pixels), "b")
 
 
 def _read_texels(
@@ -115,9 +116,7 @@ def _read_texels(
     threads, _, _ = tile.work_group or (1, 1, 1)
     found = []
     for start in range(0, tile.pixels * blocks, threads):
-        number = thread + iconst(start)
-        pixel = builder.let(floormod(number, tile.pixels), "p")
-        at = builder.let(floordiv(number, tile.pixels), "b")
+        pixel, at = _part(builder, thread, start, tile.pixels)
         block: Expr = first_block + at
         if x.extents.blocks % blocks:
             block = minimum(block, iconst(x.extents.blocks - 1))
@@ -128,30 +127,6 @@ def _read_texels(
     return found
 
 
-def _finish(
-    builder: KernelBuilder,
-    tile: ConvTile,
-    out: Access,
-    epilogue: Epilogue,
-    thread_of: tuple[Expr, Expr, Expr, Expr],
-    sums: SharedArray,
-) -> None:
-    """Finish and store the vectors of four that a thread finds, where they lie inside."""
-    e, (n, first, group, thread) = out.extents, thread_of
-    threads, _, _ = tile.work_group or (1, 1, 1)
-    for start in range(0, tile.pixels * tile.out_blocks, threads):
-        number = thread + iconst(start)
-        pixel = builder.let(floormod(number, tile.pixels), "p")
-        own = builder.let(floordiv(number, tile.pixels), "b")
-        q = builder.let(first + pixel, "q")
-        block = builder.let(group * iconst(tile.out_blocks) + own, "ob")
-        inside = (q < iconst(e.h * e.w)) & (block < iconst(e.blocks))
-        row, column = floordiv(q, e.w), floormod(q, e.w)
-        with builder.when(inside):
-            value = builder.let(sums[pixel * iconst(tile.out_blocks) + own], "sum")
-            epilogue.write(n, block, row, column, value)
-
-
 def pack_tiles(weight: np.ndarray, tile: ConvTile) -> np.ndarray:
     """Pack `[O, I, 1, 1]` as `[band, step, term, column]`, flat; what fills up is zero."""
     texels = pack_conv(weight, 1)[0]  # [block, column of weights, 4]
@@ -160,8 +135,7 @@ def pack_tiles(weight: np.ndarray, tile: ConvTile) -> np.ndarray:
     whole = np.zeros((bands * tile.out_blocks, steps * side, LANES), weight.dtype)
     whole[:blocks, :terms] = texels
     parted = whole.reshape(bands, tile.out_blocks, steps, side, LANES).transpose(0, 2, 3, 1, 4)
-    flat = np.ascontiguousarray(parted).reshape(-1)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+    return view_words(np.ascontiguousarray(parted).reshape(-1))
 
 
 _NUMBERS = ("pixels", "out_blocks")
@@ -172,7 +146,7 @@ def matrix_candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileT
     """Return the tiles that suit the extents; none where there are no matrix units for them."""
     side, cost, threads = MATRIX_SIDE, machine.cost.conv_matrices, machine.wave
     suits = work.half and work.image is None and not work.centred and work.weight_sets == 1
-    suits = suits and work.geometry == ConvGeometry(kernel=(1, 1))
+    suits = suits and work.geometry == POINT
     rows: list[tuple[int, ...]] = []
     if machine.matrix_units and suits and limits.refuse_group((threads, 1, 1)) is None:
         for high, wide in product(cost.tiles_high, cost.tiles_wide):

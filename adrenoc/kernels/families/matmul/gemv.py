@@ -12,7 +12,7 @@ read once, and takes a quarter of the memory of floats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +36,7 @@ from adrenoc.ir.layout import FLOAT_BYTES, LANES, WORDS, Extents
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.access import Access, BytesAccess
 from adrenoc.kernels.builder import KernelBuilder, groups_within, power_of_two
-from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import Oihw
 from adrenoc.kernels.families.shared.integers import SIXTEEN, WORD_BYTES, split_bias, suits_dot
 from adrenoc.kernels.families.shared.machine import Machine
@@ -110,12 +110,10 @@ def gemv(
     team, block = team_of_block(builder, tile, out.extents.blocks)
     begin_token(x, tile.work_group)
     count, width = len(places), len(operands.weights)
-    sums = builder.registers(count * width, dtype=ACCUMULATOR)
-    sums.fill(0.0)
+    sums = builder.registers(count * width, dtype=ACCUMULATOR, fill=0.0)
     squares = None
     if norm is not None:
-        squares = builder.registers(count, dtype=ACCUMULATOR)
-        squares.fill(0.0)
+        squares = builder.registers(count, dtype=ACCUMULATOR, fill=0.0)
 
     add_products(builder, tile, team, operands, places, block, sums, squares)
     values = [sums[p] for p in range(count * width)]
@@ -158,14 +156,20 @@ def add_products(
         for in_block in chosen:
             first = own + (in_block - team.member) * iconst(LANES)
             reads.append(_reads(builder, operands, places, block, (in_block, first, dealt)))
-        for read, columns in reads:
+        for read, weights, gains in reads:
             vectors = read
-            if squares is not None and columns.gains is not None:
-                vectors = _norm(builder, squares, vectors, columns.gains)
-            for s in range(len(operands.weights)):
-                _multiply(sums, s * count, vectors, columns.weights[s])
+            if squares is not None and gains is not None:
+                for p, vector in enumerate(vectors):
+                    squares[p] = squares[p] + vector * vector
+                vectors = [builder.let(vector * gains, "x") for vector in vectors]
+            for s, columns in enumerate(weights):
+                for p, vector in enumerate(vectors, s * count):
+                    total = sums[p]
+                    for c, column in enumerate(columns):
+                        total = total + splat(lane(vector, c)) * column
+                    sums[p] = total
 
-    visit_inputs(builder, tile, team, operands.x.extents.blocks, add)
+    team.deal_out(builder, operands.x.extents.blocks, tile.unroll, "kb", add)
 
 
 MOST_DEALT = 2 * LANES
@@ -204,39 +208,9 @@ def team_of_block(builder: KernelBuilder, tile: GemvTile, out_blocks: int) -> tu
     return team, block
 
 
-def visit_inputs(
-    builder: KernelBuilder,
-    tile: GemvTile,
-    team: Team,
-    in_blocks: int,
-    add: Callable[[list[Expr]], None],
-) -> None:
-    """Call `add` with the input blocks of this member of the team, some at a time."""
-    splits = tile.splits
-    rounds, rest = divmod(in_blocks, splits)
-    unrolled, single = divmod(rounds, tile.unroll)
-    if unrolled:
-        with builder.loop(unrolled, "k", rolled=True) as i:
-            first = builder.let(i * iconst(tile.unroll * splits) + team.member, "kb")
-            add([first + iconst(u * splits) for u in range(tile.unroll)])
-    for u in range(single):
-        add([iconst((unrolled * tile.unroll + u) * splits) + team.member])
-    if rest:
-        with builder.when(team.member < iconst(rest)):
-            add([iconst(rounds * splits) + team.member])
-
-
 def places_of(extents: Extents) -> list[tuple[int, int, int]]:
     """Return (n, h, w) of every vector."""
     return [(n, h, w) for n in range(extents.n) for h in range(extents.h) for w in range(extents.w)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Columns:
-    """Of four inputs: the weights of each matrix, and the gains of a norm."""
-
-    weights: list[list[Expr]]
-    gains: Expr | None
 
 
 def _reads(
@@ -245,9 +219,9 @@ def _reads(
     places: list[tuple[int, int, int]],
     block: Expr,
     chosen: tuple[Expr, Expr, int],
-) -> tuple[list[Expr], _Columns]:
-    """Return a texel of each vector, and the weights of its channels: all are asked for, none
-    awaited.
+) -> tuple[list[Expr], list[list[Expr]], Expr | None]:
+    """Return a texel of each vector, the weights of its channels by matrix, and the gains of a
+    norm: all are asked for, none awaited.
 
     `chosen` is the input block, its first column and how far apart its columns are."""
     x, norm = operands.x, operands.norm
@@ -267,80 +241,7 @@ def _reads(
         builder.let(widen(x.texel(iconst(n), in_block, iconst(h), iconst(w))), "x")
         for n, h, w in places
     ]
-    return vectors, _Columns(weights=weights, gains=gains)
-
-
-def _norm(
-    builder: KernelBuilder, squares: Registers, vectors: list[Expr], gains: Expr
-) -> list[Expr]:
-    """Return the vectors times the gains of a norm, whose squares are added up."""
-    for p, vector in enumerate(vectors):
-        squares[p] = squares[p] + vector * vector
-    return [builder.let(vector * gains, "x") for vector in vectors]
-
-
-def _multiply(sums: Registers, first: int, vectors: list[Expr], weights: list[Expr]) -> None:
-    """Add products of each vector to the sums from number `first` on."""
-    for p, vector in enumerate(vectors):
-        total = sums[first + p]
-        for c, column in enumerate(weights):
-            total = total + splat(lane(vector, c)) * column
-        sums[first + p] = total
-
-
-def gemv_dot(
-    builder: KernelBuilder,
-    tile: GemvTile,
-    x: BytesAccess,
-    weight: Access,
-    rest: Access,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit out[p, :] = x[p, :] . weight for each of at most `MAX_PIXELS` places p.
-
-    Shapes:
-        x: roles N, H, W of any small extents, C = K
-        weight: `pack_rows` of [O, K], flat
-        rest: `conv2d_dot.pack_rest`
-        out: the same N, H, W, C = O
-    """
-    places, out_blocks = places_of(out.extents), out.extents.blocks
-    steps = -(-x.extents.blocks // WORDS)
-    words = min(x.extents.blocks, WORDS)
-    team, block = team_of_block(builder, tile, out_blocks)
-    sums = builder.registers(len(places), dtype="int32")
-    sums.fill(0)
-    row = builder.let(block * iconst(WORDS * steps), "wb")
-
-    def add(chosen: list[Expr]) -> None:
-        reads = []
-        for step in chosen:
-            at = builder.let(row + step, "k")
-            columns = [
-                builder.let(load_vector(weight.buffer, at, j * steps, "uint32"), "w")
-                for j in range(words)
-            ]
-            vectors = [
-                builder.let(x.words(iconst(n), step, iconst(h), iconst(w), padded=False), "x")
-                for n, h, w in places
-            ]
-            reads.append((columns, vectors))
-        for columns, vectors in reads:
-            for p, vector in enumerate(vectors):
-                total = sums[p]
-                for j, column in enumerate(columns):
-                    total = dot_products(column, lane(vector, j), total)
-                sums[p] = total
-
-    visit_inputs(builder, tile, team, steps, add)
-    values = [sums[p] for p in range(len(places))]
-    values = team.fold(builder, values, [plus] * len(places), dtype="int32")
-    for p, (n, h, w) in enumerate(places):
-        with builder.when(team.store_condition(builder, p)):
-            total = values[p] + load_vector(rest.buffer, block, 0, "int32")
-            value = builder.let(cast(total, "float32x4"), "total")
-            epilogue.write(iconst(n), block, iconst(h), iconst(w), value)
+    return vectors, weights, gains
 
 
 def pack_rows(weight: np.ndarray) -> np.ndarray:
@@ -380,9 +281,7 @@ def suits_gemv(out: Extents) -> bool:
     return out.n * out.h * out.w <= MAX_PIXELS
 
 
-def gemv_rule(
-    context: RuleContext, node: Node, family: str, oihw: Callable[[np.ndarray], np.ndarray]
-) -> KernelCall:
+def gemv_rule(context: RuleContext, node: Node, family: str, oihw: Oihw) -> KernelCall:
     """Make the kernel of a matrix times a few vectors, for which reading the weights is the time.
 
     The node's first input holds the vectors, its second the matrix, which `oihw` transposes to
@@ -394,13 +293,7 @@ def gemv_rule(
     work = work_of(context.graph, node, context.options)
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, f"{family}_dot", work, oihw)
-    machine = context.machine
-    tile = context.choose(
-        node,
-        family,
-        candidates(work, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tile = context.search(node, family, work, candidates, estimate_clocks)
     kernel = context.kernel(node, family)
     x = declare_token(kernel, node)
     kind, pack = f"{family}{blocks_dealt(tile.splits)}", oihw
@@ -428,7 +321,8 @@ def gemv_rule(
 def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
     """Return the extents of a product of few vectors."""
     out, form = graph.operand(node.output).extents, read_form(node)
-    in_blocks = _read_blocks(extents_read(graph, node), node)
+    e = extents_read(graph, node)
+    in_blocks = e.blocks * e.h * e.w if node.attrs.get(FLATTENED) else e.blocks
     return GemvWork(
         vectors=out.n * out.h * out.w,
         in_blocks=in_blocks,
@@ -438,11 +332,6 @@ def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
         normed=bool(form.gains),
         token=mix_work(graph, node, in_blocks),
     )
-
-
-def _read_blocks(e: Extents, node: Node) -> int:
-    """Return blocks of four inputs of each product."""
-    return e.blocks * e.h * e.w if node.attrs.get(FLATTENED) else e.blocks
 
 
 def _dot_rule(
@@ -456,12 +345,7 @@ def _dot_rule(
     floats = min(estimate_clocks(work, tile, machine) for tile in tiles)
     steps = -(-work.in_blocks // WORDS)
     work = replace(work, in_blocks=steps, storage_bytes=WORD_BYTES)
-    tile = context.choose(
-        node,
-        family,
-        candidates(work, limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tile = context.search(node, family, work, candidates, estimate_clocks)
     context.byte_costs.add(estimate_clocks(work, tile, machine), floats)
     bias = split_bias(context.graph, node, oihw)
     kernel = context.kernel(bias.node, family)
@@ -470,8 +354,54 @@ def _dot_rule(
         raise ValueError(f"{x_name} does not lie in bytes")
     weight = kernel.flat(weight_name, f"{family}_rows", pack_rows, oihw, "float32")
     rest = bias.operand(kernel, family, x.spec.low, oihw)
-    out, epilogue = kernel.output()
-    gemv_dot(kernel.builder, tile, x, weight, rest, out, epilogue)
+    return _multiply_bytes(kernel, tile, x, weight, rest)
+
+
+def _multiply_bytes(
+    kernel: NodeKernel, tile: GemvTile, x: BytesAccess, weight: Access, rest: Access
+) -> KernelCall:
+    """Make out[p, :] = x[p, :] . weight for each of at most `MAX_PIXELS` places p.
+
+    Shapes:
+        weight: `pack_rows` of [O, K], flat
+        rest: `IntegerBias.rest`
+    """
+    builder, (out, epilogue) = kernel.builder, kernel.output()
+    places, out_blocks = places_of(out.extents), out.extents.blocks
+    steps = -(-x.extents.blocks // WORDS)
+    words = min(x.extents.blocks, WORDS)
+    team, block = team_of_block(builder, tile, out_blocks)
+    sums = builder.registers(len(places), dtype="int32", fill=0)
+    row = builder.let(block * iconst(WORDS * steps), "wb")
+
+    def add(chosen: list[Expr]) -> None:
+        reads = []
+        for step in chosen:
+            at = builder.let(row + step, "k")
+            columns = [
+                builder.let(load_vector(weight.buffer, at, j * steps, "uint32"), "w")
+                for j in range(words)
+            ]
+            vectors = [
+                builder.let(x.words(iconst(n), step, iconst(h), iconst(w), padded=False), "x")
+                for n, h, w in places
+            ]
+            reads.append((columns, vectors))
+        for columns, vectors in reads:
+            for p, vector in enumerate(vectors):
+                total = sums[p]
+                for j, column in enumerate(columns):
+                    total = dot_products(column, lane(vector, j), total)
+                sums[p] = total
+
+    team.deal_out(builder, steps, tile.unroll, "kb", add)
+    values = [sums[p] for p in range(len(places))]
+    values = team.fold(builder, values, [plus] * len(places), dtype="int32")
+    for p, (n, h, w) in enumerate(places):
+        with builder.when(team.store_condition(builder, p)):
+            total = values[p] + load_vector(rest.buffer, block, 0, "int32")
+            value = builder.let(cast(total, "float32x4"), "total")
+            epilogue.write(iconst(n), block, iconst(h), iconst(w), value)
     return kernel.call()
 
 

@@ -16,8 +16,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, pick_work_group
 from adrenoc.kernels.families.conv.conv_rules import centred_rule, dense_conv
 from adrenoc.kernels.families.matmul.gemv import gemv_rule, suits_gemv
-from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.conv_geometry import POINT
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.operator import (
     Along,
@@ -40,7 +40,7 @@ from adrenoc.kernels.families.shared.typical import (
     sums_of_terms,
     weights_of,
 )
-from adrenoc.kernels.fused_bodies import Epilogue
+from adrenoc.kernels.statements import all_of
 from adrenoc.kernels.walk import RunSums, add_products, adds_in_runs, total_dtype
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -55,16 +55,15 @@ class MatmulTile:
     work_group: tuple[int, int, int]
 
 
-def matmul(
-    builder: KernelBuilder, tile: MatmulTile, a: Access, b: Access, out: Access, epilogue: Epilogue
-) -> None:
-    """Emit out[.., m, :] = sum over k of a[.., m, k] * b[.., k, :].
+def _multiply_activations(kernel: NodeKernel, tile: MatmulTile, a: Access, b: Access) -> KernelCall:
+    """Make out[.., m, :] = sum over k of a[.., m, k] * b[.., k, :].
 
     Shapes:
         a: roles N and H batch, W = m, C = k
         b: roles N and H batch (or extent 1), W = k, C = columns
         out: roles N and H batch, W = m, C = columns
     """
+    builder, (out, epilogue) = kernel.builder, kernel.output()
     e, depth, rows, blocks = out.extents, a.extents.c, tile.rows, tile.blocks
     columns = -(-e.blocks // blocks)
     gx, gy, gz = builder.threads(-(-e.w // rows), e.h, e.n * columns, work_group=tile.work_group)
@@ -73,8 +72,7 @@ def matmul(
     b_n, b_h = _batch(b, n, gy)
     first = builder.let(gx * iconst(rows), "m") if rows > 1 else gx
     first_block = builder.let(group * iconst(blocks), "block") if blocks > 1 else group
-    sums = builder.registers(rows * blocks, dtype=total_dtype(builder, depth))
-    sums.fill(0.0)
+    sums = builder.registers(rows * blocks, dtype=total_dtype(builder, depth), fill=0.0)
     several = adds_in_runs(out, depth)
     runs = RunSums(builder, sums, range(rows * blocks), depth, several=several)
 
@@ -101,12 +99,13 @@ def matmul(
         for block, m in product(some_blocks, some_rows):
             column = first_block + iconst(block) if block else first_block
             row = first + iconst(m)
-            conditions = [row < iconst(e.w)] if e.w % rows and m else []
-            if e.blocks % blocks and block:
-                conditions.append(column < iconst(e.blocks))
-            inside = conditions[0] & conditions[1] if len(conditions) > 1 else None
-            with builder.when(inside if inside is not None else next(iter(conditions), None)):
+            inside = all_of(
+                row < iconst(e.w) if e.w % rows and m else None,
+                column < iconst(e.blocks) if e.blocks % blocks and block else None,
+            )
+            with builder.when(inside):
                 epilogue.write(n, builder.let(column, "column"), gy, row, sums[block * rows + m])
+    return kernel.call()
 
 
 def _existing(builder: KernelBuilder, first: Expr, count: int, blocks: int) -> list[Expr]:
@@ -149,25 +148,17 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
             return gemv_rule(context, node, "gemv", _reshape_to_oihw)
         if node.attrs.get(CENTRED):
             return centred_rule(context, node, _reshape_to_oihw)
-        return dense_conv(context, node, "dense", ConvGeometry(kernel=(1, 1)), _reshape_to_oihw)
+        return dense_conv(context, node, "dense", POINT, _reshape_to_oihw)
     work = MatmulWork(
         out=context.graph.operand(node.output).extents,
         depth_blocks=context.graph.operand(a_name).extents.blocks,
         storage_bytes=bytes_of(context.options.storage_dtype),
         half=context.options.compute_dtype == "float16",
     )
-    machine = context.machine
-    tile = context.choose(
-        node,
-        "matmul",
-        candidates(work, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tile = context.search(node, "matmul", work, candidates, estimate_clocks)
     kernel = context.kernel(node, "matmul", half=work.half)
     left, right = kernel.input(a_name), kernel.input(b_name)
-    out, epilogue = kernel.output()
-    matmul(kernel.builder, tile, left, right, out, epilogue)
-    return kernel.call()
+    return _multiply_activations(kernel, tile, left, right)
 
 
 def candidates(work: MatmulWork, limits: Limits, costs: Cost) -> Iterator[MatmulTile]:

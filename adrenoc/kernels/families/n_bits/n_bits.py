@@ -10,14 +10,11 @@ and its scale, of the squares that the team adds up beside the products, what co
 A number is not moved to the low bits before it is converted: its place there is a power of two, by
 which the token's number is divided instead, once for all outputs.  The zero point of a block is
 taken off by the sum of the token's numbers.
-
-Of many tokens, weights are opened once for all of a work-group: it is the 1x1 convolution whose
-weights lie in local memory (`local_conv.py`): what brings them there reads words of some inputs of
-four outputs, and leaves the numbers that they stand for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,13 +22,13 @@ import numpy as np
 
 from adrenoc.base.tvmapi import (
     Expr,
+    bytes_of,
     cast,
     construct,
     fconst,
     floordiv,
     floormod,
     iconst,
-    if_then_else,
     lane,
     load_texel,
     load_vector,
@@ -39,15 +36,29 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.ir.layout import LANES
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
+from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.local_conv import LocalConv, plan_of
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile
-from adrenoc.kernels.families.shared.row_product import RowNorm, begin_token, give_gate
-from adrenoc.kernels.fused_bodies import Epilogue, Finished
-from adrenoc.kernels.statements import SharedArray
-from adrenoc.kernels.walk import ACCUMULATOR, Team, adds_in_runs, plus, sum_lanes, widen
+from adrenoc.kernels.builder import KernelBuilder, groups_within, power_of_two
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.row_product import (
+    NORMED,
+    begin_token,
+    bytes_of_mix,
+    declare_gate,
+    declare_norm,
+    declare_token,
+    extents_read,
+    give_gate,
+    mix_clocks,
+    parts_read,
+    read_form,
+)
+from adrenoc.kernels.walk import ACCUMULATOR, FOLDED_AT_ONCE, Team, plus, sum_lanes, widen
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Limits
 
 WORD_BITS = 32
 
@@ -66,47 +77,6 @@ def take_number(builder: KernelBuilder, word: Expr, number: int, bits: int) -> E
 def unshift_factor(number: int, bits: int) -> float:
     """Return 2 to the power `-bits * number`: it moves a masked number to the lowest bits."""
     return float(2.0 ** (-bits * number))
-
-
-def unpack_word(
-    builder: KernelBuilder, word: Expr, scale: Expr, offset: Expr, bits: int
-) -> Iterator[Expr]:
-    """Yield number times scale less offset, for each input of a word.
-
-    Each is emitted when it is asked for: what is stored before the next one is opened leaves its
-    registers to it.  Eight open numbers at a time halve the threads that a GPU keeps in flight.
-    """
-    for number in range(word_inputs(bits)):
-        factor = (
-            scale * splat(fconst(unshift_factor(number, bits), ACCUMULATOR)) if number else scale
-        )
-        product = take_number(builder, word, number, bits) * builder.let(factor, "factor")
-        yield builder.let(product - offset, "opened")
-
-
-def share_out(kernel: LocalConv, items: int) -> Iterator[Expr]:
-    """Give each thread its numbers of so many items; what is emitted meanwhile is for one."""
-    builder, threads = kernel.b, kernel.threads
-    for done in range(0, items, threads):
-        item = builder.let(kernel.thread + iconst(done), "item")
-        with builder.when(item < iconst(items) if items - done < threads else None):
-            yield item
-
-
-def find_block(kernel: LocalConv, of_group: Expr) -> Expr:
-    """Return output block `of_group` of the work-group; the last one where there is none."""
-    blocks, builder = kernel.tile.out_blocks * kernel.tile.bands, kernel.b
-    block = builder.let(kernel.channel_group * iconst(blocks) + of_group, "block")
-    if kernel.plan.channel_groups * blocks > kernel.grid.blocks:
-        block = builder.let(minimum(block, iconst(kernel.grid.blocks - 1)), "block")
-    return block
-
-
-def place_weights(kernel: LocalConv, of_group: Expr) -> Expr:
-    """Return where its weights begin among those of an input block in local memory."""
-    blocks = kernel.tile.out_blocks
-    band = floordiv(of_group, blocks) * iconst(LANES * blocks)
-    return band + floormod(of_group, blocks)
 
 
 WORD_BYTES = 4
@@ -156,126 +126,119 @@ class NBitsWeights:
         return int(self.words.spec.shape[0]) // (LANES * out_blocks)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NBitsOperands:
-    """What the kernel reads: of each token all numbers, perhaps as a norm leaves them.
+def pack_words(packed: np.ndarray) -> np.ndarray:
+    """Pack bytes [N, blocks, bytes of a block], low bits first, as words, flat.
+
+    The order is [block of four outputs, inputs of a word, output].
+    """
+    padded = _fill_block(packed.reshape(packed.shape[0], -1))
+    words = padded.view("<u4").reshape(-1, LANES, padded.shape[1] // WORD_BYTES)
+    return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1)
+
+
+def pack_blocks(values: np.ndarray) -> np.ndarray:
+    """Pack one number of each block [N, blocks] as texels of four outputs."""
+    padded = _fill_block(values)
+    blocks = padded.shape[1]
+    return np.ascontiguousarray(padded.reshape(1, -1, LANES, blocks).transpose(0, 1, 3, 2))
+
+
+def _fill_block(rows: np.ndarray) -> np.ndarray:
+    """Return the rows with zeros behind them, a multiple of four; without a copy where they are
+    that."""
+    lacking = -len(rows) % LANES
+    return np.pad(rows, ((0, lacking), (0, 0))) if lacking else np.ascontiguousarray(rows)
+
+
+def declare_weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> NBitsWeights:
+    """Declare a matrix, with its scales and zero points, as the next arguments."""
+    words, scales, *zeros = names
+    return NBitsWeights(
+        words=kernel.flat(words, "n_bits_words", pack_words, np.asarray, "uint8"),
+        scales=kernel.pack_constant(scales, "n_bits", pack_blocks),
+        zeros=kernel.pack_constant(zeros[0], "n_bits", pack_blocks) if zeros else None,
+        zero=float(node.attrs["zero"]),
+        block=int(node.attrs["block"]),
+        bits=int(node.attrs["bits"]),
+    )
+
+
+def few_tokens_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of out[t, :] = x[t, :] . weight for each token t: all of N, H and W.
+
+    Few tokens wait for their weights, and their sums are in float whatever the preset.
+    """
+    work = work_of(context.graph, node, context.options)
+    tile = context.search(node, "n_bits", work, candidates, estimate_clocks)
+    kernel = context.kernel(node, "n_bits")
+    _FewTokens(kernel, tile).emit()
+    return kernel.call()
+
+
+class _FewTokens:
+    """One thread: of each token it reads all numbers, perhaps as a norm leaves them.
 
     With two matrices, `finish` makes of the second's products what the epilogue reads beside those
     of the first.
-
-    Shapes:
-        x: roles N, H, W of any extents, C = K, of whole words
     """
 
-    x: Access
-    weights: tuple[NBitsWeights, ...]
-    norm: RowNorm | None = None
-    finish: Finished | None = None
+    def __init__(self, kernel: NodeKernel, tile: NBitsTile) -> None:
+        node, builder = kernel.node, kernel.builder
+        self._builder, self._tile = builder, tile
+        self._x = declare_token(kernel, node)
+        names = read_form(node).matrices
+        self._matrices = [declare_weights(kernel, node, of_one) for of_one in names]
+        self._norm, self._finish = declare_norm(kernel, node), declare_gate(kernel, node)
+        self._out, self._epilogue = kernel.output()
+        e = self._out.extents
+        self._token_count, groups = e.n * e.h * e.w, -(-e.blocks // tile.blocks)
+        of_z = -(-self._token_count // tile.tokens)
+        _, by, bz = builder.threads(
+            tile.splits, groups, of_z, work_group=tile.work_group, cooperate=True
+        )
+        self._team = Team.make_along_x(builder, tile.work_group)
+        begin_token(self._x, tile.work_group)
+        self._first = builder.let(by * iconst(tile.blocks), "first")
+        self._blocks = [
+            _keep_within(builder, self._first + iconst(r), e.blocks) for r in range(tile.blocks)
+        ]
+        self._wanted = [bz * iconst(tile.tokens) + iconst(p) for p in range(tile.tokens)]
+        self._places = [
+            _place(builder, _keep_within(builder, t, self._token_count), self._out)
+            for t in self._wanted
+        ]
+        self._row = self._matrices[0].words_a_block(e.blocks)
+        self._count = len(self._places) * len(self._blocks) * len(self._matrices)
+        self._sums = builder.registers(self._count, dtype=ACCUMULATOR, fill=0.0)
+        if self._norm is not None:
+            self._squares = builder.registers(len(self._places), dtype=ACCUMULATOR, fill=0.0)
 
+    def emit(self) -> None:
+        """Emit the sums, and store what the epilogue makes of them."""
+        builder, tile, team = self._builder, self._tile, self._team
+        steps = -(-self._x.extents.c // self._matrices[0].word_inputs)
+        team.deal_out(builder, steps, tile.unroll, "at", self._add)
+        found, blocks = self._fold(), self._out.extents.blocks
+        for p, (n, h, w) in enumerate(self._places):
+            for r, block in enumerate(self._blocks):
+                inside = _is_below(self._wanted[p], self._token_count, tile.tokens)
+                first = self._first + iconst(r)
+                beyond = _is_below(first, blocks, tile.blocks * tile.work_group[1])
+                with (
+                    builder.when(team.store_condition(builder, p * tile.blocks + r)),
+                    builder.when(inside),
+                    builder.when(beyond),
+                ):
+                    value, *others = found[p][r]
+                    given = give_gate(self._finish, (n, block, h, w), others)
+                    self._epilogue.write(n, block, h, w, value, given)
 
-def n_bits(
-    builder: KernelBuilder,
-    tile: NBitsTile,
-    operands: NBitsOperands,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit out[t, :] = x[t, :] . weight for each token t, which are all of N, H and W."""
-    e = out.extents
-    tokens, steps = e.n * e.h * e.w, -(-operands.x.extents.c // operands.weights[0].word_inputs)
-    groups = -(-e.blocks // tile.blocks)
-    _, by, bz = builder.threads(
-        tile.splits, groups, -(-tokens // tile.tokens), work_group=tile.work_group, cooperate=True
-    )
-    team = Team.make_along_x(builder, tile.work_group)
-    begin_token(operands.x, tile.work_group)
-    first = builder.let(by * iconst(tile.blocks), "first")
-    blocks = [_keep_within(builder, first + iconst(r), e.blocks) for r in range(tile.blocks)]
-    wanted = [bz * iconst(tile.tokens) + iconst(p) for p in range(tile.tokens)]
-    places = [_place(builder, _keep_within(builder, t, tokens), out) for t in wanted]
-    thread = _Thread(builder, operands, e.blocks, blocks, places)
-    _visit(builder, tile, team, steps, thread)
-    found = thread.fold(team)
-    for p, (n, h, w) in enumerate(places):
-        for r, block in enumerate(blocks):
-            inside = _is_below(wanted[p], tokens, tile.tokens)
-            beyond = _is_below(first + iconst(r), e.blocks, tile.blocks * tile.work_group[1])
-            with (
-                builder.when(team.store_condition(builder, p * tile.blocks + r)),
-                builder.when(inside),
-                builder.when(beyond),
-            ):
-                value, *others = found[p][r]
-                given = give_gate(operands.finish, (n, block, h, w), others)
-                epilogue.write(n, block, h, w, value, given)
-
-
-def _keep_within(builder: KernelBuilder, number: Expr, count: int) -> Expr:
-    """Return a number that exists: threads beyond the last repeat it."""
-    return builder.let(minimum(number, iconst(count - 1)), "at")
-
-
-def _is_below(number: Expr, count: int, step: int) -> Expr | None:
-    return number < iconst(count) if count % step else None
-
-
-def _place(builder: KernelBuilder, token: Expr, out: Access) -> tuple[Expr, Expr, Expr]:
-    """Return (n, h, w) of a token."""
-    e = out.extents
-    row = floordiv(token, e.w)
-    n, h = floordiv(row, e.h), floormod(row, e.h)
-    w = builder.let(floormod(token, e.w), "w") if e.w > 1 else iconst(0)
-    return (
-        builder.let(n, "n") if e.n > 1 else iconst(0),
-        builder.let(h, "h") if e.h > 1 else iconst(0),
-        w,
-    )
-
-
-def _visit(
-    builder: KernelBuilder, tile: NBitsTile, team: Team, steps: int, thread: _Thread
-) -> None:
-    """Give a thread its steps of a word, some at a time."""
-    rounds, rest = divmod(steps, tile.splits)
-    unrolled, single = divmod(rounds, tile.unroll)
-    if unrolled:
-        with builder.loop(unrolled, "k", rolled=True) as i:
-            at = builder.let(i * iconst(tile.unroll * tile.splits) + team.member, "at")
-            thread.add([at + iconst(u * tile.splits) for u in range(tile.unroll)])
-    for u in range(single):
-        thread.add([iconst((unrolled * tile.unroll + u) * tile.splits) + team.member])
-    if rest:
-        with builder.when(team.member < iconst(rest) if tile.splits > 1 else None):
-            thread.add([iconst(rounds * tile.splits) + team.member])
-
-
-class _Thread:
-    """Adds steps of a word to the sums of one thread."""
-
-    def __init__(
-        self,
-        builder: KernelBuilder,
-        operands: NBitsOperands,
-        out_blocks: int,
-        blocks: list[Expr],
-        places: list[tuple[Expr, Expr, Expr]],
-    ) -> None:
-        self._builder, self._operands = builder, operands
-        self._blocks, self._places = blocks, places
-        self._row = operands.weights[0].words_a_block(out_blocks)
-        count = len(places) * len(blocks) * len(operands.weights)
-        self._sums = builder.registers(count, dtype=ACCUMULATOR)
-        self._sums.fill(0.0)
-        if operands.norm is not None:
-            self._squares = builder.registers(len(places), dtype=ACCUMULATOR)
-            self._squares.fill(0.0)
-
-    def add(self, chosen: list[Expr]) -> None:
+    def _add(self, chosen: list[Expr]) -> None:
         """Add some steps: all words are asked for before the first is needed."""
         builder = self._builder
         steps = [builder.let(step, "step") for step in chosen]
         words = [
-            [self._word(matrix, block, step) for matrix in self._operands.weights]
+            [self._word(matrix, block, step) for matrix in self._matrices]
             for step in steps
             for block in self._blocks
         ]
@@ -283,29 +246,24 @@ class _Thread:
             tokens = self._tokens(step)
             for r in range(len(self._blocks)):
                 of_block = words[number * len(self._blocks) + r]
-                for s, (matrix, word) in enumerate(
-                    zip(self._operands.weights, of_block, strict=True)
-                ):
+                for s, (matrix, word) in enumerate(zip(self._matrices, of_block, strict=True)):
                     self._add_word(matrix, (s, r), word, tokens, step)
 
-    def fold(self, team: Team) -> list[list[list[Expr]]]:
+    def _fold(self) -> list[list[list[Expr]]]:
         """Return the sums of all members, by token, by block, by matrix."""
-        builder, norm = self._builder, self._operands.norm
-        count = len(self._places) * len(self._blocks) * len(self._operands.weights)
-        values = [self._sums[i] for i in range(count)]
+        builder, norm, tokens = self._builder, self._norm, range(len(self._places))
+        values = [self._sums[i] for i in range(self._count)]
         if norm is not None:
-            values += [self._squares[p] for p in range(len(self._places))]
-        folded = team.fold(builder, values, [plus] * len(values))
+            values += [self._squares[p] for p in tokens]
+        folded = self._team.fold(builder, values, [plus] * len(values))
         found = []
-        for p in range(len(self._places)):
-            scale = None
-            if norm is not None:
-                scale = norm.scale(builder, folded[count + p], self._operands.x.extents.c)
+        for p in tokens:
             of_token = [
-                [folded[self._number(s, p, r)] for s in range(len(self._operands.weights))]
+                [folded[self._number(s, p, r)] for s in range(len(self._matrices))]
                 for r in range(len(self._blocks))
             ]
-            if scale is not None:
+            if norm is not None:
+                scale = norm.scale(builder, folded[self._count + p], self._x.extents.c)
                 of_token = [[value * scale for value in values] for values in of_token]
             found.append(of_token)
         return found
@@ -320,17 +278,15 @@ class _Thread:
 
     def _tokens(self, step: Expr) -> list[tuple[list[Expr], Expr]]:
         """Return a word's numbers of each token, each divided by its place there; and their sum."""
-        builder, norm = self._builder, self._operands.norm
-        texels_a_word = self._operands.weights[0].word_inputs // LANES
+        builder, norm = self._builder, self._norm
+        texels_a_word = self._matrices[0].word_inputs // LANES
         blocks = [step * iconst(texels_a_word) + iconst(i) for i in range(texels_a_word)]
         gains = []
         if norm is not None:
             gains = [builder.let(load_texel(norm.gains.buffer, b), "gain") for b in blocks]
         found = []
         for p, (n, h, w) in enumerate(self._places):
-            texels = [
-                builder.let(widen(self._operands.x.texel(n, block, h, w)), "x") for block in blocks
-            ]
+            texels = [builder.let(widen(self._x.texel(n, block, h, w)), "x") for block in blocks]
             if norm is not None:
                 for texel in texels:
                     self._squares[p] = self._squares[p] + texel * texel
@@ -339,7 +295,7 @@ class _Thread:
         return found
 
     def _divide(self, texels: list[Expr]) -> tuple[list[Expr], Expr]:
-        builder, bits, divided = self._builder, self._operands.weights[0].bits, []
+        builder, bits, divided = self._builder, self._matrices[0].bits, []
         for i, texel in enumerate(texels):
             places = [unshift_factor(LANES * i + j, bits) for j in range(LANES)]
             factors = construct([fconst(f, ACCUMULATOR) for f in places])
@@ -381,88 +337,146 @@ class _Thread:
             self._sums[number] = self._sums[number] + scale * (parts[p] - offset * splat(summed))
 
 
-def pack_words(packed: np.ndarray) -> np.ndarray:
-    """Pack bytes [N, blocks, bytes of a block], low bits first, as words, flat.
+def _keep_within(builder: KernelBuilder, number: Expr, count: int) -> Expr:
+    """Return a number that exists: threads beyond the last repeat it."""
+    return builder.let(minimum(number, iconst(count - 1)), "at")
 
-    The order is [block of four outputs, inputs of a word, output].
+
+def _is_below(number: Expr, count: int, step: int) -> Expr | None:
+    return number < iconst(count) if count % step else None
+
+
+def _place(builder: KernelBuilder, token: Expr, out: Access) -> tuple[Expr, Expr, Expr]:
+    """Return (n, h, w) of a token."""
+    e = out.extents
+    row = floordiv(token, e.w)
+    n, h = floordiv(row, e.h), floormod(row, e.h)
+    w = builder.let(floormod(token, e.w), "w") if e.w > 1 else iconst(0)
+    return (
+        builder.let(n, "n") if e.n > 1 else iconst(0),
+        builder.let(h, "h") if e.h > 1 else iconst(0),
+        w,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NBitsWork:
+    """Extents of a product: tokens, words of some inputs, blocks of four outputs."""
+
+    tokens: int
+    steps: int
+    word_inputs: int
+    out_blocks: int
+    storage_bytes: int
+    zeros: bool
+    matrices: int = 1
+    normed: bool = False
+    parts: int = 0
+    """In how many parts the token comes, each with all of its numbers; 0: whole."""
+    mix_bytes: int = 0
+    """Local memory that the mix of these takes."""
+
+
+def work_of(graph: Graph, node: Node, options: CompileOptions) -> NBitsWork:
+    """Return the extents of a product of few tokens."""
+    e, inputs = graph.operand(node.output).extents, word_inputs(int(node.attrs["bits"]))
+    return NBitsWork(
+        tokens=e.n * e.h * e.w,
+        steps=-(-extents_read(graph, node).c // inputs),
+        word_inputs=inputs,
+        out_blocks=e.blocks,
+        storage_bytes=bytes_of(options.storage_dtype),
+        zeros=bool(node.attrs["zeros"]),
+        matrices=len(read_form(node).matrices),
+        normed=bool(node.attrs.get(NORMED)),
+        parts=parts_read(graph, node),
+        mix_bytes=bytes_of_mix(graph, node),
+    )
+
+
+def suits_few(out: Extents, cost: Cost) -> bool:
+    """Return whether a product has so few tokens that opening its weights for some at a time
+    wins."""
+    return out.n * out.h * out.w <= cost.n_bits.few_tokens
+
+
+def candidates(work: NBitsWork, limits: Limits, costs: Cost) -> Iterator[NBitsTile]:
+    """Yield teams of any power of two that the words feed, in groups of up to a wave."""
+    cost = costs.n_bits
+    for tokens in cost.tokens:
+        if tokens > power_of_two(work.tokens) and tokens > 1:
+            break
+        for blocks in cost.blocks:
+            sums = blocks * tokens * work.matrices
+            if sums > cost.most_sums or blocks > work.out_blocks:
+                continue
+            for splits in cost.splits:
+                if splits > work.steps:
+                    break
+                for threads in groups_within(cost.threads, limits):
+                    wide = min(threads // splits, power_of_two(-(-work.out_blocks // blocks)))
+                    held = (sums + tokens) * splits * wide * LANES * FLOAT_BYTES
+                    taken = work.mix_bytes + (held if splits > 1 else 0)
+                    if not wide or taken > limits.local_mem_bytes:
+                        continue
+                    for unroll in cost.unrolls:
+                        if unroll == 1 or unroll * splits <= work.steps:
+                            yield NBitsTile(
+                                work_group=(splits, wide, 1),
+                                tokens=tokens,
+                                blocks=blocks,
+                                unroll=unroll,
+                            )
+
+
+def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float:
+    """Return clocks of the whole product."""
+    cost, rates = machine.cost.n_bits, machine.cost.pipes
+    splits, wide, _ = tile.work_group
+    steps = math.ceil(work.steps / splits)
+    blocks = tile.blocks * work.matrices
+    vectors = work.word_inputs * blocks * (cost.unpack_vectors + tile.tokens)
+    vectors += tile.tokens * (cost.token_vectors + blocks + 2 * 2 * work.normed)
+    reads = blocks * (2 + work.zeros) + 2 * (tile.tokens + work.normed)
+    alu = (LANES * vectors + cost.read_slots * reads + cost.loop_slots / tile.unroll) / (
+        machine.lanes
+    )
+    texture = reads / machine.texels_of(work.storage_bytes)
+    threads_a_wave = machine.threads_of(splits * wide)
+    teams = math.ceil(work.tokens / tile.tokens) * math.ceil(work.out_blocks / tile.blocks)
+    waves = math.ceil(teams / wide) * math.ceil(splits * wide / threads_a_wave)
+    busiest = threads_a_wave * steps * max(alu, texture)
+    sums = tile.tokens * blocks
+    held = 2 * sums + (blocks + 2 * tile.tokens) * tile.unroll + cost.other_registers
+    registers = held * threads_a_wave / machine.wave
+    levels = math.ceil(math.log(splits, FOLDED_AT_ONCE)) if splits > 1 else 0
+    serial = (
+        math.ceil(steps / tile.unroll) * rates.texture_latency_clocks
+        + steps * threads_a_wave / rates.threads_a_slot * LANES * vectors
+        + levels * cost.barrier_clocks * (1 + sums / LANES)
+    )
+    beside = machine.resident_waves(registers)
+    read_blocks = work.steps * work.word_inputs // LANES
+    mixing, mix_serial = mix_clocks(work.parts, read_blocks, splits * wide, machine)
+    passes = math.ceil(work.tokens / tile.tokens)
+    weights = passes * work.steps * work.out_blocks * work.matrices * LANES * FLOAT_BYTES
+    memory = machine.memory_clocks(weights)
+    resident = beside * threads_a_wave / machine.wave
+    return machine.hedge(
+        busiest + mixing,
+        (sums + tile.tokens * work.normed) * fold_visits(splits) * threads_a_wave / machine.wave,
+        LANES * FLOAT_BYTES,
+        lambda busy: machine.overlap_with_memory(
+            machine.clocks(waves, busy, serial + mix_serial, beside), memory, resident
+        ),
+    )
+
+
+def fold_visits(splits: int) -> float:
+    """Return how often a wave goes to local memory for each value that a team of so many folds.
+
+    Every wave with a member that folds goes there for all of its threads.
     """
-    padded = _fill_block(packed.reshape(packed.shape[0], -1))
-    words = padded.view("<u4").reshape(-1, LANES, padded.shape[1] // WORD_BYTES)
-    return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1)
-
-
-def pack_blocks(values: np.ndarray) -> np.ndarray:
-    """Pack one number of each block [N, blocks] as texels of four outputs."""
-    padded = _fill_block(values)
-    blocks = padded.shape[1]
-    return np.ascontiguousarray(padded.reshape(1, -1, LANES, blocks).transpose(0, 1, 3, 2))
-
-
-def _fill_block(rows: np.ndarray) -> np.ndarray:
-    """Return the rows with zeros behind them, a multiple of four; without a copy where they are
-    that."""
-    lacking = -len(rows) % LANES
-    return np.pad(rows, ((0, lacking), (0, 0))) if lacking else np.ascontiguousarray(rows)
-
-
-POINT = ConvGeometry(kernel=(1, 1))
-
-
-def n_bits_matrix(
-    builder: KernelBuilder, tile: ConvTile, operands: NBitsOperands, out: Access, epilogue: Epilogue
-) -> None:
-    """Emit out[t, :] = x[t, :] . weight for each token t, which are all of N, H and W."""
-    kernel = _Opening(builder, tile, operands, out)
-    kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents)
-
-
-class _Opening(LocalConv):
-    """A 1x1 convolution whose weights are opened as they are brought."""
-
-    def __init__(
-        self, builder: KernelBuilder, tile: ConvTile, operands: NBitsOperands, out: Access
-    ) -> None:
-        x, grid = operands.x, out.extents
-        plan = plan_of(POINT, tile, x.extents, grid)
-        super().__init__(builder, POINT, tile, plan, x, operands.weights[0].words, grid)
-        self.long = adds_in_runs(out, plan.window * LANES // tile.split_k)
-        self._matrix = operands.weights[0]
-        self._blocks_a_word = self._matrix.word_inputs // LANES
-        self._row = self._matrix.words_a_block(grid.blocks)
-
-    def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
-        """Open the weights of these input blocks, a word of four outputs at a time."""
-        steps = span // self._blocks_a_word
-        items = steps * self.tile.out_blocks * self.tile.bands
-        first = self.b.let(floordiv(start, self._blocks_a_word), "first")
-        for item in share_out(self, items):
-            self._open(item, first, steps, shared)
-
-    def _open(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
-        """One word: neighbouring threads read neighbouring words of an output block."""
-        builder, operands = self.b, self._matrix
-        of_group = builder.let(floordiv(item, steps), "of")
-        local_step = builder.let(floormod(item, steps), "mine")
-        step, there = first + local_step, self.plan.blocks // self._blocks_a_word
-        at_step = builder.let(minimum(step, iconst(there - 1)), "step")
-        block = find_block(self, of_group)
-        place = block * iconst(self._row) + at_step
-        word = builder.let(load_vector(operands.words.buffer, place, 0, "uint32"), "word")
-        words_a_block, zero = operands.block // operands.word_inputs, iconst(0)
-        group = builder.let(floordiv(at_step, words_a_block), "group")
-        with builder.computing(ACCUMULATOR):
-            scale = widen(operands.scales.texel(zero, zero, block, group))
-            if self.plan.window > self.plan.blocks:
-                nothing = splat(fconst(0.0, ACCUMULATOR))
-                scale = if_then_else(step < iconst(there), scale, nothing)
-            scale = builder.let(scale, "scale")
-            offset = splat(fconst(operands.zero, ACCUMULATOR))
-            if operands.zeros is not None:
-                offset = widen(operands.zeros.texel(zero, zero, block, group))
-            offset = builder.let(scale * offset, "offset")
-        vectors = self._blocks_a_word * self.plan.vectors
-        to = builder.let(local_step * iconst(vectors) + place_weights(self, of_group), "to")
-        for number, value in enumerate(unpack_word(builder, word, scale, offset, operands.bits)):
-            at = number // LANES * self.plan.vectors + number % LANES * self.tile.out_blocks
-            shared[to + iconst(at)] = cast(value, f"{builder.compute}x{LANES}")
+    if splits == 1:
+        return 0.0
+    return 2.0 + (FOLDED_AT_ONCE + 1) * math.log(splits, FOLDED_AT_ONCE)

@@ -47,7 +47,7 @@ from adrenoc.base.tvmapi import (
 )
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, WORDS
-from adrenoc.kernels.access import Access, BytesAccess
+from adrenoc.kernels.access import BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.conv.conv2d_dot import DotConv
 from adrenoc.kernels.families.conv.conv_tile_local import (
@@ -58,32 +58,33 @@ from adrenoc.kernels.families.conv.conv_tile_local import (
     waves_of,
     weights_of,
 )
-from adrenoc.kernels.families.conv.local_conv import ConvPlan, vectors_added
+from adrenoc.kernels.families.conv.local_conv import vectors_added
 from adrenoc.kernels.families.n_bits.n_bits import (
     WORD_BITS,
     NBitsWeights,
-    find_block,
-    place_weights,
-    share_out,
+    declare_weights,
     word_inputs,
 )
-from adrenoc.kernels.families.n_bits.n_bits_rule import (
-    declare_weights,
+from adrenoc.kernels.families.n_bits.n_bits_matrix import (
+    find_block,
     matrix_work,
+    place_weights,
     score_matrix_tiles,
+    share_out,
 )
-from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, ConvWork
+from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.conv_geometry import POINT, ConvTile, ConvWork
 from adrenoc.kernels.families.shared.conv_weights import vectors_held
 from adrenoc.kernels.families.shared.integers import SIXTEEN, WORD_BYTES
 from adrenoc.kernels.families.shared.machine import MOST_KNOWN, CostModel, Machine, Scored
 from adrenoc.kernels.families.shared.row_product import read_form
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, sum_lanes, widen
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
+ROUNDING = "rounding"
+"""Attribute of both nodes: how the tokens are rounded."""
 BYTE_BITS = 8
 MOST = 127
 """The largest number of a byte that is used: as far below zero as above."""
@@ -135,13 +136,19 @@ def explain_not_rounded(inputs: int, block: int) -> str:
     return ""
 
 
-def round_tokens(builder: KernelBuilder, rounding: Rounding, x: Access, out: BytesAccess) -> None:
-    """Emit the rounding of tokens: a thread has one group of one of them.
+def round_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that rounds tokens: a thread has one group of one of them.
 
     Shapes:
         x: roles N, H, W of any extents, C = inputs
         out: the same, C = `rounding.channels`, in bytes
     """
+    rounding: Rounding = node.attrs[ROUNDING]
+    kernel = context.kernel(node, "round_tokens")
+    x, builder = kernel.input(node.inputs[0]), kernel.builder
+    out, _ = kernel.output()
+    if not isinstance(out, BytesAccess):
+        raise ValueError(f"{node.output} does not lie in bytes")
     e = x.extents
     w, h, deep = builder.threads(e.w, e.h, e.n * rounding.groups)
     group = floormod(deep, rounding.groups) if e.n > 1 else deep
@@ -175,6 +182,7 @@ def round_tokens(builder: KernelBuilder, rounding: Rounding, x: Access, out: Byt
     plane = group + iconst(rounding.first_beside)
     for place, word in enumerate(beside):
         out.put(n, plane, h, w, place, word)
+    return kernel.call()
 
 
 def _store_bytes(
@@ -209,39 +217,6 @@ def _read_as_word(number: Expr) -> Expr:
     return tirx.call_pure_extern("uint32", "as_uint", number)
 
 
-def mask_of_bytes(bits: int) -> int:
-    """Return the numbers of a word that stand at the low end of its bytes."""
-    return sum(((1 << bits) - 1) << at for at in range(0, WORD_BITS, BYTE_BITS))
-
-
-POINT = ConvGeometry(kernel=(1, 1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundedOperands:
-    """Tokens as `round_tokens` leaves them, and a matrix."""
-
-    x: BytesAccess
-    rounding: Rounding
-    weights: NBitsWeights
-
-
-def n_bits_dot(
-    builder: KernelBuilder,
-    tile: ConvTile,
-    operands: RoundedOperands,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit out[t, :] = x[t, :] . weight for each token t, which are all of N, H and W.
-
-    The inputs are a whole number of k-steps, and one of `tile.unroll` input blocks is a group.
-    """
-    kernel = _DotProducts(builder, tile, operands, out)
-    kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents)
-
-
 class _DotProducts(DotConv):
     """Whole numbers in parts of sums, floats in sums."""
 
@@ -250,30 +225,30 @@ class _DotProducts(DotConv):
     long = True
 
     def __init__(
-        self, builder: KernelBuilder, tile: ConvTile, operands: RoundedOperands, out: Access
+        self,
+        kernel: NodeKernel,
+        tile: ConvTile,
+        x: BytesAccess,
+        rounding: Rounding,
+        matrix: NBitsWeights,
     ) -> None:
-        grid, per_work_group = out.extents, tile.out_blocks * tile.bands
-        blocks = operands.rounding.first_beside
-        plan = ConvPlan(
-            blocks=blocks,
-            window=blocks,
-            taps=1,
-            channels=WORDS,
-            channel_groups=-(-grid.blocks // per_work_group),
-            vectors=LANES * per_work_group,
-        )
-        matrix = operands.weights
-        super().__init__(builder, POINT, tile, plan, operands.x, matrix.words, grid)
-        self.bytes, self._matrix, self._rounding = operands.x, matrix, operands.rounding
-        self._row = matrix.words_a_block(grid.blocks)
-        self._of_group = per_work_group
-        scales = self.span // tile.unroll * per_work_group
-        self._scales = builder.allocate_shared(scales, dtype=ACCUMULATOR)
+        """Tokens are as `round_tokens` leaves them.
+
+        The inputs are a whole number of k-steps, and one of `tile.unroll` input blocks is a group.
+        """
+        self.bytes, self._matrix, self._rounding = x, matrix, rounding
+        super().__init__(kernel, POINT, tile, x, matrix.words)
+        self._row = matrix.words_a_block(self.grid.blocks)
+        scales = self.span // tile.unroll * self.group_blocks
+        self._scales = self.b.allocate_shared(scales, dtype=ACCUMULATOR)
         self._zeros = None
         if matrix.zeros is not None:
-            self._zeros = builder.allocate_shared(scales, dtype=ACCUMULATOR)
+            self._zeros = self.b.allocate_shared(scales, dtype=ACCUMULATOR)
         self._beside: list[Expr] = []
         self._group: Expr = iconst(0)
+
+    def count_inputs(self) -> tuple[int, int]:
+        return self._rounding.first_beside, WORDS
 
     # What a k-step needs
 
@@ -284,7 +259,7 @@ class _DotProducts(DotConv):
             self.b.let(self.pixel(plane, row, self.col0 + iconst(p)), "beside")
             for p in range(self.tile.pixels)
         ]
-        first = floordiv(done, self.tile.unroll) * iconst(self._of_group)
+        first = floordiv(done, self.tile.unroll) * iconst(self.group_blocks)
         self._group = self.b.let(first + self.band * iconst(self.tile.out_blocks), "sg")
 
     def begin_parts(self, partial: Registers) -> None:
@@ -317,11 +292,11 @@ class _DotProducts(DotConv):
         inputs = self._matrix.word_inputs
         first = self.b.let(floordiv(start * iconst(SIXTEEN), inputs), "first")
         steps = span * SIXTEEN // inputs
-        for item in share_out(self, steps * self._of_group):
+        for item in share_out(self, steps * self.group_blocks):
             self._bring_word(item, first, steps, shared)
         groups = span // self.tile.unroll
         group = self.b.let(floordiv(start, self.tile.unroll), "group")
-        for item in share_out(self, groups * self._of_group):
+        for item in share_out(self, groups * self.group_blocks):
             self._bring_scale(item, group, groups)
 
     def _bring_word(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
@@ -333,10 +308,11 @@ class _DotProducts(DotConv):
         loaded = builder.let(load_vector(self._matrix.words.buffer, place, 0, "uint32"), "word")
         blocks, parts = self.tile.out_blocks, BYTE_BITS // bits
         slot = builder.let(mine * iconst(parts), "slot")
-        to = floordiv(slot, WORDS) * iconst(self.plan.vectors)
+        to = floordiv(slot, WORDS) * iconst(self.vectors)
         to = to + floormod(slot, WORDS) * iconst(blocks) + place_weights(self, of_group)
         to = builder.let(to, "to")
-        mask = tirx.Broadcast(tirx.const(mask_of_bytes(bits), "uint32"), LANES)
+        low_ends = sum(((1 << bits) - 1) << at for at in range(0, WORD_BITS, BYTE_BITS))
+        mask = tirx.Broadcast(tirx.const(low_ends, "uint32"), LANES)
         for part in range(parts):
             word = loaded
             if part:
@@ -349,8 +325,8 @@ class _DotProducts(DotConv):
     def _bring_scale(self, item: Expr, first: Expr, groups: int) -> None:
         """The scales of an output block for one group of inputs, and its zero points."""
         builder, matrix, zero = self.b, self._matrix, iconst(0)
-        of_group = builder.let(floormod(item, self._of_group), "of")
-        mine = builder.let(floordiv(item, self._of_group), "mine")
+        of_group = builder.let(floormod(item, self.group_blocks), "of")
+        mine = builder.let(floordiv(item, self.group_blocks), "mine")
         of_block = matrix.block // self._rounding.group
         block = find_block(self, of_group)
         at = builder.let(floordiv(first + mine, of_block), "at")
@@ -361,10 +337,6 @@ class _DotProducts(DotConv):
 
 def _read_as_float(word: Expr) -> Expr:
     return tirx.call_pure_extern(ACCUMULATOR, "as_float", word)
-
-
-ROUNDING = "rounding"
-"""Attribute of both nodes: how the tokens are rounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,17 +373,6 @@ def dot_work(graph: Graph, node: Node, rounding: Rounding, costs: CostModel) -> 
     return DotWork(conv=conv, rounding=rounding, zeros=bool(node.attrs["zeros"]))
 
 
-def round_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel that rounds tokens."""
-    kernel = context.kernel(node, "round_tokens")
-    x = kernel.input(node.inputs[0])
-    out, _ = kernel.output()
-    if not isinstance(out, BytesAccess):
-        raise ValueError(f"{node.output} does not lie in bytes")
-    round_tokens(kernel.builder, node.attrs[ROUNDING], x, out)
-    return kernel.call()
-
-
 def dot_rule(context: RuleContext, node: Node) -> KernelCall:
     """Make the kernel that multiplies rounded tokens."""
     costs = CostModel(options=context.options, limits=context.limits, machine=context.machine)
@@ -423,11 +384,8 @@ def dot_rule(context: RuleContext, node: Node) -> KernelCall:
     if not isinstance(x, BytesAccess):
         raise ValueError(f"{node.inputs[0]} does not lie in bytes")
     (names,) = read_form(node).matrices
-    operands = RoundedOperands(
-        x=x, rounding=work.rounding, weights=declare_weights(kernel, node, names)
-    )
-    out, epilogue = kernel.output()
-    n_bits_dot(kernel.builder, tile, operands, out, epilogue)
+    matrix = declare_weights(kernel, node, names)
+    _DotProducts(kernel, tile, x, work.rounding, matrix).emit()
     return kernel.call()
 
 

@@ -9,8 +9,10 @@ import numpy as np
 from adrenoc.importers.relax.own import N_BITS
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import channels_last
+from adrenoc.kernels.families.n_bits.n_bits import few_tokens_rule, suits_few
 from adrenoc.kernels.families.n_bits.n_bits_dot import ROUNDING, dot_rule, round_rule
-from adrenoc.kernels.families.n_bits.n_bits_rule import n_bits_rule
+from adrenoc.kernels.families.n_bits.n_bits_matrix import many_tokens_rule
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import (
     Along,
     Batch,
@@ -30,6 +32,16 @@ from adrenoc.kernels.families.shared.row_product import (
     read_form,
 )
 from adrenoc.kernels.families.shared.typical import NotKnownError, TypicalRun
+
+
+def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
+    """`attrs`: `block`, the inputs of a scale, and `zero` where no zero points are inputs.
+
+    `gated` where a second matrix is there, whose products `parts` finish, and the epsilon as
+    `normed` where there are gains.
+    """
+    few = suits_few(context.graph.operand(node.output).extents, context.cost)
+    return (few_tokens_rule if few else many_tokens_rule)(context, node)
 
 
 def typical_n_bits(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:

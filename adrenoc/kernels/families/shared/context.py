@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import NO_HALF_TYPE, Limits, Performance
 
 _KILO = 1e3
+W = TypeVar("W")
 
 
 @dataclass(kw_only=True)
@@ -132,6 +134,18 @@ class RuleContext:
         work = signature(self.graph, node, self.options)
         return self.schedules.choose(family, node.name, work, candidates, estimate)
 
+    def search(
+        self,
+        node: Node,
+        family: str,
+        work: W,
+        candidates: Callable[[W, Limits, Cost], Iterable[T]],
+        estimate: Callable[[W, T, Machine], float],
+    ) -> T:
+        """Return the same of the schedules that a family offers for such work."""
+        machine, tiles = self.machine, candidates(work, self.limits, self.machine.cost)
+        return self.choose(node, family, tiles, lambda tile: estimate(work, tile, machine))
+
     def kernel(
         self, node: Node, family: str, *, half: bool = False, carries: bool = False
     ) -> NodeKernel:
@@ -154,79 +168,7 @@ class RuleContext:
         usual = pick_work_group(extents, self.limits)
         return self.schedules.choose_group(family, node.name, work, extents, usual)
 
-    def pack_constant(
-        self,
-        name: str,
-        kind: str,
-        pack: Pack,
-        prepare: Pack = np.asarray,
-        transform: Matrix | None = None,
-        dtype: str | None = None,
-    ) -> tuple[str, OperandSpec]:
-        """Return a constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
-
-        `prepare` orders it or computes with it in full precision; then it is rounded, and
-        `transform` is what Winograd's algorithm makes of it.  It goes to a texture if the target
-        has an image of that size, else to a buffer.  `dtype` is that of its elements if not that of
-        all storage.
-        """
-        dtype = dtype or self.options.storage_dtype
-        key = f"{name}_{kind}_{dtype}"
-        if key not in self.params:
-            value, packing = self._pack(name, pack, prepare, dtype, transform)
-            layers, rows, cols, _ = value.shape
-            fits = (
-                self.options.textures
-                and cols <= self.limits.image2d_max_width_texels
-                and rows <= self.limits.image2d_max_height_texels
-                and layers <= self.limits.image_max_array_layers
-            )
-            if self.options.textures and not fits:
-                self.log.add(
-                    name,
-                    "weights in a buffer",
-                    f"{cols} x {rows} texels in {layers} layers, beyond "
-                    f"{self.limits.image2d_max_width_texels} x "
-                    f"{self.limits.image2d_max_height_texels} in "
-                    f"{self.limits.image_max_array_layers}",
-                )
-            if not fits and self.limits.buffer_dtype(dtype) != dtype:
-                dtype = self.limits.buffer_dtype(dtype)
-                value, packing = self._pack(name, pack, prepare, dtype, transform)
-                self.log.add(name, dtype, NO_HALF_TYPE)
-            spec = OperandSpec(
-                shape=tuple(value.shape),
-                dtype=dtype,
-                memory=Memory.TEXTURE if fits else Memory.BLOCKED,
-                layout=PACKED_LAYOUT,
-            )
-            self.params[key] = Param(name=key, value=value, spec=spec, packing=packing)
-        return key, self.params[key].spec
-
-    def flat(
-        self,
-        name: str,
-        kind: str,
-        pack: Pack,
-        prepare: Pack,
-        dtype: str | None = None,
-        transform: Matrix | None = None,
-    ) -> tuple[str, OperandSpec]:
-        """Return a constant of the graph, prepared, rounded for storage, packed to a flat buffer.
-
-        `dtype` is that of its elements if not that of all storage.
-        """
-        stored = dtype or self.options.storage_dtype
-        key = f"{name}_{kind}_{stored}"
-        if key not in self.params:
-            value, packing = self._pack(name, pack, prepare, stored, transform)
-            spec = OperandSpec(
-                shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
-            )
-            self.params[key] = Param(name=key, value=value, spec=spec, packing=packing)
-        return key, self.params[key].spec
-
-    def _pack(
+    def pack(
         self, name: str, pack: Pack, prepare: Pack, dtype: str, transform: Matrix | None
     ) -> tuple[np.ndarray, Packing]:
         """Return a constant of the graph in its own order, and how to bring other numbers into
@@ -273,14 +215,6 @@ class RuleContext:
                 hint="fold the constants of the model first, for example with onnxsim",
             )
         return np.asarray(value)
-
-    def zeros(self, name: str, words: int) -> tuple[str, OperandSpec]:
-        """Return a flat buffer of so many words, of which no kernel reads what it holds."""
-        if name not in self.params:
-            value = np.zeros(words, np.uint32)
-            spec = OperandSpec(shape=(words,), dtype="uint32", memory=Memory.PLAIN, layout=None)
-            self.params[name] = Param(name=name, value=value, spec=spec)
-        return name, self.params[name].spec
 
     def operand(self, name: str) -> tuple[str, OperandSpec]:
         """Any tensor of the graph as an argument; a constant is packed as its layout lies."""
@@ -345,10 +279,45 @@ class NodeKernel:
         transform: Matrix | None = None,
         dtype: str | None = None,
     ) -> Access:
-        """Declare a constant, prepared and packed in its own way, as the next argument."""
-        argument, spec = self.context.pack_constant(name, kind, pack, prepare, transform, dtype)
-        self.arguments.append(argument)
-        return self.builder.input(spec)
+        """Declare a constant, packed by `pack` to `[layers, rows, cols, 4]`, as the next argument.
+
+        `prepare` orders it or computes with it in full precision; then it is rounded, and
+        `transform` is what Winograd's algorithm makes of it.  It goes to a texture if the target
+        has an image of that size, else to a buffer.  `dtype` is that of its elements if not that of
+        all storage.
+        """
+        context, limits = self.context, self.context.limits
+        dtype = dtype or context.options.storage_dtype
+        key = f"{name}_{kind}_{dtype}"
+        if key not in context.params:
+            value, packing = context.pack(name, pack, prepare, dtype, transform)
+            layers, rows, cols, _ = value.shape
+            fits = (
+                context.options.textures
+                and cols <= limits.image2d_max_width_texels
+                and rows <= limits.image2d_max_height_texels
+                and layers <= limits.image_max_array_layers
+            )
+            if context.options.textures and not fits:
+                context.log.add(
+                    name,
+                    "weights in a buffer",
+                    f"{cols} x {rows} texels in {layers} layers, beyond "
+                    f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels} in "
+                    f"{limits.image_max_array_layers}",
+                )
+            if not fits and limits.buffer_dtype(dtype) != dtype:
+                dtype = limits.buffer_dtype(dtype)
+                value, packing = context.pack(name, pack, prepare, dtype, transform)
+                context.log.add(name, dtype, NO_HALF_TYPE)
+            spec = OperandSpec(
+                shape=tuple(value.shape),
+                dtype=dtype,
+                memory=Memory.TEXTURE if fits else Memory.BLOCKED,
+                layout=PACKED_LAYOUT,
+            )
+            context.params[key] = Param(name=key, value=value, spec=spec, packing=packing)
+        return self._read_param(key)
 
     def flat(
         self,
@@ -359,20 +328,31 @@ class NodeKernel:
         dtype: str | None = None,
         transform: Matrix | None = None,
     ) -> Access:
-        """Declare a constant in a flat buffer as the next argument.
+        """Declare a constant in a flat buffer as the next argument: prepared, rounded, packed.
 
-        `prepare` and `transform` are as in `RuleContext.pack_constant`, `pack` orders what is
-        stored, in `dtype` if not in that of all storage.
+        `prepare`, `transform` and `dtype` are as in `pack_constant`.
         """
-        argument, spec = self.context.flat(name, kind, pack, prepare, dtype, transform)
-        self.arguments.append(argument)
-        return self.builder.input(spec)
+        params, stored = self.context.params, dtype or self.context.options.storage_dtype
+        key = f"{name}_{kind}_{stored}"
+        if key not in params:
+            value, packing = self.context.pack(name, pack, prepare, stored, transform)
+            spec = OperandSpec(
+                shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
+            )
+            params[key] = Param(name=key, value=value, spec=spec, packing=packing)
+        return self._read_param(key)
 
     def zeros(self, name: str, words: int) -> Access:
-        """Declare a buffer that stands for other memory as the next argument."""
-        argument, spec = self.context.zeros(name, words)
-        self.arguments.append(argument)
-        return self.builder.input(spec)
+        """Declare a flat buffer of so many words as the next argument: no kernel reads them."""
+        if name not in self.context.params:
+            value = np.zeros(words, np.uint32)
+            spec = OperandSpec(shape=(words,), dtype="uint32", memory=Memory.PLAIN, layout=None)
+            self.context.params[name] = Param(name=name, value=value, spec=spec)
+        return self._read_param(name)
+
+    def _read_param(self, key: str) -> Access:
+        self.arguments.append(key)
+        return self.builder.input(self.context.params[key].spec)
 
     def output(self) -> tuple[Access, Epilogue]:
         """Declare the epilogue's operands and what is written: the last arguments."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.tvmapi import bytes_of
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents, Layout, Memory, OperandSpec
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.body_cost import body_instructions, index_instructions
@@ -33,6 +33,10 @@ class ConvGeometry:
     def columns(self, pixels: int) -> list[int]:
         """Columns that so many neighbours along W read of one kernel row, from the first one's."""
         return list(_columns(pixels, self.strides[1], self.kernel[1], self.dilation[1]))
+
+
+POINT = ConvGeometry(kernel=(1, 1))
+"""The geometry of a product by a matrix."""
 
 
 @lru_cache(maxsize=1024)  # cost models ask for each of some thousand tiles
@@ -323,6 +327,9 @@ def conv_work(
     source = graph.operand(node.inputs[0])
     in_channels = source.extents.c
     window, _ = group_window(out.c, in_channels, geometry.groups)
+    prologue, texel_work = node.prologue, 0
+    if prologue is not None:
+        texel_work = LANES * body_instructions(prologue) + index_instructions(prologue)
     return ConvWork(
         geometry=geometry,
         out=out,
@@ -330,8 +337,8 @@ def conv_work(
         channels=min(in_channels, LANES) if window == 1 else LANES,
         storage_bytes=bytes_of(options.storage_dtype),
         half=options.compute_dtype == "float16",
-        texel_work=_texel_work(node.prologue) if node.prologue else 0,
-        block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
+        texel_work=texel_work,
+        block_texels=len(prologue.sources) - 1 if prologue else 0,
         textures=options.textures,
         centred=bool(node.attrs.get(CENTRED)),
         image=source if source.memory is Memory.PLAIN else None,
@@ -340,9 +347,4 @@ def conv_work(
 
 def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
     """Return what it needs of a node that is a 1x1 convolution, beside other things."""
-    return conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
-
-
-def _texel_work(prologue: Body) -> int:
-    """Return instructions that make a texel of what is read."""
-    return LANES * body_instructions(prologue) + index_instructions(prologue)
+    return conv_work(graph, node, POINT, options)

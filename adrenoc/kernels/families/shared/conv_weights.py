@@ -13,7 +13,6 @@ coordinates in place of addresses, and what waits for them waits half as long as
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -62,12 +61,12 @@ def declare_run(
 ) -> Access:
     """Declare a constant that `pack` makes a flat run, as the next argument; `load_run` reads it.
 
-    `prepare` and `transform` are as in `RuleContext.pack_constant`; `dtype` is
+    `prepare` and `transform` are as in `NodeKernel.pack_constant`; `dtype` is
     that of the elements if not that of all storage.  Halves of a flat buffer lie as 32-bit words,
     two in each.
     """
     if not texels:
-        return kernel.flat(name, kind, lambda v: _view_words(pack(v)), prepare, dtype, transform)
+        return kernel.flat(name, kind, lambda v: view_words(pack(v)), prepare, dtype, transform)
     rows = partial(fill_rows, most_rows=kernel.context.limits.image2d_max_height_texels)
     kind = f"{kind}_texels"
     return kernel.pack_constant(name, kind, lambda v: rows(pack(v)), prepare, transform, dtype)
@@ -90,7 +89,7 @@ def load_run(builder: KernelBuilder, run: Access, first: Expr, offset: int, kind
     return run.texel(iconst(0), iconst(0), floordiv(at, width), floormod(at, width))
 
 
-def _view_words(run: np.ndarray) -> np.ndarray:
+def view_words(run: np.ndarray) -> np.ndarray:
     """Return halves as 32-bit words; other numbers as they are."""
     return run.view(np.uint32) if run.dtype == np.float16 else run
 
@@ -98,16 +97,6 @@ def _view_words(run: np.ndarray) -> np.ndarray:
 BYTES_A_LOAD = LANES * FLOAT_BYTES
 HALVES_A_LOAD = BYTES_A_LOAD // 2
 """Halves in one 16-byte load: two texels of weights."""
-
-
-class ConvWeights(Protocol):
-    """Weights of the output blocks that a thread makes."""
-
-    def row(self, tap: Expr, column: Expr) -> list[Expr]:
-        """Return a vector of four output channels for each block of the thread.
-
-        `column` is the input channel within the window of the output block.
-        """
 
 
 class TextureWeights:
@@ -120,7 +109,10 @@ class TextureWeights:
         self._first, self._count = first_block, out_blocks
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
-        """Return one texel an output block."""
+        """Return a vector of four output channels for each block of the thread: a texel each.
+
+        `column` is the input channel within the window of the output block.
+        """
         return [
             self._builder.let(
                 self._access.texel(tap, iconst(0), self._first + iconst(b), column), "k"
@@ -142,7 +134,6 @@ class UniformWeights:
         builder: KernelBuilder,
         buffer: Buffer,
         group: Expr,
-        *,
         taps: int,
         columns: int,
         out_blocks: int,
@@ -155,7 +146,7 @@ class UniformWeights:
         self._base = builder.let(group * iconst(taps * columns * self._loads), "wb")
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
-        """Return one load for each one or two output blocks."""
+        """Return the same by one load for each one or two output blocks."""
         base, offset = _constant_part(column)
         first = self._base + (tap * iconst(self._columns) + base) * iconst(self._loads)
         texels: list[Expr] = []
@@ -171,7 +162,8 @@ def unpack_texels(builder: KernelBuilder, words: Expr) -> list[Expr]:
     """Return what `load_vector` gave, as vectors of four: two for half arithmetic, else one."""
     if builder.compute != "float16":
         return [builder.let(words, "k")]
-    halves = builder.let(_reinterpret_as_float16(words, HALVES_A_LOAD), "k")
+    lanes = HALVES_A_LOAD
+    halves = builder.let(tirx.call_pure_extern(f"float16x{lanes}", f"as_half{lanes}", words), "k")
     return [
         builder.let(construct([lane(halves, part * LANES + i) for i in range(LANES)]), "k")
         for part in range(HALVES_A_LOAD // LANES)
@@ -186,11 +178,6 @@ def _constant_part(index: Expr) -> tuple[Expr, int]:
     return (iconst(0), fixed) if fixed is not None else (index, 0)
 
 
-def _reinterpret_as_float16(words: Expr, lanes: int) -> Expr:
-    """Return the same bits as `lanes` halves."""
-    return tirx.call_pure_extern(f"float16x{lanes}", f"as_half{lanes}", words)
-
-
 def pack_uniform(weight: np.ndarray, out_blocks: int) -> np.ndarray:
     """Pack `[O, I, KH, KW]` for `UniformWeights`: [group, tap, column, block of group, 4], flat.
 
@@ -203,7 +190,7 @@ def pack_uniform(weight: np.ndarray, out_blocks: int) -> np.ndarray:
     padded[:, :blocks] = texels
     by_group = padded.reshape(taps, groups, out_blocks, columns, LANES)
     flat = np.ascontiguousarray(by_group.transpose(1, 0, 3, 2, 4)).reshape(-1)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+    return view_words(flat)
 
 
 def vectors_a_load(*, half: bool, texels: bool = False) -> int:

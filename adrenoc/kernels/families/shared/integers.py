@@ -27,15 +27,6 @@ SIXTEEN = WORDS * LANES
 """Channels that one read of bytes gives."""
 
 
-def pack_rest(weight: np.ndarray, low: int) -> np.ndarray:
-    """Return what `low` adds to the sums of each output channel, int32, padded to blocks of
-    four."""
-    sums = weight.astype(np.int64).sum(axis=(1, 2, 3)) * low
-    padded = np.zeros(-(-len(sums) // LANES) * LANES, np.int32)
-    padded[: len(sums)] = sums
-    return padded
-
-
 def fits_bytes(weight: np.ndarray) -> bool:
     """Return whether weights are whole numbers that a signed byte holds."""
     low, high = np.iinfo(np.int8).min, np.iinfo(np.int8).max
@@ -91,7 +82,9 @@ class IntegerBias:
 
         It makes up for bytes that are stored less their lowest value `low`, and holds the bias
         where that consists of whole numbers."""
-        rest = pack_rest(weight, low)
+        sums = weight.astype(np.int64).sum(axis=(1, 2, 3)) * low
+        rest = np.zeros(-(-len(sums) // LANES) * LANES, np.int32)
+        rest[: len(sums)] = sums
         if self.values is not None:
             rest[: len(self.values)] += self.values.astype(np.int32)
         return rest

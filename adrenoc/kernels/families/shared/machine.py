@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -127,13 +127,7 @@ class TileTable(Sequence[T]):
         for place in range(self._count):
             yield self._kind(**{name: _pick(value, place) for name, value in listed.items()})
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[T]: ...
-
-    def __getitem__(self, place: int | slice) -> T | list[T]:
+    def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(self._count))]
         if not 0 <= place < self._count:
@@ -168,13 +162,7 @@ class TileTables(Sequence[T]):
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self._tables)
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[T]: ...
-
-    def __getitem__(self, place: int | slice) -> T | list[T]:
+    def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return list(self)[place]
         for table in self._tables:

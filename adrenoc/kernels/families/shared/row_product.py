@@ -59,19 +59,11 @@ class LocalToken(Access):
     def _compute(self, member: Expr, threads: int) -> SharedArray:
         """Compute the numbers as thread `member` of so many."""
 
-    def element(self, index: Sequence[Expr]) -> Expr:
-        """Refuse: such a vector is read by blocks alone."""
-        raise TypeError("a vector in local memory is read by blocks")
-
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Return four numbers of the vector."""
         if self._numbers is None:
             raise TypeError("a vector in local memory is read before it is begun")
         return self._numbers[block]
-
-    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
-        """Refuse: such a vector is read alone."""
-        raise TypeError("a vector in local memory is not written")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +182,6 @@ def mix_clocks(parts: int, blocks: int, threads: int, machine: Machine) -> tuple
     return busiest, serial + 2 * cost.barrier_clocks
 
 
-def mixed_bytes(parts: Extents) -> int:
-    """Return local memory that a work-group takes for the mix."""
-    return LANES * FLOAT_BYTES * (parts.w * parts.n + (parts.blocks - 1) * parts.w)
-
-
 GATED, NORMED = "gated", "normed"
 """Attributes: whether a second matrix is there; the epsilon of a norm of what is read."""
 CENTRED = "centred"
@@ -250,7 +237,9 @@ def extents_read(graph: Graph, node: Node) -> Extents:
 
 def bytes_of_mix(graph: Graph, node: Node) -> int:
     """Return local memory for a token that comes in parts."""
-    return mixed_bytes(graph.operand(node.inputs[0]).extents) if node.attrs.get(JOINED) else 0
+    parts = graph.operand(node.inputs[0]).extents
+    vectors = parts.w * parts.n + (parts.blocks - 1) * parts.w
+    return LANES * FLOAT_BYTES * vectors if node.attrs.get(JOINED) else 0
 
 
 def parts_read(graph: Graph, node: Node) -> int:
@@ -277,7 +266,7 @@ def declare_token(kernel: NodeKernel, node: Node) -> Access:
         return x
     sinks = None
     if read_form(node).sinks:
-        sinks = kernel.flat(read_form(node).sinks, "sinks", np.ravel, _widen, "float32")
+        sinks = declare_numbers(kernel, read_form(node).sinks, "sinks")
     return MixedParts(kernel.builder, x, sinks)
 
 
@@ -308,7 +297,7 @@ def declare_norm(kernel: NodeKernel, node: Node) -> RowNorm | None:
     form = read_form(node)
     if not form.gains:
         return None
-    gains = kernel.flat(form.gains, "row_gains", np.ravel, _widen, "float32")
+    gains = declare_numbers(kernel, form.gains, "row_gains")
     return RowNorm(gains=gains, epsilon=float(node.attrs[NORMED]))
 
 
@@ -335,5 +324,7 @@ def give_gate(
     return {Node.BESIDE: finish.value(*place, others[0])}
 
 
-def _widen(gains: np.ndarray) -> np.ndarray:
-    return gains.astype(np.float32, copy=False)
+def declare_numbers(kernel: NodeKernel, name: str, kind: str) -> Access:
+    """Declare a constant, flat in float32, as the next argument."""
+    widen_table = partial(np.asarray, dtype=np.float32)
+    return kernel.flat(name, kind, np.ravel, widen_table, "float32")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, cast
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import TargetError
@@ -153,11 +153,39 @@ class TunedSchedules:
             TargetError: there is no candidate.
         """
         digest = kernel_digest(family, work)
-        if digest not in self.chosen:
-            self.chosen[digest] = self._choice(digest, family, node, work, candidates, estimate)
-        self.of_node[node] = self.chosen[digest]
-        tile: T = self.chosen[digest].tile
-        return tile
+        if digest in self.chosen:
+            self.of_node[node] = self.chosen[digest]
+            return cast("T", self.chosen[digest].tile)
+        scored = candidates if isinstance(candidates, Scored) and candidates is estimate else None
+        offered = tuple(candidates) if scored is None else scored
+        if not len(offered):
+            raise TargetError(
+                f"no schedule of {family} fits {node}: the target's work-groups have "
+                f"{self.limits.max_work_group_size} threads and {self.limits.local_mem_bytes} "
+                "bytes of local memory at most",
+                hint="adrenoc targets lists devices, or raise what --device FILE.toml allows",
+            )
+
+        def may_run(tile: T) -> bool:
+            return self.refusal(digest, tile) is None
+
+        allowed = _Allowed(offered, may_run)
+        tile = tuned = self._find_tuned(family, digest, allowed)
+        if tile is None and scored is None:
+            tile = min(allowed, key=estimate)
+        elif tile is None and scored is not None:
+            tile = next(filter(may_run, scored.rank()), None) or next(scored.rank())
+        self.chosen[digest] = self.of_node[node] = ScheduleChoice(
+            digest=digest,
+            family=family,
+            work=work,
+            node=node,
+            tile=tile,
+            tuned=tuned is not None,
+            candidates=allowed,
+            estimate=estimate,
+        )
+        return cast("T", tile)
 
     def choose_group(
         self,
@@ -173,56 +201,18 @@ class TunedSchedules:
         tiles = [WorkGroup(work_group=group) for group in groups]
 
         def estimate(tile: WorkGroup) -> float:
-            return 0.0 if tile.work_group == usual else threads_started(extents, tile.work_group)
+            if tile.work_group == usual:
+                return 0.0
+            sides = zip(extents, tile.work_group, strict=True)
+            return float(math.prod(math.ceil(e / g) * g for e, g in sides))  # threads started
 
         return self.choose(family, node, work, tiles, estimate).work_group
-
-    def _choice(
-        self,
-        digest: str,
-        family: str,
-        node: str,
-        work: Work,
-        candidates: Iterable[T],
-        estimate: Callable[[T], float],
-    ) -> ScheduleChoice:
-        scored = candidates if isinstance(candidates, Scored) and candidates is estimate else None
-        offered = tuple(candidates) if scored is None else scored
-        if not len(offered):
-            raise TargetError(
-                f"no schedule of {family} fits {node}: the target's work-groups have "
-                f"{self.limits.max_work_group_size} threads and {self.limits.local_mem_bytes} "
-                "bytes of local memory at most",
-                hint="adrenoc targets lists devices, or raise what --device FILE.toml allows",
-            )
-
-        def may_run(tile: T) -> bool:
-            return self.refusal(digest, tile) is None
-
-        allowed = _Allowed(offered, may_run)
-        tile, tuned = self._find_tuned(family, digest, allowed), True
-        if tile is None:
-            tuned = False
-            if scored is None:
-                tile = min(allowed, key=estimate)
-            else:
-                tile = next(filter(may_run, scored.rank()), None)
-                tile = next(scored.rank()) if tile is None else tile
-        return ScheduleChoice(
-            digest=digest,
-            family=family,
-            work=work,
-            node=node,
-            tile=tile,
-            tuned=tuned,
-            candidates=allowed,
-            estimate=estimate,
-        )
 
     def refusal(self, digest: str, tile: Tile) -> str | None:
         """Return why the target cannot run this schedule; None if it can."""
         if tile.work_group is not None and tile.work_group in self.tuning.banned:
-            return f"work-groups of {_format_group(tile.work_group)} are on the target's ban list"
+            sides = " x ".join(map(str, tile.work_group))
+            return f"work-groups of {sides} are on the target's ban list"
         refused = self.tuning.refused.get(digest)
         if refused and any(is_of(tile, actions) for actions in refused):
             return "it failed on a device, as the tuning log tells"
@@ -257,13 +247,7 @@ class _Allowed(Sequence[T]):
     def __len__(self) -> int:
         return len(self._tiles)
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
+    def __getitem__(self, place: Any) -> Any:
         return self._tiles[place]
 
 
@@ -284,11 +268,6 @@ def work_groups(
             for z in _sides(extents[2], most):
                 if fewest <= x * y * z <= most and (x, y, z) != usual:
                     yield x, y, z
-
-
-def threads_started(extents: tuple[int, int, int], group: tuple[int, int, int]) -> float:
-    """Return threads that whole groups start."""
-    return float(math.prod(math.ceil(e / g) * g for e, g in zip(extents, group, strict=True)))
 
 
 def actions_of(tile: Tile) -> dict[str, Any]:
@@ -314,7 +293,3 @@ def is_of(tile: Any, actions: Actions) -> bool:
 def _sides(extent: int, most: int) -> list[int]:
     """Return powers of two, up to the first that covers the extent."""
     return [1 << i for i in range(most.bit_length()) if 1 << i < 2 * extent]
-
-
-def _format_group(group: tuple[int, int, int]) -> str:
-    return " x ".join(str(side) for side in group)

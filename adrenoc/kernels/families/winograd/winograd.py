@@ -50,21 +50,20 @@ from adrenoc.kernels.families.conv.conv_tile_local import local_candidates
 from adrenoc.kernels.families.conv.local_conv import conv2d_local
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
-    ConvGeometry,
+    POINT,
     ConvTile,
     ConvWork,
-    conv_work,
+    pointwise_work,
     transpose_to_oihw,
 )
 from adrenoc.kernels.families.shared.conv_weights import declare_run, has_texel_weights
 from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored, TileTable
-from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.weights import pack_local
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
 TAPS = 3
-_POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
+POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +100,7 @@ class Winograd:
 @lru_cache
 def winograd(outputs: int) -> Winograd:
     """F(outputs, 3), for 2 to 4 outputs."""
-    points = _POINTS[: outputs + TAPS - 2]
+    points = POINTS[: outputs + TAPS - 2]
     inputs, weights = [], []
     for at in points:
         others = [p for p in points if p != at]
@@ -209,15 +208,18 @@ class Tiling:
         return self.transform.side**2
 
 
-def transform_to_tiles(
-    builder: KernelBuilder, tiling: Tiling, padding: tuple[int, int], x: Access, tiles: Access
-) -> None:
-    """Emit the transform of the input: one thread makes a tile, or its half, of four channels.
+def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that transforms the input: a thread makes a tile, or its half, of four
+    channels.
 
     Shapes:
         x: roles N, C, H, W
         tiles: roles C, H, W = channels, planes, tiles
     """
+    kernel = context.kernel(node, "winograd_tiles")
+    x, builder = kernel.input(node.inputs[0]), kernel.builder
+    tiles, _ = kernel.output()
+    tiling, padding = node.attrs["tiling"], node.attrs["geometry"].padding
     transform = tiling.transform
     side, step, growth = transform.side, transform.outputs, _growth(tiling, tiles)
     parts = row_parts(side)
@@ -240,6 +242,7 @@ def transform_to_tiles(
                 for v, value in enumerate(combinations(builder, transform.input_transform, of_row)):
                     smaller = _times(builder, value, 1 / growth)
                     tiles.write(iconst(0), block, iconst(u * side + v), tile, smaller)
+    return kernel.call()
 
 
 def row_parts(side: int) -> tuple[range, ...]:
@@ -249,15 +252,18 @@ def row_parts(side: int) -> tuple[range, ...]:
     return range(side // 2), range(side // 2, side)
 
 
-def transform_to_pixels(
-    builder: KernelBuilder, tiling: Tiling, planes: Access, out: Access, epilogue: Epilogue
-) -> None:
-    """Emit the transform back: one thread makes the pixels of one tile, four channels.
+def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel that transforms back, with the convolution's epilogue: a thread makes the
+    pixels of one tile, four channels.
 
     Shapes:
         planes: roles C, H, W = channels, planes, tiles
         out: roles N, C, H, W
     """
+    kernel = context.kernel(node, "winograd_pixels")
+    planes, builder = kernel.input(node.inputs[0]), kernel.builder
+    out, epilogue = kernel.output()
+    tiling = node.attrs["tiling"]
     transform, e = tiling.transform, out.extents
     side, step, growth = transform.side, transform.outputs, _growth(tiling, planes)
     tile, block, _ = builder.threads(tiling.tiles, e.blocks)
@@ -280,6 +286,7 @@ def transform_to_pixels(
                 larger = _times(builder, value, growth)
                 with builder.when(in_row):
                     epilogue.write(n, block, top + iconst(i), left + iconst(j), larger)
+    return kernel.call()
 
 
 def _growth(tiling: Tiling, stored: Access) -> int:
@@ -320,27 +327,12 @@ def _combination(compute: str, row: Sequence[Fraction], values: Sequence[Expr]) 
     return total
 
 
-_POINT = ConvGeometry(kernel=(1, 1))
-
-
-def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel that transforms the input tile by tile."""
-    kernel = context.kernel(node, "winograd_tiles")
-    x = kernel.input(node.inputs[0])
-    tiles, _ = kernel.output()
-    transform_to_tiles(
-        kernel.builder, node.attrs["tiling"], node.attrs["geometry"].padding, x, tiles
-    )
-    return kernel.call()
-
-
 def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     """Make the kernel that multiplies two matrices for each number of a tile."""
     tiling: Tiling = node.attrs["tiling"]
     x_name, weight_name = node.inputs
-    one = conv_work(context.graph, node, _POINT, context.options)
-    work = replace(one, weight_sets=node.attrs["tiling"].planes)
-    machine = context.machine
+    one, machine = pointwise_work(context.graph, node, context.options), context.machine
+    work = replace(one, weight_sets=tiling.planes)
     tiles = score_multiply_tiles(work, context.limits, machine)
     tile = context.choose(node, "winograd_multiply", tiles, tiles)
     kernel = context.kernel(node, "winograd_multiply", half=work.half)
@@ -355,25 +347,13 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
         transform=transform.weight_transform,
         texels=has_texel_weights(work, machine),
     )
-    out, epilogue = kernel.output()
-    conv2d_local(kernel.builder, _POINT, tile, x, weight, out, epilogue, weights_by_row=True)
-    return kernel.call()
-
-
-def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel that makes the output's pixels of its tiles, with the convolution's
-    epilogue."""
-    kernel = context.kernel(node, "winograd_pixels")
-    planes = kernel.input(node.inputs[0])
-    out, epilogue = kernel.output()
-    transform_to_pixels(kernel.builder, node.attrs["tiling"], planes, out, epilogue)
-    return kernel.call()
+    return conv2d_local(kernel, POINT, tile, x, weight, weights_by_row=True)
 
 
 def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
     """Return the multiplication of a 3x3 convolution, as a convolution of one tap."""
     out = Extents(1, work.out.c, tiling.planes, tiling.tiles)
-    return replace(work, geometry=_POINT, out=out, weight_sets=tiling.planes)
+    return replace(work, geometry=POINT, out=out, weight_sets=tiling.planes)
 
 
 @lru_cache(maxsize=MOST_KNOWN)

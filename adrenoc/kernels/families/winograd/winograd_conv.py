@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -41,7 +40,7 @@ from adrenoc.base.tvmapi import (
 )
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.families.shared.context import NodeKernel
 from adrenoc.kernels.families.shared.conv_geometry import Route
 from adrenoc.kernels.families.shared.conv_weights import (
     bring_weights,
@@ -51,7 +50,6 @@ from adrenoc.kernels.families.shared.conv_weights import (
     vectors_held,
 )
 from adrenoc.kernels.families.winograd.winograd import (
-    Tiling,
     combinations,
     pick,
     place,
@@ -60,7 +58,7 @@ from adrenoc.kernels.families.winograd.winograd import (
     signs_of,
     two_terms,
 )
-from adrenoc.kernels.fused_bodies import Epilogue
+from adrenoc.kernels.statements import all_of
 from adrenoc.kernels.walk import ACCUMULATOR, widen
 from adrenoc.kernels.weights import blocks, fill_channels, whole_k_steps
 
@@ -141,42 +139,16 @@ OUTPUTS = 2
 """Pixels of a tile along an axis; a row of a larger tile is made of more than two."""
 
 
-def winograd_conv(
-    builder: KernelBuilder,
-    tiling: Tiling,
-    tile: WinogradTile,
-    padding: tuple[int, int],
-    x: Access,
-    weight: Access,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit the convolution of x with packed, transformed weights (`pack_planes`).
+class WinogradConv:
+    """The kernel while it is written, by packed, transformed weights (`pack_planes`)."""
 
-    Shapes:
-        x: roles N, C, H, W
-        out: roles N, O, OH, OW
-    """
-    kernel = _Kernel(builder, tiling, tile, padding, x, weight, out)
-    kernel.accumulate()
-    kernel.write(epilogue)
-
-
-class _Kernel:
-    """The kernel while it is written."""
-
-    def __init__(
-        self,
-        builder: KernelBuilder,
-        tiling: Tiling,
-        tile: WinogradTile,
-        padding: tuple[int, int],
-        x: Access,
-        weight: Access,
-        out: Access,
-    ) -> None:
-        self.b, self.tiling, self.tile, self.padding = builder, tiling, tile, padding
-        self.x, self.weight, self.out = x, weight, out
+    def __init__(self, kernel: NodeKernel, tile: WinogradTile, x: Access, weight: Access) -> None:
+        node = kernel.node
+        self.out, self.epilogue = kernel.output()
+        builder = self.b = kernel.builder
+        tiling = self.tiling = node.attrs["tiling"]
+        self.tile, self.padding = tile, node.attrs["geometry"].padding
+        self.x, self.weight, out = x, weight, self.out
         self.planes, self.side = tiling.planes, tiling.transform.side
         # Halves hold tiles as much smaller as the transform makes them larger, as in `winograd`.
         self.growth = tiling.transform.growth if builder.compute == "float16" else 1
@@ -206,8 +178,7 @@ class _Kernel:
         column = (self.plane * iconst(tile.bands) + self.band) * iconst(LANES * tile.out_blocks)
         self.texel_column = builder.share(column, "wx") if tile.route is Route.TEXTURE else column
         self.first_tile = builder.share(builder.group[0] * iconst(tile.group_tiles), "first")
-        self.sums = builder.registers(tile.tiles * tile.out_blocks)
-        self.sums.fill(0)
+        self.sums = builder.registers(tile.tiles * tile.out_blocks, fill=0)
         self.loads = tile.chunk * self.vectors // self.per_load
         inputs = tile.chunk * self.planes * tile.group_tiles
         exchanged = tile.split_k * tile.bands * self.planes * tile.group_tiles
@@ -219,8 +190,8 @@ class _Kernel:
 
     # The loop over input blocks
 
-    def accumulate(self) -> None:
-        """Emit all multiply-adds, plane by plane: the thread's sums are complete afterwards."""
+    def emit(self) -> None:
+        """Emit all multiply-adds, plane by plane, then the way back."""
         builder, tile = self.b, self.tile
         chunks = self.window // tile.chunk
         rows = self._rows()
@@ -252,6 +223,7 @@ class _Kernel:
                     block = mine + iconst(u) if u else mine
                     self._multiply(block, self._weights(block, c, base))
             builder.barrier()
+        self._write()
 
     def _rows(self) -> list[_Row]:
         """Return the rows of transformed tiles that this thread makes in each chunk."""
@@ -370,7 +342,7 @@ class _Kernel:
 
     # The way back
 
-    def write(self, epilogue: Epilogue) -> None:
+    def _write(self) -> None:
         """Planes of one output block after the other meet in local memory."""
         builder, tile = self.b, self.tile
         items = OUTPUTS * tile.group_tiles * tile.bands
@@ -387,9 +359,9 @@ class _Kernel:
                 item = self.thread + iconst(done)
                 inside = item < iconst(items) if done + tile.threads > items else None
                 with builder.when(inside):
-                    self._pixels(builder.let(item, "item"), b, epilogue)
+                    self._pixels(builder.let(item, "item"), b)
 
-    def _pixels(self, item: Expr, b: int, epilogue: Epilogue) -> None:
+    def _pixels(self, item: Expr, b: int) -> None:
         """A row of the pixels of a tile and block."""
         builder, tile, e = self.b, self.tile, self.out.extents
         transform = self.tiling.transform.output_transform
@@ -423,19 +395,16 @@ class _Kernel:
                 in_row = left + iconst(j) < iconst(e.w) if j and e.w % OUTPUTS else None
                 pixel = value if self.growth == 1 else value * larger
                 with builder.when(in_row):
-                    epilogue.write(n, block, y, left + iconst(j), pixel)
+                    self.epilogue.write(n, block, y, left + iconst(j), pixel)
 
     def _test_inside(self, tile: Expr, block: Expr, y: Expr) -> Expr | None:
         """Return whether such pixels exist; None where all do."""
-        e = self.out.extents
-        tests = []
-        if self.tiling.tiles % self.tile.group_tiles:
-            tests.append(tile < iconst(self.tiling.tiles))
-        if e.blocks % self.tile.group_blocks:
-            tests.append(block < iconst(e.blocks))
-        if e.h % OUTPUTS:
-            tests.append(y < iconst(e.h))
-        return reduce(lambda a, b: a & b, tests) if tests else None
+        e, tiles = self.out.extents, self.tiling.tiles
+        return all_of(
+            tile < iconst(tiles) if tiles % self.tile.group_tiles else None,
+            block < iconst(e.blocks) if e.blocks % self.tile.group_blocks else None,
+            y < iconst(e.h) if e.h % OUTPUTS else None,
+        )
 
     def _sum(self, band: Expr, u: Expr, v: int, at: Expr) -> Expr:
         """Return the sum of one plane of a tile, of all splits."""

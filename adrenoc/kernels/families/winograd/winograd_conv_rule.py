@@ -58,10 +58,10 @@ from adrenoc.kernels.families.winograd.winograd import (
 )
 from adrenoc.kernels.families.winograd.winograd_conv import (
     OUTPUTS,
+    WinogradConv,
     WinogradTile,
     pack_planes,
     plane_texels,
-    winograd_conv,
 )
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import WinogradConvCost, WinogradInstructions
@@ -105,8 +105,7 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
             transform=transform,
             texels=_brings_texels(work, tile, machine),
         )
-    out, epilogue = kernel.output()
-    winograd_conv(kernel.builder, tiling, tile, geometry.padding, x, weight, out, epilogue)
+    WinogradConv(kernel, tile, x, weight).emit()
     return kernel.call()
 
 
@@ -191,7 +190,10 @@ def tile_clocks(
 ) -> Column:
     """Clocks of the whole convolution on the target; infinite where not one work-group fits."""
     cost, rates = machine.cost.winograd_conv, machine.cost.pipes
-    slots_beside, alu_beside = _instructions(work, machine.cost)
+    # What takes slots, and what of it takes the arithmetic pipe.
+    c, half = machine.cost, work.half
+    slots_beside = c.winograd_slots_half if half else c.winograd_slots_float
+    alu_beside = c.winograd_alu_half if half else c.winograd_alu_float
     held, textured = is_one(tile.route, Route.LOCAL), is_one(tile.route, Route.TEXTURE)
     direct = held ^ True
     brought = _brings_texels(work, tile, machine)
@@ -242,13 +244,6 @@ def tile_clocks(
         ),
     )
     return choose(fit > 0, clocks, math.inf)
-
-
-def _instructions(work: ConvWork, costs: Cost) -> tuple[WinogradInstructions, WinogradInstructions]:
-    """Return what takes slots, and what of it takes the arithmetic pipe."""
-    if work.half:
-        return costs.winograd_slots_half, costs.winograd_alu_half
-    return costs.winograd_slots_float, costs.winograd_alu_float
 
 
 def _brings_texels(work: ConvWork, tile: WinogradTile, machine: Machine) -> Column:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -204,11 +204,7 @@ def _write_metadata(folder: Path, coordinates: Coordinates) -> None:
 
 
 def _escape(coordinates: Coordinates) -> dict[str, str]:
-    return {
-        "group": escape(coordinates.group),
-        "artifact": escape(coordinates.artifact),
-        "version": escape(coordinates.version),
-    }
+    return {name: escape(value) for name, value in asdict(coordinates).items()}
 
 
 PACKAGES = "packages"
