@@ -121,7 +121,6 @@ def other_kernels(
 
 
 def _onnx_kernels(model: Path) -> tuple[str, ...]:
-
     graph = read_proto(model).graph
     return (PLAIN, UNSIGNED, *([WIDENED] if stores_halves(graph) else []))
 

@@ -20,7 +20,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ from adrenoc.device.opencl import choose_device
 from adrenoc.device.place import RemotePlace, absent_devices, remote_function
 from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
 from adrenoc.device.rpc_session import refusal
-from adrenoc.device.tracker import HostPort, Tracker
+from adrenoc.device.tracker import HostPort, TrackedServer, Tracker
 
 if TYPE_CHECKING:
     import numpy as np
@@ -371,11 +371,8 @@ def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
     """
     where, key = address.where, address.key
     if address.tracked:
-        tracker = Tracker(where, timeout_s=address.timeout_s)
-        try:
+        with closing(Tracker(where, timeout_s=address.timeout_s)) as tracker:
             offer = tracker.request(key)
-        finally:
-            tracker.close()
         where, key = offer.address, offer.key
     line = RelayedServer(where, key=key, timeout_s=address.timeout_s, session_s=address.session_s)
     try:
@@ -496,13 +493,9 @@ def find_tracked(tracker: HostPort, *, timeout_s: float) -> tuple[TrackedDevice,
     Raises:
         RemoteError: no tracker listens there.
     """
-    connection = Tracker(tracker, timeout_s=timeout_s)
-    try:
+    servers: tuple[TrackedServer, ...] = ()
+    with closing(Tracker(tracker, timeout_s=timeout_s)) as connection, suppress(TimeoutError):
         servers = connection.servers()
-    except TimeoutError:
-        servers = ()
-    finally:
-        connection.close()
     told = {key: _ask(tracker, key, timeout_s) for key in {server.key for server in servers}}
     return tuple(replace(told[server.key], address=server.address) for server in servers)
 

@@ -245,14 +245,12 @@ class AccuracyBench:
         return self._build_graph(graph, "fp32"), outputs
 
     def _options(self, preset: str, pins: Iterable[str] = ()) -> CompileOptions:
-        names = tuple(sorted({self._own_name(name) for name in pins}))
+        own = imported_of(self._state).tensors
+        names = tuple(sorted({own.get(name, name) for name in pins}))
         if self._chosen is not None and self._chosen.preset == preset:
             return replace(self._chosen, float32_tensors=names)
         chosen = {**self._said, "float32_tensors": names or None}
         return resolve_options(self._state.target, preset=preset, command_line=chosen).options
-
-    def _own_name(self, tensor: str) -> str:
-        return imported_of(self._state).tensors.get(tensor, tensor)
 
     def _run_fusion(self, preset: str, pins: Iterable[str] = ()) -> State:
         """After the stages that decide what a kernel computes and what stays in float32."""

@@ -76,14 +76,12 @@ class EmulatedBoard:
 
     def __init__(self, core: Core, *, limit_s: float) -> None:
         check_tools(core.name)
-        if core.board is None:
-            raise TypeError(f"{core.name} has no board")
-        self._core, self._limit_s = core, limit_s
-        self._tick_us = core.board.instructions_a_tick / 1000
-        self.flash_bytes = int(core.board.flash_kib * 1024 * _SHARE)
-        self.ram_bytes = int(core.board.ram_kib * 1024 * _SHARE)
+        board, self._core, self._limit_s = core.emulated, core, limit_s
+        self._tick_us = board.instructions_a_tick / 1000
+        self.flash_bytes = int(board.flash_kib * 1024 * _SHARE)
+        self.ram_bytes = int(board.ram_kib * 1024 * _SHARE)
         self.device = TunedDevice(
-            name=f"QEMU's {core.board.machine}, an instruction a nanosecond", clock_mhz=1000
+            name=f"QEMU's {board.machine}, an instruction a nanosecond", clock_mhz=1000
         )
 
     def run(self, source: str) -> str:

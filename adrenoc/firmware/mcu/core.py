@@ -58,6 +58,13 @@ class Core:
         return self.board is None
 
     @property
+    def emulated(self) -> EmulatedMachine:
+        """Return the board that QEMU emulates."""
+        if self.board is None:
+            raise TypeError(f"{self.name} has no board")
+        return self.board
+
+    @property
     def channel_group(self) -> int:
         """Return the number of channels whose whole groups are worth keeping."""
         return _GROUPS.get(self.facts.arithmetic, 4)

@@ -19,7 +19,7 @@ from adrenoc.base.errors import BundleError, CheckFailedError, DependencyError, 
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.firmware.mcu.core import Core, EmulatedMachine, load_core
+from adrenoc.firmware.mcu.core import Core, load_core
 from adrenoc.firmware.mcu.folder import Firmware, read_files
 from adrenoc.firmware.mcu.network import WIDTHS
 from adrenoc.firmware.mcu.print_c import border_names, ctype_of, print_model
@@ -154,7 +154,7 @@ def _build(work: Path, core: Core, sources: Mapping[str, Sequence[str]]) -> Path
         )
         objects.append(str(made))
     image = work / "image.elf"
-    board = _board(core)
+    board = core.emulated
     run_tool(
         [
             _COMPILER,
@@ -176,12 +176,6 @@ def _build(work: Path, core: Core, sources: Mapping[str, Sequence[str]]) -> Path
         deed="link the model for QEMU's board",
     )
     return image
-
-
-def _board(core: Core) -> EmulatedMachine:
-    if core.board is None:
-        raise TypeError(f"{core.name} has no board")
-    return core.board
 
 
 def run_to_end(
@@ -210,7 +204,7 @@ def run_to_end(
 
 
 def _emulate(core: Core, image: Path, timeout_s: float) -> str:
-    board = _board(core)
+    board = core.emulated
     command = [
         _EMULATOR,
         *("-M", board.machine, "-display", "none", "-monitor", "none", "-serial", "none"),
@@ -310,7 +304,7 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
         raise _refuse_other(firmware, f"counted {len(ticks)} layers")
     return Emulated(
         outputs=outputs,
-        layer_instructions=tuple(round(t * _board(core).instructions_a_tick) for t in ticks),
+        layer_instructions=tuple(round(t * core.emulated.instructions_a_tick) for t in ticks),
         code_bytes=code_bytes,
     )
 

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from adrenoc.base.errors import RemoteError
@@ -172,16 +172,12 @@ class Farm:
 
 def _count_tracked(place: RemoteAddress) -> int:
     """Return how many devices of its kind a tracker knows, 0 where it does not answer."""
-    try:
-        tracker = Tracker(place.where, timeout_s=TRACKER_WAIT_S)
-    except (RemoteError, OSError):
-        return 0
-    try:
+    with (
+        suppress(RemoteError, OSError),
+        closing(Tracker(place.where, timeout_s=TRACKER_WAIT_S)) as tracker,
+    ):
         return sum(server.key == place.key for server in tracker.servers())
-    except (RemoteError, OSError):
-        return 0
-    finally:
-        tracker.close()
+    return 0
 
 
 _BY_HOST = "its events tell of no time, so the host's clock does"

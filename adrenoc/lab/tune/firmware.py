@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 
 import adrenoc
@@ -38,18 +39,9 @@ class FirmwareTuneRequest:
     more_logs: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialLine:
-    """What a program says of one schedule."""
-
-    ticks: int
-    hash: int
-
-
-def read_lines(said: str) -> dict[int, TrialLine]:
-    """Return what a program says of its schedules, by their numbers."""
-    found = _LINE.findall(said)
-    return {int(n, 16): TrialLine(ticks=int(t, 16), hash=int(h, 16)) for n, t, h in found}
+def read_lines(said: str) -> dict[int, tuple[int, int]]:
+    """Return the ticks and the hash that a program tells of its schedules, by their numbers."""
+    return {int(n, 16): (int(t, 16), int(h, 16)) for n, t, h in _LINE.findall(said)}
 
 
 def tune_firmware(
@@ -87,7 +79,7 @@ class _Run:
         self._request, self._tasks, self._board = request, tasks, board
         self._writer, self._observer = writer, observer
         self._began = time.monotonic()
-        self._expected: dict[str, int] = {}
+        self._expected = cache(expected_hash)
         logs = (request.log, *request.more_logs)
         self._trials = [
             trial
@@ -128,14 +120,12 @@ class _Run:
                 candidate = Candidate(task=task, choice=choice)
                 if (task.digest, choice.key) in known:
                     continue
-                if candidate.ram_bytes <= self._board.ram_bytes and self._fits(candidate):
+                fits = candidate.ram_bytes <= self._board.ram_bytes
+                if fits and candidate.flash_bytes <= self._board.flash_bytes:
                     ranked.append((place, -heavy, candidate))
         ranked.sort(key=lambda entry: entry[:2])
         left = max(0, self._request.trials - self._resumed)
         return [candidate for _, _, candidate in ranked[:left]]
-
-    def _fits(self, candidate: Candidate) -> bool:
-        return candidate.flash_bytes <= self._board.flash_bytes
 
     def _batches(self, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         """Yield as many at a time as the board's flash holds."""
@@ -163,8 +153,9 @@ class _Run:
             self._split_batch(batch, Status.CRASH, f"{len(rows)} of {len(batch)} lines came back")
             return
         for number, candidate in enumerate(batch):
-            if rows[number].hash == self._hash(candidate.task):
-                time_us = self._board.time_us(rows[number].ticks) / candidate.repeats
+            ticks, hash_ = rows[number]
+            if hash_ == self._expected(candidate.task):
+                time_us = self._board.time_us(ticks) / candidate.repeats
                 self._add(candidate, Status.OK, time_us=time_us)
             else:
                 self._add(candidate, Status.WRONG, detail="its bytes are not the layer's")
@@ -177,11 +168,6 @@ class _Run:
         for part in (batch[:middle], batch[middle:]):
             if not self._out_of_time():
                 self._measure(part)
-
-    def _hash(self, task: Task) -> int:
-        if task.digest not in self._expected:
-            self._expected[task.digest] = expected_hash(task)
-        return self._expected[task.digest]
 
     def _add(
         self, candidate: Candidate, status: Status, *, time_us: float = 0.0, detail: str = ""

@@ -112,7 +112,8 @@ class Search:
         self.task = task
         self._model = model
         self._random = np.random.default_rng(seed)
-        self._near = NearestCandidates(model.features(task.digest))
+        self._actions = model.features(task.digest)[:, 4:]
+        self._nearest: dict[int, list[int]] = {}
         self._seeds = list(dict.fromkeys(seeds))
         self._times_us: dict[int, float] = {}
         self._tried: set[int] = set()
@@ -156,9 +157,18 @@ class Search:
         for _ in range(GENERATIONS):
             scores = np.maximum(self._scores(population), 1e-6)
             parents = self._random.choice(population, POPULATION, p=scores / scores.sum())
-            population = [int(self._random.choice(self._near.find(int(n)))) for n in parents]
+            population = [int(self._random.choice(self._find_near(int(n)))) for n in parents]
             met |= dict.fromkeys(population)
         return list(met)
+
+    def _find_near(self, number: int) -> list[int]:
+        """Return the candidates nearest to one by their actions, the nearest first."""
+        if number not in self._nearest:
+            distance = np.abs(self._actions - self._actions[number]).sum(axis=1)
+            distance[number] = -1  # itself is the first, and left out
+            order = np.argsort(distance, kind="stable")[1 : 1 + NEIGHBOURS]
+            self._nearest[number] = [int(i) for i in order]
+        return self._nearest[number]
 
     def _scores(self, numbers: Sequence[int]) -> np.ndarray:
         return self._model.scores(self.task.digest, numbers) if numbers else np.zeros(0)
@@ -201,23 +211,6 @@ def _numbers(value: Any) -> list[float]:
     if isinstance(value, str):
         return [float(sum(ord(c) for c in value) % 97)]
     return [float(value or 0)]
-
-
-class NearestCandidates:
-    """The candidates nearest to each one by their actions, found when asked for."""
-
-    def __init__(self, table: np.ndarray) -> None:
-        self._table = table[:, 4:]
-        self._near: dict[int, list[int]] = {}
-
-    def find(self, number: int) -> list[int]:
-        """Return the numbers of the nearest candidates, the nearest first."""
-        if number not in self._near:
-            distance = np.abs(self._table - self._table[number]).sum(axis=1)
-            distance[number] = -1  # itself is the first, and left out
-            order = np.argsort(distance, kind="stable")[1 : 1 + NEIGHBOURS]
-            self._near[number] = [int(i) for i in order]
-        return self._near[number]
 
 
 def _xgboost() -> Any:
