@@ -243,10 +243,10 @@ class Node:
     to the result of any operator before it is stored, and reads that result under the name
     `RESULT`, and under `BESIDE` what the kernel computes beside it.  `parts` are bodies that an
     operator's kernel has names for.  `fused` names the operators inside, `also` further nodes whose
-    results the kernel computes and no memory holds.  `stores` are the tensors that it writes, where
+    results the kernel computes.  `stores` are the tensors that it writes, where
     they are not its output alone: ranges of the output in other memory, with the output among them
-    or not.  `changes` are tensors of other forms that it changes in place beside that, each an
-    input under an earlier name.
+    or not.  `also_writes` are tensors of other forms beside that: what it changes in place, each an
+    input under an earlier name, or the mean of what it makes.
     """
 
     RESULT, BESIDE = "@result", "@beside"
@@ -263,13 +263,13 @@ class Node:
     fused: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     stores: tuple[Store, ...] = ()
-    changes: tuple[str, ...] = ()
+    also_writes: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[str, ...]:
         """Return the tensors that its kernel writes."""
         made = tuple(dict.fromkeys(store.tensor for store in self.stores)) or (self.output,)
-        return (*made, *self.changes)
+        return (*made, *self.also_writes)
 
     @property
     def is_map(self) -> bool:
@@ -482,8 +482,8 @@ class Graph:
         """Return the graph without nodes whose results nobody needs, and without theirs."""
         needed = set(self.outputs)
         for node in reversed(self.nodes):
-            if node.output in needed:
-                needed.update(node.inputs)
+            if needed.intersection((node.output, *node.also_writes)):
+                needed.update((node.output, *node.inputs))
         return self.replace_nodes(node for node in self.nodes if node.output in needed)
 
     def replace_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:

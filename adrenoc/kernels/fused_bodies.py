@@ -18,7 +18,7 @@ from adrenoc.kernels.access import Access, BlockedAccess, index_of
 from adrenoc.kernels.body_cost import CALL_INSTRUCTIONS, body_instructions, loads_of
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
-from adrenoc.kernels.statements import Statements
+from adrenoc.kernels.statements import Registers, Statements
 from adrenoc.kernels.walk import ACCUMULATOR, widen
 
 
@@ -210,6 +210,8 @@ class Epilogue:
         spread = (accesses[name].spec.extents for name in read if name in accesses)
         self._reads_pixels = any(e.h * e.w > 1 for e in spread)
         self._finished = Finished(builder, body, accesses, out.spec)
+        self.total: Registers | None = None
+        """What a kernel that sums its results up has: each that is stored is added to the first."""
 
     def write(
         self,
@@ -222,11 +224,16 @@ class Epilogue:
     ) -> None:
         """Store the finished four channels at a position inside of the output."""
         if self._plain:
-            self.out.write(n, block, h, w, value)
+            self._store(n, block, h, w, value)
             return
         with self._builder.computing(ACCUMULATOR):
-            finished = self._finished.value(n, block, h, w, value, given)
-            self.out.write(n, block, h, w, finished)
+            self._store(n, block, h, w, self._finished.value(n, block, h, w, value, given))
+
+    def _store(self, n: Expr, block: Expr, h: Expr, w: Expr, finished: Expr) -> None:
+        if self.total is not None:
+            finished = self._builder.let(finished, "made")
+            self.total[0] = self.total[0] + widen(finished)
+        self.out.write(n, block, h, w, finished)
 
     def parts(self, blocks: int, pixels: int) -> Iterator[tuple[range, range]]:
         """Yield the results of so many blocks and pixels, as blocks and pixels of a few at a time.

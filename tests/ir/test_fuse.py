@@ -17,7 +17,8 @@ from adrenoc.compile.pipeline.steps import context_of
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.options import resolve_options
-from adrenoc.kernels.families.excite import EXCITE, MOST_FOLDED, deal_out
+from adrenoc.kernels.families.excite import EXCITE
+from adrenoc.kernels.families.shared.dealt_sums import MOST_FOLDED, deal_out
 from adrenoc.kernels.families.shared.row_product import CENTRED
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
 from adrenoc.passes.fuse.index_maps import place_axes

@@ -46,6 +46,7 @@ from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
 from adrenoc.passes.fuse.fuse_maps import fuse_around_concats
+from adrenoc.passes.fuse.fuse_means import fuse_means
 from adrenoc.passes.fuse.fuse_products import fuse_norms, fuse_products, round_tokens
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_steps import fuse_parts, fuse_steps
@@ -270,6 +271,12 @@ STAGES: tuple[Stage, ...] = (
         asks={"widen_sums": "whether the sums of a pair stay in float"},
     ),
     placed_stage(
+        "fuse_means",
+        run_on_graph(fuse_means),
+        phase=Phase.CHOOSE,
+        after={"fuse_depthwise": "a pair of convolutions saves more"},
+    ),
+    placed_stage(
         "fuse_products",
         run_on_graph(fuse_products),
         phase=Phase.CHOOSE,
@@ -302,6 +309,7 @@ STAGES: tuple[Stage, ...] = (
         run_on_graph(fuse_excite, makes=("operator:excite",)),
         phase=Phase.CHOOSE,
         after={
+            "fuse_means": "a mean that costs nothing is not made anew",
             "fuse_products": "a product with a norm or a gate saves their kernels already",
             "fuse_parts": "a product of parts of attention saves their kernel already",
         },

@@ -47,6 +47,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvWork, Oihw
 from adrenoc.kernels.families.shared.conv_weights import declare_run, has_texel_weights, load_run
+from adrenoc.kernels.families.shared.dealt_sums import GroupMeans
 from adrenoc.kernels.families.shared.integers import WORD_BYTES, split_bias, suits_dot
 from adrenoc.kernels.families.shared.machine import (
     MOST_KNOWN,
@@ -92,6 +93,7 @@ def depthwise(
     tap_dtype: str | None = None,
     finished: Callable[[Expr, Expr], Expr] | None = None,
     shares: bool = True,
+    means: Access | None = None,
 ) -> None:
     """Emit a depthwise convolution with packed weights (`pack_taps`), which threads share or not.
 
@@ -101,6 +103,7 @@ def depthwise(
     Shapes:
         x: roles N, C, H, W
         out: roles N, C, OH, OW
+        means: the parts of the result's mean (`GroupMeans`)
     """
     e, taps = out.extents, geometry.kernel[0] * geometry.kernel[1]
     gx, gy, gz = builder.threads(
@@ -131,6 +134,11 @@ def depthwise(
         rolled=rolls(geometry, tap_dtype),
     )
     sums = taps_of.rectangle(n, block, row0, col0, first_tap)
+    wx, wy, wz = tile.work_group
+    averages = None
+    if means is not None:
+        averages = GroupMeans(builder, epilogue, means, pixels=e.h * e.w, blocks=wz, parts=wx * wy)
+        averages.total.fill(0.0)
     with builder.when(builder.inside):
         for r, p in product(range(tile.rows), range(tile.pixels)):
             in_column = top + iconst(r) < iconst(e.h) if r and e.h % tile.rows else None
@@ -139,6 +147,12 @@ def depthwise(
                 total = sums[r * tile.pixels + p]
                 value = total if finished is None else finished(total, block)
                 epilogue.write(n, block, top + iconst(r), left + iconst(p), value)
+    if averages is not None:
+        lx, ly, lz = builder.local
+        part = builder.let(lx + ly * iconst(wx), "part")
+        averages.leave(lz, part)
+        member = builder.let(part + lz * iconst(wx * wy), "member")
+        averages.store(member, wx * wy * wz, builder.group[2] * iconst(wz))
 
 
 def rolls(geometry: ConvGeometry, tap_dtype: str | None) -> bool:
@@ -391,8 +405,9 @@ def depthwise_rule(
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, work, oihw, machine)
     tiles = score_tiles(work, context.limits, machine)
-    tile = context.choose(node, "depthwise_conv2d", tiles, tiles)
-    kernel = context.kernel(node, "depthwise_conv2d")
+    family = "depthwise_mean" if work.mean_parts else "depthwise_conv2d"
+    tile = context.choose(node, family, tiles, tiles)
+    kernel = context.kernel(node, family)
     x = kernel.input(node.inputs[0])
     wz = tile.work_group[2]
     pack = partial(_pack, oihw=oihw, blocks=wz)
@@ -401,8 +416,11 @@ def depthwise_rule(
         kernel, node.inputs[1], f"depthwise{wz}", pack, dtype=ACCUMULATOR, texels=texels
     )
     out, epilogue = kernel.output()
+    means = kernel.other_output(node.also_writes[0]) if work.mean_parts else None
     shares = bool(context.limits.local_mem_bytes)
-    depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue, shares=shares)
+    depthwise(
+        kernel.builder, work.geometry, tile, x, weight, out, epilogue, shares=shares, means=means
+    )
     return kernel.call()
 
 
@@ -437,14 +455,14 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
     return pack_taps(oihw(weight), blocks)
 
 
-def blocks_held(taps: int, limits: Limits) -> int:
-    """Return blocks of channels whose taps a work-group can have at once.
+def blocks_held(taps: int, limits: Limits, others: int = 0) -> int:
+    """Return blocks of channels whose taps a work-group can have at once, beside `others` vectors.
 
     Those of local memory bound it; where there is none, threads read them where they lie.
     """
     if not limits.local_mem_bytes:
         return limits.max_work_group_size
-    return limits.local_mem_bytes // (taps * LANES * bytes_of(ACCUMULATOR))
+    return (limits.local_mem_bytes // (LANES * bytes_of(ACCUMULATOR)) - others) // taps
 
 
 @lru_cache(maxsize=MOST_KNOWN)
@@ -470,8 +488,11 @@ def _shapes(
 ) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield rows and pixels of a thread, and the three sides of its work-group."""
     e, (kh, kw), cost = work.out, work.geometry.kernel, costs.depthwise
-    most = min(costs.pipes.wave_threads, limits.max_work_group_size)
-    held, deepest = blocks_held(kh * kw, limits), limits.group_sides[2]
+    whole = work.mean_parts == (1, 1)  # images
+    most = cost.most_averaging_threads if whole else costs.pipes.wave_threads
+    most = min(most, limits.max_work_group_size)
+    sums = 2 * most if work.mean_parts else 0  # of threads, and of some of them
+    held, deepest = blocks_held(kh * kw, limits, sums), limits.group_sides[2]
     for rows in cost.rows:
         for pixels in cost.pixels:
             smallest = rows * pixels == 1
@@ -479,11 +500,13 @@ def _shapes(
             if (rows > e.h or pixels > e.w or many) and not smallest:
                 continue
             columns, lines = -(-e.w // pixels), -(-e.h // rows)
-            for wx in {min(columns, width) for width in cost.widths}:
-                for wy in {min(lines, height) for height in cost.heights}:
-                    if wx * wy <= most:
-                        deep = min(most // (wx * wy), e.n * e.blocks, held, deepest)
-                        yield rows, pixels, wx, wy, deep
+            widths = {columns} if whole else {min(columns, width) for width in cost.widths}
+            heights = {lines} if whole else {min(lines, height) for height in cost.heights}
+            for wx, wy in product(widths, heights):
+                groups = -(-lines // wy), -(-columns // wx)
+                if wx * wy <= most and held > 0 and work.mean_parts in (None, groups):
+                    deep = min(most // (wx * wy), e.n * e.blocks, held, deepest)
+                    yield rows, pixels, wx, wy, deep
 
 
 def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> Column:
@@ -516,6 +539,9 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> Co
     # Compilers read ahead: most texels wait beside the sums and some of the taps.
     read = kh * kw * (1 if work.words else cost.taps_ahead)
     vectors = registers = cost.texels_ahead * texels + pixels + read
+    shared = taps
+    if work.mean_parts:
+        other, shared = other + cost.averaging_slots, taps + 2 + cost.averaging_reads
     serial = machine.slots_a_wave * (mads + taps + other) + first_wait + rows * latency
     if work.words or kh > UNROLLED_ROWS:  # threads of one row read it in a loop
         in_loop = tile.rows == 1
@@ -531,7 +557,7 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> Co
     memory = machine.memory_clocks(_bytes(work))
     return machine.hedge(
         busiest,
-        taps,
+        shared,
         LANES * bytes_of(ACCUMULATOR),
         lambda busy: machine.overlap_with_memory(
             machine.clocks(waves, busy, serial, resident), memory, resident

@@ -1,17 +1,15 @@
 """A squeeze-and-excite block: what channels are multiplied by, of the mean of an image.
 
 Each work-group of the last product computes the mean and the hidden layer before it anew; their
-numbers stay in local memory.  Sums are made by some neighbours each, and all are added up before
-any is folded, so that threads wait for each other once, or twice where many share a sum, however
-many sums there are.
+numbers stay in local memory (`shared/dealt_sums.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -36,6 +34,7 @@ from adrenoc.kernels.families.matmul.gemv import candidates as gemv_candidates
 from adrenoc.kernels.families.separable import finish_operations, prepare_first_finish
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
+from adrenoc.kernels.families.shared.dealt_sums import Deal, add_up, count_texels, deal_out
 from adrenoc.kernels.families.shared.machine import CostModel, Machine
 from adrenoc.kernels.families.shared.operator import Kind, Numbers, Operator, size_of
 from adrenoc.kernels.families.shared.row_product import LocalToken, TokenWork, begin_token
@@ -44,127 +43,6 @@ from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, MOST_UNROLLED, RunSums, Team, widen
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-
-MOST_FOLDED = 8
-"""How many partial sums one thread folds between two barriers."""
-_FOLD_TEXELS = 8
-"""Texels that a thread reads in the time of a fold."""
-_ROUND_TEXELS = 2
-"""Texels that a thread reads in the time that it takes to begin another sum."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deal:
-    """`blocks` sums, each of so many `parts`, which `width` of all `threads` deal out in turn."""
-
-    blocks: int
-    parts: int
-    width: int
-    threads: int
-
-    @property
-    def rounds(self) -> int:
-        """Return how many sums a thread has a share in."""
-        return math.ceil(self.blocks * self.width / self.threads)
-
-    @property
-    def steps(self) -> int:
-        """Parts that a thread adds to one sum after the other."""
-        return self.rounds * math.ceil(self.parts / self.width)
-
-    @cached_property
-    def folds(self) -> tuple[int, ...]:
-        """Return how many partial sums of a block each fold leaves."""
-        if self.width == 1:
-            return ()
-        fewest = math.ceil(self.width / MOST_FOLDED)
-        left = next(n for n in range(fewest, self.width + 1) if self.width % n == 0)
-        return (1,) if left == 1 else (left, 1)
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of local memory that hold the partial sums."""
-        return self.blocks * self.width if self.width > 1 else 0
-
-
-_WIDTHS = sorted({a * b for a in range(1, MOST_FOLDED + 1) for b in range(1, MOST_FOLDED + 1)})
-"""How many threads may share a sum: what two folds add up."""
-
-
-def deal_out(blocks: int, parts: int, threads: int, texels: Callable[[int], int]) -> Deal:
-    """Return how so many threads share the sums soonest, where a part takes one of so many that
-    share a sum as long as so many texels.
-
-    Partial sums take no more vectors than the work-group has threads.
-    """
-    deals = [
-        Deal(blocks=blocks, parts=parts, width=width, threads=threads)
-        for width in _WIDTHS
-        if width == 1 or (width <= parts and blocks * width <= threads)
-    ]
-    return min(deals, key=lambda deal: count_texels(deal, texels(deal.width)))
-
-
-def count_texels(deal: Deal, of_part: int) -> int:
-    """Return in the time of how many texels a thread has done its share of all sums."""
-    begun = deal.rounds * _ROUND_TEXELS + len(deal.folds) * _FOLD_TEXELS
-    return deal.steps * of_part + begun
-
-
-def add_up(
-    builder: KernelBuilder,
-    member: Expr,
-    deal: Deal,
-    add: Callable[[Expr, Expr, Registers], None],
-    store: Callable[[Expr, Expr], None],
-) -> None:
-    """Emit all sums by thread `member` of a work-group, all of whose threads come here.
-
-    `add` adds the parts of a block that fall to one of its threads, by the thread's place among
-    these, to a register that is zero; `store` takes a block and its sum.
-    """
-    held = builder.allocate_shared(deal.vectors, dtype=ACCUMULATOR) if deal.vectors else None
-    sums = builder.registers(1, dtype=ACCUMULATOR)
-
-    def each(count: int, width: int, visit: Callable[[Expr, Expr, Expr], None]) -> None:
-        """Visit items, `width` of a block, with their block and their place in it."""
-        with builder.loop(math.ceil(count / deal.threads), "round", rolled=True) as turn:
-            item = builder.let(turn * iconst(deal.threads) + member, "item")
-            with builder.when(item < iconst(count) if count % deal.threads else None):
-                if width == 1:
-                    visit(item, item, iconst(0))
-                else:
-                    block = builder.let(floordiv(item, width), "block")
-                    visit(item, block, builder.let(floormod(item, width), "place"))
-
-    def begin(item: Expr, block: Expr, place: Expr) -> None:
-        sums.fill(0.0)
-        add(block, place, sums)
-        if held is None:
-            store(block, sums[0])
-        else:
-            held[item] = sums[0]
-
-    each(deal.blocks * deal.width, deal.width, begin)
-    if held is None:
-        return
-    width = deal.width
-    for left in deal.folds:
-        builder.barrier()
-
-        def fold(_: Expr, block: Expr, place: Expr, left: int = left, width: int = width) -> None:
-            first = builder.let(block * iconst(deal.width) + place, "first")
-            total = held[first]
-            for at in range(left, width, left):
-                total = total + held[first + iconst(at)]
-            if left == 1:
-                store(block, total)
-            else:
-                held[first] = total
-
-        each(deal.blocks * left, left, fold)
-        width = left
-
 
 _DIVISION_TEXELS = 8
 """Texels that a thread reads in the time of a division by a constant."""

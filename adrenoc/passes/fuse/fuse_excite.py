@@ -17,20 +17,18 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Memory
 from adrenoc.kernels.families.excite import EXCITE, excite_clocks
 from adrenoc.kernels.families.operators import (
-    gives,
-    is_kind,
     is_of_few_bits,
     is_row_product,
     row_product_clocks,
 )
-from adrenoc.kernels.families.reduce.reduce import folded_axes, reduction_clocks
+from adrenoc.kernels.families.reduce.reduce import reduction_clocks
 from adrenoc.kernels.families.separable import join_products
-from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.kernels.families.shared.row_product import GATED, JOINED, NORMED
 from adrenoc.passes.analyse.reads import first_obstacle, image_clash, other_use, reads_first_alone
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_depthwise import is_pointwise
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
+from adrenoc.passes.fuse.fuse_means import averages_pixels
 from adrenoc.passes.fuse.fuse_prologues import finite_at_zero
 
 _FORMS = (NORMED, GATED, JOINED)
@@ -69,7 +67,7 @@ def _join(graph: Graph, context: Context, node: Node) -> Graph:
     apart = sum(row_product_clocks(graph, n, costs) for n in (node, reader)) + launch
     ways = [_Way(clocks=excite_clocks(graph, joined, costs), joined=joined, gone=(node,))]
     mean = graph.producers.get(node.inputs[0])
-    if mean is not None and _averages_pixels(graph, mean):
+    if mean is not None and averages_pixels(graph, mean):
         reason = _refusal_of_mean(graph, mean, node)
         if reason is None:
             whole = replace(
@@ -140,16 +138,6 @@ def _alike(graph: Graph, node: Node, reader: Node) -> bool:
     """Return whether one kernel stores weights as exactly as both ask for; it adds up in float."""
     asked = [graph.precision(n.output) for n in (node, reader)]
     return not any(one.rounded for one in asked) and asked[0].float32 == asked[1].float32
-
-
-def _averages_pixels(graph: Graph, node: Node) -> bool:
-    """Return whether a node is the mean of an image over its rows and columns, and no more."""
-    averages = is_kind(node, Kind.REDUCTION) and gives(node, Numbers.AVERAGED)
-    if not averages or node.prologue is not None or node.epilogue is not None:
-        return False
-    read, made = graph.operand(node.inputs[0]), graph.operand(node.output)
-    folded = {read.roles.roles[axis] for axis in folded_axes(node, len(read.shape))}
-    return "C" not in folded and read.extents.n == 1 and read.extents.c == made.extents.c
 
 
 def _refusal_of_mean(graph: Graph, mean: Node, node: Node) -> str | None:

@@ -148,7 +148,7 @@ def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -
             "firsts": tuple(int(one.attrs["first"]) for one in (node, keys, values)),
         },
         fused=(*keys.operators, *values.operators, *node.operators),
-        changes=(keys.output, values.output),
+        also_writes=(keys.output, values.output),
     )
     epilogue = set() if node.epilogue is None else set(node.epilogue.sources.values())
     joined = replace(

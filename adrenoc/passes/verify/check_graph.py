@@ -79,7 +79,9 @@ def _changed_owners(graph: Graph, node: Node) -> set[str]:
     """Return the memory that a node changes a part of; none of most."""
     position = changed_input(node)
     changed = () if position is None else (node.inputs[position],)
-    return {graph.owner(name) for name in (*changed, *node.changes)}
+    read = {graph.owner(name) for name in node.inputs}
+    in_place = read.intersection(graph.owner(name) for name in node.also_writes)
+    return in_place.union(graph.owner(name) for name in changed)
 
 
 def _blocks(graph: Graph, name: str, shared: set[str]) -> set[tuple[str, int]]:

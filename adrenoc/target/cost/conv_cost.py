@@ -326,6 +326,12 @@ class DepthwiseCost:
     """Registers for each tap that compilers read ahead."""
     texels_ahead: float
     """Registers for each texel that compilers read ahead."""
+    most_averaging_threads: int
+    """Threads of a work-group that makes a whole image, and its mean."""
+    averaging_slots: float
+    """Slots of a thread that the mean takes."""
+    averaging_reads: int
+    """Vectors to and from local memory of a thread that its folds take, beside what it leaves."""
 
 
 @dataclass(frozen=True, kw_only=True)

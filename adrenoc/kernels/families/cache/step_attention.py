@@ -112,10 +112,10 @@ class StepAttention:
         self._x = [kernel.input(name) for name in (q, key, value)]
         first = kernel.input(position)
         o = self._form = declare_form(kernel, node, keys, OF_STEP, others)
-        self._caches = [builder.output(graph.operand(name)) for name in node.changes]
+        self._caches = [builder.output(graph.operand(name)) for name in node.also_writes]
         self._out = builder.output(graph.operand(node.output))
-        kernel.arguments += [*node.changes, node.output]
-        kernel.written = 1 + len(node.changes)
+        kernel.arguments += [*node.also_writes, node.output]
+        kernel.written = 1 + len(node.also_writes)
         self._builder, self._tile, self._splits = builder, tile, splits
         self._firsts: tuple[int, ...] = tuple(node.attrs["firsts"])
         self._group = int(node.attrs["heads"]) // o.kept

@@ -55,6 +55,7 @@ from adrenoc.kernels.families.shared.conv_weights import (
     vectors_a_load,
     vectors_held,
 )
+from adrenoc.kernels.families.shared.dealt_sums import GroupMeans
 from adrenoc.kernels.fused_bodies import Epilogue, Finished
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
@@ -77,6 +78,7 @@ def expansion(
     epilogue: Epilogue,
     *,
     kept: str,
+    means: Access | None = None,
 ) -> None:
     """Emit both convolutions, with weights packed by `pack_local` and taps by `pack_taps`.
 
@@ -86,11 +88,12 @@ def expansion(
     Shapes:
         x: roles N, C, H, W
         out: roles N, O, OH, OW
+        means: the parts of the result's mean (`GroupMeans`)
     """
     kernel = _Kernel(builder, depthwise, tile, region, x, out, kept)
     kernel.bring(weight, taps, of_channels)
     kernel.widen(finish)
-    kernel.convolve(epilogue)
+    kernel.convolve(epilogue, means)
 
 
 class _Kernel:
@@ -334,9 +337,14 @@ class _Kernel:
 
     # The depthwise convolution
 
-    def convolve(self, epilogue: Epilogue) -> None:
-        """The output's pixels, from local memory."""
-        builder, tile = self.b, self.tile
+    def convolve(self, epilogue: Epilogue, means: Access | None) -> None:
+        """The output's pixels, from local memory, and their mean."""
+        builder, tile, e = self.b, self.tile, self.out.extents
+        averages = None
+        if means is not None:
+            averages = GroupMeans(
+                builder, epilogue, means, pixels=e.h * e.w, blocks=self.blocks, parts=tile.items
+            )
         rectangles, rounds = tile.made_rounds
         items, runs = tile.items * tile.blocks_at_once, tile.columns // tile.made_columns
         with builder.loop(rectangles, "line", rolled=True) as line:
@@ -359,7 +367,14 @@ class _Kernel:
                     inside_too = mine if inside is None else inside & mine
                     block = builder.share(minimum(block, iconst(self.blocks - 1)), "ob")
                 sums = self._sums(block, row, col)
+                if averages is not None:
+                    averages.total.fill(0.0)
                 self._write(epilogue, block, top, left, sums, inside_too)
+                if averages is not None:
+                    with builder.when(inside_too):
+                        averages.leave(block, of_block)
+        if averages is not None:
+            averages.store(self.thread, self.threads, self.first_block)
 
     def _sums(self, block: Expr, row: Expr, col: Expr) -> Registers:
         """Return the sums of taps of some pixels of a block; the first is at a place of the

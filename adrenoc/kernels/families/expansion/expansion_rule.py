@@ -86,6 +86,8 @@ class ExpansionWork:
     """Scalar instructions that make four elements of the sums of taps."""
     textures: bool = False
     """Whether weights and taps lie in textures, if the target reads them there."""
+    mean_parts: tuple[int, int] | None = None
+    """Rows and columns of work-groups, each of which makes a part of the mean of the result too."""
 
     @property
     def taps(self) -> int:
@@ -125,6 +127,8 @@ def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> TileTable[Ex
     table = TileTable(
         ExpansionTile, {**actions, "work_group": (columns[-1], ones, ones)}, len(rows)
     )
+    if not rows:
+        return table
     # The first sums of deep networks are in float in the end, and have to fit so.
     in_float = replace(work, half=False)
     return table.where(
@@ -148,6 +152,8 @@ def _rows(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[tuple[in
             continue
         region = HaloRegion.from_geometry(work.depthwise, work.source, e, rows, columns)
         whole = (rows, columns) == (e.h, e.w)
+        if work.mean_parts not in (None, (region.down.count, region.across.count)):
+            continue
         if region.pixels > cost.most_pixels or (region.pixels < cost.fewest_pixels and not whole):
             continue
         for out_blocks, bands, pixels in ways:
@@ -222,7 +228,10 @@ def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: HaloRegion) ->
     weights = vectors_held(weights, tile.threads, half=in_halves, texels=work.textures)
     pixels = region.held_pixels * tile.group_blocks
     taps = work.taps * (2 if work.half else FLOAT_BYTES) + work.finish_texels * FLOAT_BYTES
-    return ((weights + pixels) * work.element_bytes + taps * tile.group_blocks) * LANES
+    taps = taps * tile.group_blocks
+    if work.mean_parts:  # parts of means, and partial sums of these
+        taps = taps + (tile.items * tile.group_blocks + tile.threads) * FLOAT_BYTES
+    return ((weights + pixels) * work.element_bytes + taps) * LANES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,16 +337,21 @@ def _counts(
     of_blocks = tile.out_blocks if work.finish_work else 0
     of_taps = 1.0 * outputs * (work.taps * LANES + work.epilogue_work)
     of_taps = of_taps + held * (cost.held_alu if in_halves else 0)
+    averaging = machine.cost.depthwise
+    # Vectors of floats, where others may be of halves.
+    averaged = FLOAT_BYTES // work.element_bytes if work.mean_parts else 0
     return _Counts(
         alu=rounds * (mads / (machine.half_rate if work.half else 1.0) + wide_alu)
         + places * cost.place_alu
         + made_rounds * (cost.made_alu + outputs * cost.output_alu + of_taps),
         slots=rounds * (mads + wide_slots)
         + places * cost.place_slots
-        + made_rounds * (cost.made_slots + outputs * cost.output_slots + work.taps + of_taps),
+        + made_rounds * (cost.made_slots + outputs * cost.output_slots + work.taps + of_taps)
+        + averaged * averaging.averaging_slots,
         reads=_count_stores(work, tile, region, cost)
         + rounds * (vectors + sums + of_blocks)
-        + made_rounds * (held + work.taps),
+        + made_rounds * (held + work.taps)
+        + averaged * (2 * made_rounds + averaging.averaging_reads),
         texels=rounds * texels + made_rounds * outputs,
         waits=rounds * k_steps + made_rounds + cost.waits,
     )
@@ -416,8 +430,9 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     """
     work = expansion_work(context.graph, node, context.options)
     tiles = score_tiles(work, context.limits, context.machine)
-    tile = context.choose(node, EXPANSION, tiles, tiles)
-    kernel = context.kernel(node, EXPANSION, half=work.half)
+    family = "expand_depthwise_mean" if work.mean_parts else EXPANSION
+    tile = context.choose(node, family, tiles, tiles)
+    kernel = context.kernel(node, family, half=work.half)
     x = kernel.input(node.inputs[0])
     oihw = partial(transpose_to_oihw, layout=str(node.attrs["pointwise_layout"]))
     texels = brings_texels(work, context.machine)
@@ -440,6 +455,7 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     )
     finished, of_channels = prepare_first_finish(kernel)
     out, epilogue = kernel.output()
+    means = kernel.other_output(node.also_writes[0]) if work.mean_parts else None
     expansion(
         kernel.builder,
         work.depthwise,
@@ -453,6 +469,7 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
         out,
         epilogue,
         kept=context.limits.buffer_dtype(work.kept),
+        means=means,
     )
     return kernel.call()
 
@@ -472,6 +489,7 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
         finish_texels=finish_texels(node),
         epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,
         textures=pointwise.textures and pointwise.image is None,
+        mean_parts=pointwise.mean_parts,
     )
 
 

@@ -368,6 +368,12 @@ class NodeKernel:
             self.arguments.append(self.node.output)
         return out, Epilogue(self.builder, self.node.epilogue, self.accesses, out)
 
+    def other_output(self, name: str) -> Access:
+        """Declare a further tensor that is written as the next argument, after the output."""
+        self.arguments.append(name)
+        self.written += 1
+        return self.builder.output(self.context.graph.operand(name))
+
     def _stores(self, graph: Graph) -> Access:
         """Declare all memories that the result is written to."""
         owned: dict[str, list[tuple[Store, int]]] = {}

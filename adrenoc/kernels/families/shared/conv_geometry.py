@@ -15,7 +15,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents, Layout, Memory, OperandSpec
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.body_cost import body_instructions, index_instructions
-from adrenoc.kernels.families.shared.row_product import CENTRED
+from adrenoc.kernels.families.shared.row_product import CENTRED, MEAN_PARTS
 from adrenoc.kernels.weights import group_window
 
 
@@ -294,6 +294,8 @@ class ConvWork:
 
     centred: bool = False
     """Whether it takes in the layer norm of what it reads."""
+    mean_parts: tuple[int, int] | None = None
+    """Rows and columns of work-groups, each of which makes a part of the mean of the result too."""
 
     def loads(self, pixels: int) -> int:
         """Texels, or loads of numbers of an image, of one input block and kernel row."""
@@ -341,6 +343,7 @@ def conv_work(
         block_texels=len(prologue.sources) - 1 if prologue else 0,
         textures=options.textures,
         centred=bool(node.attrs.get(CENTRED)),
+        mean_parts=node.attrs.get(MEAN_PARTS),
         image=source if source.memory is Memory.PLAIN else None,
     )
 
