@@ -25,7 +25,7 @@ from adrenoc.check.reference import explain_installed, run_reference, run_steps,
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.bundle_options import options_of
 from adrenoc.compile.make import make_bundle
-from adrenoc.device.compare import CheckResult, TensorCheck, Uncertainty, compare, hint_of_failure
+from adrenoc.device.compare import CheckResult, Uncertainty, compare, hint_of_failure
 from adrenoc.device.fit import target_of
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.formats import find_model_files
@@ -72,9 +72,7 @@ class TokenCheck:
         raise CheckFailedError(
             f"{self.equal} of {self.tokens} tokens are the reference's{where}; logits are off by "
             f"{self.max_error:.2e} of their range, expected at most {self.tolerance:.0e}",
-            hint="report it with the model, or allow more with --tolerance"
-            if self.in_float32
-            else hint_of_failure(in_float32=False),
+            hint=hint_of_failure(self.in_float32),
         )
 
 
@@ -167,20 +165,15 @@ def in_halves(model: Path) -> bool:
 
 def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
     """Return the inputs of a run over all tokens, with nothing before them."""
-    count = len(tokens)
-    feeds = {
-        TOKENS: np.asarray([tokens], np.int64),
-        MASK: np.ones((1, count), np.int64),
-        POSITIONS: _number_tokens(form, count),
-        PAST_BRANCH: np.array([True]),
-    }
-    takes = {
-        TOKENS: True,
-        MASK: form.masked,
-        POSITIONS: form.positions,
-        PAST_BRANCH: form.merged,
-    }
-    feeds = {name: value for name, value in feeds.items() if takes[name]}
+    feeds = {TOKENS: np.asarray([tokens], np.int64)}
+    if form.masked:
+        feeds[MASK] = np.ones((1, len(tokens)), np.int64)
+    if form.positions:
+        numbers = np.arange(len(tokens), dtype=np.int64)[None]
+        # They are the same in each stream of positions that there is.
+        feeds[POSITIONS] = numbers if form.streams == 1 else np.tile(numbers, (form.streams, 1, 1))
+    if form.merged:
+        feeds[PAST_BRANCH] = np.array([True])
     for cache in form.caches:
         feeds[cache.past] = np.zeros((1, cache.heads, cache.least, cache.head), cache.dtype)
     for state in form.recurrent:
@@ -210,12 +203,6 @@ def kept_states(form: DecoderForm) -> list[tuple[str, str]]:
     """Inputs of a decoder, and the outputs of the run before that they are."""
     caches = [(cache.past, cache.present) for cache in form.caches]
     return caches + [(state.past, state.present) for state in form.recurrent]
-
-
-def _number_tokens(form: DecoderForm, count: int) -> np.ndarray:
-    """Return the numbers of tokens, in each stream of positions that there is."""
-    numbers = np.arange(count, dtype=np.int64)[None]
-    return numbers if form.streams == 1 else np.tile(numbers, (form.streams, 1, 1))
 
 
 def _choose(logits: np.ndarray, form: DecoderForm) -> np.ndarray:
@@ -273,33 +260,6 @@ def _tell_other_file(bundle: Bundle, model: Path) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerCheck:
-    """The comparison of each named tensor, in execution order; the model's outputs come last."""
-
-    result: CheckResult
-
-    @property
-    def first_bad(self) -> TensorCheck | None:
-        """Return the first tensor beyond the tolerance."""
-        return next((t for t in self.result.tensors if not t.passed), None)
-
-    def raise_if_failed(self, *, in_float32: bool = False) -> None:
-        """Do nothing if every layer passed; of what is `in_float32` rounding is no excuse.
-
-        Raises:
-            CheckFailedError: naming the first layer that did not.
-        """
-        bad = self.first_bad
-        if bad is not None:
-            raise CheckFailedError(
-                f"the first layer that disagrees with the reference is `{bad.name}`: {bad.reason}",
-                hint="report it with the model, or allow more with --tolerance"
-                if in_float32
-                else hint_of_failure(in_float32),
-            )
-
-
 def check_layers(
     bundle: Bundle,
     model: Path,
@@ -308,11 +268,12 @@ def check_layers(
     run: Callable[[Bundle], Mapping[str, np.ndarray]],
     tolerance: float,
     reporter: Reporter,
-) -> LayerCheck:
+) -> CheckResult:
     """Compile `model` again as `bundle` was, with every layer as an output, run and compare.
 
     The kernels are those of the bundle; only the copies to the host are added.  `run` computes the
-    outputs of a bundle from `inputs`, here or on a server.
+    outputs of a bundle from `inputs`, here or on a server.  Layers are compared in execution order,
+    the model's outputs last.
 
     Raises:
         BundleError: the bundle was made from another model file.
@@ -341,4 +302,4 @@ def check_layers(
     stated = read_quanta(model)
     quanta = {} if stated is None else stated.tensors
     steps = {n: Uncertainty(step=step, step_is="one quantum") for n, step in quanta.items()}
-    return LayerCheck(result=compare(comparable, expected, tolerance=tolerance, known=steps))
+    return compare(comparable, expected, tolerance=tolerance, known=steps)

@@ -80,15 +80,8 @@ def _load_plain(path: Path, load: Callable[[BinaryIO], T]) -> T:
     try:
         with open_plain(path) as stream:
             return load(stream)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"input file {path} does not exist", hint=f"ls {quote_word(path.parent)}"
-        ) from error
     except OSError as error:
-        raise InputError(
-            f"input file {path} cannot be read: {error.strerror or error}",
-            hint=f"ls {quote_word(path.parent)}",
-        ) from error
+        raise _unreadable(path, error) from error
     except _DAMAGED as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         # numpy takes whatever it does not know for objects, and says how to run them.
@@ -100,6 +93,12 @@ def _load_plain(path: Path, load: Callable[[BinaryIO], T]) -> T:
         raise InputError(
             f"{path} is not a NumPy file of numbers: {told}", hint="save it with np.save"
         ) from error
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    is_there = not isinstance(error, FileNotFoundError)
+    what = f"cannot be read: {error.strerror or error}" if is_there else "does not exist"
+    return InputError(f"input file {path} {what}", hint=f"ls {quote_word(path.parent)}")
 
 
 def _array(stream: BinaryIO) -> np.ndarray:
@@ -379,7 +378,10 @@ def _read_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
         return _fit(_load_array(path), spec, path)
     if suffix in IMAGE_SUFFIXES:
         return _read_image(path, spec, image)
-    content = _read(path)
+    try:
+        content = read_plain(path, _MOST_INPUT_BYTES)
+    except OSError as error:
+        raise _unreadable(path, error) from error
     dtype = np.dtype(spec.dtype)
     expected = int(np.prod(spec.shape)) * dtype.itemsize
     if len(content) != expected:
@@ -389,16 +391,6 @@ def _read_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
             hint="write the array with array.tofile(FILE), row-major",
         )
     return np.frombuffer(content, dtype).reshape(spec.shape).copy()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_plain(path, _MOST_INPUT_BYTES)
-    except OSError as error:
-        raise InputError(
-            f"input file {path} cannot be read: {error.strerror}",
-            hint=f"ls {quote_word(path.parent)}",
-        ) from error
 
 
 def _fit(array: np.ndarray, spec: TensorSpec, path: Path) -> np.ndarray:
@@ -515,9 +507,7 @@ def _pixels(path: Path, mode: str, size: tuple[int, int], options: ImageOptions)
             resized = ImageOps.fit(whole, size, how) if options.crops else whole.resize(size, how)
             return np.asarray(resized)
     except FileNotFoundError as error:
-        raise InputError(
-            f"input file {path} does not exist", hint=f"ls {quote_word(path.parent)}"
-        ) from error
+        raise _unreadable(path, error) from error
     # What Pillow's readers raise of damaged files.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(

@@ -57,14 +57,14 @@ class PlaceChoice:
         from adrenoc.device.remote import RemoteAddress
 
         if self.where:
-            return RemoteAddress.server(self.where, key=self.key, timeout_s=timeout_s)
+            return RemoteAddress.parse(self.where, key=self.key, timeout_s=timeout_s)
         if not self.tracker:
             return None
         if not self.key:
             raise click.UsageError(
                 f"--on {self.text} needs a kind of device: tracker:KIND@HOST:PORT"
             )
-        return RemoteAddress.tracker(self.tracker, key=self.key, timeout_s=timeout_s)
+        return RemoteAddress.parse(self.tracker, key=self.key, tracked=True, timeout_s=timeout_s)
 
 
 HERE = PlaceChoice()

@@ -194,7 +194,7 @@ def _run_and_check(given: RunGiven) -> int:
         from adrenoc.check.generation import check_layers
 
         with console.ConsoleReporter() as reporter:
-            layers = check_layers(
+            checked = check_layers(
                 opened,
                 layers_of,
                 several.named,
@@ -202,7 +202,6 @@ def _run_and_check(given: RunGiven) -> int:
                 tolerance=limit,
                 reporter=reporter,
             )
-        checked = layers.result
     written = write_run_views(opened, result, given.views, checked)
     floor = _measure_floor(given, opened, several, result) if given.with_floor else None
 
@@ -216,9 +215,9 @@ def _run_and_check(given: RunGiven) -> int:
     console.tell(told, run_parts(opened, result, checked), Fields(pairs=more))
     if wants_json():
         return CheckFailedError.exit_code if checked and not checked.passed else 0
-    judged = checked if layers_of is None else layers
-    if judged is not None:
-        judged.raise_if_failed(in_float32=_in_float32(opened))
+    if checked is not None:
+        in_float32 = _in_float32(opened)
+        checked.raise_if_failed(in_float32=in_float32, of_layers=layers_of is not None)
     return 0
 
 

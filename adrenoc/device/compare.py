@@ -223,25 +223,38 @@ class CheckResult:
         """Return the outputs that passed beyond the tolerance."""
         return tuple(tensor for tensor in self.tensors if tensor.accepted_as)
 
-    def raise_if_failed(self, *, in_float32: bool = False) -> None:
+    @property
+    def first_bad(self) -> TensorCheck | None:
+        """Return the first tensor beyond the tolerance."""
+        return next((tensor for tensor in self.tensors if not tensor.passed), None)
+
+    def raise_if_failed(self, *, in_float32: bool = False, of_layers: bool = False) -> None:
         """Do nothing if all passed; of what is `in_float32` rounding to half is no excuse.
 
         Raises:
-            CheckFailedError: naming the first output that did not pass, and why.
+            CheckFailedError: naming the first output or layer that did not pass, and why.
         """
-        for tensor in self.tensors:
-            if not tensor.passed:
-                raise CheckFailedError(
-                    f"the output `{tensor.name}` disagrees with the reference: {tensor.reason}",
-                    hint=f"{hint_of_failure(in_float32)}, or allow more with --tolerance",
-                )
+        bad = self.first_bad
+        if bad is None:
+            return
+        if of_layers:
+            raise CheckFailedError(
+                f"the first layer that disagrees with the reference is `{bad.name}`: {bad.reason}",
+                hint=hint_of_failure(in_float32),
+            )
+        way = "--check-layers MODEL names the first layer that is off" if in_float32 else _BY_FLOAT
+        raise CheckFailedError(
+            f"the output `{bad.name}` disagrees with the reference: {bad.reason}",
+            hint=f"{way}, or allow more with --tolerance",
+        )
+
+
+_BY_FLOAT = "compile with --preset fp32 to tell rounding from a defect"
 
 
 def hint_of_failure(in_float32: bool) -> str:
-    """Return what to do next about numbers that are off."""
-    if in_float32:
-        return "--check-layers MODEL names the first layer that is off"
-    return "compile with --preset fp32 to tell rounding from a defect"
+    """Return what to do about numbers that are off where it is known which."""
+    return "report it with the model, or allow more with --tolerance" if in_float32 else _BY_FLOAT
 
 
 def default_tolerance(storage_dtype: str, compute_dtype: str) -> float:

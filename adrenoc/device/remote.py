@@ -232,28 +232,18 @@ class RemoteAddress:
     phone: str = ""
 
     @staticmethod
-    def server(text: str, *, key: str = "", timeout_s: float = 60.0) -> RemoteAddress:
-        """Return a server by `HOST:PORT`.
+    def parse(
+        text: str, *, key: str = "", tracked: bool = False, timeout_s: float = 60.0
+    ) -> RemoteAddress:
+        """Return a server by `HOST:PORT`, or any of the kind `key` that the tracker there knows.
 
         Raises:
             OptionError: it is of another form.
         """
-        where = HostPort.parse(
-            text, what="the server", example="adrenoc run BUNDLE --on 127.0.0.1:9090"
-        )
-        return RemoteAddress(where=where, key=key, timeout_s=timeout_s)
-
-    @staticmethod
-    def tracker(text: str, *, key: str, timeout_s: float = 60.0) -> RemoteAddress:
-        """Return any server of the kind `key` that the tracker at `HOST:PORT` knows.
-
-        Raises:
-            OptionError: it is of another form.
-        """
-        where = HostPort.parse(
-            text, what="the tracker", example="adrenoc run BUNDLE --on tracker:K@127.0.0.1:9190"
-        )
-        return RemoteAddress(where=where, key=key, tracked=True, timeout_s=timeout_s)
+        what = "the tracker" if tracked else "the server"
+        example = "tracker:K@127.0.0.1:9190" if tracked else "127.0.0.1:9090"
+        where = HostPort.parse(text, what=what, example=f"adrenoc run BUNDLE --on {example}")
+        return RemoteAddress(where=where, key=key, tracked=tracked, timeout_s=timeout_s)
 
 
 def is_like_here(address: RemoteAddress) -> bool:

@@ -36,7 +36,7 @@ def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> 
     from adrenoc.device.remote import RemoteAddress, describe, run_remote
 
     bundle, inputs = _bundle(case["bundle"])
-    address = RemoteAddress.server(
+    address = RemoteAddress.parse(
         f"127.0.0.1:{case['port']}", key=case.get("key", ""), timeout_s=timeout_s
     )
     deeds = {

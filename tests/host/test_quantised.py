@@ -249,7 +249,7 @@ def test_layers_of_parts_are_left_out_of_checks(device, tmp_path):
     net = residual_network("uint8")
     checked = _check_layers(net, net.model(), tmp_path, {})
     assert checked.first_bad is None
-    assert [tensor.name for tensor in checked.result.tensors][-1] == net.tensor
+    assert [tensor.name for tensor in checked.tensors][-1] == net.tensor
 
 
 @pytest.mark.parametrize("quanta", [1, 3])

@@ -72,7 +72,7 @@ def native_server(runtime: Runtime, opencl: str, *options: str) -> Served:
 
 
 def address_of(port: int, **options: object) -> RemoteAddress:
-    return RemoteAddress.server(f"127.0.0.1:{port}", **{"timeout_s": WAIT_S, **options})
+    return RemoteAddress.parse(f"127.0.0.1:{port}", **{"timeout_s": WAIT_S, **options})
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -35,7 +35,7 @@ def tracker() -> Iterator[int]:
 
 
 def _tracked(port: int, key: str, timeout_s: float = WAIT_S) -> RemoteAddress:
-    return RemoteAddress.tracker(f"127.0.0.1:{port}", key=key, timeout_s=timeout_s)
+    return RemoteAddress.parse(f"127.0.0.1:{port}", key=key, tracked=True, timeout_s=timeout_s)
 
 
 def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:

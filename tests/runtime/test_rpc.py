@@ -319,4 +319,4 @@ def test_a_bundle_for_a_phone_does_not_go_to_this_machine(bundle, case, runtime,
 @pytest.mark.parametrize("text", ["", "9090", "host:", "host:x", "host:70000"])
 def test_addresses(text):
     with pytest.raises(OptionError, match="expected HOST:PORT"):
-        RemoteAddress.server(text)
+        RemoteAddress.parse(text)

@@ -132,7 +132,7 @@ def test_a_planted_kernel_is_named_in_the_log_and_not_taken(plan, place, tmp_pat
 
 
 def test_no_device_for_long_is_an_error(plan, tmp_path):
-    nobody = RemoteAddress.server("127.0.0.1:1", timeout_s=1)
+    nobody = RemoteAddress.parse("127.0.0.1:1", timeout_s=1)
     remarks: list[str] = []
     places = [DevicePlace(server=nobody, limit_s=1)]
     with Farm(places, patience_s=2, on_event=remarks.append) as farm:

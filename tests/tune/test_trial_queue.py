@@ -16,7 +16,7 @@ from adrenoc.lab.tune.session import DevicePlace, MeasureJob, Session, TrialResu
 from adrenoc.lab.tune.tasks import Argument, Variant
 from adrenoc.lab.tune.trial_queue import TrialQueue
 
-PLACE = DevicePlace(server=RemoteAddress.server("127.0.0.1:1"))
+PLACE = DevicePlace(server=RemoteAddress.parse("127.0.0.1:1"))
 
 
 @dataclass(kw_only=True)
