@@ -333,11 +333,15 @@ def random_input(spec: TensorSpec, *, seed: int = 0) -> np.ndarray:
             f"input '{spec.name}' has dtype {dtype}, for which there are no random numbers",
             hint=f"--input {spec.name}=FILE.npy",
         )
-    limits = np.iinfo(dtype)
-    low, high = (limits.min, limits.max) if dtype.itemsize == 1 else (0, 9)
+    return generator.integers(*whole_range(spec), spec.shape, dtype, endpoint=True)
+
+
+def whole_range(spec: TensorSpec) -> tuple[int, int]:
+    """Return the least and the largest whole number that is drawn for an input."""
+    limits = np.iinfo(spec.dtype)
     if len(spec.bounds) == 2 and limits.min <= spec.bounds[0] <= spec.bounds[1] <= limits.max:
-        low, high = spec.bounds
-    return generator.integers(low, high, spec.shape, dtype, endpoint=True)
+        return int(spec.bounds[0]), int(spec.bounds[1])
+    return (int(limits.min), int(limits.max)) if np.dtype(spec.dtype).itemsize == 1 else (0, 9)
 
 
 def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:

@@ -27,6 +27,7 @@ from adrenoc.bundle.bundle import PROOF, Bundle
 from adrenoc.bundle.manifest import Manifest, TensorSpec
 from adrenoc.bundle.write_bundle import put_files
 from adrenoc.check.generation import refuse_other_file
+from adrenoc.check.inputs import whole_range
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import reference_version
@@ -174,19 +175,16 @@ def _try_bucket(
 def _choose_numbers(spec: TensorSpec, seed: int) -> DrawnInput:
     """Choose as `random_input` draws: floats of deviation one, whole numbers that index."""
     own = zlib.crc32(spec.name.encode()) << 16 | seed
-    kind, dtype = np.dtype(spec.dtype).kind, np.dtype(spec.dtype)
+    kind = np.dtype(spec.dtype).kind
     low, count, step = FLOATS
     if kind == "b":
         low, count, step = 0, 2, 1.0
     elif kind in "iu":
-        limits = np.iinfo(dtype)
-        first, last = (limits.min, limits.max) if dtype.itemsize == 1 else (0, 9)
-        if len(spec.bounds) == 2 and limits.min <= spec.bounds[0] <= spec.bounds[1] <= limits.max:
-            first, last = spec.bounds
-        low, count, step = int(first), int(last) - int(first) + 1, 1.0
+        low, last = whole_range(spec)
+        count, step = last - low + 1, 1.0
     elif kind != "f":
         raise InputError(
-            f"input '{spec.name}' has dtype {dtype}, for which there are no random numbers",
+            f"input '{spec.name}' has dtype {spec.dtype}, for which there are no random numbers",
             hint="adrenoc run BUNDLE --check MODEL --input NAME=FILE compares with yours",
         )
     return DrawnInput(seed=own, low=low, count=count, step=step)

@@ -49,20 +49,14 @@ def merge(logs: Iterable[Sequence[Trial]]) -> tuple[Trial, ...]:
 def prune(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return what a compilation and a search need: of each kernel on each GPU the best and the
     untuned schedule, and each failure once."""
-    kept: dict[int, Trial] = {}
-    failures: set[tuple[str, tuple[str, str]]] = set()
-    places = {id(trial): place for place, trial in enumerate(trials)}
+    kept: set[int] = set()
     for own in _group_by_gpu(trials).values():
-        for trial in best_trials(own).values():
-            kept[places[id(trial)]] = trial
         untuned = {t.key: t for t in own if t.untuned and t.status is Status.OK}
-        for trial in untuned.values():
-            kept[places[id(trial)]] = trial
-    for place, trial in enumerate(trials):
-        if trial.status is not Status.OK and (trial.gpu, trial.key) not in failures:
-            failures.add((trial.gpu, trial.key))
-            kept[place] = trial
-    return tuple(kept[place] for place in sorted(kept))
+        first_failures = {t.key: t for t in reversed(own) if t.status is not Status.OK}
+        for some in (best_trials(own), untuned, first_failures):
+            kept |= {id(trial) for trial in some.values()}
+    once = {id(trial): trial for trial in trials}
+    return tuple(trial for number, trial in once.items() if number in kept)
 
 
 def differences(first: Sequence[Trial], second: Sequence[Trial]) -> tuple[KernelDifference, ...]:
