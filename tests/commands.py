@@ -4,7 +4,6 @@ import contextlib
 import io
 import subprocess
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -26,7 +25,7 @@ def succeed(*words: object) -> Result:
 
 
 def run_program(
-    command: Sequence[object], *, check: bool = False, **more: Any
+    command: Sequence[object], *, check: bool = False, **more
 ) -> subprocess.CompletedProcess[str]:
     """Run a process to its end, and hold what it prints."""
     words = [str(word) for word in command]

@@ -92,7 +92,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def optimising_device(request, tmp_path_factory) -> Any:
+def optimising_device(request, tmp_path_factory):
     """An OpenCL device with images: the software one where it is installed, or `--opencl`."""
     from tests.opencl.implementation import open_devices
 

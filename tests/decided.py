@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -43,7 +42,7 @@ def estimate_pairs(
     """Change the least estimate of pairs of convolutions, by the operator that they become."""
     known = PairForm.clocks
 
-    def clocks(form: PairForm, *of: Any) -> float:
+    def clocks(form: PairForm, *of) -> float:
         least = known(form, *of)
         return changes[form.op](least) if form.op in changes else least
 
@@ -54,7 +53,7 @@ def choose_by_chance(patch: pytest.MonkeyPatch, seed: int) -> None:
     """Give each kernel one of the schedules that its family offers, whatever they cost."""
     choose = TunedSchedules._choice
 
-    def draw(*of: Any) -> ScheduleChoice:
+    def draw(*of) -> ScheduleChoice:
         choice = choose(*of)
         drawn = random.Random(f"{seed}/{choice.digest}").choice(choice.candidates)
         return replace(choice, tile=drawn)

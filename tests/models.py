@@ -4,7 +4,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -24,7 +23,7 @@ def network(name: str, size: int = 64, width: float = 0.5, classes: int = 10) ->
     return model if isinstance(model, bytes) else model.SerializeToString()
 
 
-def write_network(folder: Path, name: str, **options: Any) -> Path:
+def write_network(folder: Path, name: str, **options) -> Path:
     suffix = ".tflite" if name in tflite_models.MODELS else ".onnx"
     path = folder / f"{name}{suffix}"
     path.write_bytes(network(name, **options))

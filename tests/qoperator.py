@@ -1,7 +1,5 @@
 """Quantised ONNX networks under construction, in integers: QLinearConv and its kin."""
 
-from typing import Any
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -98,7 +96,7 @@ class QNet:
             "QGemm", inputs, (shape[0], columns), 0.1, self.zero, domain="com.microsoft", transB=1
         )
 
-    def node(self, op: str, shape: tuple[int, ...], *inputs: str, **attrs: Any) -> str:
+    def node(self, op: str, shape: tuple[int, ...], *inputs: str, **attrs) -> str:
         """Any operator that keeps scale and zero point."""
         return self._next(op, [self.tensor, *inputs], shape, self.scale, self.zero, **attrs)
 
@@ -114,20 +112,14 @@ class QNet:
         return made
 
     def _next(
-        self,
-        op: str,
-        inputs: list[str],
-        shape: tuple[int, ...],
-        scale: float,
-        zero: int,
-        **attrs: Any,
+        self, op: str, inputs: list[str], shape: tuple[int, ...], scale: float, zero: int, **attrs
     ) -> str:
         name = f"t{len(self._nodes)}"
         self._nodes.append(helper.make_node(op, inputs, [name], **attrs))
         self.tensor, self.shape_now, self.scale, self.zero = name, shape, scale, zero
         return name
 
-    def _const(self, value: Any, dtype: Any = np.float32) -> str:
+    def _const(self, value, dtype=np.float32) -> str:
         name = f"k{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name

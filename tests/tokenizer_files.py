@@ -46,7 +46,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_bytes(*, pattern: str = _GPT4, size: int = 600, **said: Any) -> dict[str, Any]:
+def make_bytes(*, pattern: str = _GPT4, size: int = 600, **said) -> dict[str, Any]:
     """A tokenizer.json of the kind of Qwen's and Llama 3's: text in a normal form, cut by a
     pattern, as bytes."""
     made: dict[str, Any] = json.loads(_train_bytes(pattern, size))
@@ -108,7 +108,7 @@ def _make_other_cuts() -> dict[str, Any]:
     return made
 
 
-def _make_letters(**said: Any) -> dict[str, Any]:
+def _make_letters(**said) -> dict[str, Any]:
     """Llama 2's and Gemma's kind: letters, bytes of those that no token has, blanks as ▁."""
     from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
@@ -157,7 +157,7 @@ def _make_metaspace() -> dict[str, Any]:
     return _make_letters(normalizer=None, pre_tokenizer=_json_of(metaspace))
 
 
-def _make_scores(**said: Any) -> dict[str, Any]:
+def _make_scores(**said) -> dict[str, Any]:
     """T5's kind: letters by a map of SentencePiece, words, and tokens of the best scores."""
     from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -203,7 +203,7 @@ def _make_scores_of_bytes() -> dict[str, Any]:
     return made
 
 
-def _make_words(**said: Any) -> dict[str, Any]:
+def _make_words(**said) -> dict[str, Any]:
     """BERT's kind, of small letters without accents, with texts of one length."""
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -241,7 +241,7 @@ def _make_words_of_any_case() -> dict[str, Any]:
     )
 
 
-def _make_map() -> Any:
+def _make_map():
     """A map as SentencePiece's nmt_nfkc is: a double-array trie of UTF-8, and texts."""
     import unicodedata
 
@@ -340,10 +340,10 @@ def _train(
     *,
     special: list[str],
     alphabet: Sequence[str] = (),
-    model: Any = None,
-    trainer: Any = None,
+    model=None,
+    trainer=None,
     lines: int = 400,
-    **parts: Any,
+    **parts,
 ) -> dict[str, Any]:
     from tokenizers import Tokenizer, models, trainers
 
@@ -364,7 +364,7 @@ def _train(
     return made
 
 
-def _json_of(part: Any) -> Any:
+def _json_of(part):
     """What a tokenizer.json says of a part."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 

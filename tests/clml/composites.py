@@ -27,7 +27,7 @@ def register() -> None:
         tvm_ffi.register_global_func("relax.ext.openclml", _generate)
 
 
-def _generate(functions: Sequence[Any], _options: Any, names: Mapping[Any, str]) -> list[Any]:
+def _generate(functions: Sequence[Any], _options, names: Mapping[Any, str]) -> list[Any]:
     create = tvm_ffi.get_global_func("runtime.clml_runtime_create")
     made = []
     for function in functions:
@@ -36,7 +36,7 @@ def _generate(functions: Sequence[Any], _options: Any, names: Mapping[Any, str])
     return made
 
 
-def composite_graph(function: Any, names: Mapping[Any, str]) -> tuple[dict[str, Any], list[str]]:
+def composite_graph(function, names: Mapping[Any, str]) -> tuple[dict[str, Any], list[str]]:
     """Return the graph of one function that TVM cut out, and the constants that it reads, in
     order."""
     return _Composites(names).write(function)
@@ -50,7 +50,7 @@ class _Composites:
         """Variable -> the node that makes it."""
         self._constants: dict[str, int] = {}
 
-    def write(self, function: Any) -> tuple[dict[str, Any], list[str]]:
+    def write(self, function) -> tuple[dict[str, Any], list[str]]:
         for param in function.params:
             self._nodes[param] = self._writer.leaf("input", str(param.name), *_facts(param))
         functions: dict[Any, Any] = {}
@@ -67,7 +67,7 @@ class _Composites:
         graph = self._writer.finish([self._nodes[head] for head in heads])
         return graph, list(self._constants)
 
-    def _kernel(self, binding: Any, composite: Any) -> int:
+    def _kernel(self, binding, composite) -> int:
         call = binding.value
         name = str(composite.attrs["Composite"])
         calls = [b.value for b in _bindings(composite) if isinstance(b.value, relax.Call)]
@@ -78,7 +78,7 @@ class _Composites:
             inputs, attrs = self._general(call, calls)
         return self._writer.kernel(name, inputs, *_facts(binding.var), attrs)
 
-    def _convolution(self, call: Any, calls: list[Any]) -> tuple[list[int], dict[str, Any]]:
+    def _convolution(self, call, calls: list[Any]) -> tuple[list[int], dict[str, Any]]:
         by_name = {op_name(inner): inner for inner in calls}
         conv = next(by_name[name] for name in _CONVOLUTIONS if name in by_name)
         parts = [call.args[0], conv.args[1]]
@@ -99,7 +99,7 @@ class _Composites:
             attrs["activation_type"] = "relu"
         return [self._node(part) for part in parts], attrs
 
-    def _general(self, call: Any, calls: list[Any]) -> tuple[list[int], dict[str, Any]]:
+    def _general(self, call, calls: list[Any]) -> tuple[list[int], dict[str, Any]]:
         attrs: dict[str, Any] = {}
         inputs = [self._node(arg) for arg in call.args]
         for inner in calls:
@@ -109,7 +109,7 @@ class _Composites:
             inputs += [self._node(arg) for arg in inner.args if constant_value(arg) is not None]
         return inputs, attrs
 
-    def _node(self, expr: Any) -> int:
+    def _node(self, expr) -> int:
         if constant_value(expr) is None:
             return self._nodes[expr]
         name = str(self._names[expr])
@@ -118,18 +118,18 @@ class _Composites:
         return self._constants[name]
 
 
-def _bindings(function: Any) -> Iterator[Any]:
+def _bindings(function) -> Iterator[Any]:
     for block in function.body.blocks:
         yield from block.bindings
 
 
-def _facts(expr: Any) -> tuple[list[int], str]:
+def _facts(expr) -> tuple[list[int], str]:
     """Shape and dtype, -1 for extents that are not known."""
     dims = [int(d.value) if hasattr(d, "value") else -1 for d in expr.ty.shape]
     return dims, str(expr.ty.dtype)
 
 
-def _attributes(attrs: Any) -> dict[str, Any]:
+def _attributes(attrs) -> dict[str, Any]:
     """Every field of an operator's attributes, as typed JSON."""
     if attrs is None:
         return {}
@@ -137,7 +137,7 @@ def _attributes(attrs: Any) -> dict[str, Any]:
     return {field.name: _plain(getattr(attrs, field.name)) for field in fields}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value):
     if value is None or str(value) == "void":
         return ""
     if isinstance(value, bool | np.bool_):

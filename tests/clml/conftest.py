@@ -3,7 +3,6 @@
 import gc
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import tvm_ffi
@@ -16,7 +15,7 @@ def emulate(device) -> Iterator[Emulate]:
     """Sets the emulator up, as all the settings say (none: a device of version 4)."""
     function = tvm_ffi.get_global_func("adrenoc.clml.emulate")
 
-    def apply(**settings: Any) -> None:
+    def apply(**settings) -> None:
         function(json.dumps(settings))
 
     yield apply

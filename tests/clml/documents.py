@@ -24,7 +24,7 @@ class Case:
     nodes: tuple[Any, ...] = field(repr=False)
     by_tvm: bool = False
 
-    def module(self, dtype: str = "float32") -> Any:
+    def module(self, dtype: str = "float32"):
         return module_of(self.make, *self.inputs, dtype=dtype)
 
 
@@ -36,7 +36,7 @@ def const(*shape: int) -> tuple[str, Shape]:
     return ("const", shape)
 
 
-def op(name: str, inputs: list[int], shape: Shape, **attrs: Any) -> tuple[Any, ...]:
+def op(name: str, inputs: list[int], shape: Shape, **attrs) -> tuple[Any, ...]:
     """An operator that reads the nodes of these indices."""
     return ("kernel", name, inputs, shape, attrs)
 
@@ -51,7 +51,7 @@ def one(
     *,
     constants: tuple[Shape, ...] = (),
     by_tvm: bool = False,
-    **attrs: Any,
+    **attrs,
 ) -> Case:
     """A case of one operator that reads all inputs and then all constants.
 
@@ -83,7 +83,7 @@ def expected_nodes(case: Case, dtype: str) -> list[dict[str, Any]]:
     return made
 
 
-def conv_attrs(**changes: Any) -> dict[str, Any]:
+def conv_attrs(**changes) -> dict[str, Any]:
     return {
         "strides": [1, 1],
         "padding": [1, 1, 1, 1],
@@ -97,7 +97,7 @@ def conv_attrs(**changes: Any) -> dict[str, Any]:
     }
 
 
-def pool_attrs(**changes: Any) -> dict[str, Any]:
+def pool_attrs(**changes) -> dict[str, Any]:
     return {
         "pool_size": [3, 3],
         "strides": [2, 2],

@@ -1,7 +1,5 @@
 """A function of one region that needs every operator of the emulated library."""
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
@@ -11,12 +9,12 @@ nn = relax.op.nn
 SHAPE = (1, 8, 8, 6)
 
 
-def _conv(emit: Any, x: Any, *, norm: bool = False, relu: bool = False) -> Any:
+def _conv(emit, x, *, norm: bool = False, relu: bool = False):
     value = emit(nn.conv2d(x, constant(random(8, 8, 3, 3)), padding=(1, 1, 1, 1)))
     return _tail(emit, value, norm=norm, relu=relu)
 
 
-def _tail(emit: Any, value: Any, *, norm: bool, relu: bool) -> Any:
+def _tail(emit, value, *, norm: bool, relu: bool):
     if norm:
         vectors = [random(8, seed=s) for s in (1, 2, 3)] + [np.abs(random(8, seed=4)) + 0.5]
         normed = nn.batch_norm(value, *map(constant, vectors), axis=1, training=False)
@@ -24,7 +22,7 @@ def _tail(emit: Any, value: Any, *, norm: bool, relu: bool) -> Any:
     return emit(nn.relu(value)) if relu else value
 
 
-def make(emit: Any, x: Any) -> Any:
+def make(emit, x):
     """[1, 8, 8, 6] -> [1, 2, 4]."""
     value = _conv(emit, x)
     value = _conv(emit, value, relu=True)
@@ -48,6 +46,6 @@ def make(emit: Any, x: Any) -> Any:
     return relax.op.matmul(value, constant(random(3, 4, seed=7)))
 
 
-def plain(emit: Any, x: Any) -> Any:
+def plain(emit, x):
     """A convolution alone: interface 1, nothing to copy inside, so that it can be recorded."""
     return _conv(emit, x, relu=True)

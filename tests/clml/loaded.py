@@ -16,7 +16,7 @@ INPUT = random(*SHAPE, seed=9)
 
 
 @cache
-def expected(function: Any) -> np.ndarray:
+def expected(function) -> np.ndarray:
     """What TVM computes of `INPUT` on the CPU."""
     return run_on_cpu(module_of(function, SHAPE), [INPUT])[0]
 
@@ -45,7 +45,7 @@ class Loaded:
         assert np.allclose(out.numpy(), expected(self.function), atol=1e-3)
 
 
-def load(function: Any, device: Any) -> Loaded:
+def load(function, device) -> Loaded:
     """Make and load the region of a function of `every_operator.py`."""
     (region,) = cut(module_of(function, SHAPE)).regions
     runtime = runtime_module(region)

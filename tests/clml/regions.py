@@ -47,7 +47,7 @@ def module_of(make: Make, *shapes: Shape, dtype: str = "float32") -> tvm.IRModul
     return builder.get()
 
 
-def constant(value: np.ndarray) -> Any:
+def constant(value: np.ndarray):
     """A constant of Relax with the dtype of `value`."""
     return relax.const(tvm.runtime.tensor(value))
 
@@ -119,7 +119,7 @@ class Built:
 
 
 def build(
-    module: tvm.IRModule, device: Any, *, preset: str = "fp32", clml: str = "all", version: int = 5
+    module: tvm.IRModule, device, *, preset: str = "fp32", clml: str = "all", version: int = 5
 ) -> Built:
     """Compile a module as the product does, with all stages after the import."""
     target = load_target("host")
@@ -152,7 +152,7 @@ def build(
 
 
 def by_emulator(
-    module: tvm.IRModule, device: Any, inputs: list[np.ndarray], *, dtype: str
+    module: tvm.IRModule, device, inputs: list[np.ndarray], *, dtype: str
 ) -> list[np.ndarray]:
     """What the one region that `main` becomes computes, without the rest of a compilation."""
     (region,) = cut(module, dtype=dtype).regions

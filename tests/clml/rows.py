@@ -30,9 +30,9 @@ def _conv(
     norm: bool = False,
     tail: Callable[[Any], Any] | None = None,
     pad: bool = False,
-    **attrs: Any,
+    **attrs,
 ) -> Make:
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         dtype = str(x.ty.dtype)
         weight = random(outs, 6 // attrs.get("groups", 1), *kernel, seed=5, dtype=dtype)
         if pad:
@@ -49,11 +49,11 @@ def _conv(
     return make
 
 
-def _relu6(value: Any) -> Any:
+def _relu6(value):
     return relax.op.clip(value, 0, 6)
 
 
-def _transposed(emit: Any, x: Any) -> Any:
+def _transposed(emit, x):
     dtype = str(x.ty.dtype)
     weight = constant(random(6, 4, 4, 4, seed=7, dtype=dtype))  # in, out, h, w
     value = emit(nn.conv2d_transpose(x, weight, strides=(2, 2), padding=(1, 1, 1, 1)))
@@ -61,18 +61,18 @@ def _transposed(emit: Any, x: Any) -> Any:
     return nn.relu(emit(relax.op.add(value, offset)))
 
 
-def _batch_norm(emit: Any, x: Any) -> Any:
+def _batch_norm(emit, x):
     value = emit(nn.batch_norm(x, *_vectors(6), axis=1, epsilon=3e-4, training=False))
     return relax.TupleGetItem(value, 0)
 
 
-def _scale_shift(emit: Any, x: Any) -> Any:
+def _scale_shift(emit, x):
     value = emit(relax.op.multiply(x, constant(random(1, 6, 1, 1, seed=1))))
     return relax.op.add(value, constant(random(6, 1, 1, seed=2)))
 
 
 def _dense(units: int, bias: bool) -> Make:
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         columns = int(x.ty.shape[-1])
         value = emit(relax.op.matmul(x, constant(random(columns, units, seed=3))))
         return relax.op.add(value, constant(random(units, seed=4))) if bias else value
@@ -83,7 +83,7 @@ def _dense(units: int, bias: bool) -> Make:
 def _depth_to_space(block: int) -> Case:
     """Blocks of pixels from the channels of 4 x 5."""
 
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         value = emit(relax.op.reshape(x, (1, block, block, 3, 4, 5)))
         value = emit(relax.op.permute_dims(value, [0, 3, 4, 1, 5, 2]))
         return relax.op.reshape(value, out)
@@ -105,7 +105,7 @@ def _resize(mode: str, rows: int, columns: int) -> Case:
 
 
 def _conv_case(
-    name: str, composite: str, make: Make, *constants: Shape, by_tvm: bool = True, **attrs: Any
+    name: str, composite: str, make: Make, *constants: Shape, by_tvm: bool = True, **attrs
 ) -> Case:
     """A convolution of 6 channels on 9 x 7."""
     out = attrs.pop("out", (1, 5, 9, 7))

@@ -40,7 +40,7 @@ def test_a_recording_is_replayed(device, emulate):
         assert region.facts()["recorded"] == recording
 
 
-def _rows(emit: Any, x: Any, y: Any) -> Any:
+def _rows(emit, x, y):
     """Rows alone: a product and a softmax, with a ReLU between, which needs another layout."""
     value = emit(nn.relu(emit(relax.op.matmul(x, y))))
     return nn.softmax(value, -1)
@@ -57,7 +57,7 @@ def test_rows_lie_in_the_memory_of_the_caller(device, emulate):
 
 
 def test_shared_memory_is_looked_up_in_each_run(device, emulate):
-    def product(emit: Any, x: Any) -> Any:
+    def product(emit, x):
         value = emit(nn.relu(emit(relax.op.matmul(x, constant(random(8, 8))))))
         return relax.op.matmul(emit(relax.op.reshape(value, (1, 48, 8))), constant(random(8, 8)))
 
@@ -91,7 +91,7 @@ def test_a_recording_keeps_its_memory(device, emulate):
         assert np.allclose(value, run_on_cpu(softmax, data)[0], atol=1e-6)
 
 
-def _module(graph: dict[str, Any], constants: list[str] = []) -> Any:  # noqa: B006
+def _module(graph: dict[str, Any], constants: list[str] = []):  # noqa: B006
     create = tvm_ffi.get_global_func("runtime.clml_runtime_create")
     return create("sym_openclml", json.dumps(graph), constants)
 

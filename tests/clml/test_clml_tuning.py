@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tvm_ffi
@@ -33,7 +32,7 @@ def folder(tmp_path) -> Iterator[Path]:
     set_folder("")
 
 
-def _note(region: Loaded, emulate: Emulate, **settings: Any) -> str:
+def _note(region: Loaded, emulate: Emulate, **settings) -> str:
     """Prepare and run anew; what became of the tuning."""
     emulate(**settings)
     region.run()

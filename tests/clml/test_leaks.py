@@ -106,7 +106,7 @@ def test_the_file_for_the_real_library_loses_nothing(programs, tmp_path):
     assert wanted | {"clCreateMLTensorWithUsageQCOM"} <= called
 
 
-def _run(programs: tuple[Path, Path], folder: Path, function: Any, last: str) -> dict[str, Any]:
+def _run(programs: tuple[Path, Path], folder: Path, function, last: str) -> dict[str, Any]:
     (region,) = cut(module_of(function, SHAPE)).regions
     (folder / "graph.json").write_text(document_text(region))
     values = [np.ascontiguousarray(value).tobytes() for _, value in region.constants()]

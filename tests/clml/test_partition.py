@@ -2,7 +2,6 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,13 +21,13 @@ from tests.stock_tvm import run_on_cpu
 nn = relax.op.nn
 
 
-def _conv(emit: Any, x: Any, outs: int = 4, **attrs: Any) -> Any:
+def _conv(emit, x, outs: int = 4, **attrs):
     ins = int(x.ty.shape[1])
     weight = constant(random(outs, ins // attrs.get("groups", 1), 3, 3))
     return emit(nn.conv2d(x, weight, **{"padding": (1, 1, 1, 1), **attrs}))
 
 
-def _refused(emit_one: Any, *shapes: tuple[int, ...], dtype: str = "float32") -> str:
+def _refused(emit_one, *shapes: tuple[int, ...], dtype: str = "float32") -> str:
     """Why the one operator of a function is refused."""
     matches = matches_of(module_of(emit_one, *shapes, dtype=dtype))
     assert not matches.found
@@ -37,7 +36,7 @@ def _refused(emit_one: Any, *shapes: tuple[int, ...], dtype: str = "float32") ->
 
 
 def test_operators_that_read_each_other_are_one_region():
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         a = emit(nn.relu(_conv(emit, x)))
         b = emit(nn.max_pool2d(a, (3, 3), (1, 1), (1, 1, 1, 1)))
         return relax.op.concat([a, b], 1)
@@ -51,7 +50,7 @@ def test_operators_that_read_each_other_are_one_region():
 def test_no_region_waits_for_what_reads_it():
     # conv -> erf -> add(conv, erf): the addition must not be in the convolution's region, which
     # would have to be done before erf and after it.
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         a = _conv(emit, x)
         return relax.op.add(a, emit(relax.op.erf(a)))
 
@@ -60,7 +59,7 @@ def test_no_region_waits_for_what_reads_it():
 
 
 def test_branches_beside_what_is_not_offloaded():
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         left = _conv(emit, _conv(emit, x))
         right = _conv(emit, emit(relax.op.tanh(x)))
         return relax.op.add(left, right)
@@ -74,7 +73,7 @@ def test_branches_beside_what_is_not_offloaded():
 
 def test_results_that_others_read_leave_the_region(device, emulate):
     # Three results: one for erf, two for the caller, one of them read inside as well.
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         a = _conv(emit, x)
         b = emit(nn.relu(a))
         c = _conv(emit, b)
@@ -92,7 +91,7 @@ def test_results_that_others_read_leave_the_region(device, emulate):
 
 
 def test_a_tensor_that_textures_and_a_region_read(device, emulate):
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         a = emit(relax.op.tanh(x))
         return relax.op.add(emit(relax.op.erf(_conv(emit, a))), emit(relax.op.sin(_conv(emit, a))))
 
@@ -103,7 +102,7 @@ def test_a_tensor_that_textures_and_a_region_read(device, emulate):
 
 
 def test_halves_cross_the_border(device, emulate):
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         return nn.relu(_conv(emit, emit(relax.op.erf(_conv(emit, x)))))
 
     module, inputs = module_of(make, (1, 3, 6, 5)), [random(1, 3, 6, 5)]
@@ -116,7 +115,7 @@ def test_halves_cross_the_border(device, emulate):
 
 
 def test_sums_of_halves_are_floats_where_the_arithmetic_is():
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         return _conv(emit, x)
 
     module = module_of(make, (1, 3, 6, 5))
@@ -133,7 +132,7 @@ def test_sums_of_halves_are_floats_where_the_arithmetic_is():
 
 
 def test_a_refused_convolution_keeps_its_epilogue():
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         value = _conv(emit, x, outs=4, groups=2)
         return nn.relu(emit(relax.op.add(value, constant(random(1, 4, 1, 1)))))
 
@@ -142,7 +141,7 @@ def test_a_refused_convolution_keeps_its_epilogue():
     assert [r.reason for r in matches.refusals] == ["2 groups of 4 channels, expected 1 or 4"]
 
 
-def _norm_in_training(emit: Any, x: Any) -> Any:
+def _norm_in_training(emit, x):
     vectors = [constant(np.ones(3, "float32"))] * 4
     return relax.TupleGetItem(emit(nn.batch_norm(x, *vectors, axis=1)), 0)
 
@@ -233,7 +232,7 @@ def test_an_older_interface_has_fewer_operators(version, taken):
 
 
 def test_depth_to_space_of_the_other_order_is_refused():
-    def make(emit: Any, x: Any) -> Any:
+    def make(emit, x):
         value = emit(relax.op.reshape(x, (1, 3, 2, 2, 4, 5)))
         value = emit(relax.op.permute_dims(value, [0, 1, 4, 2, 5, 3]))
         return relax.op.reshape(value, (1, 3, 8, 10))
@@ -244,8 +243,8 @@ def test_depth_to_space_of_the_other_order_is_refused():
 # The cost model
 
 
-def _chain(convs: int, size: int, channels: int) -> Any:
-    def make(emit: Any, x: Any) -> Any:
+def _chain(convs: int, size: int, channels: int):
+    def make(emit, x):
         for _ in range(convs):
             x = emit(nn.relu(_conv(emit, x, outs=channels)))
         return x

@@ -1,7 +1,5 @@
 """Which operators' tests store all that they can in half, and which as users' compilations do."""
 
-from typing import Any
-
 import pytest
 
 from adrenoc.ir.options import CompileOptions
@@ -36,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.nightly)
 
 
-def _preset(item: pytest.Item) -> Any:
+def _preset(item: pytest.Item):
     """Return the preset that a case compiles with, where it is one of its parameters."""
     return item.callspec.params.get("preset") if hasattr(item, "callspec") else None
 

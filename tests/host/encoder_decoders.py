@@ -4,8 +4,6 @@ The encoder gives keys and values for each layer, as onnxruntime-genai's builder
 hidden states, of which optimum's first call of the decoder makes them.
 """
 
-from typing import Any
-
 import numpy as np
 import onnx
 from model_zoo.decoder_shape import DecoderShape
@@ -124,7 +122,7 @@ class _Graph:
         self._weights.append(onnx.numpy_helper.from_array(value, name))
         return name
 
-    def node(self, op: str, inputs: list[str], output: str, **attrs: Any) -> None:
+    def node(self, op: str, inputs: list[str], output: str, **attrs) -> None:
         self._nodes.append(helper.make_node(op, inputs, [output], **attrs))
 
     def write_keys(self, shape: DecoderShape, hidden: str) -> list[onnx.ValueInfoProto]:

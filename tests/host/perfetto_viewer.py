@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -107,7 +106,7 @@ def _serve(viewer: Path, ours: Mapping[str, bytes]) -> Iterator[tuple[int, _Told
             self.end_headers()
             told.set()
 
-        def log_message(self, *_words: Any) -> None:
+        def log_message(self, *_words) -> None:
             """Nothing: the test's output is for what fails."""
 
     handler = partial(Handler, directory=str(viewer))

@@ -61,7 +61,7 @@ def relative_error(value: np.ndarray, reference: np.ndarray) -> float:
     return float(np.abs(value - reference).max()) / size
 
 
-def execute(state: State, inputs: list[np.ndarray], device: Any) -> list[np.ndarray]:
+def execute(state: State, inputs: list[np.ndarray], device) -> list[np.ndarray]:
     """Run what the pipeline built, once."""
     import tvm
     from tvm import relax
@@ -85,7 +85,7 @@ def execute(state: State, inputs: list[np.ndarray], device: Any) -> list[np.ndar
     return [r.numpy() for r in ([result] if one else result)]
 
 
-def _launching() -> Any:
+def _launching():
     """How TVM makes the code that launches kernels: it does not look at each argument again.
 
     The stage `verify` holds each launch against what its kernel declares; to compile the same for
@@ -96,7 +96,7 @@ def _launching() -> Any:
     return tvm.transform.PassContext(config={"tirx.disable_assert": True})
 
 
-def check_relax(device: Any, make: Callable[..., Any], *inputs: np.ndarray, preset: str) -> State:
+def check_relax(device, make: Callable[..., Any], *inputs: np.ndarray, preset: str) -> State:
     """Compile the Relax expression that `make` gives for these inputs; compare with TVM on a CPU.
 
     Returns the finished state, for its kernels and decisions.
@@ -191,7 +191,7 @@ class Ops:
         self._inputs[name] = self._random.uniform(low, high, shape).astype(np.float32)
         return name
 
-    def whole_input(self, *shape: int, count: int, dtype: Any = np.int64) -> str:
+    def whole_input(self, *shape: int, count: int, dtype=np.int64) -> str:
         """A graph input of random whole numbers from zero to less than `count`."""
         name = f"x{len(self._inputs)}"
         self._inputs[name] = self._random.integers(0, count, shape).astype(dtype)
@@ -201,7 +201,7 @@ class Ops:
         """Feed an input these values in place of random ones."""
         self._inputs[name] = values
 
-    def const(self, value: Any, dtype: Any = np.float32) -> str:
+    def const(self, value, dtype=np.float32) -> str:
         name = f"k{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
@@ -222,13 +222,13 @@ class Ops:
         """A constant with random values of bool."""
         return self.const(self._random.uniform(size=shape) < 0.5, bool)
 
-    def __call__(self, op: str, *inputs: str, **attrs: Any) -> str:
+    def __call__(self, op: str, *inputs: str, **attrs) -> str:
         """Add an operator; returns its (first) output."""
         name = f"t{len(self._nodes)}"
         self._nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
         return name
 
-    def several(self, op: str, inputs: list[str], outputs: list[str], **attrs: Any) -> list[str]:
+    def several(self, op: str, inputs: list[str], outputs: list[str], **attrs) -> list[str]:
         """Add an operator of several outputs, of these names; an empty one is left out."""
         names = [name and f"t{len(self._nodes)}_{name}" for name in outputs]
         self._nodes.append(helper.make_node(op, inputs, names, **attrs))
@@ -249,7 +249,7 @@ class Ops:
 
     def check(
         self,
-        device: Any,
+        device,
         preset: str,
         tolerance: float | None = None,
         *,
@@ -340,9 +340,7 @@ class Ops:
             self._expected = dict(zip(self._outputs, values, strict=True))
         return self._expected
 
-    def run(
-        self, device: Any, preset: str, *, target: str | Target = "host"
-    ) -> dict[str, np.ndarray]:
+    def run(self, device, preset: str, *, target: str | Target = "host") -> dict[str, np.ndarray]:
         loaded = load_target(target) if isinstance(target, str) else target
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "ops.onnx"

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -130,11 +129,11 @@ MODELS = {
 }
 
 
-def invoke(*words: object) -> Any:
+def invoke(*words: object):
     return CliRunner().invoke(cli, [str(word) for word in words])
 
 
-def compile_it(model: Path, *more: str) -> Any:
+def compile_it(model: Path, *more: str):
     return invoke("compile", model, "--device", "host", "--no-cache", *more)
 
 

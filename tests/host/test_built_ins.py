@@ -42,8 +42,8 @@ CASES: tuple[tuple[int, int, int, int, dict[str, Any]], ...] = (
 def offer(monkeypatch) -> Iterator[Callable[[Any], None]]:
     """Convolutions have no route but that of a function that lists tiles."""
 
-    def take(list_tiles: Any) -> None:
-        def candidates(work: Any, limits: Any, machine: Any) -> TileTables[ConvTile]:
+    def take(list_tiles) -> None:
+        def candidates(work, limits, machine) -> TileTables[ConvTile]:
             return TileTables(list_tiles(work, limits, machine))
 
         monkeypatch.setattr(conv_rules, "candidates", candidates)
@@ -53,14 +53,14 @@ def offer(monkeypatch) -> Iterator[Callable[[Any], None]]:
     conv_rules.score_tiles.cache_clear()
 
 
-def _what_became(module: Any) -> Iterator[str]:
+def _what_became(module) -> Iterator[str]:
     for part in module.imports:
         if part.kind == "opencl":
             yield str(part.get_function("adrenoc.built_ins")(0))
         yield from _what_became(part)
 
 
-def _check(ops: Ops, device: Any, name: str, target: str) -> None:
+def _check(ops: Ops, device, name: str, target: str) -> None:
     ops.asked = {"compute_dtype": "float16", "winograd": False}
     ops.check(device, "fp16", target=target)
     (said,) = _what_became(ops.module)

@@ -1,7 +1,5 @@
 """Shuffled and unevenly split channels, which nothing moves, against onnxruntime."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,7 +41,7 @@ class Net(Ops):
         """A depthwise convolution."""
         return self.conv(x, self.channels[x], kernel=3, groups=self.channels[x], stride=stride)
 
-    def op(self, kind: str, *sources: str, **attrs: Any) -> str:
+    def op(self, kind: str, *sources: str, **attrs) -> str:
         y = self(kind, *sources, **attrs)
         return self._made(y, self.channels[sources[0]], self.rows[sources[0]])
 
@@ -172,7 +170,7 @@ def test_what_else_reads_them_reads_the_usual_order(device, preset):
 
 
 @st.composite
-def networks(draw: Any) -> Net:
+def networks(draw) -> Net:
     """Random graphs of shuffles, uneven splits and joins."""
     net = Net(seed=draw(st.integers(0, 1000)))
     counts = st.sampled_from([6, 10, 12, 16, 24])

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -30,7 +29,7 @@ from tests.qoperator import QNet
 TOLERANCE = 1e-2
 
 
-def _examined(model: Path, preset: str, **more: Any) -> AccuracyReport:
+def _examined(model: Path, preset: str, **more) -> AccuracyReport:
     return check_accuracy(
         model,
         target=load_target("host"),
@@ -197,7 +196,7 @@ def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(device, tmp_pa
     """As of int8 networks, one quantum off: the truth of layers is kept of few inputs."""
     measure = Judge.measure_floor
 
-    def measured(*words: Any) -> Floor:
+    def measured(*words) -> Floor:
         return replace(measure(*words), float32_error=0.5, float32_counted=0.5)
 
     monkeypatch.setattr(Judge, "measure_floor", measured)

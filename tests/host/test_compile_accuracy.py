@@ -33,7 +33,7 @@ from tests.host.run_op import Ops, execute, relative_error
 from tests.ir.planning import run_until
 
 
-def _compiled(model: Path, *words: Any) -> dict[str, Any]:
+def _compiled(model: Path, *words) -> dict[str, Any]:
     told = invoke("compile", model, "--json", *words)
     assert told.exit_code == 0, told.output
     return dict(json.loads(told.stdout))
@@ -132,7 +132,7 @@ def test_a_second_search_builds_no_kernel_again(device, tmp_path, monkeypatch):
     """Its kernels come from where built kernels are kept, whatever the model is called."""
     model, told = planted.save(planted.cancellation(), tmp_path), []
 
-    def noted(*arguments: Any) -> dict[str, int]:
+    def noted(*arguments) -> dict[str, int]:
         told.append(opencl_runtime.build_cached(*arguments))
         return dict(told[-1])
 
@@ -162,7 +162,7 @@ def _compiled_pins(ops: Ops, folder: Path, preset: str, pins: tuple[str, ...]) -
     return run_until(None, path, "host", preset=preset, **said)
 
 
-def _error(ops: Ops, state: State, device: Any) -> float:
+def _error(ops: Ops, state: State, device) -> float:
     (value,) = execute(state, list(ops._inputs.values()), device)
     (expected,) = ops.reference().values()
     return relative_error(value, expected)
@@ -263,9 +263,7 @@ def test_pinned_convolutions_join_as_others_do(device, tmp_path, expands, joined
     assert _error(ops, source, device) < 2e-3
 
 
-def _bench(
-    ops: Ops, folder: Path, device: Any, target: str = "host"
-) -> tuple[AccuracyBench, Judge]:
+def _bench(ops: Ops, folder: Path, device, target: str = "host") -> tuple[AccuracyBench, Judge]:
     model, reporter = planted.save(ops, folder), SilentReporter()
     bench = AccuracyBench(
         model, target=load_target(target), shapes=(), device=device, reporter=reporter
@@ -330,7 +328,7 @@ def test_a_kernel_that_loses_more_is_seen(device, tmp_path, monkeypatch):
 def test_a_run_shows_the_floor_of_its_bundle(device, tmp_path, capsys):
     model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "b.adrenoc"
 
-    def run(*words: Any) -> int:
+    def run(*words) -> int:
         return main([str(word) for word in words])
 
     assert run("compile", model, "--device", "host", "--no-cache", "-o", bundle) == 0

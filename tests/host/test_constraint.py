@@ -61,7 +61,7 @@ def conversation(bundle, decoder) -> Conversation:
     return Conversation(decoder, tokenizer)
 
 
-def say(conversation: Conversation, grammar: Grammar | None, **said: Any) -> str:
+def say(conversation: Conversation, grammar: Grammar | None, **said) -> str:
     wish = Wish(ends=(END,), grammar=grammar, sampling=Sampling(**said))
     return "".join(conversation.answer([HELLO], wish))
 
@@ -73,7 +73,7 @@ def check_answer(text: str) -> None:
     assert {*said} == {*SCHEMA["required"]}
 
 
-def by_schema(schema: Any) -> Grammar:
+def by_schema(schema) -> Grammar:
     return Grammar(kind="json_schema", text=json.dumps(schema))
 
 
@@ -177,7 +177,7 @@ def test_chat_reads_a_file(bundle, tmp_path):
 
 
 def test_clients_say_the_form(client):
-    def ask(**more: Any) -> str:
+    def ask(**more) -> str:
         answer = client.chat.completions.create(
             model="speller", messages=[HELLO], temperature=1.0, **more
         )
@@ -195,7 +195,7 @@ def test_clients_say_the_form(client):
         ask(response_format={"type": "xml"})
 
 
-def describe_tool(name: str, **properties: Any) -> dict[str, Any]:
+def describe_tool(name: str, **properties) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties, "required": [*properties]}
     function = {"name": name, "parameters": {**schema, "additionalProperties": False}}
     return {"type": "function", "function": function}
@@ -228,7 +228,7 @@ def test_clients_have_tools_called(client):
     assert after.choices[0].message.tool_calls is None
 
 
-def check_call(function: Any) -> None:
+def check_call(function) -> None:
     arguments = json.loads(function.arguments)
     if function.name == "paint":
         assert arguments["colour"] in ("red", "blue") and len(arguments) == 1

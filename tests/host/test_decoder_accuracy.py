@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -55,7 +54,7 @@ def overflow_in_layer_1(model: Path) -> None:
 
 
 def examine(
-    model: Path, preset: str = "mixed", reporter: Reporter | None = None, **more: Any
+    model: Path, preset: str = "mixed", reporter: Reporter | None = None, **more
 ) -> AccuracyReport:
     return check_accuracy(
         model,
@@ -127,7 +126,7 @@ def test_a_wrong_layer_is_found(device, tmp_path, monkeypatch):
 def one_layer(device, tmp_path_factory) -> tuple[Path, AccuracyReport]:
     """A model and what is told of it; memory of the device holds rubbish at first."""
 
-    def fill_with_rubbish(spec: Any, place: Any) -> Any:
+    def fill_with_rubbish(spec, place):
         tensor = make_empty(spec, place)
         tensor.copyfrom(np.full(spec.physical, 9, spec.dtype))
         return tensor

@@ -20,7 +20,7 @@ SPOILT = "/model/layers.1/mlp/down_proj/s"
 SHAPE = {"context": 24, "bits": 8}
 
 
-def write(folder: Path, **more: Any) -> Path:
+def write(folder: Path, **more) -> Path:
     folder.mkdir()
     return write_decoder(folder, DecoderShape(**{**SHAPE, **more}))
 
@@ -35,7 +35,7 @@ def spoil(model: Path, factor: float = 1.25) -> str:
     return next(str(node.output[0]) for node in proto.graph.node if SPOILT in node.input)
 
 
-def compare(model: Path, source: Path, *more: Any) -> tuple[int, dict[str, Any]]:
+def compare(model: Path, source: Path, *more) -> tuple[int, dict[str, Any]]:
     told = invoke("check-accuracy", model, "--source", source, "--tokens", 8, "--json", *more)
     return told.exit_code, json.loads(told.output)
 

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -91,7 +90,7 @@ def _run_line(line: str, capfd: pytest.CaptureFixture[str]) -> str:
     return out + err
 
 
-def _marked(page: str) -> Any:
+def _marked(page: str):
     marks = [needs_emulator] * (page in _UNDER_QEMU) + [pytest.mark.nightly] * (page in _NIGHTLY)
     return pytest.param(page, marks=marks)
 

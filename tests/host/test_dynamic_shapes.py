@@ -125,7 +125,7 @@ def bundle_runs(model_runs) -> Bundle:
     return open_bundle(output)
 
 
-def _claim(monkeypatch: pytest.MonkeyPatch, gpu: str, **changes: Any) -> None:
+def _claim(monkeypatch: pytest.MonkeyPatch, gpu: str, **changes) -> None:
     """The device of this computer says that it is that GPU."""
     pick = running.pick_device
 
@@ -203,7 +203,7 @@ def test_a_driver_that_says_so_is_believed(model_runs, bundle_runs, layer):
 def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(bundle_runs, monkeypatch):
     execute, tried = running.execute, []
 
-    def refuse_first(place: Any, part: Bundle, *words: Any, **options: Any) -> Any:
+    def refuse_first(place, part: Bundle, *words, **options):
         tried.append(part.manifest.target.name)
         if len(tried) == 1:
             raise RuntimeError("Cannot build kernel conv2d_0: no")

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -25,7 +24,7 @@ from tests.host.encoder_decoders import (
 SHAPE = DecoderShape(kind="llama", layers=1, context=40, plain=14, packed=False)
 
 
-def invoke(*words: str) -> Any:
+def invoke(*words: str):
     return CliRunner().invoke(cli, list(words))
 
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -28,7 +27,7 @@ def models(tmp_path_factory) -> dict[str, Path]:
     return {name: write_network(folder, name, **options) for name, options in MODELS.items()}
 
 
-def _json(capsys: pytest.CaptureFixture[str], *command: str | Path) -> Any:
+def _json(capsys: pytest.CaptureFixture[str], *command: str | Path):
     capsys.readouterr()
     code = main([*map(str, command), "--json"])
     said = capsys.readouterr()

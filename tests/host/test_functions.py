@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ def _values() -> np.ndarray:
     return np.concatenate([spread, tiny, -tiny, beyond]).astype(np.float16).astype(np.float32)
 
 
-def _run(device: Any, kind: str, preset: str) -> tuple[np.ndarray, np.ndarray]:
+def _run(device, kind: str, preset: str) -> tuple[np.ndarray, np.ndarray]:
     """What the device stores in between, read by a pool that only moves it, and the reference."""
     ops = Ops()
     x = ops.input(1, 8, 30, 40)

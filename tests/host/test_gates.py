@@ -183,7 +183,7 @@ def test_each_gate_sees_what_halves_would_not_do_for(
         # Gates by the device's own functions, as they were where states' readers lie in half.
         exact = RuleContext.kernel
 
-        def forget(*args: Any, carries: bool = False, **options: Any) -> Any:
+        def forget(*args, carries: bool = False, **options):
             return exact(*args, **options)
 
         monkeypatch.setattr(RuleContext, "kernel", forget)

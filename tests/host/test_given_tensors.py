@@ -37,7 +37,7 @@ def _in_double(value: np.ndarray) -> np.ndarray:
     return value.astype(np.float64)
 
 
-def _call(compiled: Compiled, device: Any, *, change: Callable[..., Any], at: int) -> Any:
+def _call(compiled: Compiled, device, *, change: Callable[..., Any], at: int):
     """`main` with the argument `at`, an input or a constant, changed on its way to `device`."""
     import tvm
     from tvm import relax

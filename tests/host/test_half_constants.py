@@ -1,7 +1,6 @@
 """What halves lose: constants beyond them, differences, masks, products, weights that cancel."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -396,7 +395,7 @@ def test_attention_with_a_softmax_stays_in_half(ops, device):
 Map = Callable[[Ops, str], str]
 
 
-def _held_arithmetic(ops: Ops, values: Any) -> str:
+def _held_arithmetic(ops: Ops, values) -> str:
     """A tensor between kernels that holds these values, rounded to half."""
     values = np.asarray(values, np.float16).astype(np.float32)
     name = ops.input(*values.shape)

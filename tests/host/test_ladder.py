@@ -2,7 +2,6 @@
 
 import platform
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ def _model(folder: Path) -> Path:
     return write(made, folder, "ladder.onnx")
 
 
-def _compile(path: Path, device: str, **options: Any) -> Compiled:
+def _compile(path: Path, device: str, **options) -> Compiled:
     target = load_target(device)
     resolved = resolve_options(
         target, preset="fp32", command_line={"check_ir": True, **options}

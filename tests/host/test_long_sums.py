@@ -1,7 +1,5 @@
 """Sums of tens of thousands of like numbers, and coordinates: what is no half."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -20,9 +18,7 @@ def like_numbers(ops: Ops, *shape: int) -> str:
     return x
 
 
-def off_by(
-    ops: Ops, device: Any, value: str, exact: np.ndarray | float, target: str = "host"
-) -> float:
+def off_by(ops: Ops, device, value: str, exact: np.ndarray | float, target: str = "host") -> float:
     ops.output(value)
     seen = ops.run(device, "fp32", target=target)[value]
     return relative_error(seen, np.asarray(exact, np.float64))

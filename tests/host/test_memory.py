@@ -4,7 +4,6 @@ import gc
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -77,14 +76,14 @@ def _falling() -> onnx.ModelProto:
     """Padded windows, strides, a residual, a dense growth, a gate: images of many sizes."""
     nodes, constants = [], {}
 
-    def conv(x: str, out: int, into: int, kernel: int = 3, **attrs: Any) -> str:
+    def conv(x: str, out: int, into: int, kernel: int = 3, **attrs) -> str:
         name = f"c{len(constants)}"
         constants[f"w_{name}"] = _weights(out, into, kernel, kernel, seed=len(constants))
         pads = [kernel // 2] * 4
         nodes.append(helper.make_node("Conv", [x, f"w_{name}"], [name], pads=pads, **attrs))
         return name
 
-    def add(op: str, *inputs: str, **attrs: Any) -> str:
+    def add(op: str, *inputs: str, **attrs) -> str:
         nodes.append(helper.make_node(op, list(inputs), [f"t{len(nodes)}"], **attrs))
         return str(nodes[-1].output[0])
 
@@ -124,7 +123,7 @@ def _compile(
     return compile_model(path, target=target, options=options, reporter=SilentReporter())
 
 
-def _run(compiled: Compiled, inputs: list[np.ndarray], device: Any) -> tuple[np.ndarray, int]:
+def _run(compiled: Compiled, inputs: list[np.ndarray], device) -> tuple[np.ndarray, int]:
     """The first output of one run, and the bytes that the device held at most."""
     import tvm
     from tvm import relax

@@ -2,7 +2,6 @@
 beyond half, those of the latter have four bits left, so no half may hold them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +89,7 @@ def _to_the_third(ops: Ops, x: str) -> str:
     return ops("Pow", cubes, ops.const(1 / 3))
 
 
-def _eps(ops: Ops, op: str, x: str, size: int, **attrs: Any) -> str:
+def _eps(ops: Ops, op: str, x: str, size: int, **attrs) -> str:
     return ops(op, x, ops.weight(size, around=1.0), ops.weight(size), epsilon=1e-12, **attrs)
 
 

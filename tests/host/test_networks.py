@@ -58,7 +58,7 @@ CASES = [
 ]
 
 
-def _run(path: Path, preset: str, folder: Path, *files: Any) -> Manifest:
+def _run(path: Path, preset: str, folder: Path, *files) -> Manifest:
     """Compile `path` for this machine, run it, and require that it agrees with the reference."""
     target = load_target("host")
     options = resolve_options(target, preset=preset, command_line={"check_ir": True}).options

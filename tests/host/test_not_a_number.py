@@ -2,7 +2,6 @@
 CPU walks (pools, extremes of axes) as numpy has it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +46,7 @@ def _values(seed: int = 0) -> np.ndarray:
 
 
 def _run(
-    device: Any, preset: str, build: Callable[[Ops, str], list[str]]
+    device, preset: str, build: Callable[[Ops, str], list[str]]
 ) -> tuple[dict[str, np.ndarray], Ops]:
     ops = Ops(opset=20)
     x = ops.input(*SHAPE)

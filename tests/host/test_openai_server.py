@@ -29,7 +29,7 @@ from tests.host.decoder_bundles import TALKER, make_talker
 class _Openai:
     """OpenAI's package, loaded by the first test that asks for it: more than a second goes."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         return getattr(pytest.importorskip("openai"), name)
 
 
@@ -67,7 +67,7 @@ def url(bundle) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(url) -> Any:
+def client(url):
     return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
 
 
@@ -183,7 +183,7 @@ def test_drawn_tokens_hang_on_the_seed(client):
 def test_penalties_and_bias_change_what_is_said(client):
     asked = {"model": "talker", "messages": HELLO, "max_tokens": 12}
 
-    def words(**more: Any) -> list[str]:
+    def words(**more) -> list[str]:
         answer = client.chat.completions.create(**asked, **more)
         said: list[str] = answer.choices[0].message.content.split()
         return said

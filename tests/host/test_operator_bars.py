@@ -6,7 +6,6 @@ weights' rounding, of its sums, of what it stores.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +76,7 @@ def _attention(ops: Ops, random: np.random.Generator) -> str:
     return ops("MatMul", ops("Softmax", scaled, axis=-1), v)
 
 
-def _on_image(op: str, *others: Any, **attrs: Any) -> Callable[[Ops, np.random.Generator], str]:
+def _on_image(op: str, *others, **attrs) -> Callable[[Ops, np.random.Generator], str]:
     def make(ops: Ops, random: np.random.Generator) -> str:
         x = _held(ops, random, 1, _size(random, 5, 30), _size(random, 7, 20), 12)
         return ops(op, x, *(make_other(ops) for make_other in others), **attrs)

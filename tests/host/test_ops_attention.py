@@ -1,7 +1,6 @@
 """Attention in one kernel: joint and separate projections, masks, sizes that divide nothing."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -130,7 +129,7 @@ def test_parts_of_the_keys(ops, device, monkeypatch, preset, parts, keys):
     """Threads for parts of the keys, with runs that end behind the last one, merged at the end."""
     every = attention.candidates
 
-    def candidates(work: AttentionWork, *others: Any) -> Iterator[AttentionTile]:
+    def candidates(work: AttentionWork, *others) -> Iterator[AttentionTile]:
         yield from (tile for tile in every(work, *others) if tile.parts == parts)
 
     monkeypatch.setattr(attention, "candidates", candidates)

@@ -35,7 +35,7 @@ def attention(
     bits: int = 0,
     projected: int = 0,
     added: bool = False,
-    **attrs: Any,
+    **attrs,
 ) -> None:
     """A cache of `rows` rows, in which there are `before`; all that is defined is an output.
 
@@ -163,7 +163,7 @@ def test_parts_of_the_rows(ops, device, monkeypatch, preset, parts):
     """Threads for parts of the rows that are there, some of which have none."""
     taken = []
 
-    def candidates(*given: Any) -> Iterator[AttentionTile]:
+    def candidates(*given) -> Iterator[AttentionTile]:
         tiles = list(attention_tiles(*given))
         chosen = [tile for tile in tiles if tile.parts == parts]
         taken.append(bool(chosen))

@@ -42,9 +42,7 @@ FLOAT_CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def mix_float_experts(
-    ops: Ops, *, biased: bool = False, packed: bool = False, **attrs: Any
-) -> None:
+def mix_float_experts(ops: Ops, *, biased: bool = False, packed: bool = False, **attrs) -> None:
     """One MoE of three tokens."""
     fusion = 2 if attrs.get("swiglu_fusion") else 1
     shape = (TOKENS, HIDDEN) if packed else (1, TOKENS, HIDDEN)
@@ -63,7 +61,7 @@ def mix_experts(
     biased: bool = False,
     routed: bool = False,
     zeros: bool = False,
-    **attrs: Any,
+    **attrs,
 ) -> None:
     """One QMoE of three tokens."""
     fusion = 2 if attrs.get("swiglu_fusion") else 1

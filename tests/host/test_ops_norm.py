@@ -1,7 +1,5 @@
 """Norms: which axes share their statistics, and factors and offsets along each."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -130,10 +128,10 @@ def keras_layer_norm() -> bytes:
     random = np.random.default_rng(4)
     x = graph.add(T(data=random.standard_normal((1, 16, 48)).astype(np.float32) + 30), "x")
 
-    def constant(value: Any, dtype: str = "float32") -> int:
+    def constant(value, dtype: str = "float32") -> int:
         return graph.add(T(dtype=dtype, is_constant=True, data=np.asarray(value, dtype)))
 
-    def op(kind: str, *inputs: int, width: int = 48, options: str = "", **fields: Any) -> int:
+    def op(kind: str, *inputs: int, width: int = 48, options: str = "", **fields) -> int:
         shape = T(shape=(1, 16, width))
         return int(graph.op(kind, list(inputs), [shape], options, fields)[0])
 

@@ -1,7 +1,5 @@
 """Maps where convolutions read, blocks that excite, and what ONNX cannot say."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -233,7 +231,7 @@ def data(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-def families(state: Any) -> list[str]:
+def families(state) -> list[str]:
     return [state.program.kernels[s.kernel].family for s in state.program.steps]
 
 
@@ -242,7 +240,7 @@ def families(state: Any) -> list[str]:
 def test_pools_of_channels_last(device, preset, kind):
     from tvm import relax
 
-    def make(x: Any) -> Any:
+    def make(x):
         pool = getattr(relax.op.nn, f"{kind}_pool2d")
         return pool(x, (3, 2), strides=(2, 1), padding=(1, 0, 1, 1), layout="NHWC")
 
@@ -254,7 +252,7 @@ def test_pools_of_channels_last(device, preset, kind):
 def test_pools_that_round_up(device, kind):
     from tvm import relax
 
-    def make(x: Any) -> Any:
+    def make(x):
         pool = getattr(relax.op.nn, f"{kind}_pool2d")
         return pool(x, (3, 3), strides=(2, 2), ceil_mode=True)
 
@@ -265,7 +263,7 @@ def test_pools_that_round_up(device, kind):
 def test_convolution_of_channels_last(device, preset):
     from tvm import relax
 
-    def make(x: Any) -> Any:
+    def make(x):
         weight = relax.const(data(3, 3, 5, 6))
         return relax.op.nn.conv2d(
             x, weight, padding=(1, 0, 1, 2), data_layout="NHWC", kernel_layout="HWIO"
@@ -291,7 +289,7 @@ def test_reduction_of_tokens_in_nhwc(device):
     """The mean over rows and columns keeps the last axis, which is the texel's."""
     from tvm import relax
 
-    def make(x: Any) -> Any:
+    def make(x):
         return relax.op.mean(relax.op.nn.max_pool2d(x, (2, 2), layout="NHWC"), axis=[1, 2])
 
     state = check_relax(device, make, data(2, 5, 6, 10), preset="fp32")

@@ -15,14 +15,7 @@ NAMES = {"RNN": ["y", "last"], "GRU": ["y", "last"], "LSTM": ["y", "last", "cell
 
 
 def _layer(
-    ops: Ops,
-    kind: str,
-    *,
-    units: int,
-    batch: int = 1,
-    steps: int = 5,
-    given: str = "",
-    **attrs: Any,
+    ops: Ops, kind: str, *, units: int, batch: int = 1, steps: int = 5, given: str = "", **attrs
 ) -> list[str]:
     """All outputs of a layer; `given` are `b`iases, first `s`tates and `p`eepholes."""
     ways = 2 if attrs.get("direction") == "bidirectional" else 1

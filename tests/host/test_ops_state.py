@@ -1,7 +1,5 @@
 """Layers that carry a state from token to token, of onnxruntime's own domain."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ DOMAIN = "com.microsoft"
 CHANNELS = 12
 
 
-def _add_conv(ops: Ops, tokens: int, *, past: bool = True, **attrs: Any) -> None:
+def _add_conv(ops: Ops, tokens: int, *, past: bool = True, **attrs) -> None:
     """A convolution of four taps over so many tokens, and the state after them."""
     before = 3 * attrs.get("dilation", 1)
     is_last = attrs.get("channels_last", 0)

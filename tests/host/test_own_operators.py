@@ -7,7 +7,6 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +108,7 @@ def record(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}i", *numbers)
 
 
-def options(**said: Any) -> bytes:
+def options(**said) -> bytes:
     return bytes(flexbuffers.Dumps(said))
 
 

@@ -6,7 +6,6 @@ name: the graphs at the end, and in the tests of the operator's family.
 """
 
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +18,7 @@ from tests.host.random_graphs.quantised import draw_quantised
 
 
 @st.composite
-def cases(draw: Any) -> Case:
+def cases(draw) -> Case:
     return draw_case(lambda low, high: draw(st.integers(low, high)))
 
 

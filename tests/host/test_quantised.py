@@ -76,7 +76,7 @@ def network(seed: int = 0, dtype: str = "int8") -> tuple[bytes, np.ndarray, np.n
     return content, image, expected
 
 
-def run(path: Path, feeds: list[np.ndarray], preset: str, device: Any) -> tuple[Any, State]:
+def run(path: Path, feeds: list[np.ndarray], preset: str, device) -> tuple[Any, State]:
     """The outputs of a model file on the software device."""
     state = run_until(None, path, "host", preset=preset, **CHECKED)
     return execute(state, feeds, device), state
@@ -218,7 +218,7 @@ def test_operators_between_conversions_are_of_integers(device, tmp_path, dtype):
     assert taken == {"4 Conv", "1 Add", "1 Flatten", "1 Gemm"}
 
 
-def _check_layers(net: QNet, model: onnx.ModelProto, folder: Path, off: dict[str, int]) -> Any:
+def _check_layers(net: QNet, model: onnx.ModelProto, folder: Path, off: dict[str, int]):
     """The check of each layer, of which one element is so many quanta `off`."""
     path = folder / "network.onnx"
     onnx.save(model, path)

@@ -1,7 +1,5 @@
 """Resizes of whole numbers equal onnxruntime's: what is cut off shows each last bit."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ _MODES = ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel", "ha
 _SIZES = (((1, 1), (9, 11)), ((5, 7), (3, 4)), ((5, 7), (8, 9)), ((4, 4), (12, 20)))
 
 
-def _equal(ops: Ops, device: Any, preset: str) -> None:
+def _equal(ops: Ops, device, preset: str) -> None:
     seen = ops.run(device, preset)
     wrong = {
         name: int((seen[name] != expected).sum())

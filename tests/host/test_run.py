@@ -5,7 +5,6 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -56,7 +55,7 @@ class Compiled:
     decisions = DecisionLog()
 
 
-def _library() -> Any:
+def _library():
     builder = relax.BlockBuilder()
     image, weight = (relax.Var(n, relax.TensorType(SHAPE, "float32")) for n in ("image", "p0"))
     with builder.function("main", [image, weight]):
@@ -218,7 +217,7 @@ def test_a_bundle_that_is_replaced_while_it_is_read(bundle, tmp_path, monkeypatc
     shutil.copytree(bundle, place)
     walk = Bundle.walk_params
 
-    def replaced(self: Bundle, specs: Any) -> Any:
+    def replaced(self: Bundle, specs):
         plain = json.loads((place / "manifest.json").read_text())
         plain["model"]["sha256"] = "11" * 32
         (place / "manifest.json").write_text(json.dumps(plain))

@@ -5,7 +5,6 @@ is called in the same way.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import flatbuffers
 import numpy as np
@@ -261,7 +260,7 @@ def write_rates(path: Path, *, fast: int = 16000) -> Path:
     return path
 
 
-def compile_and_run(model: Path, bundle: Path, *words: str, run: tuple[str, ...] = ()) -> Any:
+def compile_and_run(model: Path, bundle: Path, *words: str, run: tuple[str, ...] = ()):
     succeed("compile", model, "--device", "host", "-o", bundle, *words)
     return json.loads(succeed("run", bundle, "--check", model, "--json", *run).stdout)
 

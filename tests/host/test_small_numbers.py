@@ -1,7 +1,6 @@
 """Numbers near zero keep their digits: no activation takes one away from what is nearly one."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +69,7 @@ def _values() -> np.ndarray:
     return np.concatenate([tiny, -tiny, np.linspace(-80, 80, 3600)]).astype(np.float32)
 
 
-def _run(device: Any, kind: str, preset: str, values: np.ndarray) -> np.ndarray:
+def _run(device, kind: str, preset: str, values: np.ndarray) -> np.ndarray:
     ops = Ops(opset=20)
     ops.output(FORMS[kind][0](ops, x := ops.input(1, 8, 30, 40)))
     ops.given(x, values.reshape(1, 8, 30, 40))

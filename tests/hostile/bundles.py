@@ -106,7 +106,7 @@ def _files() -> Iterator[Case]:
     for name in names:
         for kind, make in SPECIAL.items():
 
-            def change(root: Path, name: str = name, make: Any = make) -> None:
+            def change(root: Path, name: str = name, make=make) -> None:
                 (root / name).unlink()
                 make((root / name).parent, (root / name).name)
 
@@ -194,7 +194,7 @@ def _tar(change: Callable[[tarfile.TarFile, Path], object], *, whole: bool = Tru
     return make
 
 
-def _member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = "") -> Any:
+def _member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = ""):
     def add(tar: tarfile.TarFile, _: Path) -> None:
         member = tarfile.TarInfo(name)
         member.type, member.size, member.linkname = kind, size, link

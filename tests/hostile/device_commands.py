@@ -62,7 +62,7 @@ def _shown(path: tuple[Any, ...]) -> str:
     return ".".join(map(str, path))
 
 
-def _paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _paths(value, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     below = value.items() if isinstance(value, dict) else ()
     below = enumerate(value) if isinstance(value, list) else below
     for key, inner in below:
@@ -70,7 +70,7 @@ def _paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield from _paths(inner, (*above, key))
 
 
-def _changed(good: Any, path: tuple[Any, ...], value: Any, *, gone: bool = False) -> Any:
+def _changed(good, path: tuple[Any, ...], value, *, gone: bool = False):
     copy = json.loads(json.dumps(good))
     place = copy
     for key in path[:-1]:

@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
 
         return edit
 
-    def weight(**values: Any) -> Callable[[onnx.ModelProto], None]:
+    def weight(**values) -> Callable[[onnx.ModelProto], None]:
         def change(model: onnx.ModelProto) -> None:
             tensor = TensorProto(name="w", data_type=1, dims=[4], raw_data=bytes(16))
             for key, value in values.items():

@@ -166,7 +166,7 @@ def _folders() -> Iterator[Case]:
 
 
 def _reports() -> Iterator[Case]:
-    def border(**values: Any) -> Callable[[dict[str, Any]], object]:
+    def border(**values) -> Callable[[dict[str, Any]], object]:
         return lambda plain: plain["inputs"][0].update(values)
 
     for name, change in {
@@ -216,8 +216,8 @@ def edited_tflite(change: Callable[[Any], object]) -> Make:
 
 
 def _models() -> Iterator[Case]:
-    def calls_itself(code: int, options: int, kind: type, keys: tuple[str, str]) -> Any:
-        def change(model: Any) -> None:
+    def calls_itself(code: int, options: int, kind: type, keys: tuple[str, str]):
+        def change(model) -> None:
             graph = model.subgraphs[0]
             added = schema.OperatorCodeT()
             added.builtinCode, added.version = code, 1
@@ -232,16 +232,16 @@ def _models() -> Iterator[Case]:
 
         return change
 
-    def reads(number: int, index: int) -> Any:
-        def change(model: Any) -> None:
+    def reads(number: int, index: int):
+        def change(model) -> None:
             operator = model.subgraphs[0].operators[0]
             operator.inputs = list(operator.inputs)
             operator.inputs[number] = operator.outputs[0] if index == -2 else index
 
         return change
 
-    def quantised(key: str, value: float, dtype: str) -> Any:
-        def change(model: Any) -> None:
+    def quantised(key: str, value: float, dtype: str):
+        def change(model) -> None:
             for tensor in model.subgraphs[0].tensors:
                 held = getattr(tensor.quantization, key, None)
                 if held is not None:
@@ -249,22 +249,22 @@ def _models() -> Iterator[Case]:
 
         return change
 
-    def strided(value: int) -> Any:
-        def change(model: Any) -> None:
+    def strided(value: int):
+        def change(model) -> None:
             for operator in model.subgraphs[0].operators:
                 if hasattr(operator.builtinOptions, "strideW"):
                     operator.builtinOptions.strideW = value
 
         return change
 
-    def called(name: str) -> Any:
-        def change(model: Any) -> None:
+    def called(name: str):
+        def change(model) -> None:
             for tensor in model.subgraphs[0].tensors:
                 tensor.name = name.encode()
 
         return change
 
-    def graph(**values: Any) -> Any:
+    def graph(**values):
         return lambda model: [setattr(model.subgraphs[0], k, v) for k, v in values.items()]
 
     options = schema.BuiltinOptions

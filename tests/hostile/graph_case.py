@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnx import helper
@@ -13,12 +12,12 @@ from tests.models import graph
 X = {"x": (1, 4, 8, 8)}
 
 
-def make_model(nodes: list[onnx.NodeProto], **more: Any) -> onnx.ModelProto:
+def make_model(nodes: list[onnx.NodeProto], **more) -> onnx.ModelProto:
     """A model whose output is y; its input is `X` unless `inputs` says otherwise."""
     return graph(nodes, more.pop("inputs", X), ["y"], more.pop("constants", None), **more)
 
 
-def make_node(kind: str, inputs: list[str], **attributes: Any) -> onnx.NodeProto:
+def make_node(kind: str, inputs: list[str], **attributes) -> onnx.NodeProto:
     """A node that makes the output."""
     return helper.make_node(kind, inputs, ["y"], **attributes)
 

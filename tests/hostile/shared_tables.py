@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -57,7 +56,7 @@ def _doubled(levels: int) -> bytes:
 def _with_options(stored: bytes) -> Make:
     """A TFLite file whose only operator is a custom one with these options."""
 
-    def change(model: Any) -> None:
+    def change(model) -> None:
         code = schema.OperatorCodeT()
         code.builtinCode, code.customCode = 32, b"TFLite_Detection_PostProcess"
         model.operatorCodes = [code]

@@ -6,7 +6,6 @@ result and the one before, and the mixed ones alternate between what fuses and w
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from model_zoo.tflite_net import TFLiteNet
@@ -20,7 +19,7 @@ Step = Callable[[Ops, str, str], str]
 """From the last result and the one before it, the next."""
 
 
-def _unary(op: str, **attrs: Any) -> Step:
+def _unary(op: str, **attrs) -> Step:
     return lambda net, x, _: net(op, x, **attrs)
 
 

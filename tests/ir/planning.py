@@ -3,7 +3,6 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -47,7 +46,7 @@ def plan(
 
 
 def run_until(
-    until: str | None, model: Path, target: Target | str, *, preset: str | None = None, **said: Any
+    until: str | None, model: Path, target: Target | str, *, preset: str | None = None, **said
 ) -> State:
     """The state of a file after a stage, or after all, as the command line's options have it."""
     target = load_target(target) if isinstance(target, str) else target

@@ -6,7 +6,6 @@ compared in `tests/host/test_property_graphs.py` and by `scripts/verify random-g
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,7 @@ from tests.ir.planning import plan
 
 
 @st.composite
-def networks(draw: Any) -> Ops:
+def networks(draw) -> Ops:
     return draw_branches(lambda low, high: draw(st.integers(low, high)))
 
 

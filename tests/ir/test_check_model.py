@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -73,7 +72,7 @@ def _tower(blocks: int = 4, size: int = 32, channels: int = 16) -> onnx.ModelPro
 
 
 def _check(
-    model: onnx.ModelProto, folder: Path, *, limits: dict[str, int] | None = None, **policy: Any
+    model: onnx.ModelProto, folder: Path, *, limits: dict[str, int] | None = None, **policy
 ) -> Verdict:
     target = load_target("adreno:a750")
     target = replace(

@@ -4,7 +4,6 @@ import gc
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -179,7 +178,7 @@ def test_what_a_bucket_was_packed_of_goes(monkeypatch):
     packed: list[weakref.ref[np.ndarray]] = []
     held: list[tuple[int, int]] = []
 
-    def compile_model(*_words: Any, **_options: Any) -> MadeBucket:
+    def compile_model(*_words, **_options) -> MadeBucket:
         gc.collect()
         held.append(tuple(sum(r() is not None for r in refs) for refs in (constants, packed)))
         constant, value = np.ones(64, np.float32), np.arange(64, dtype=np.float32)

@@ -31,7 +31,7 @@ from tests.models import graph, parse_nodes
 EXTENTS: dict[str, Any] = {"context": 512, "hidden": 256, "head": 64, "mlp": 512, "layers": 1}
 
 
-def plan_token(folder: Path, *, launch_us: float | None = None, **shape: Any) -> State:
+def plan_token(folder: Path, *, launch_us: float | None = None, **shape) -> State:
     """One token's run on an Adreno 750, up to the stage."""
     model = write_decoder(folder, DecoderShape(**{**EXTENTS, **shape}))
     form = find_decoder(model)
@@ -163,7 +163,7 @@ class _Net(Ops):
         return self("MatMul", x, self.const(2 * size * self.values(self._depth, columns)))
 
 
-def _planned_norms(net: _Net, **asked: Any) -> tuple[Graph, State]:
+def _planned_norms(net: _Net, **asked) -> tuple[Graph, State]:
     state = plan(net._model(), until="fuse_norms", **{"preset": "mixed", **asked})
     assert state.graph is not None
     return state.graph, state

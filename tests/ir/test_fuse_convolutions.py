@@ -1,7 +1,6 @@
 """Maps before convolutions, and convolutions that join depthwise ones: where, and where not."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -261,7 +260,7 @@ def test_the_pair_that_saves_more_comes_first(better, other, monkeypatch):
 def test_pairs_save_the_most_together(middle, pairs, monkeypatch):
     """1x1, depthwise, 1x1, depthwise: two pairs beat one that alone saves more than each."""
 
-    def apart_clocks(graph: Graph, depthwise: Node, pointwise: Node, _model: Any) -> float:
+    def apart_clocks(graph: Graph, depthwise: Node, pointwise: Node, _model) -> float:
         return middle if pointwise in graph.consumers[depthwise.output] else 100.0
 
     monkeypatch.setattr(fuse_depthwise, "apart_clocks", apart_clocks)

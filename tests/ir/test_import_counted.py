@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -237,10 +236,7 @@ def test_what_reads_refused_nodes_is_not_named(tmp_path):
 
 
 def check_assigned(
-    tmp_path: Path,
-    nodes: Sequence[onnx.NodeProto],
-    shapes: dict[str, tuple[int, ...]],
-    **constants: Any,
+    tmp_path: Path, nodes: Sequence[onnx.NodeProto], shapes: dict[str, tuple[int, ...]], **constants
 ) -> None:
     """All entries of `y`, which has a shape of its own, are onnxruntime's."""
     own = {**CONSTANTS, "none": np.float32(0), "row": ints(8, 6), **constants}

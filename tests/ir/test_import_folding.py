@@ -2,7 +2,6 @@
 
 import resource
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +20,7 @@ node = helper.make_node
 ONES = np.linspace(0.5, 1.5, 12, dtype=np.float32).reshape(3, 4)
 
 
-def imported(folder: Path, model: onnx.ModelProto) -> Any:
+def imported(folder: Path, model: onnx.ModelProto):
     return import_model(write(model, folder), shapes={})
 
 
@@ -84,7 +83,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     """Make ONNX's reference fail on one operator."""
     whole = ReferenceEvaluator.run
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self, *args, **kwargs):
         if any(inner.op_type == op for inner in self.rt_nodes_):
             raise ValueError("cannot reshape array of size 1")
         return whole(self, *args, **kwargs)
@@ -129,7 +128,7 @@ def test_shape_of_a_comparison_is_known(op, opset, tmp_path):
 def test_inference_that_fails_is_no_fault_of_the_model(tmp_path, monkeypatch):
     whole = onnx.shape_inference.infer_node_outputs
 
-    def refuses(schema: Any, *args: Any, **kwargs: Any) -> Any:
+    def refuses(schema, *args, **kwargs):
         if schema.name == "Tanh":
             raise onnx.shape_inference.InferenceError("no")
         return whole(schema, *args, **kwargs)

@@ -1,6 +1,5 @@
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,7 +26,7 @@ def test_networks_compute_what_the_file_says(tmp_path, name):
 
 
 def one(
-    op: str, shape: tuple[int, ...], *constants: np.ndarray | None, opset: int = 17, **attrs: Any
+    op: str, shape: tuple[int, ...], *constants: np.ndarray | None, opset: int = 17, **attrs
 ) -> onnx.ModelProto:
     """A graph of one node whose first input is the graph's."""
     names = [f"c{i}" if c is not None else "" for i, c in enumerate(constants)]

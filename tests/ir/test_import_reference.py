@@ -1,7 +1,6 @@
 """The reference runtimes: intermediate tensors, and what they refuse."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +82,7 @@ def test_what_xnnpack_refuses_plain_kernels_compute(tmp_path, monkeypatch, capfd
     runtime = pytest.importorskip("ai_edge_litert.interpreter")
     whole = runtime.Interpreter
 
-    def refusing(**arguments: Any) -> Any:
+    def refusing(**arguments):
         if arguments["experimental_op_resolver_type"] is runtime.OpResolverType.AUTO:
             raise RuntimeError("Node number 42 (TfLiteXNNPackDelegate) failed to prepare.")
         return whole(**arguments)

@@ -1,7 +1,6 @@
 """The OpenCL C of kernels: claims on what they hold, goldens for the small ones."""
 
 import re
-from typing import Any
 
 import numpy as np
 import onnx
@@ -243,7 +242,7 @@ def test_each_kernel_is_printed_without_the_others(monkeypatch):
     printed: list[str] = []
     edit = build._edit_source
 
-    def note(source: str, *more: Any) -> str:
+    def note(source: str, *more) -> str:
         printed.append(source)
         return edit(source, *more)
 

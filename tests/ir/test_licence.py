@@ -38,9 +38,7 @@ _CONSTANTS: dict[str, np.ndarray] = {
 }
 
 
-def _kept(
-    nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **changes: Any
-) -> dict[str, str]:
+def _kept(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **changes) -> dict[str, str]:
     """Tensor -> why it stays in float32; x is [4, 8], i whole numbers of the same shape."""
     constants = {**_CONSTANTS, **changes.pop("constants", {})}
     inputs = changes.pop("inputs", {"x": [4, 8]})
@@ -60,7 +58,7 @@ def _kept(
     return {n: said.get(n, "") for n in state.graph.float32_names if n in makers}
 
 
-def _node(op: str, inputs: str, output: str, **attrs: Any) -> NodeProto:
+def _node(op: str, inputs: str, output: str, **attrs) -> NodeProto:
     return helper.make_node(op, inputs.split(), [output], **attrs)
 
 
@@ -348,7 +346,7 @@ def test_what_grows_with_a_spectrum_has_no_known_scale(between, in_float32):
 def test_large_angles_ask_all_that_they_are_computed_of():
     """What a layer before is off by turns an angle of some hundreds as far as its own rounding."""
 
-    def layers(factor: Any, *moved: NodeProto) -> dict[str, str]:
+    def layers(factor, *moved: NodeProto) -> dict[str, str]:
         angle = "b" if moved else "a"
         nodes = [
             *_LEARNED,

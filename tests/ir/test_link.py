@@ -5,7 +5,6 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ _EXPORTED = frozenset({"__tvm_ffi__library_bin", "__TVMFFIErrorSetRaisedFromCStr
 HERE = f"{platform.machine()}-unknown-linux-gnu"
 
 
-def _compile(triple: str, kind: str = "opencl", **llvm: Any) -> Any:
+def _compile(triple: str, kind: str = "opencl", **llvm):
     """relu(x + w) for `kind`, with its host code for `triple`; `llvm` says how that is made."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
@@ -50,7 +49,7 @@ def _compile(triple: str, kind: str = "opencl", **llvm: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def android() -> Any:
+def android():
     return _compile(ANDROID)
 
 
@@ -229,7 +228,7 @@ def test_a_symbol_that_nobody_has_is_refused(linker, tmp_path):
         check_library(facts, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
-def _link_kernel(kernel: Any, linker: Linker, folder: Path, triple: str = ANDROID) -> Path:
+def _link_kernel(kernel, linker: Linker, folder: Path, triple: str = ANDROID) -> Path:
     host = tvm.target.Target({"kind": "llvm", "mtriple": triple})
     made = folder / "kernel.o"
     tvm.tirx.build(kernel, target=host).write_to_file(str(made))

@@ -98,7 +98,7 @@ def _offered(plan: TunePlan, task: TuneTask, most: int) -> list[Any]:
         log=DecisionLog(),
     )
 
-    def choose(_: object, family: str, node: str, work: object, tiles: Any, estimate: Any) -> None:
+    def choose(_: object, family: str, node: str, work: object, tiles, estimate) -> None:
         raise OfferedError(tiles)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -134,7 +134,7 @@ def tried(tmp_path_factory, request) -> tuple[list[str], set[str]]:
     return wrong, files
 
 
-def _find_wrong(plan: TunePlan, task: TuneTask, tile: Any) -> str:
+def _find_wrong(plan: TunePlan, task: TuneTask, tile) -> str:
     builder = plan.call(task, tile)[0].builder
     declared = builder.shared_bytes
     if declared > plan.target.limits.local_mem_bytes:
@@ -250,7 +250,7 @@ def test_a_convolution_is_searched_once_by_all_passes(half):
         assert tiles(tile) == conv_rules.estimate_clocks(work(), tile, machine)
 
 
-def _registers_660(work: ConvWork, **actions: Any) -> float:
+def _registers_660(work: ConvWork, **actions) -> float:
     tile = ConvTile(route=Route.LOCAL, work_group=(4, 32, 1), **actions)
     target = load_target("adreno:a660")
     return local_counts(

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,25 +21,25 @@ _AXIS = Var("i", "int64")
 _X, _Y = (decl_buffer((8,), "float32", name) for name in "xy")
 
 
-def _load(buffer: Any) -> Any:
+def _load(buffer):
     return BufferLoad(buffer, [_AXIS])
 
 
-def _known(value: Any, **tensors: Known) -> Known:
+def _known(value, **tensors: Known) -> Known:
     """What is known of a map's elements, which reads tensors x and y."""
     body = Body(axes=(_AXIS,), value=value, sources={_X: "x", _Y: "y"})
     return Expression(body, tensors).element()
 
 
-def _number(value: float) -> Any:
+def _number(value: float):
     return fconst(value, "float32")
 
 
-def _of(name: str, value: Any) -> Any:
+def _of(name: str, value):
     return call(f"tirx.{name}", [value], "float32")
 
 
-def _clip(value: Any, low: float, high: float) -> Any:
+def _clip(value, low: float, high: float):
     return tirx.Min(tirx.Max(value, _number(low)), _number(high))
 
 

@@ -282,7 +282,7 @@ _MATRICES: list[Case] = [
 ]
 
 
-def _n_bits(x: Any, _weight: Any) -> Any:
+def _n_bits(x, _weight):
     packed = relax.const(np.full((5, 2, 16), 0x9A, np.uint8))
     scales = relax.const(np.ones((5, 2), np.float32))
     how: dict[str, Any] = {"block": 32, "zero": 8.0, "zeros": False, "bits": 4}
@@ -304,7 +304,7 @@ PRODUCTS: dict[str, tuple[Any, list[Case]]] = {
 CASES = [(name, case) for name, (_, cases) in PRODUCTS.items() for case in cases]
 
 
-def _read(make: Any, case: Case, dtype: str) -> Any:
+def _read(make, case: Case, dtype: str):
     builder = relax.BlockBuilder()
     shapes, attributes = case[:2], case[2]
     x, w = (relax.Var(n, relax.TensorType(s, dtype)) for n, s in zip("xw", shapes, strict=True))

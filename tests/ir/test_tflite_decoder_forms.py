@@ -37,7 +37,7 @@ def write(folder: Path, shape: TFLiteDecoder, change: Callable[[Any], None] | No
     return path
 
 
-def compile_call(model: Path) -> Any:
+def compile_call(model: Path):
     form = find_decoder(model)
     assert form is not None
     plan = plan_decoder(form, None, (4,))
@@ -47,7 +47,7 @@ def compile_call(model: Path) -> Any:
 def rename(old: str, new: str) -> Callable[[Any], None]:
     """Give an input of all signatures another name."""
 
-    def change(model: Any) -> None:
+    def change(model) -> None:
         for signature in model.signatureDefs:
             for one in signature.inputs:
                 one.name = new if one.name in (old, old.encode()) else one.name
@@ -59,7 +59,7 @@ def replace_code(old: str, new: str) -> Callable[[Any], None]:
     """Let all operators of a kind be of another one."""
     kinds = schema.BuiltinOperator
 
-    def change(model: Any) -> None:
+    def change(model) -> None:
         for code in model.operatorCodes:
             if code.builtinCode == vars(kinds)[old]:
                 code.builtinCode = vars(kinds)[new]
@@ -88,7 +88,7 @@ def test_what_is_not_covered_is_named(tmp_path, change, message):
 
 
 def test_a_mask_that_hides_other_rows_is_refused(tmp_path):
-    def change(model: Any) -> None:
+    def change(model) -> None:
         # The table of masks: its rows in the other order.
         side = SMALL.rows
         for buffer in model.buffers:
@@ -122,7 +122,7 @@ def test_weights_may_lie_behind_the_tables(tmp_path):
     before = read_tflite(model, model.read_bytes())
     large: list[bytes] = []
 
-    def change(made: Any) -> None:
+    def change(made) -> None:
         at = 1 << 20
         for buffer in made.buffers:
             if buffer.data is not None and len(buffer.data) > 1000:

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -366,7 +365,7 @@ def test_a_pass_that_goes_wrong_writes_no_bundle(monkeypatch, tmp_path, device, 
     assert not (tmp_path / "out").exists()
 
 
-def _compile(model: onnx.ModelProto, folder: Path, device: str, preset: str) -> Any:
+def _compile(model: onnx.ModelProto, folder: Path, device: str, preset: str):
     path, target = folder / "model.onnx", load_target(device)
     onnx.save(model, path)
     options = resolve_options(target, preset=preset, command_line={"check_ir": False}).options

@@ -26,7 +26,7 @@ def _int(make: Maker, low: int, high: int) -> int:
     return int(make.random.integers(low, high + 1))
 
 
-def _pick(make: Maker, *options: Any) -> Any:
+def _pick(make: Maker, *options):
     return options[int(make.random.integers(len(options)))]
 
 

@@ -47,12 +47,12 @@ class Maker:
         self.graph.inputs.append(index)
         return Value(index=index, shape=shape, scale=scale, zero=zero)
 
-    def conv(self, x: Value, channels: int, kernel: tuple[int, int] = (1, 1), **how: Any) -> Value:
+    def conv(self, x: Value, channels: int, kernel: tuple[int, int] = (1, 1), **how) -> Value:
         """A convolution over all channels, or over those of each of some `groups`."""
         shape = (channels, *kernel, x.shape[3] // how.pop("groups", 1))
         return self._filter("CONV_2D", "Conv2DOptions", x, shape, channels, how, axis=0)
 
-    def depthwise(self, x: Value, kernel: tuple[int, int] = (3, 3), **how: Any) -> Value:
+    def depthwise(self, x: Value, kernel: tuple[int, int] = (3, 3), **how) -> Value:
         """A convolution of each channel alone, `many` results each."""
         many = how.pop("many", 1)
         channels = x.shape[3] * many
@@ -85,7 +85,7 @@ class Maker:
         values |= {"potScaleInt16": False}
         return self._op("ADD", [a.index, b.index], a.shape, scale, zero, "AddOptions", values)
 
-    def pool(self, x: Value, kind: str, kernel: tuple[int, int], **how: Any) -> Value:
+    def pool(self, x: Value, kind: str, kernel: tuple[int, int], **how) -> Value:
         strides = how.pop("strides", kernel)
         padding = how.pop("padding", "VALID")
         shape = _positions(x.shape, kernel, strides, (1, 1), padding, x.shape[3])
@@ -112,7 +112,7 @@ class Maker:
         scale, zero = (1 / 256, -128) if self.dtype == "int8" else (1 / 32768, 0)
         return self._op("SOFTMAX", [x.index], x.shape, scale, zero, "SoftmaxOptions", values)
 
-    def unary(self, kind: str, x: Value, **how: Any) -> Value:
+    def unary(self, kind: str, x: Value, **how) -> Value:
         """A function of each number."""
         scale, zero = how.pop("scale", 0.0) or self._scale() / self._span(), how.pop("zero", None)
         zero = self._zero() if zero is None else zero
@@ -158,7 +158,7 @@ class Maker:
         numbers: list[Any],
         shape: tuple[int, ...],
         options: str = "",
-        **values: Any,
+        **values,
     ) -> Value:
         """An operator that moves elements, with constants of int32."""
         inputs = [x.index, *(self._constant(np.array(n, np.int32), "int32") for n in numbers)]

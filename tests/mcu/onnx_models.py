@@ -22,7 +22,7 @@ class _Graph:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
 
-    def add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+    def add(self, kind: str, inputs: list[str], output: str, **attributes) -> str:
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
@@ -35,7 +35,7 @@ class _Graph:
         self.constants.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
         return name
 
-    def conv(self, x: str, name: str, sizes: tuple[int, int], kernel: int, **how: Any) -> str:
+    def conv(self, x: str, name: str, sizes: tuple[int, int], kernel: int, **how) -> str:
         """`sizes`: channels that are read, for each group, and that are made."""
         depth, channels = sizes
         relu = how.pop("relu", "")

@@ -49,7 +49,7 @@ class Net:
     """A chain of launches on fresh memory, as a virtual machine makes them."""
 
     def __init__(
-        self, number: int, *, steps: int = STEPS, copied: bool = False, between: Any = None
+        self, number: int, *, steps: int = STEPS, copied: bool = False, between=None
     ) -> None:
         self.number, self.steps, self.copied = number, steps, copied
         self.between = between
@@ -58,7 +58,7 @@ class Net:
         self.kernel = load_kernels({"step": ""}, arguments=(MEMORY, MEMORY, INT32))["step"]
         self.input = tvm.runtime.tensor(np.zeros(64, "float32"), self.device)
 
-    def __call__(self, tensor: Any) -> Any:
+    def __call__(self, tensor):
         tvm_ffi.get_global_func("__tvm_set_device")(self.device.dlpack_device_type(), self.number)
         for step in range(self.steps):
             made = tvm.runtime.empty((64,), "float32", self.device)
@@ -70,20 +70,20 @@ class Net:
             tensor = made
         return tensor
 
-    def bind(self, recording: str) -> Any:
+    def bind(self, recording: str):
         return function("bind_run")(tvm_ffi.convert(self), "", self.number, recording, self.input)
 
 
-def function(name: str) -> Any:
+def function(name: str):
     return tvm_ffi.get_global_func(f"adrenoc.opencl.{name}")
 
 
-def report(bound: Any) -> dict[str, Any]:
+def report(bound) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(bound["report"]())
     return found
 
 
-def one_run(stub: Stub, net: Net, bound: Any) -> dict[str, Any]:
+def one_run(stub: Stub, net: Net, bound) -> dict[str, Any]:
     """A run and its wait; what it computed and how."""
     stub.log()
     bound["run"]()
@@ -91,13 +91,13 @@ def one_run(stub: Stub, net: Net, bound: Any) -> dict[str, Any]:
     return {"log": stub.log(), **report(bound)}
 
 
-def runs(stub: Stub, number: int, recording: str, count: int = 8, **net: Any) -> list[Any]:
+def runs(stub: Stub, number: int, recording: str, count: int = 8, **net) -> list[Any]:
     made = Net(number, **net)
     bound = made.bind(recording)
     return [one_run(stub, made, bound) for _ in range(count)]
 
 
-def modes(stub: Stub) -> Any:
+def modes(stub: Stub):
     return {
         f"{number} {recording}": runs(stub, number, recording)
         for number in range(5)
@@ -105,7 +105,7 @@ def modes(stub: Stub) -> Any:
     }
 
 
-def failures(stub: Stub) -> Any:
+def failures(stub: Stub):
     """Each entry point fails from the second run on; then all work again."""
     found = {}
     for number, names in ENTRIES.items():
@@ -120,7 +120,7 @@ def failures(stub: Stub) -> Any:
     return found
 
 
-def failing_kernels(stub: Stub) -> Any:
+def failing_kernels(stub: Stub):
     """Without kernel objects of its own a run goes through the virtual machine."""
     net = Net(PLAIN)
     bound = net.bind("always")
@@ -130,7 +130,7 @@ def failing_kernels(stub: Stub) -> Any:
     return said
 
 
-def failing_launches(stub: Stub) -> Any:
+def failing_launches(stub: Stub):
     """A device that takes nothing: the caller gets an error, and later a run again."""
     net = Net(PLAIN)
     bound = net.bind("always")
@@ -144,7 +144,7 @@ def failing_launches(stub: Stub) -> Any:
     return [*said, error, one_run(stub, net, bound)]
 
 
-def failing_in_a_trial(stub: Stub) -> Any:
+def failing_in_a_trial(stub: Stub):
     net = Net(BUFFERS)
     bound = net.bind("best")
     said = [one_run(stub, net, bound) for _ in range(3)]
@@ -153,7 +153,7 @@ def failing_in_a_trial(stub: Stub) -> Any:
     return said
 
 
-def slow_recordings(stub: Stub) -> Any:
+def slow_recordings(stub: Stub):
     stub.slow(3000)
     try:
         return {str(number): runs(stub, number, "best") for number in (BUFFERS, BOTH)}
@@ -161,7 +161,7 @@ def slow_recordings(stub: Stub) -> Any:
         stub.slow(0)
 
 
-def released(stub: Stub) -> Any:
+def released(stub: Stub):
     """Objects that are left when a bound run of each kind is gone."""
     found = {}
     for number in range(5):
@@ -179,7 +179,7 @@ def released(stub: Stub) -> Any:
     return found
 
 
-def held_outputs(stub: Stub) -> Any:
+def held_outputs(stub: Stub):
     net = Net(BUFFERS)
     bound = net.bind("always")
     said = []
@@ -192,7 +192,7 @@ def held_outputs(stub: Stub) -> Any:
     return [*said, one_run(stub, net, bound), kept]
 
 
-def profiled(stub: Stub) -> Any:
+def profiled(stub: Stub):
     """A profile in the midst of recorded runs, which exchanges the queue twice."""
     net = Net(BUFFERS)
     bound = net.bind("always")
@@ -204,12 +204,12 @@ def profiled(stub: Stub) -> Any:
     return {"runs": said, "launches": launches}
 
 
-def stepped(stub: Stub) -> Any:
+def stepped(stub: Stub):
     """Runs that do more than launch: each way, then another argument, then a step that fails."""
     mark = load_kernels({"mark": ""}, arguments=(MEMORY, MEMORY, INT32))["mark"]
     failing: list[int] = []
 
-    def between(tensor: Any) -> None:
+    def between(tensor) -> None:
         if failing.pop() if failing else 0:
             raise ValueError("the step failed")
         mark(pointer(tensor), pointer(tensor), 0, 1, 1)
@@ -232,7 +232,7 @@ def stepped(stub: Stub) -> Any:
     return found
 
 
-def obstacles(stub: Stub) -> Any:
+def obstacles(stub: Stub):
     net = Net(BUFFERS, copied=True)
     bound = net.bind("best")
     set_calls, copies = [], []
@@ -243,7 +243,7 @@ def obstacles(stub: Stub) -> Any:
     return {"copies": copies, "set": set_calls, "nothing": runs(stub, BUFFERS, "best", 3, steps=0)}
 
 
-def forgotten(stub: Stub) -> Any:
+def forgotten(stub: Stub):
     net = Net(BUFFERS)
     bound = net.bind("always")
     said = [one_run(stub, net, bound) for _ in range(2)]
@@ -251,7 +251,7 @@ def forgotten(stub: Stub) -> Any:
     return said + [one_run(stub, net, bound) for _ in range(2)]
 
 
-def rebound(stub: Stub) -> Any:
+def rebound(stub: Stub):
     """The input is another tensor for two runs, then the first again for many."""
     net = Net(BUFFERS)
     bound = net.bind("best")
@@ -275,7 +275,7 @@ def rebound(stub: Stub) -> Any:
     return {"runs": said, "errors": errors}
 
 
-def flushes(stub: Stub) -> Any:
+def flushes(stub: Stub):
     """Flushes of one run, by how it is launched."""
     found = {}
     for recording in ("off", "kept", "always"):
@@ -289,13 +289,13 @@ def flushes(stub: Stub) -> Any:
     return found
 
 
-def kept_arguments(stub: Stub) -> Any:
+def kept_arguments(stub: Stub):
     """Arguments that plain launches set: at first, again the same, one other scalar, new memory."""
     net = Net(PLAIN)
     other = tvm.runtime.tensor(np.zeros(64, "float32"), net.device)
     counts = []
 
-    def launch(target: Any, step: int) -> None:
+    def launch(target, step: int) -> None:
         before = stub.calls("clSetKernelArg")
         net.kernel(pointer(net.input), pointer(target), step, 4, 16)
         counts.append(stub.calls("clSetKernelArg") - before)
@@ -316,7 +316,7 @@ def kept_arguments(stub: Stub) -> Any:
     return counts
 
 
-def two_threads(stub: Stub) -> Any:
+def two_threads(stub: Stub):
     """Runs of two threads on one device: what each of them made per run."""
     bound = [net.bind("always") for net in [Net(BUFFERS), Net(BUFFERS, steps=STEPS + 1)]]
     found: list[list[int]] = [[], []]

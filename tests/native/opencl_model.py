@@ -7,7 +7,6 @@ loaded our runtime, so that TVM's code generator saves the kernels in its own fo
 # ruff: noqa: N805, N812 (TVMScript is not Python: no self, and its own short names)
 
 import sys
-from typing import Any
 
 import tvm
 from tvm import relax
@@ -70,7 +69,7 @@ class TexturePath:
         )
 
 
-def build() -> Any:
+def build():
     """The compiled module; its storage is planned by TVM, in bytes."""
     # TVM registers this pipeline without its two final parts, so `tirx.build` cannot use it.
     tir_pipeline.register_tir_pipeline(

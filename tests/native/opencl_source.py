@@ -3,7 +3,6 @@
 import ctypes
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 # DLDataType: code, bits, lanes.
 MEMORY = (3, 64, 1)
@@ -31,7 +30,7 @@ def load_kernels(
     *,
     arguments: Sequence[tuple[int, int, int]] = (MEMORY, MEMORY),
     tags: Sequence[str] = ("blockIdx.x", "threadIdx.x"),
-) -> Any:
+):
     """A module whose kernels are given as OpenCL C; all have the same arguments and axes."""
     import tvm_ffi
 
@@ -40,6 +39,6 @@ def load_kernels(
     return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(data)
 
 
-def pointer(tensor: Any) -> ctypes.c_void_p:
+def pointer(tensor) -> ctypes.c_void_p:
     """A tensor as TVM's host code passes it to a kernel."""
     return ctypes.c_void_p(tensor.data_ptr())

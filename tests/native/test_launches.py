@@ -321,7 +321,7 @@ __kernel void next_of(__global const float* a, __global float* b, int n) {
 class _Net:
     """A chain of launches on fresh memory."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device) -> None:
         import tvm
 
         self._device = device
@@ -329,7 +329,7 @@ class _Net:
         self._kernel = module["next_of"]
         self.input = tvm.runtime.empty((64,), "float32", device)
 
-    def main(self, tensor: Any) -> Any:
+    def main(self, tensor):
         import tvm
 
         for step in range(STEPS):
@@ -338,7 +338,7 @@ class _Net:
             tensor = made
         return tensor
 
-    def bind(self, recording: str, number: int = 0) -> Any:
+    def bind(self, recording: str, number: int = 0):
         import tvm_ffi
 
         bind = tvm_ffi.get_global_func("adrenoc.opencl.bind_run")
@@ -392,7 +392,7 @@ def test_an_input_that_is_an_output(device):
 
     net = _Net(device)
 
-    def passing(tensor: Any) -> Any:
+    def passing(tensor):
         return tvm_ffi.convert([tensor, net.main(tensor)])
 
     net.input.copyfrom(np.arange(64, dtype="float32"))

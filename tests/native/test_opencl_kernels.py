@@ -2,7 +2,6 @@
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ __kernel void shift(__read_only image2d_array_t a, __write_only image2d_array_t 
 }"""
 
 
-def _tensor(array: np.ndarray, device: Any, scope: str = "global") -> Any:
+def _tensor(array: np.ndarray, device, scope: str = "global"):
     import tvm
 
     tensor = tvm.runtime.empty(array.shape, str(array.dtype), device, mem_scope=scope)
@@ -151,7 +150,7 @@ def test_dynamic_local_memory(device):
 # --- the module as data -------------------------------------------------------------------------
 
 
-def _load(data: bytes) -> Any:
+def _load(data: bytes):
     import tvm_ffi
 
     return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(data)

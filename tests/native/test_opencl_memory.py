@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +17,13 @@ def _numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.random.default_rng(7).standard_normal(shape).astype(dtype)
 
 
-def _empty(shape: tuple[int, ...], dtype: str, device: Any, scope: str = "global.texture") -> Any:
+def _empty(shape: tuple[int, ...], dtype: str, device, scope: str = "global.texture"):
     import tvm
 
     return tvm.runtime.empty(shape, dtype, device, mem_scope=scope)
 
 
-def _on_device(array: np.ndarray, device: Any, scope: str | None) -> Any:
+def _on_device(array: np.ndarray, device, scope: str | None):
     tensor = _empty(array.shape, str(array.dtype), device, scope or "global")
     tensor.copyfrom(array)
     return tensor

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +16,14 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")
-def machine(device) -> Any:
+def machine(device):
     import opencl_model
     from tvm import relax
 
     return relax.VirtualMachine(opencl_model.build(), [device, device])
 
 
-def _check(machine: Any, device: Any) -> None:
+def _check(machine, device) -> None:
     import tvm
 
     numbers = np.random.default_rng(3).standard_normal((2, 3, 5)).astype("float32")
@@ -94,7 +93,7 @@ def test_time_evaluator_uses_the_device_clock(machine, device):
 # --- storage shared by planning -----------------------------------------------------------------
 
 
-def _storage_machine(device: Any, storage: tuple[int, ...], view: tuple[int, ...]) -> Any:
+def _storage_machine(device, storage: tuple[int, ...], view: tuple[int, ...]):
     """A machine that puts a texture of shape `view` into an image planned for `storage`."""
     import tvm
     from tvm import relax
@@ -218,7 +217,7 @@ HELPER = """static float help(float x) {{ return x * {0}; }}
 __kernel void {1}(__global float* a, __global float* b) {{ b[get_global_id(0)] = help(1.0f); }}"""
 
 
-def _filled(module: Any, name: str, device: Any) -> np.ndarray:
+def _filled(module, name: str, device) -> np.ndarray:
     import tvm
 
     tensor = tvm.runtime.empty((8,), "float32", device)

@@ -1,14 +1,13 @@
 """Which entries of a decoder a prompt goes through, from its length and theirs."""
 
 import json
-from typing import Any
 
 import pytest
 
 ROWS = 2048
 
 
-def runs_of(device: Any, entries: tuple[int, ...], tokens: int) -> list[int]:
+def runs_of(device, entries: tuple[int, ...], tokens: int) -> list[int]:
     """The tokens that each run of a prompt takes, by entries that compute nothing."""
     import tvm
     import tvm_ffi
@@ -24,7 +23,7 @@ def runs_of(device: Any, entries: tuple[int, ...], tokens: int) -> list[int]:
         own = {"picked": 0, "logits": 1, "vocabulary": 8}
         places = {"tokens": length, "ids": 0, "past": 1, **none, **own}
 
-        def main(*_: Any, length: int = length, given: Any = (picked, logits)) -> Any:
+        def main(*_, length: int = length, given=(picked, logits)):
             seen.append(length)
             return tvm_ffi.convert(list(given))
 

@@ -17,7 +17,7 @@ VOCABULARY = 700
 DRAWS = 6000
 
 
-def make_loop(device: Any, logits: np.ndarray) -> Any:
+def make_loop(device, logits: np.ndarray):
     """A loop over a step whose logits are always these, as its likeliest token is."""
     import tvm
     import tvm_ffi
@@ -34,7 +34,7 @@ def make_loop(device: Any, logits: np.ndarray) -> Any:
     return loop
 
 
-def start(loop: Any, token: int, count: int, **said: Any) -> None:
+def start(loop, token: int, count: int, **said) -> None:
     waits = {"with_logits": False, "is_constrained": False, "guesses": True}
     wish = {"most": count, "ends": [], "suppressed": [], "suppressed_first": [], **waits}
     sampling = asdict(Sampling(temperature=1.0, seed=7))
@@ -42,13 +42,7 @@ def start(loop: Any, token: int, count: int, **said: Any) -> None:
 
 
 def draw(
-    device: Any,
-    logits: np.ndarray,
-    count: int,
-    *,
-    before: Sequence[int] = (),
-    first: int = 0,
-    **said: Any,
+    device, logits: np.ndarray, count: int, *, before: Sequence[int] = (), first: int = 0, **said
 ) -> list[int]:
     """Tokens after some that the context has `before`, and a `first` one."""
     loop = make_loop(device, logits)

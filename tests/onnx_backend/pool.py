@@ -72,7 +72,7 @@ class _Worker:
         self._process.start()
         other.close()
 
-    def start(self, case: Any) -> None:
+    def start(self, case) -> None:
         self.case, self.started = case, time.monotonic()
         self.pipe.send(case)
 

@@ -5,7 +5,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -95,7 +94,7 @@ class Case:
         return {"x": self.x} if held else {"x": self.x, "w": self.w}
 
 
-def own(kind: str, *inputs: str, **attributes: Any) -> onnx.NodeProto:
+def own(kind: str, *inputs: str, **attributes) -> onnx.NodeProto:
     return helper.make_node(kind, list(inputs), ["y"], domain="com.microsoft", **attributes)
 
 

@@ -1,7 +1,5 @@
 """A reference that ends half-way is told in a sentence that names the runtime."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from onnx import helper
@@ -24,7 +22,7 @@ def test_a_process_that_ends_is_the_runtimes(tmp_path, code, said):
 
 
 def test_steps_that_litert_refuses_are_told_as_one_run_is(tmp_path, monkeypatch):
-    def fail(*_: Any) -> None:
+    def fail(*_) -> None:
         raise RuntimeError("gather index out of bounds")
 
     model = tmp_path / "m.tflite"

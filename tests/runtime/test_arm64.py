@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +69,7 @@ class Compiled:
     decisions = DecisionLog()
 
 
-def _module() -> Any:
+def _module():
     builder = relax.BlockBuilder()
     image = relax.Var("image", relax.TensorType(IMAGE.shape, "float32"))
     weight = relax.Var("p0", relax.TensorType(WEIGHT.shape, "float32"))

@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,11 +37,11 @@ def _no_version(package: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def release() -> Any:
+def release():
     return load_script("ci/release")
 
 
-def _project(release: Any, runtime: Runtime, folder: Path) -> Path:
+def _project(release, runtime: Runtime, folder: Path) -> Path:
     """A wheel's project with this machine's runtime, as if it were an Android's."""
     project: Path = release.lay_out(folder)
     copy_runtime(runtime, project / PACKAGE / _ABI)

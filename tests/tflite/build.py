@@ -213,7 +213,7 @@ def compressed_rows(dense: np.ndarray) -> tuple[Any, np.ndarray]:
     return found, dense[dense != 0]
 
 
-def start(content: bytes, *, plain: bool = True) -> Any:
+def start(content: bytes, *, plain: bool = True):
     """LiteRT on a model, by its plain kernels or as it runs models by default."""
     types = litert.OpResolverType
     made = litert.Interpreter(
@@ -227,7 +227,7 @@ def start(content: bytes, *, plain: bool = True) -> Any:
     return made
 
 
-def _code(kind: str, custom: bool, **versions: int) -> Any:
+def _code(kind: str, custom: bool, **versions: int):
     made = schema.OperatorCodeT()
     number = schema.BuiltinOperator.CUSTOM if custom else getattr(schema.BuiltinOperator, kind)
     made.builtinCode = number
@@ -246,7 +246,7 @@ def _maps(names: Mapping[str, int]) -> list[Any]:
     return found
 
 
-def _graph(graph: GraphBuilder) -> Any:
+def _graph(graph: GraphBuilder):
     made = schema.SubGraphT()
     made.tensors, made.operators = graph.tensors, graph.operators
     made.inputs, made.outputs = graph.inputs, graph.outputs

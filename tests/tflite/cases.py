@@ -146,7 +146,7 @@ def b(*shape: int) -> Make:
     return lambda r: T(dtype="bool", data=r.integers(0, 2, shape).astype(bool))
 
 
-def k(value: Any, dtype: str = "int32") -> Make:
+def k(value, dtype: str = "int32") -> Make:
     return lambda _: T(dtype=dtype, data=np.asarray(value, dtype), is_constant=True)
 
 
@@ -303,12 +303,7 @@ def load_recipes() -> dict[str, Recipe]:
 
 
 def recipe(
-    operator: str,
-    suffix: str,
-    *args: Any,
-    tolerance: float = 1e-4,
-    exact: bool = False,
-    **options: Any,
+    operator: str, suffix: str, *args, tolerance: float = 1e-4, exact: bool = False, **options
 ) -> Recipe:
     """A recipe of one operator, named after it."""
     name = operator.lower() + (f"_{suffix}" if suffix else "")

@@ -30,7 +30,7 @@ def recipes() -> Recipes:
     yield excluded("PLACEHOLDER_FOR_GREATER_OP_CODES", "no operator")
 
 
-def _branches(*, constant: bool) -> Any:
+def _branches(*, constant: bool):
     def build(r: np.random.Generator) -> Built:
         made = ModelBuilder()
         main, then, otherwise = made.graph(), made.graph("then"), made.graph("otherwise")
@@ -96,7 +96,7 @@ def _loop(r: np.random.Generator) -> Built:
     return made, None
 
 
-def _spectrum(kind: str, out: T) -> Any:
+def _spectrum(kind: str, out: T):
     def build(r: np.random.Generator) -> Built:
         made = ModelBuilder()
         graph = made.graph()
@@ -150,7 +150,7 @@ def _detection() -> Recipes:
     )
 
 
-def _postprocess(*, regular: bool) -> Any:
+def _postprocess(*, regular: bool):
     def build(r: np.random.Generator) -> Built:
         from flatbuffers import flexbuffers
 

@@ -5,7 +5,7 @@ from typing import Any
 from tests.tflite.cases import Recipes, f, k, none, q, qb, qt, qw, recipe, w
 
 
-def conv_values(**values: Any) -> dict[str, Any]:
+def conv_values(**values) -> dict[str, Any]:
     return {"strideH": 1, "strideW": 1, "dilationHFactor": 1, "dilationWFactor": 1, **values}
 
 

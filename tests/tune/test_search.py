@@ -66,7 +66,7 @@ class PlantedTask:
         return 10.0 * (1 + abs(math.log2((1 + a) / 2)) + abs(math.log2((1 + b) / 11)))
 
 
-def _found(task: Any, trials: int, *, seed: int = 1, batch: int = 8) -> list[int]:
+def _found(task, trials: int, *, seed: int = 1, batch: int = 8) -> list[int]:
     """What a search proposes, in its order."""
     search = Search(task, LearnedCostModel([task]), seed=seed)
     order: list[int] = []

@@ -223,7 +223,7 @@ def _kept_session(monkeypatch: pytest.MonkeyPatch, room_bytes: int) -> tuple[Ses
     """A session without a server, and the files that it uploads."""
     uploads: list[str] = []
 
-    def upload(self: Session, argument: Any) -> np.ndarray:
+    def upload(self: Session, argument) -> np.ndarray:
         uploads.append(argument.file)
         return np.zeros(argument.shape, argument.dtype)
 

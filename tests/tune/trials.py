@@ -1,7 +1,5 @@
 """Trials for tests of the log."""
 
-from typing import Any
-
 from adrenoc.ir.tuning_log import Status, Trial, TunedDevice
 
 
@@ -10,7 +8,7 @@ def trial(
     group: tuple[int, int, int] = (8, 4, 1),
     median_us: float = 10.0,
     status: Status = Status.OK,
-    **more: Any,
+    **more,
 ) -> Trial:
     """One trial of a kernel whose only action is its work-group."""
     return Trial(

@@ -20,7 +20,7 @@ TFLITE = b"\x1c\x00\x00\x00TFL3" + bytes(64)
 def no_outside_tools(monkeypatch) -> None:
     start = subprocess.Popen.__init__
 
-    def guarded(self: Any, args: Any, *rest: Any, **named: Any) -> None:
+    def guarded(self, args, *rest, **named) -> None:
         if args[0] != sys.executable or "-m" in args:
             pytest.fail(f"a unit test started an outside tool: {args}")
         start(self, args, *rest, **named)
@@ -56,12 +56,12 @@ def compiled(monkeypatch) -> list[dict[str, Any]]:
     """Put a compiler in place that records its calls; linking writes a few bytes."""
     calls: list[dict[str, Any]] = []
 
-    def compile_model(model: Path, **options: Any) -> FakeCompiled:
+    def compile_model(model: Path, **options) -> FakeCompiled:
         calls.append({"model": model, **options})
         options["reporter"].stage("import", 12.5, "3 nodes")
         return FakeCompiled()
 
-    def link_library(library: object, output: Path, **_: Any) -> LibraryInfo:
+    def link_library(library: object, output: Path, **_) -> LibraryInfo:
         output.write_bytes(b"linked")
         return LibraryInfo(
             machine="aarch64", soname="model.so", needed=("libm.so",), page_bytes=16384

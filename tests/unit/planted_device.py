@@ -103,7 +103,7 @@ class Planted:
         return LAUNCH_US + work * self.ns(name) * 1e-3
 
     def rows(
-        self, *names: str, budget_s: float = 1e9, device: DeviceFacts = DEVICE, **more: Any
+        self, *names: str, budget_s: float = 1e9, device: DeviceFacts = DEVICE, **more
     ) -> list[MeasureRow]:
         """What is measured of it."""
         measures = [self.measure(name) for name in names]

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -209,7 +208,7 @@ def text(bundle_folder) -> str:
     return (bundle_folder / "manifest.json").read_text(encoding="utf-8")
 
 
-def _changed(text: str, path: str, value: Any) -> str:
+def _changed(text: str, path: str, value) -> str:
     plain = json.loads(text)
     place = plain
     *steps, last = [int(step) if step.isdigit() else step for step in path.split(".")]

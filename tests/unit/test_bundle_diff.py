@@ -17,12 +17,12 @@ from adrenoc.pages.bundle_diff import BundleDiff, diff_bundles
 from tests.unit.fake_compiled import ABOUT, FakeCompiled, make_bundle_folder
 
 
-def kernel(name: str, text: str, **more: Any) -> KernelInfo:
+def kernel(name: str, text: str, **more) -> KernelInfo:
     facts = {"family": "conv2d", "calls": 1, "scopes": ("global",), "work_group": (8, 8, 1)}
     return KernelInfo(name=name, source=text, **{**facts, "grid": (1, 1, 1), **more})
 
 
-def make(folder: Path, *kernels: KernelInfo, floor_us: float | None = 1.0, **about: Any) -> Path:
+def make(folder: Path, *kernels: KernelInfo, floor_us: float | None = 1.0, **about) -> Path:
     """A bundle with these kernels, each launched once for a node of the number it ends with."""
     folder.mkdir()
     (folder / LIBRARY).write_bytes(b"\x7fELF\2\1\1".ljust(64, b"\0"))

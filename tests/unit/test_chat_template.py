@@ -380,7 +380,7 @@ def test_what_is_no_call_stays_text(said):
 
 
 def test_arguments_are_written_as_a_template_takes_them():
-    def call(arguments: Any) -> list[Mapping[str, Any]]:
+    def call(arguments) -> list[Mapping[str, Any]]:
         return [{"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}]
 
     assert write_arguments(call('{"a": 1}'), as_text=False) == call({"a": 1})

@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -17,7 +16,7 @@ from adrenoc.cli.main import cli, main
 from tests.commands import run_program
 
 
-def _json(capsys: pytest.CaptureFixture[str]) -> Any:
+def _json(capsys: pytest.CaptureFixture[str]):
     return json.loads(capsys.readouterr().out)
 
 
@@ -140,7 +139,7 @@ def test_compile_writes_a_tar(model, compiled):
 
 
 def test_a_failed_compile_leaves_nothing(model, compiled, monkeypatch):
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__) -> None:
         raise BundleError("cannot", hint="none")
 
     monkeypatch.setattr(adrenoc.compile.make, "fill_bundle", fail)
@@ -229,7 +228,7 @@ def test_hints_are_typed_as_they_stand(model, command, hint, capsys):
 
 
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(bundle_folder, monkeypatch, capsys):
-    def fail(*_: Any) -> None:
+    def fail(*_) -> None:
         raise ZeroDivisionError("deep inside")
 
     monkeypatch.setattr("adrenoc.bundle.bundle.open_bundle", fail)
@@ -250,7 +249,7 @@ def test_names_in_tables_keep_their_end():
 
 
 def test_an_interrupt_is_quiet(bundle_folder, monkeypatch, capsys):
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("adrenoc.bundle.bundle.open_bundle", interrupt)

@@ -202,7 +202,7 @@ def _write(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda plain:
     return path
 
 
-def _square(plain: dict[str, Any], **transform: Any) -> None:
+def _square(plain: dict[str, Any], **transform) -> None:
     """A damaged transform of filters of three rows and columns."""
     plain.update(counts=[3, 3], transform=transform)
 

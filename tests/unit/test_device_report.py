@@ -64,7 +64,7 @@ def _written(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def _changed(**changes: Any) -> dict[str, Any]:
+def _changed(**changes) -> dict[str, Any]:
     return {**json.loads(report_json(REPORT)), **changes}
 
 
@@ -224,7 +224,7 @@ SUITE = {"suite": "mixed, textures", "status": "right", "cases": 2, "kernels": 3
 DATE = datetime.date(2026, 1, 2)
 
 
-def _report(folder: Path, **changes: Any) -> LabReport:
+def _report(folder: Path, **changes) -> LabReport:
     plain: dict[str, Any] = {
         "adrenoc_lab": 1,
         "runtime": "0.1.0",
@@ -321,7 +321,7 @@ class _Counting:
     def __init__(self, *answers: SuiteRuns | Exception) -> None:
         self.answers, self.asked = list(answers), 0
 
-    def run(self, _made: Any) -> SuiteRuns:
+    def run(self, _made) -> SuiteRuns:
         self.asked += 1
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -329,7 +329,7 @@ class _Counting:
         return answer
 
 
-def _made(name: str) -> Any:
+def _made(name: str):
     return SimpleNamespace(bundle=SimpleNamespace(path=Path("/anywhere") / name))
 
 

@@ -139,7 +139,7 @@ def bundle(tmp_path) -> Bundle:
     return Bundle(path=tmp_path / "b", root=tmp_path / "b", manifest=manifest)
 
 
-def _facts(**changes: Any) -> dict[str, Any]:
+def _facts(**changes) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": "Adreno 750",
         "driver": "1.0",
@@ -260,7 +260,7 @@ def test_a_device_that_cannot_be_asked_tells_what_it_said():
     class Place:
         number = 0
 
-        def function(self, name: str) -> Any:
+        def function(self, name: str):
             assert name == "adrenoc.opencl.diagnose"
 
             def ask(number: int) -> str:

@@ -5,7 +5,6 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -210,7 +209,7 @@ def _table(count: int, route: str = "local") -> TileTable[_Tile]:
     return TileTable(_Tile, actions | {"route": route}, count)
 
 
-def _estimate(tile: Any) -> Any:
+def _estimate(tile):
     long = machine.choose(tile.rolled, 0.3, 0.1) * math.prod(tile.work_group)
     return machine.larger(long / 3, machine.look_up(tile.pixels, math.sqrt))
 

@@ -36,7 +36,7 @@ _HOSTILE = st.one_of(
 )
 
 
-def _named_fields(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _named_fields(kind, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every field below a dataclass that holds names: its keys (`*` for items), its kind."""
     hints = typing.get_type_hints(kind)
     for item in fields(kind):
@@ -58,7 +58,7 @@ _REGION = {
 }  # fmt: skip
 
 
-def _put(plain: Any, path: tuple[str, ...], name: str) -> None:
+def _put(plain, path: tuple[str, ...], name: str) -> None:
     key: Any = path[0] if path[0] != "*" else 0
     if len(path) == 1:
         plain[key] = name

@@ -75,7 +75,7 @@ def test_keys_are_words_of_adrenoc_too(tmp_path):
     }
 
 
-def _places(plain: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _places(plain, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where a part can be replaced."""
     if not isinstance(plain, dict | list):
         return [at]
@@ -95,7 +95,7 @@ def test_what_nobody_listed_does_not_go(plain, data):
     assert SECRET not in json.dumps(kind.pick(changed, Names()))
 
 
-def _part(plain: Any, place: tuple[Any, ...]) -> Any:
+def _part(plain, place: tuple[Any, ...]):
     for key in place:
         plain = plain[key]
     return plain

@@ -5,7 +5,6 @@ import json
 import re
 from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -266,7 +265,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = SimpleNamespace(device=device, source="s", values=(), facts=(), rows=(row,))
     listed = SimpleNamespace(name="adreno:750")
 
-    def run(request: Any, *, say: Any) -> Any:
+    def run(request, *, say):
         say(row, 97)
         toml = 'title = "t"\nbase = "adreno:750"\n'
         return SimpleNamespace(measured=measured, listed=listed, differences=(), toml=toml)

@@ -133,7 +133,7 @@ pytest.importorskip("tokenizers")
 BYTES = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
 
 
-def write_tokenizer(folder: Path, **parts: Any) -> Path:
+def write_tokenizer(folder: Path, **parts) -> Path:
     path = folder / "tokenizer.json"
     path.write_text(json.dumps({"version": "1.0", "model": BYTES, **parts}))
     return path

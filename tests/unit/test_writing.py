@@ -8,7 +8,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -273,7 +272,7 @@ def test_what_another_compile_puts_there_is_not_kept_as_ours(model, compiled, mo
     from contextlib import contextmanager
 
     @contextmanager
-    def then_another(path: Path, kind: Any) -> Iterator[Path]:
+    def then_another(path: Path, kind) -> Iterator[Path]:
         with swap(path, kind) as folder:
             yield folder
         if path.name == "shared":

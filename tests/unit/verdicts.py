@@ -17,7 +17,7 @@ from adrenoc.check.verdict import (
 MIB = 2**20
 
 
-def node(tensor: str, *reads: str, **changed: Any) -> NodeVerdict:
+def node(tensor: str, *reads: str, **changed) -> NodeVerdict:
     """A convolution in a texture that takes 10 µs, except for what is `changed`."""
     values: dict[str, Any] = {
         "tensor": tensor,
@@ -90,7 +90,7 @@ def memory(nodes: tuple[NodeVerdict, ...]) -> MemoryVerdict:
     )
 
 
-def verdict(nodes: tuple[NodeVerdict, ...], **changed: Any) -> Verdict:
+def verdict(nodes: tuple[NodeVerdict, ...], **changed) -> Verdict:
     values: dict[str, Any] = {
         "model": "net.onnx",
         "target": "adreno:a750",

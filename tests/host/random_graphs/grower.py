@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tests.host.run_op import Ops
 
@@ -71,7 +71,7 @@ class Grower(Chooser):
         self.exact.add(made.name)
         return made
 
-    def whole_input(self, shape: Shape, count: int, dtype: Any) -> str:
+    def whole_input(self, shape: Shape, count: int, dtype) -> str:
         """A graph input of whole numbers from zero to less than `count`."""
         return self.ops.whole_input(*shape, count=count, dtype=dtype)
 
@@ -80,7 +80,7 @@ class Grower(Chooser):
         return 0 < math.prod(shape) <= self.most and min(shape, default=1) > 0
 
     def __call__(
-        self, op: str, *operands: Tensor | str, shape: Sequence[int] | None = None, **attrs: Any
+        self, op: str, *operands: Tensor | str, shape: Sequence[int] | None = None, **attrs
     ) -> Made:
         """Add an operator of one result; of the shape of the first operand if none is given."""
         first = operands[0]

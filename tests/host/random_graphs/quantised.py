@@ -3,7 +3,6 @@
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -34,7 +33,7 @@ class QuantisedCase:
     preset: str
     target: str
 
-    def check(self, device: Any) -> None:
+    def check(self, device) -> None:
         """Compile, run, compare with onnxruntime."""
         target = load_target(self.target)
         options = resolve_options(target, preset=self.preset, command_line=CHECKED).options
