@@ -45,6 +45,12 @@ def _as_users(request, monkeypatch) -> None:
         monkeypatch.setitem(CHECKED, "keep_float32", True)
 
 
+@pytest.fixture(params=["fp32", "mixed", "fp16", "buffer"])
+def preset(request) -> str:
+    """Each preset; tests that name some run with these alone."""
+    return request.param
+
+
 @pytest.fixture
 def ops() -> Ops:
     """A model under construction; those of other seeds and opsets are made by tests."""

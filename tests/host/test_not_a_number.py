@@ -56,7 +56,6 @@ def _run(
     return ops.run(device, preset), ops
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
 def test_of_maps(device, preset):
     seen, ops = _run(device, preset, lambda ops, x: [make(ops, x) for make in MAPS.values()])
     for kind, (name, value) in zip(MAPS, seen.items(), strict=True):

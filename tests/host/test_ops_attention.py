@@ -12,8 +12,6 @@ from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 
-PRESETS = ("fp32", "mixed", "fp16", "buffer")
-
 
 def joint_projection(ops: Ops, x: str, tokens: int, heads: int, width: int) -> list[str]:
     """q, k and v of one product, as vision transformers split them."""
@@ -28,7 +26,6 @@ def joined(ops: Ops, x: str, tokens: int, dim: int) -> str:
     return ops("Reshape", ops("Transpose", x, perm=[0, 2, 1, 3]), ops.ints(1, tokens, dim))
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("sizes", ((9, 2, 8), (37, 3, 16), (69, 1, 64)))
 def test_joint_projection(ops, device, preset, sizes):
     tokens, heads, width = sizes
@@ -43,7 +40,6 @@ def test_joint_projection(ops, device, preset, sizes):
     assert len(ops.kernels) <= 3, "heads are split and joined by a kernel of their own"
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_mask_and_other_widths(ops, device, preset):
     """Tensors of their own, six channels of values, five of depth, a mask over keys."""
     q, k = ops("Tanh", ops.input(2, 3, 7, 5)), ops("Tanh", ops.input(2, 3, 21, 5))
@@ -110,7 +106,6 @@ def test_channels_before_positions(ops, device, preset):
     assert "softmax" not in ops.kernels
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("hidden", (-np.inf, float(np.finfo(np.float32).min)))
 def test_no_key_of_the_first_runs_is_seen(ops, device, preset, hidden):
     """Padding on the left: the first keys, more than a run of the softmax, have no score at all."""

@@ -177,7 +177,6 @@ def test_parts_of_the_rows(ops, device, monkeypatch, preset, parts):
     assert any(taken), "no case has so many parts"
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
 def test_attention_of_one_token(ops, device, preset):
     for case in STEPS.values():
         attention(ops, tokens=1, **case)
@@ -203,7 +202,6 @@ JOINED: dict[str, dict[str, Any]] = {
 """Products of what attention of one token makes: they join its parts."""
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
 def test_products_join_the_parts_of_attention(ops, device, preset):
     for case in JOINED.values():
         attention(ops, tokens=1, **case)

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.operator
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_kernels_and_strides(ops, device, preset):
     x = ops.input(2, 5, 13, 11)
     for kernel, attrs in (
@@ -50,7 +49,6 @@ def test_groups(ops, device, preset):
     ops.check(device, preset)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_depthwise(ops, device, preset):
     for channels, multiplier, kernel, attrs in (
         (7, 1, 3, {"pads": [1, 1, 1, 1]}),
@@ -102,7 +100,6 @@ def test_wide_rows(ops, device, channels, kernel, stride, pad, size, preset):
     ops.check(device, preset)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_strides_and_kernels(ops, device, preset):
     x = ops.input(2, 5, 4, 6)
     for (kh, kw), attrs in (
@@ -147,7 +144,6 @@ def test_strides_far_beyond_the_kernel_are_a_loop_nest(ops, device):
     assert "9 taps lie in 10000 places" in ops.fallbacks[0]
 
 
-@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_windows(ops, preset, device):
     x = ops.input(2, 10, 9, 13)  # images of three blocks: a work-group holds parts of two
     for kernel, attrs in (

@@ -14,8 +14,6 @@ from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 
-PRESETS = ("fp32", "mixed", "fp16", "buffer")
-
 
 @pytest.fixture(autouse=True, scope="module")
 def always() -> Iterator[None]:
@@ -29,7 +27,6 @@ def _reads_images(ops: Ops) -> bool:
     return any("as it is given" in d.taken for d in ops.decisions)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_stems(device, preset):
     for shape, kernel, attrs in (
         ((1, 3, 32, 32), 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
@@ -78,7 +75,6 @@ def test_odd_extents(device, shape, kernel, stride, pads):
     assert _reads_images(ops) == (vectors > MAX_PIXELS)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_what_normalises_the_image_goes_along(device, preset):
     """Zero padding comes after it, so edges are zeros and not what becomes of zeros."""
     for shape, axes in (((1, 3, 18, 32), (3, 1, 1)), ((2, 3, 9, 13), (1, 1, 1))):

@@ -6,10 +6,7 @@ from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 
-PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
-
-@pytest.mark.parametrize("preset", PRESETS)
 def test_dense(ops, device, preset):
     for shape, columns in (((1, 7), 10), ((5, 30), 3), ((2, 5, 6), 7), ((2, 3, 4, 5), 6)):
         y = ops("MatMul", ops.input(*shape), ops.weight(shape[-1], columns))
@@ -20,7 +17,6 @@ def test_dense(ops, device, preset):
     assert ops.fallbacks == []
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_tokens_that_come_first(ops, device, preset):
     """As torch's attention has them: [tokens, 1, depth], or more axes of one between."""
     for *front, depth in ((19, 1, 30), (3, 5, 1, 21), (11, 1, 1, 6), (1, 13, 1, 8)):
@@ -33,7 +29,6 @@ def test_tokens_that_come_first(ops, device, preset):
     assert ops.fallbacks == []
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_two_activations(ops, device, preset):
     for a, b in (
         ((5, 6), (6, 7)),
@@ -81,7 +76,6 @@ def test_product_of_a_tensor_with_itself(ops, device, preset):
     ops.check(device, preset)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_sums_shared_by_threads(ops, device, preset):
     """Inputs and outputs that are no multiple of four, of the team, or of the work-group."""
     for rows, depth, columns in ((1, 803, 130), (3, 129, 9), (8, 64, 50), (1, 5, 1030)):
@@ -92,7 +86,6 @@ def test_sums_shared_by_threads(ops, device, preset):
     assert ops.kernels.count("gemv") == 4
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_squeeze_and_excite(ops, device, preset):
     """1 x 1 convolutions of one pixel; padding lanes of 37 channels must stay zero."""
     x = ops.input(2, 37, 6, 5)
@@ -120,7 +113,6 @@ def _gated(ops: Ops, tokens: int, depth: int) -> None:
     ops.output(ops("Add", ops("MatMul", gated, ops.weight(42, depth)), x))
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("tokens", (1, 3, 8))
 def test_a_norm_and_a_gate_take_no_kernels(ops, device, preset, tokens):
     _gated(ops, tokens, 68)

@@ -58,7 +58,6 @@ def test_products_of_2_and_of_8_bits(ops, device, preset, bits):
     assert not ops.fallbacks
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer", "fp16"])
 def test_products_of_4_bits(ops, device, preset):
     shapes = [
         ((1, 1, 64), 96, 32, ""),

@@ -10,10 +10,7 @@ from tests.tflite.build import ModelBuilder, T
 
 pytestmark = pytest.mark.operator
 
-PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
-
-@pytest.mark.parametrize("preset", PRESETS)
 def test_layer_norm(ops, device, preset):
     for shape, axis in (
         ((2, 9, 30), -1),
@@ -38,7 +35,6 @@ def test_layer_norm(ops, device, preset):
     assert ops.fallbacks == []
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_instance_norm(ops, device, preset):
     for channels in (3, 8):
         x = ops.input(2, channels, 6, 5, low=-3.0, high=1.0)
@@ -46,7 +42,6 @@ def test_instance_norm(ops, device, preset):
     ops.check(device, preset)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_group_norm(device, preset):
     ops = Ops(opset=21)
     for channels, groups in ((16, 2), (12, 3), (6, 1), (6, 3), (5, 5)):

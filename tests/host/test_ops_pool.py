@@ -7,10 +7,7 @@ from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 
-PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
-
-@pytest.mark.parametrize("preset", PRESETS)
 def test_max_pool(ops, device, preset):
     x = ops.input(2, 7, 13, 11, low=-3.0, high=-1.0)
     for attrs in (
@@ -26,7 +23,6 @@ def test_max_pool(ops, device, preset):
     assert ops.fallbacks == []
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_avg_pool(device, preset):
     ops = Ops(opset=19)
     x = ops.input(1, 5, 12, 9)
@@ -73,7 +69,6 @@ def test_pools_of_one_dimension(ops, device, preset):
     assert ops.fallbacks == []
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_windows_over_everything(ops, device, preset):
     """They are reductions: rows and columns that threads share."""
     x = ops("Tanh", ops.input(2, 7, 9, 10))
@@ -96,7 +91,6 @@ def reduced(ops: Ops, kind: str, x: str, axes: tuple[int, ...] | None, keepdims:
     return ops(f"Reduce{kind}", *inputs, keepdims=keepdims)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_means(ops, device, preset):
     y = ops("Sigmoid", ops.input(2, 7, 5, 6))
     for axes, keepdims in (
@@ -115,7 +109,6 @@ def test_means(ops, device, preset):
     assert ops.kernels.count("mean") == 8
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_one_number_of_all_is_a_texel_that_keeps_small_values(ops, device, preset):
     y = ops("Relu", ops.input(1, 6, 30, 40))
     span = ops("Sub", reduced(ops, "Max", y, None, 0), reduced(ops, "Min", y, None, 0))
@@ -162,7 +155,6 @@ def test_many_elements_in_half(ops, device):
     ops.check(device, "fp16", tolerance=1e-3)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("kind", ("Softmax", "LogSoftmax"))
 def test_softmax(ops, device, preset, kind):
     x = ops.input(2, 7, 5, 6, low=-8.0, high=8.0)

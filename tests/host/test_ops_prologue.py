@@ -8,7 +8,7 @@ from adrenoc.kernels.families.excite import EXCITE
 from adrenoc.kernels.families.matmul.gemv import GemvTile
 from adrenoc.passes.fuse import fuse_excite
 from tests.host.run_op import Ops, check_relax
-from tests.host.test_views import PRESETS, Net
+from tests.host.test_views import Net
 
 pytestmark = pytest.mark.operator
 
@@ -22,7 +22,6 @@ def _norm(net: Net, x: str) -> str:
     return net.op("Relu", x)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_before_a_dense_layer(device, preset):
     """The whole is read by its next layer and by those after it."""
     net = Net()
@@ -34,7 +33,6 @@ def test_before_a_dense_layer(device, preset):
     assert [k for k in net.kernels if k not in ("layout", "conv2d")] == ["sigmoid"]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("channels", [5, 16])
 def test_scales_of_channels_and_smooth_activations(device, preset, channels):
     """A gate that the model computes, Swish, two readers, strides, more than one tap."""
@@ -177,7 +175,6 @@ TILES = (
 
 
 @pytest.mark.parametrize("number", range(len(TILES)))
-@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(number, preset, device, monkeypatch):
     tile, channels, hidden, size = TILES[number]
     monkeypatch.setattr(excite, "candidates", lambda *_: [tile])

@@ -50,7 +50,6 @@ def _held_by_bytes(shape: tuple[int, ...], group: int, seed: int) -> np.ndarray:
     return (whole * scales).reshape(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
 def test_bytes_give_the_product_of_what_they_hold(device, preset):
     ops = _rounded_ops()
     for number, (shape, n, bits, block, zeros) in enumerate(CASES):

@@ -9,7 +9,6 @@ from tests.host.run_op import Ops, check_relax
 
 pytestmark = pytest.mark.operator
 
-PRESETS = ("fp32", "mixed", "fp16", "buffer")
 EVERY = [(exclusive, reverse) for exclusive in (0, 1) for reverse in (0, 1)]
 
 
@@ -17,7 +16,6 @@ def _scanned(ops: Ops, x: str, axis: int, exclusive: int = 0, reverse: int = 0) 
     return ops("CumSum", x, ops.const(axis, np.int64), exclusive=exclusive, reverse=reverse)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_every_axis_both_ways(ops, device, preset):
     y = ops("Sigmoid", ops.input(2, 7, 5, 6))
     for axis in (0, 1, 2, -1):
@@ -78,7 +76,6 @@ def _inverted(ops: Ops, *shape: int, shift: float = 4.0) -> str:
     return ops("Inverse", near, domain=DOMAIN)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, 8])
 def test_small_matrices_are_one_kernel(ops, device, preset, rows):
     ops.output(ops("Tanh", _inverted(ops, 3, rows, rows)), _inverted(ops, rows, rows))

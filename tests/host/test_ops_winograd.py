@@ -98,7 +98,6 @@ def test_every_tile_size(ops, outputs, preset, device, monkeypatch):
     ops.check(device, preset)
 
 
-@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 @pytest.mark.parametrize("kernels", ("split", "whole"))
 def test_with_an_epilogue_that_reads_other_tensors(ops, kernels, preset, device, request):
     request.getfixturevalue(kernels)

@@ -4,10 +4,7 @@ import pytest
 
 from tests.host.test_channel_orders import Net
 
-PRESETS = ("fp32", "mixed", "buffer", "fp16")
 
-
-@pytest.mark.parametrize("preset", PRESETS)
 def test_a_dense_block(device, preset):
     net = Net()
     features = [net.conv(net.start(3, images=2), 8, kernel=3)]
@@ -20,7 +17,6 @@ def test_a_dense_block(device, preset):
     assert net.moves == []
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 def test_splits_branches_and_joins(device, preset):
     """Pools, depthwise and transposed convolutions, resizes and residuals write parts and read
     slices; the last part may end within a block."""
