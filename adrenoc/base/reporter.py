@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 
@@ -50,3 +51,8 @@ class PartReporter:
     def working(self, what: str, done: int, total: int) -> None:
         """Tell which of the compilations it is, too."""
         self._reporter.working(f"{self._name}, {what}", done, total)
+
+
+def ms_since(started: float) -> float:
+    """Return milliseconds since `started`, a value of `time.perf_counter`."""
+    return (time.perf_counter() - started) * 1000

@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.outputs import output_error, write_atomically
-from adrenoc.base.reporter import Reporter
+from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS
 from adrenoc.check.accuracy.causes import number_of_layer
@@ -340,7 +340,7 @@ class _Comparison:
         return take_products(self._shipped, self._better, pairs, self._elements)
 
     def _report(self, what: str, started: float, note: str) -> None:
-        self._reporter.stage(what, (time.perf_counter() - started) * 1000, note)
+        self._reporter.stage(what, ms_since(started), note)
 
 
 def _load(path: Path) -> onnx.ModelProto:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.base.reporter import ms_since
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.fit import other_gpu_notes
 from adrenoc.device.opencl import clml_ms, prepare_regions, textures_ms
@@ -36,7 +37,6 @@ from adrenoc.device.result import (
     RunResult,
     Sustained,
     Times,
-    ms_since,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ def execute(
         driver=str(place.facts["driver"]),
         outputs=outputs,
         among_others=among,
-        times=loaded.times(progress.first_ms, progress.warm_ms),
+        times=Times.from_runs(
+            load_ms=loaded.load_ms,
+            build_ms=loaded.build_ms,
+            first_ms=progress.first_ms,
+            warm_ms=progress.warm_ms,
+        ),
         memory_bytes=memory_bytes,
         sustained=sustained,
         programs=loaded.programs,
@@ -108,17 +113,14 @@ def execute(
         gpu=tuple(state for state in states if state.is_known),
         warm_ms=tuple(progress.warm_ms),
         trace=progress.tracer.finish(),
-        notes=(*_notes(place, bundle, loaded, states), *notes, *of_clock),
+        notes=(
+            *other_gpu_notes(bundle, place.facts),
+            *loaded.programs.notes(),
+            *clock_notes(states, place.facts),
+            *notes,
+            *of_clock,
+        ),
     )
-
-
-def _notes(
-    place: RunPlace, bundle: Bundle, loaded: _Loaded, states: Sequence[GpuState]
-) -> Iterator[str]:
-    """Yield what a user should know of the device, of the kernels' programs, and of clocks."""
-    yield from other_gpu_notes(bundle, place.facts)
-    yield from loaded.programs.notes()
-    yield from clock_notes(states, place.facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,12 +133,6 @@ class _Loaded:
     regions: tuple[RegionRun, ...]
     load_ms: float
     build_ms: float
-
-    def times(self, first_ms: float, warm_ms: list[float]) -> Times:
-        """Return these times with those of the runs."""
-        return Times.from_runs(
-            load_ms=self.load_ms, build_ms=self.build_ms, first_ms=first_ms, warm_ms=warm_ms
-        )
 
 
 def _load(place: RunPlace, bundle: Bundle, options: RunOptions, tracer: Tracer) -> _Loaded:
@@ -229,14 +225,14 @@ class _Runner:
 
     def run_ms(self, name: str = "run") -> float:
         """Run once, from the states that were given; returns how long it took."""
-        self._reset()
+        self.give(self._first)
         return self._run_on_ms(name)
 
     def walk(self, steps: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Run once for each of `steps`, from the states that were given on; all outputs."""
         import numpy as np
 
-        self._reset()
+        self.give(self._first)
         found = []
         for inputs in steps:
             self.give({n: array for n, array in inputs.items() if n not in self._first})
@@ -244,11 +240,6 @@ class _Runner:
             found.append(self.take_outputs())
         self.give(steps[0])
         return {name: np.stack([one[name] for one in found]) for name in found[0]}
-
-    def _reset(self) -> None:
-        """Have the states as they were given."""
-        if self._first:
-            self.give(self._first)
 
     def _run_on_ms(self, name: str = "run") -> float:
         """Run once, from the states that the last run left; returns how long it took."""

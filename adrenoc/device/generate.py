@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adrenoc.base.errors import AccuracyError, InputError
+from adrenoc.base.reporter import ms_since
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
@@ -469,7 +470,7 @@ def time_prompt_ms(decoder: Decoder, device: Any, length: int) -> float:
         begun = time.perf_counter()
         decoder.take_in([_SEED_TOKEN] * length)
         device.sync()
-        times.append((time.perf_counter() - begun) * 1000)
+        times.append(ms_since(begun))
     return statistics.median(times[1:])
 
 
@@ -478,7 +479,7 @@ def _time_first(decoder: Decoder, length: int) -> float:
     begun = time.perf_counter()
     decoder.take_in([_SEED_TOKEN] * length)
     decoder.step(_SEED_TOKEN)
-    return (time.perf_counter() - begun) * 1000
+    return ms_since(begun)
 
 
 def time_token_ms(decoder: Decoder, context: int, count: int) -> float:
@@ -494,7 +495,7 @@ def time_token_ms(decoder: Decoder, context: int, count: int) -> float:
     _make_tokens(decoder, WARM_STEPS)
     begun = time.perf_counter()
     made = _make_tokens(decoder, count)
-    return (time.perf_counter() - begun) * 1000 / made
+    return ms_since(begun) / made
 
 
 def _make_tokens(decoder: Decoder, count: int) -> int:

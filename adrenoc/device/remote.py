@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import AdrenocError, BundleError, RemoteError
 from adrenoc.base.host.proc import own_module
+from adrenoc.base.reporter import ms_since
 from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.answers import WrongAnswerError
@@ -46,7 +47,7 @@ from adrenoc.device.fit import (
 from adrenoc.device.greeting import MAGIC, MISMATCH
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.place import RemotePlace, absent_devices, remote_function
-from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
+from adrenoc.device.result import Progress, RunOptions, RunResult
 from adrenoc.device.rpc_session import refusal
 from adrenoc.device.tracker import HostPort, TrackedServer, Tracker
 

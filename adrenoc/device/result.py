@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -278,8 +277,3 @@ def percentile(values: Sequence[float], percent: int) -> float:
     """Return the nearest-rank percentile of values in any order."""
     rank = -(-percent * len(values) // 100)
     return sorted(values)[max(0, rank - 1)]
-
-
-def ms_since(started: float) -> float:
-    """Return milliseconds since `started`, a value of `time.perf_counter`."""
-    return (time.perf_counter() - started) * 1000

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import BundleError, DeviceError
+from adrenoc.base.reporter import ms_since
 from adrenoc.bundle.buckets import fit, open_buckets
 from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle
 from adrenoc.bundle.manifest import TensorSpec
@@ -46,7 +47,6 @@ from adrenoc.device.result import (
     RunOptions,
     RunResult,
     Times,
-    ms_since,
 )
 from adrenoc.target.system import runs_here
 

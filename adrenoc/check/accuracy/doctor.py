@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adrenoc.base.reporter import Reporter
+from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.check.accuracy.bench import AccuracyBench, input_of_cut
 from adrenoc.check.accuracy.causes import (
     HALF_ROUNDING,
@@ -137,7 +137,7 @@ class Doctor:
             layers[name] = layer
         count = sum(bool(layer.causes) for layer in layers.values())
         self._reporter.stage(
-            f"{preset} layers", _ms_since(started), f"{len(layers)}, {count} with causes"
+            f"{preset} layers", ms_since(started), f"{len(layers)}, {count} with causes"
         )
         return layers
 
@@ -200,10 +200,6 @@ class Doctor:
         if found.passed or not layers:
             return ""
         return max(layers.values(), key=lambda layer: layer.local_error).name
-
-
-def _ms_since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
 
 
 def find_own_parts(

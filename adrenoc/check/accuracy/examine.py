@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 
 from adrenoc.base.errors import InputError, OptionError, ToolError
-from adrenoc.base.reporter import Reporter
+from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import AccuracyBench
@@ -196,7 +196,7 @@ def _take_tokens(
     names = [bench.name_of(node.output) for node in bench.layers]
     reference = compute_each_token(model, form, passage, names)
     count = len(passage.tokens)
-    took_ms = (time.perf_counter() - started) * 1000
+    took_ms = ms_since(started)
     reporter.stage("reference", took_ms, f"{count} tokens: {passage.source}")
     samples = take_token_samples(bench, passage.tokens, join_logits(reference))
     looked = sorted({round((part + 1) * count / _LOOKED) - 1 for part in range(_LOOKED)} - {-1})
@@ -224,7 +224,7 @@ def fill_truth(bench: AccuracyBench, samples: list[Sample], model: Path, reporte
         reference = _run_plain(model, sample.named, sorted(shared), reporter)
         others.take({n: reference.get(bench.name_of(n)) for n in seen}, seen)
         sample.truth = {**seen, **sample.inputs}
-    took_ms = (time.perf_counter() - started) * 1000
+    took_ms = ms_since(started)
     reporter.stage("float32", took_ms, f"{len(names)} tensors")
     return others.first
 
@@ -268,7 +268,7 @@ def fill_token_truth(
             sample.pasts = pasts or {past: np.zeros_like(v) for past, v in made.items()}
             sample.truth = {**seen, **sample.inputs}
         pasts = made
-    took_ms = (time.perf_counter() - started) * 1000
+    took_ms = ms_since(started)
     reporter.stage("float32", took_ms, f"{len(names)} tensors, {len(samples)} tokens")
     return others.first
 

@@ -28,7 +28,7 @@ from adrenoc.base.files.read import (
     sha256_file,
 )
 from adrenoc.base.host.extras import pip_install
-from adrenoc.base.reporter import Reporter
+from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.check.accuracy.bench import AccuracyBench, VariantFigures
@@ -174,7 +174,7 @@ def judge_preset(
     ours = judge.judge_outputs(outputs)
     started = time.perf_counter()
     floor = judge.measure_floor(ours, bench.find_halves(preset))
-    reporter.stage(f"{preset} floor", _ms_since(started), f"error {floor.error:.1e}")
+    reporter.stage(f"{preset} floor", ms_since(started), f"error {floor.error:.1e}")
     passed = ours.counted <= asked.tolerance
     remedy = None
     effort = Effort(nodes=len(bench.fuse(preset).nodes), share=asked.effort)
@@ -209,7 +209,7 @@ class _Search:
         units = find_units(bench.fuse(self._preset), bench.find_halves(self._preset))
         ranked = rank_units(units, self._measure, self._effort)
         note = f"{len(ranked)} in {self._effort.runs} runs"
-        self._reporter.stage(f"{self._preset} contributions", _ms_since(started), note)
+        self._reporter.stage(f"{self._preset} contributions", ms_since(started), note)
         pins = {unit.tensors[0]: unit.tensors for unit in ranked}
         errors: list[tuple[frozenset[str], float]] = []
 
@@ -247,7 +247,7 @@ class _Search:
         self._effort.run(self._judge.samples)
         error = self._judge.judge_compiled(self._bench.whole(self._preset, names)).counted
         note = f"{len(names)} tensors in float32: error {error:.1e}"
-        self._reporter.stage(f"{self._preset} trial {number}", _ms_since(started), note)
+        self._reporter.stage(f"{self._preset} trial {number}", ms_since(started), note)
         return error
 
 
@@ -258,10 +258,6 @@ def _compare(before: VariantFigures, after: VariantFigures) -> PolicyCost:
         moved_bytes=(before.moved_bytes, after.moved_bytes),
         time_us=None if times[0] is None or times[1] is None else (times[0], times[1]),
     )
-
-
-def _ms_since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
 
 
 def meet_accuracy(

@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 
 from adrenoc.base.errors import InputError
-from adrenoc.base.reporter import Reporter
+from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import AccuracyBench
@@ -106,7 +106,7 @@ def take_samples(
         if files or not samples:
             raise
         samples, said = samples[:1], trials.keep_first(REFUSED).said
-    took_ms = (time.perf_counter() - started) * 1000
+    took_ms = ms_since(started)
     reporter.stage("reference", took_ms, f"{len(samples)} sets of inputs")
     return samples, said
 
