@@ -1,7 +1,5 @@
 """What the compiler chose, and why: nothing that it does is silent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 

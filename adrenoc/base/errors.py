@@ -4,8 +4,6 @@ A message says what went wrong, where (node, file or key), what was seen and wha
 the hint is the next command to type.  Exit codes start at 10: 1 and 2 belong to Python and click.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 

@@ -1,7 +1,5 @@
 """The one way in which a rule says that it does not cover what it is asked for."""
 
-from __future__ import annotations
-
 
 class RefusedError(Exception):
     """A case that a rule does not cover; the text says why.

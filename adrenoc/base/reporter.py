@@ -1,7 +1,5 @@
 """How the layers below the command line tell of their progress without printing."""
 
-from __future__ import annotations
-
 import time
 from typing import Protocol
 

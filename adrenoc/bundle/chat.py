@@ -1,7 +1,5 @@
 """How a language model wants to be talked to: what the file chat.json of its bundle says."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ bundle for many GPUs has one of each.  A manifest says of such a file what it ho
 (`inflated_bytes`), and its schema version is one that older runtimes refuse.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace

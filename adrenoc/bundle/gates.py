@@ -6,8 +6,6 @@
 The figures that a build is judged by: of one bundle, without running it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How tokens are picked: what a model's makers, an option or a request may say of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """What a manifest says of a decoder: whether it is one, and by which command it is talked to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from adrenoc.base.text.spelling import quote_word

@@ -4,8 +4,6 @@ What is unpacked is what the manifest lists, with the sizes and digests that it 
 that is checked before the first byte is written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Options as the manifest of a bundle keeps them, and back."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any

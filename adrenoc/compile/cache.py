@@ -6,8 +6,6 @@ damaged entry is dropped and made again.  Who compiles holds the lock of the key
 who want the same wait for it and find it.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Compile a model for a target: run the pipeline and gather what a bundle needs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ order, and for each other one how it comes of that (`adrenoc.bundle.params`).  O
 the plain ones, also where no part reads them so: Winograd's are two to four times as large.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Its bundle also carries its tokenizer.json and how it is talked to, where that i
 planned for one GPU of several stands here, too, since that loads no TVM either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -8,8 +8,6 @@ It also loads its tuner, its schedules of GPUs and gradients.  These are there, 
 somebody first asks for something in them.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

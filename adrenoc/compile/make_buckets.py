@@ -3,8 +3,6 @@
 Constants are written once.  `adrenoc.bundle.buckets` and `adrenoc.bundle.editions` tell the layout.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Add to a language model's bundle what the runtime of a phone needs to read and write text."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path

@@ -10,8 +10,6 @@ Source: Hugging Face's "Chat templates" and "GenerationConfig"; onnxruntime-gena
 transformers' processors of Idefics3, SmolVLM and LFM2-VL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

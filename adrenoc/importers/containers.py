@@ -5,8 +5,6 @@ Imports neither TVM nor onnx, and opens nothing but the container's list of cont
 Source: LiteRT-LM, `litertlm_header_schema.fbs` (`.litertlm`), `model_resources_task.cc` (`.task`).
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import zipfile

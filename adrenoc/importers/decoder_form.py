@@ -3,8 +3,6 @@
 Loads neither TVM nor files of weights beside the model; a TFLite file is read whole.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

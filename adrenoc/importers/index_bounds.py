@@ -13,8 +13,6 @@ arithmetic: this is for drawing numbers, and refuses none.
 A spectrum is taken of sounds of any scale; a network that convolves them has learned its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace

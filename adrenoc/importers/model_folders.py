@@ -7,8 +7,6 @@ A vision-language model is in parts: onnx/embed_tokens*.onnx looks tokens up, de
 or decoder* takes what it gives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

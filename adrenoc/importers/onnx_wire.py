@@ -7,8 +7,6 @@ weights where they are.
 Source: protobuf encoding guide; onnx.proto3.
 """
 
-from __future__ import annotations
-
 import math
 import mmap
 import os

@@ -6,8 +6,6 @@ exporter's names say so and both are of one shape and dtype.
 What a decoder keeps from token to token: its caches, its recurrent states, and their form.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

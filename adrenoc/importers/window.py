@@ -3,8 +3,6 @@
 Pads are written as ONNX writes them: all beginnings, then all ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from adrenoc.base.refused import RefusedError

@@ -1,7 +1,5 @@
 """Which numbers halves hold, and constants in the dtype that they are stored in."""
 
-from __future__ import annotations
-
 import weakref
 from dataclasses import dataclass
 

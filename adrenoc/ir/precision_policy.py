@@ -3,8 +3,6 @@
 `adrenoc check-accuracy` writes them, `adrenoc compile --precision-policy` takes them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, dataclass, fields

@@ -5,8 +5,6 @@ and no other.  Kernels are named by the digest of what they compute (`kernel_dig
 log serves every model that holds such a kernel.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

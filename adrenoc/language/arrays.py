@@ -1,7 +1,5 @@
 """Arrays of numbers as the file of tables holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 

@@ -11,8 +11,6 @@ has code points.
 Source: Unicode Standard Annex 29, table 1c; the crate spm_precompiled 0.1.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode
 from functools import cache
 from typing import Any

@@ -7,8 +7,6 @@ are computed, and in no table.
 Source: Unicode Standard Annex 15 and chapter 3.12.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass

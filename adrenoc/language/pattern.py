@@ -9,8 +9,6 @@ Which code points a class such as `[^\\s\\p{L}]` holds hangs on the library's ve
 the library is asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias

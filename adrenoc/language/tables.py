@@ -8,8 +8,6 @@ not hold has none, so that no phone makes other tokens than the library.
 Source: the sources of Hugging Face's tokenizers 0.2x.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cached_property

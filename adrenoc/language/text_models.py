@@ -2,8 +2,6 @@
 best sum of scores (Unigram) or by the longest beginnings (WordPiece).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

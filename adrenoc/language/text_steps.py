@@ -4,8 +4,6 @@ Which code points the library changes, removes or cuts at hangs on its version o
 asked about each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -16,8 +16,6 @@ Hugging Face's transformers compiles them: blanks around blocks go, loops have `
 Source: Hugging Face's "Chat templates" (transformers 4.5x); Jinja 3.1's sandbox.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

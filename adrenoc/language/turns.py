@@ -6,8 +6,6 @@ template writes other conversations, and what is put together of the parts has t
 otherwise there are no parts, and no phone writes what the template would not have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product

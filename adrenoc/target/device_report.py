@@ -5,8 +5,6 @@ A report holds quirks in the form of a target file's, so that what is known of a
 on the device and adds these quirks: a bundle carries that file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -9,8 +9,6 @@
     report = "pixel.device.json"
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The facts of one GPU: what kernels may ask for, what it does in a clock, what it does wrong."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -11,8 +11,6 @@ A file may build on a listed device, and then states only what differs:
 The device `adreno` stands for many GPUs, and promises only what each of them holds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

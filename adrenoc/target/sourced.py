@@ -8,8 +8,6 @@ What many values share is written once, under `[sources]`, and cited: `clinfo = 
 The fields of the dataclass say which keys there are and of which type.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import re

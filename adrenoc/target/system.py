@@ -1,7 +1,5 @@
 """The system that a target's CPU part is for: Android, or Linux on a Snapdragon."""
 
-from __future__ import annotations
-
 import platform
 
 ANDROID = "android"

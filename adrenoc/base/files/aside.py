@@ -4,8 +4,6 @@ A file or folder that is being made has a lock for as long as its process lives.
 left by a process that was killed, and the next one that writes there removes it.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -5,8 +5,6 @@ of one that adrenoc wrote (`adrenoc.base.files.owned_folder`).  A link is follow
 folder.  Devices, pipes, links to nothing, and what the command reads are refused.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

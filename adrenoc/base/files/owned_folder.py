@@ -4,8 +4,6 @@ A bundle lists its files in `manifest.json`; other folders that adrenoc writes h
 own (`LIST_FILE`).  A folder with one more file is the user's, whatever the marker is called.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -6,8 +6,6 @@ Paths go to TVM and its runtime in UTF-8 alone.  No output of a command may repl
 reads; files are compared by device and inode, so that other names for the same one count too.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import importlib

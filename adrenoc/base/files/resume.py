@@ -5,8 +5,6 @@ begun again takes them in that order, and goes on with the first that is not the
 work is another one than it was then, it takes no more.  The file is removed at the end.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -5,8 +5,6 @@ TVM's constants too, and packed.  What waits to be written lies in a file in the
 is the system's cache and no process's memory, and comes back page by page where it is read.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

@@ -6,8 +6,6 @@ end.  Here only plain files and folders count, with short names and inside of th
 Source: POSIX.1-2008, pax interchange format; GNU tar manual, "Basic Tar Format".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import BinaryIO

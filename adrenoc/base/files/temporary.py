@@ -1,7 +1,5 @@
 """Folders for a while, which go with the process: at its end, or when the next one starts."""
 
-from __future__ import annotations
-
 import errno
 import secrets
 import tempfile

@@ -1,7 +1,5 @@
 """Commands of adrenoc that print JSON, each a process of its own that ends with this one."""
 
-from __future__ import annotations
-
 import datetime
 import subprocess
 import threading

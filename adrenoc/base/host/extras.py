@@ -1,7 +1,5 @@
 """The command that installs an extra of adrenoc, and what the extra `link` brings."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shlex

@@ -5,8 +5,6 @@ What Python and TVM raise where this machine has no memory left, as one error.
 How much this process may map: libraries that find no room end a process without a word.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import resource

@@ -5,8 +5,6 @@ then looks for further work for some hundredths of a second: of MobileNetV2's co
 fiftieth, on two cores.
 """
 
-from __future__ import annotations
-
 import os
 
 _THREADS = "OPENBLAS_NUM_THREADS"

@@ -5,8 +5,6 @@ an identifier of the user in the home folder and files in TMPDIR for that.  A mo
 is nobody else's business.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Run an outside tool; a failure tells how to run it again and what it said."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

@@ -5,8 +5,6 @@ collector would go over them again and again, an eighth of the time of the impor
 of a compilation's.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

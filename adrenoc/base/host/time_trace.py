@@ -5,8 +5,6 @@ the clock on the wall (`ts`, `dur`) and the CPU's of this process (`tts`, `tdur`
 on a busy machine the second is the one to compare.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """`ADRENOC_...`: what few need beside the command line, each read when it is needed."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -4,8 +4,6 @@ A field's metadata may mark it: `named` as a name of one kind, `{"json": False}`
 file's, `{"default": True}` as one that the file may leave out.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import types

@@ -1,7 +1,5 @@
 """One HTML file of parts, whole in itself: it asks no network, and shows any text as a text."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """JSON that others wrote: read with every way of failing as one kind of error."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """JUnit's XML, which build servers read: suites of cases, any name shown as a text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree

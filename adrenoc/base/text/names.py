@@ -5,8 +5,6 @@ words of commands that messages propose.  So each kind has one alphabet and a le
 a manifest is read; who writes names makes them fit (`bundle_name`, `file_name`).
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ upper half (C1), marks that turn the order of letters around.  All of these are 
 are.
 """
 
-from __future__ import annotations
-
 import difflib
 import shlex
 from collections.abc import Iterable

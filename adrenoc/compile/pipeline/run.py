@@ -4,8 +4,6 @@
 last phase of every compilation.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path

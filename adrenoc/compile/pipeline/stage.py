@@ -7,8 +7,6 @@ pair whose order matters says so, with the reason, at one of the two.
 of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

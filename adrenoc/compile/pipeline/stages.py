@@ -3,8 +3,6 @@
 A stage's name is also its dump file, and its line in the timings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -15,8 +15,6 @@ meant:
                numbers that the runtime gives them are such as it reads, and all of it is OpenCL C
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any

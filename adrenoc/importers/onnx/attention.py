@@ -22,8 +22,6 @@ the number of the first new row, which is how many tokens there were before.
 Source: onnxruntime's ContribOperators reference, and version 1.31 of it tried.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ onnxruntime's converter to halves writes such models (`keep_io_types`).  What a 
 gives is what the cast back takes, so caches hold the same numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

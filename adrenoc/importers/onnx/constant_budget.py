@@ -6,8 +6,6 @@ read as weights may be large all the same, as models without their training data
 memory, other constants by the size of the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 

@@ -37,8 +37,6 @@ it added, by a triangle whose inverse is made of blocks of one token, of two, of
 Source: onnxruntime's ContribOperators reference, and version 1.32 of it tried.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ onnxruntime by that rounding.  A check against its own result would tell nothing
 Source: onnxruntime's ContribOperators reference.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

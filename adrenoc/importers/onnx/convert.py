@@ -7,8 +7,6 @@ against ONNX's own shape inference, and collects all failures instead of stoppin
 Source: tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import warnings

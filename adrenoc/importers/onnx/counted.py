@@ -15,8 +15,6 @@ Before -> after, of up to 10 boxes:
 Which axis of a node's results is counted, where it works entry by entry on counted tensors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

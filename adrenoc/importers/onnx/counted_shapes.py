@@ -19,8 +19,6 @@ Before -> after, of x and m [3, 8]:
     k = CumSum(Reshape(m, [-1])) - 1; y = Where(m, Reshape(Gather(Reshape(v, [-1]), k), [3, 8]), x)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

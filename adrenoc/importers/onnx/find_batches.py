@@ -8,8 +8,6 @@ An axis is followed through the nodes that keep it, up to those that say what it
     Concat, Softmax, sums along it: it is none, as its elements meet
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ scattered, the missing entries go nowhere.  Of up to 18 rows u for places i of x
     y = Slice(ScatterElements(Concat(x, a row of zeros), Where(found, i, 9), u), 0, 9)
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable

@@ -18,8 +18,6 @@ weights = Slice(Softmax(scores), all but the last)
 y = MatMul(weights, values)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Constants live outside protobuf: weights of any size are neither copied nor seri
 shapes are inferred and constants are folded.
 """
 
-from __future__ import annotations
-
 import graphlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

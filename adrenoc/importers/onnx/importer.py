@@ -3,8 +3,6 @@
 Tensors that no kernel could hold are refused: of text, of too many elements or axes, or of none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

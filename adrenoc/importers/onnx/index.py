@@ -8,8 +8,6 @@ Those that are found come first, in the order of the standard: boxes by batch, c
 Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ so does its inference.  Where two implementations refuse a node, the model is wr
 that one may be.  Where both compute a node, and otherwise, a decision says which of them is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ Rows have the numbers of both caches, one behind the other, and stand for the ke
 all heads: so each of both caches holds them, and both are of one head.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

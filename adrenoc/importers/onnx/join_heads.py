@@ -18,8 +18,6 @@ Models in halves widen x before that and narrow what comes out: so does the oper
 known by what they make of numbers, however they are spelt.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ Masks, and what else is added to scores, are looked at by numbers, for pasts of 
 nothing but how far a row lies before the token are a table of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

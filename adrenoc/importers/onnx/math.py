@@ -14,8 +14,6 @@ Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0; w
 computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

@@ -17,8 +17,6 @@ So weights stay in few bits.  onnxruntime does the same.
 Source: onnxruntime's ContribOperators reference: MatMulNBits, GatherBlockQuantized.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What an operator's translation sees of an ONNX node."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -10,8 +10,6 @@ is, so that no file means one of them by its name.
 Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce

@@ -13,8 +13,6 @@ perhaps of the first numbers of a head alone, with the others joined behind; or 
 standard's RotaryEmbedding.  Graphs are read folded: cosines and sines are constants.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field
 

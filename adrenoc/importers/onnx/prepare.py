@@ -17,8 +17,6 @@ Before -> after:
                                     x = Where(input_ids < 0, rows, text)
 """
 
-from __future__ import annotations
-
 import graphlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set

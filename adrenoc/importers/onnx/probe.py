@@ -14,8 +14,6 @@ them, scores and results need no keys and values:
     scores = q_h . (K_h row) = (K_h^T q_h) . row          y_h = sum(p V_h row) = V_h sum(p row)
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

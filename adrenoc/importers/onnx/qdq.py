@@ -14,8 +14,6 @@ flip of a quantum here and there, and two at the end of a MobileNet (`session.py
 Source: onnxruntime's QDQ transformers (which operators, and on which conditions).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Source: ONNX operator reference: QLinearConv-10, QLinearMatMul-21, ConvInteger-1
 DynamicQuantizeLinear-11.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

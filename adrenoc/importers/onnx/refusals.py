@@ -5,8 +5,6 @@ Of operators that have no place in a program of fixed shapes it says what to do,
 caches all that keeps them from being written in place.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field

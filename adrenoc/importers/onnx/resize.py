@@ -8,8 +8,6 @@ neighbour times a product of two shares, and four of these summed.  Bytes with t
 are computed in fixed point, with ten bits of each share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -8,8 +8,6 @@ Before -> after:
     y = ConcatFromSequence(s)                                   y = Concat(a, b)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

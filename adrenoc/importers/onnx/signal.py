@@ -5,8 +5,6 @@ Each is a product with a constant matrix or a TE expression: a plain fold for th
 Source: ONNX operator reference: DFT-20, STFT-17, Col2Im-18, DeformConv-22.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

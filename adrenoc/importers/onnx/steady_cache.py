@@ -14,8 +14,6 @@ What fills up the last tokens of a prompt writes rows behind it, which the next 
 Source: onnxruntime's ContribOperators reference (MRotaryEmbedding).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -17,8 +17,6 @@ Both branches of a condition that is known at run time alone are computed: opera
 no side effects, and the one that is not taken is dropped element by element, NaN included.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ them wherever it meets them first.
 Source: onnx.proto3; the schemas of the onnx package.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Writes the standard nodes that take the place of one node of onnxruntime's own domain."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Each kind stands there where its attribute is not zero, in the order of the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 

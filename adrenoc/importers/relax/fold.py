@@ -4,8 +4,6 @@ TVM's FoldConstant builds a kernel with LLVM for each call; for what models hold
 transposed, biases that are reshaped, factors that are multiplied) NumPy is many times faster.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

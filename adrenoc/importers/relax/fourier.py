@@ -3,8 +3,6 @@
 Source: ONNX operator reference: DFT-20.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Which they are and what share each has lies in a table of integers, which no preset rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

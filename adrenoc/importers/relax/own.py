@@ -6,8 +6,6 @@ where its family does not compute it: slower than its kernels, and just as right
 Calls of a recurrent layer: both importers say what they found, this says it in Relax.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ A recurrent layer as plain loops, for where its family does not compute it.
 Source: ONNX operator reference, RNN-14, GRU-14, LSTM-14, whose orders of gates these are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 A Relax function as a flat list of bindings, for passes that rewrite it as a whole.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ Before → after:
 Operators between a variable and the memory of its state (`variables.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ out here is closer to the model that was trained.
 Source: TFLite operator reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -10,8 +10,6 @@ Refuses a TFLite file with operators that are not translated, naming them all at
 Source: LiteRT 2.3, tried with operands of bool for each operator.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

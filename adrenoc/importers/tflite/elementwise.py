@@ -6,8 +6,6 @@ with tables and fixed point, rounded once.
 Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -10,8 +10,6 @@ from a file of a few megabytes; in flexbuffers, lists within lists double with e
 Source: TFLite schema version 3.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ extent for each of these, mostly 1: for a batch that is as good as another, for 
 it is nothing that anybody feeds, and is asked for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@ Source: TFLite operator reference; the kernels of LiteRT for what it leaves open
 non_max_suppression.h and detection_postprocess.cc of LiteRT.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ Source: mediapipe/util/tflite/operations of google-ai-edge/mediapipe, versions 1
 tensorflow/lite/core/c/builtin_op_data.h (TfLitePoolParams, TfLiteTransposeConvParams).
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass, replace
 

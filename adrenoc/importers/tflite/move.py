@@ -5,8 +5,6 @@ Operators that cut parts out of tensors, or write them into tensors.
 Source: TFLite operator reference.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

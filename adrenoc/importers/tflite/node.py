@@ -13,8 +13,6 @@ border between two quanta by one.
 Source: TFLite 8-bit quantization specification.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

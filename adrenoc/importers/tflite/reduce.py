@@ -7,8 +7,6 @@ Source: TFLite operator reference; XNNPACK's and LiteRT's kernels for what it le
 specification.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ end.  A scale for each block of a row is a tensor of its own.
 Source: TFLite schema version 3, SparsityParameters and BlockwiseQuantization; LiteRT's kernels.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -19,8 +19,6 @@ whole, have the graphs that they stand for in their places:
     y = STABLEHLO_COMPOSITE(x) {graph f}        the operators of f(x)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

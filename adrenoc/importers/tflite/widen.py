@@ -11,8 +11,6 @@ nothing of the kernels.
 Source: TFLite schema version 3; LiteRT's hybrid kernels.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

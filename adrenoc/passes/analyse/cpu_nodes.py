@@ -15,8 +15,6 @@ Before -> after:
     r = call_dps_packed("clml0_..", (x,)) -> (a, b)      alloc -> b;  clml(x, b) -> a
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

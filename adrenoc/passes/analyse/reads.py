@@ -18,8 +18,6 @@ Before -> after:
                                                       row abs(h - 1) of x where it read row h of p
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

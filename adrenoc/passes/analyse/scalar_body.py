@@ -8,8 +8,6 @@ are: loads of tensors and variables of axes.  Shared parts are computed once, an
 take no deep stack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -12,8 +12,6 @@ Before -> after:
     ... softmax -> where(isnan, 0, ..) -> matmul(v)     the same, `guarded`
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -32,8 +32,6 @@ are made, so that two to four waves run beside each other where an expansion kee
 What is saved, the memory's time of the tensor between the pair and the third, was hidden anyway.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -37,8 +37,6 @@ Before -> after:
     c = concat(a, b); y = shuffle(slice(c))    map[concat strided_slice ...]: one kernel as before
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

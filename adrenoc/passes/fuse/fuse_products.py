@@ -31,8 +31,6 @@ A dot product multiplies four bytes where a multiply-add has one number.  What s
 is rounded once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

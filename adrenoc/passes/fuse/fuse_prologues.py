@@ -13,8 +13,6 @@ Before -> after:
     y = conv2d[multiply add relu conv2d](x, w, scale, shift), prologue max(x * scale + shift, 0)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

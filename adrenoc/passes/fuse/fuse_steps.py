@@ -19,8 +19,6 @@ Every work-group of such a product mixes all numbers of the token anew: it wins 
 less than one more kernel in the queue.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from adrenoc.importers.relax.cache_constants import (

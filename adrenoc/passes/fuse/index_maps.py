@@ -1,7 +1,5 @@
 """What maps do to indices: a tensor that is another one moved, and the way back."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

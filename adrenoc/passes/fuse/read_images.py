@@ -11,8 +11,6 @@ or:
     y = conv2d[multiply add conv2d add clip](x, w), prologue x * 2 + -1
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -15,8 +15,6 @@ roundings give.  Where sums are in halves, too, they add more than that, and spe
 for.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

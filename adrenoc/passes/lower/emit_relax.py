@@ -12,8 +12,6 @@ tensors that it is given:
     else:    SYMBOL_textures(x, y, params)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

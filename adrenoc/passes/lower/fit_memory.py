@@ -11,8 +11,6 @@ Three ways, the cheap ones first:
 Precision is never lowered: the numbers stay what they were.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ three operators with fewer of them.  Texels are counted in the TIR of the kernel
 constant once.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable

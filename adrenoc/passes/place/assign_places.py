@@ -13,8 +13,6 @@ a tensor is: texture as planes, texture as rows, buffer of blocks; integers, boo
 model's own inputs and outputs are row-major.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

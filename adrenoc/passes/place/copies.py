@@ -19,8 +19,6 @@ Before -> after:
     q:from 0 to 255 -> astype(uint8) -> astype(float32) -> y      y is q: no kernel
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -19,8 +19,6 @@ Before -> after:
     a, b = split(conv2d(x)); c = concat(a, y); d = concat(b, y)     conv2d(x) writes into c and d
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -19,8 +19,6 @@ Before -> after:
     outputs probabilities       outputs probabilities, conv1, pool1, conv2, ...
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from adrenoc.ir.graph import Graph, Node, Tensor

@@ -15,8 +15,6 @@ Before -> after:
     a = conv2d(x); b = conv2d(a); copy a into c; b lies in c     conv2d(x) writes a and c's blocks
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 

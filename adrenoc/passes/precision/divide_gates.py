@@ -11,8 +11,6 @@ Before -> after (fp16):
     %z = map %up * silu(%gate) / 16; %y = matmul(%z, %w * 16)      z lies in half
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

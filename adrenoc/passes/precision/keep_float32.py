@@ -32,8 +32,6 @@ Before -> after (mixed):
     %p = map exp(%z), z of a convolution    z, p: float32, a rounding of z would grow
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from enum import Enum

@@ -39,8 +39,6 @@ Before -> after:
     q = conv2d[add multiply round clip](x, w, b)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace

@@ -16,8 +16,6 @@ Before -> after (fp16, 40 convolutions or more):
     %c0 = conv2d(%x, %w0); ...     the same, and c0, ... have `wide_sums`
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

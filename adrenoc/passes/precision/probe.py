@@ -11,8 +11,6 @@ operands that are alike.
     x * x, x * y, x * 1e6                   results grow faster than the operands
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial

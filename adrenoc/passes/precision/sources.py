@@ -4,8 +4,6 @@ Operators are not known by name here: records say what an operator's numbers are
 expressions are computed at many points (`probe.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections import ChainMap
 from collections.abc import Mapping

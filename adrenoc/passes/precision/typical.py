@@ -10,8 +10,6 @@ whole or of one element: along the latter all elements are taken to be alike.  A
 evaluated over the axes that matter to it, and in the middle of the others, where padding is far.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

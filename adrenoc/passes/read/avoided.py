@@ -4,8 +4,6 @@
 must not slow down in silence: the error names every operator that would take the step, and why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from adrenoc.base.decision import Decision, DecisionLog

@@ -11,8 +11,6 @@ Before -> after:
         R.permute_dims(y, [0, 2, 3, 1])
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ elements i of its operands, and no others.
     y[i, k] = x[i, k] / sum_i x[i, k]       not: one element of the batch has a part in the others
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -23,8 +23,6 @@ The form matters beyond its length: of an image that is read at 5 - |x|, NVIDIA'
 580.159, optimising) gives zeros everywhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -18,8 +18,6 @@ Before -> after:
     max(lv[i, j, k, l], const3[])       max(lv[i, j, k, l], 0.0)
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping

@@ -12,8 +12,6 @@ Before -> after:
     p = pad(x, rows 0..1, columns 0..1); y = conv2d(p, w)      y = conv2d(x, w, padding 0, 0, 1, 1)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

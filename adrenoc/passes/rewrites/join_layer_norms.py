@@ -9,8 +9,6 @@ What follows a mean and a deviation is multiplied out as a polynomial of x, m an
 factors: whatever is g * x * s - g * m * s + o is a norm.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ it lies that near to half way between two quanta, and so is one sum of two such 
 in double stays: sums of products may cancel, for which single precision is no match.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -17,8 +17,6 @@ convolutions, whose channels lie by where they go, and pass through what keeps t
 cannot read one, its convolution or bin is given up, and all is decided again.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -19,8 +19,6 @@ Before -> after:
     stack(t0, ..., t80)         concat(stack(t0, ..., t31), stack(t32, ..., t63), stack(...))
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

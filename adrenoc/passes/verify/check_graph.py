@@ -3,8 +3,6 @@
 `adrenoc/compile/pipeline/steps.py` has all checks of a finished compilation.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ it, what each launch reads and writes, and whether a place in the pool of textur
 image fits and a device can take.  Nothing of how the plan was made is trusted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

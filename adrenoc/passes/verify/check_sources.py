@@ -4,8 +4,6 @@ This is the last look: the text is what a phone's driver compiles.  Clang's own 
 before a bundle is written.  One call takes all kernels: clang takes longer to start than to parse.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -15,8 +15,6 @@ numbers.  What says no more in one table means the same in all, those of `cost.p
     barrier_clocks, fold_clocks             of a fold's step in local memory: write, barrier, read
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 Sizes = tuple[int, ...]

@@ -11,8 +11,6 @@ may have values of its own, which is what measurements on one device end in:
     k_step_slots = { value = 41.0, source = "fitted to an Adreno 750, driver E031.45, 2026-12-01" }
 """
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping

@@ -10,8 +10,6 @@ Exporters write masks, places of new rows and repeated heads in as many ways as 
 for a past of some rows all that the graph makes of positions and of known tensors is constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

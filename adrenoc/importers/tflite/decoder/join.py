@@ -13,8 +13,6 @@ Operators that rewrites put into a decoder's graph, and what they are in Relax.
 A call of a TFLite decoder, for some tokens and over caches of some rows, to Relax.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

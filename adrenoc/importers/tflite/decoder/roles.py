@@ -5,8 +5,6 @@ Caches of a decoder's call: where the new rows of each go, and which of its axes
 A TFLite decoder as plans see it: its caches, their rows, and the lengths of its calls.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
