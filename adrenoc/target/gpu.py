@@ -208,8 +208,7 @@ NATIVE_FUNCTIONS = "native-functions"
 """The GPU's own exponential and reciprocal, of kernels that store halves
 (`adrenoc/kernels/function_digits.py`)."""
 UNTOLD_BUILT_INS = "untold-built-ins"
-"""The constant file and matrix units (`adrenoc/kernels/families/conv`: `constant_conv.py`,
-`matrix_conv.py`)."""
+"""The constant file and matrix units (`adrenoc/kernels/families/conv`: `built_in_conv.py`)."""
 OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "textures": {"textures": False},
     "half-storage": {"storage_dtype": "float32", "compute_dtype": "float32"},

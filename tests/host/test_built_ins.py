@@ -16,8 +16,12 @@ import numpy as np
 import pytest
 
 from adrenoc.kernels.families.conv import conv_rules
-from adrenoc.kernels.families.conv.constant_conv import constant_candidates, pack_steps
-from adrenoc.kernels.families.conv.matrix_conv import matrix_candidates, pack_tiles
+from adrenoc.kernels.families.conv.built_in_conv import (
+    constant_candidates,
+    matrix_candidates,
+    pack_steps,
+    pack_tiles,
+)
 from adrenoc.kernels.families.shared.conv_geometry import ConvTile
 from adrenoc.kernels.families.shared.machine import TileTables
 from adrenoc.target.target import load_target

@@ -3,7 +3,6 @@
 import pytest
 
 from adrenoc.base.errors import DefectError
-from adrenoc.kernels.codegen.launchers import Grid, put_layers_beside
 from adrenoc.kernels.codegen.opencl_sharing import (
     Shared,
     kernel_name,
@@ -13,10 +12,12 @@ from adrenoc.kernels.codegen.opencl_sharing import (
     standalone,
 )
 from adrenoc.kernels.codegen.opencl_source import (
+    Grid,
     align_vectors,
     compact,
     forbid_contraction,
     prelude,
+    put_layers_beside,
     tidy,
 )
 

@@ -11,18 +11,34 @@ Before -> after:
     int G0 = get_group_id(0), L0 = get_local_id(0);
     int gx0 = ((G0 * 8) + L0);
     out[(gx0 + 1)] = ...
+
+What launches of kernels give them: images that are no arrays, and what is checked of arguments.
+
+Layers of a tensor in such an image stand beside each other in the rows.  Such are images of the
+pool (`adrenoc/passes/lower/plan_memory.py`).  A column that is not of its layer is sent far
+beyond the image, where an array has its border, so that zeros are read there. Where all layers are
+wider than an image may be, they stand in bands, one below the other, and rows that are not of their
+layer go the same way.
+
+Before -> after, for layers of 28 columns:
+    __read_only image2d_array_t in0_ptr              __read_only image2d_t in0_ptr
+    read_imagef(in0_ptr, s, ((int4)(x, y, l, 0)))    read_imagef(in0_ptr, s, BESIDE(28, x, y, l))
+
+and for layers of 197 columns and one row in bands of 64 layers, 2 to the sixth:
+    read_imagef(in0_ptr, s, ((int4)(x, y, l, 0)))    read_imagef(..., IN_BANDS(197, 1, 6, x, y, l))
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from adrenoc.base.errors import DefectError
 from adrenoc.target.gpu import FILE_VECTOR_BYTES
 
 _SECTION = "\n//: "
@@ -42,7 +58,7 @@ START_MATRICES = "START_MATRICES("
 """What a kernel has in its text that may use matrix units."""
 CONSTANTS_STARTED = re.compile(r"START_CONSTANTS\((\w+), (\w+), (\d+), (\d+), (\d+)\)")
 """How it starts: place, weights, vectors of a wave, slots, waves
-(`families/conv/constant_conv.py`)."""
+(`families/conv/built_in_conv.py`)."""
 IN_FILE, ALIKE = "IN_THE_FILE", "ALIKE_IN_A_WAVE"
 """Attributes of such pointers, behind their names."""
 _VECTOR = re.compile(r"\bv(load|store)4\(")
@@ -392,3 +408,80 @@ def _float(found: re.Match[str]) -> str:
     exponent = found[3].lstrip("0")
     sign = "-" if found[2] == "-" else ""
     return f"{digits}e{sign}{exponent}f" if exponent else f"{digits}f"
+
+
+_PTR = "_ptr"
+"""How TVM ends the name of a kernel's pointer to a tensor."""
+_ARRAY, _SINGLE = "image2d_array_t", "image2d_t"
+_PLACE = "(int4)("
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """How the layers of a tensor lie in an image that is no array: `bands` below each other."""
+
+    columns: int
+    rows: int
+    layers: int
+    """Of one band; a power of two where there are several."""
+    bands: int = 1
+
+    @property
+    def width(self) -> int:
+        """Texels of the image in a row."""
+        return self.columns * self.layers
+
+    @property
+    def height(self) -> int:
+        """Rows of the image."""
+        return self.rows * self.bands
+
+    @property
+    def macro(self) -> str:
+        """Return how the text of a kernel begins to name a place there."""
+        return "BESIDE" if self.bands == 1 else "IN_BANDS"
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Return what it names first."""
+        if self.bands == 1:
+            return (self.columns,)
+        return self.columns, self.rows, self.layers.bit_length() - 1
+
+
+def put_layers_beside(source: str, grids: Mapping[str, Grid]) -> str:
+    """Return the text of a kernel with these parameters as single images, whose layers lie in
+    `grids`.
+
+    Raises:
+        DefectError: the text reads or writes one of them in another way than TVM prints.
+    """
+    for param, grid in grids.items():
+        pointer = param + _PTR
+        declared = f"{_ARRAY} {pointer}"
+        if declared not in source:
+            continue  # no element of the result comes from it, so that TVM declares no parameter
+        source = source.replace(declared, f"{_SINGLE} {pointer}", 1)
+        source = _rewrite_accesses(source, pointer, grid)
+    return source
+
+
+def _rewrite_accesses(source: str, pointer: str, grid: Grid) -> str:
+    parts, done = [], 0
+    head = f"{grid.macro}({', '.join(map(str, grid.numbers))}"
+    for found in re.finditer(rf"\b(?:read|write)_image[fh]\({pointer}, ", source):
+        at = source.find(_PLACE, found.end())
+        between = source[found.end() : at].strip("(")
+        if at < 0 or between not in ("", "image_sampler, "):
+            raise DefectError(f"{found[0]}... names no place: {source[found.start() :][:80]}")
+        wrapped = source[at - 1] == "("
+        opening = at + len(_PLACE) - 1
+        end = closing(source, opening)
+        coordinates = cut_outside(source[opening + 1 : end], ", ")
+        if len(coordinates) != 4 or coordinates[3] != "0":
+            raise DefectError(f"{found[0]}... is at {coordinates}, expected (x, y, layer, 0)")
+        column, row, layer, _ = coordinates
+        begin = at - wrapped
+        parts += [source[done:begin], f"{head}, {column}, {row}, {layer})"]
+        done = end + 1 + wrapped
+    return "".join(parts) + source[done:]

@@ -178,7 +178,7 @@ static float# LOG1P_FUNCTION#(float# x, int exact) {
   DOT_PRODUCT(word, (weights).x, (total).x), DOT_PRODUCT(word, (weights).y, (total).y), \
   DOT_PRODUCT(word, (weights).z, (total).z), DOT_PRODUCT(word, (weights).w, (total).w)))
 
-// Weights in the constant file (`families/conv/constant_conv.py`).  A kernel that starts so has two
+// Weights in the constant file (`families/conv/built_in_conv.py`).  A kernel that starts so has two
 // pointers: `weights`, which waves copy from, and `place`, a buffer whose first bytes the file holds
 // at first.  `slot` is where a wave's own vectors of eight halves begin.  The runtime defines
 // CONSTANT_FILE where the driver's built-ins have passed its trial; elsewhere the threads of a
@@ -215,7 +215,7 @@ static float# LOG1P_FUNCTION#(float# x, int exact) {
 #endif
 
 // Products of tiles by matrix units, which all threads of a sub-group make together
-// (`families/conv/matrix_conv.py`), by the words of the draft of cl_khr_cooperative_matrix: a variable
+// (`families/conv/built_in_conv.py`), by the words of the draft of cl_khr_cooperative_matrix: a variable
 // is declared before it is assigned, as loads take their type from it.  The runtime defines
 // MATRIX_UNITS where the driver's built-ins have passed its trial; elsewhere each thread makes some
 // elements of each tile.

@@ -23,7 +23,7 @@ from adrenoc.base.tvmapi import Call, tvm
 from adrenoc.ir.graph import ALLOC, CLML, CPU
 from adrenoc.ir.layout import GLOBAL, OperandSpec
 from adrenoc.ir.program import Param, Program, Step
-from adrenoc.kernels.codegen.launchers import TAKES_INPUT
+from adrenoc.kernels.codegen.build import TAKES_INPUT
 from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.passes.lower.plan_memory import PoolPlace, Storage, size_bytes
 

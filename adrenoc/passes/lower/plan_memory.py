@@ -43,7 +43,7 @@ from adrenoc.bundle.manifest import MemoryPlan, MemorySlot
 from adrenoc.ir.graph import CPU, Graph
 from adrenoc.ir.layout import GLOBAL, LANES, POOL, TEXTURE, Memory, OperandSpec, bytes_of
 from adrenoc.ir.program import Program, Step
-from adrenoc.kernels.codegen.launchers import Grid
+from adrenoc.kernels.codegen.opencl_source import Grid
 from adrenoc.target.gpu import Limits
 
 

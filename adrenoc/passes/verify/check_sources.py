@@ -14,9 +14,8 @@ from adrenoc.base.files.temporary import TemporaryFolder, temporary_name
 from adrenoc.base.host.proc import run_tool
 from adrenoc.ir.layout import TEXTURE
 from adrenoc.ir.program import Kernel, Program
-from adrenoc.kernels.codegen.launchers import Grid
 from adrenoc.kernels.codegen.opencl_sharing import Shared, read_programs
-from adrenoc.kernels.codegen.opencl_source import ALIKE, IN_FILE
+from adrenoc.kernels.codegen.opencl_source import ALIKE, IN_FILE, Grid
 
 _FUNCTION = re.compile(r"^static \w+ (\w+)\(", re.MULTILINE)
 _MACRO = re.compile(r"^ *#define (\w+)", re.MULTILINE)

@@ -23,24 +23,21 @@ from adrenoc.ir.graph import Node
 from adrenoc.ir.half import round_constant
 from adrenoc.ir.layout import LANES, WORDS
 from adrenoc.kernels.access import Access, BytesAccess, PlainAccess
-from adrenoc.kernels.families.conv.centred_conv import CentredConv
-from adrenoc.kernels.families.conv.constant_conv import (
+from adrenoc.kernels.families.conv.built_in_conv import (
     constant_candidates,
     constant_clocks,
     conv2d_constants,
-    pack_steps,
-)
-from adrenoc.kernels.families.conv.conv2d import conv2d, texture_candidates, texture_clocks
-from adrenoc.kernels.families.conv.conv2d_dot import DotConv, pack_words
-from adrenoc.kernels.families.conv.conv_tile_local import local_candidates, local_clocks
-from adrenoc.kernels.families.conv.image_rows import ImageConv, Normalise
-from adrenoc.kernels.families.conv.local_conv import WIDEST_ROW, WIDEST_ROW_OF_TEXELS, conv2d_local
-from adrenoc.kernels.families.conv.matrix_conv import (
     conv2d_matrices,
     matrix_candidates,
     matrix_clocks,
+    pack_steps,
     pack_tiles,
 )
+from adrenoc.kernels.families.conv.centred_conv import CentredConv
+from adrenoc.kernels.families.conv.conv2d import conv2d, texture_candidates, texture_clocks
+from adrenoc.kernels.families.conv.conv_tile_local import local_candidates, local_clocks
+from adrenoc.kernels.families.conv.local_conv import WIDEST_ROW, WIDEST_ROW_OF_TEXELS, conv2d_local
+from adrenoc.kernels.families.conv.local_inputs import DotConv, ImageConv, Normalise, pack_words
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
     POINT,

@@ -32,7 +32,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from adrenoc.base.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
+from adrenoc.base.tvmapi import (
+    Expr,
+    floordiv,
+    floormod,
+    iconst,
+    lane,
+    minimum,
+    splat,
+)
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder

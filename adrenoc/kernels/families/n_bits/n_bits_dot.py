@@ -1,6 +1,6 @@
 """Products of many tokens in signed bytes by weights of few bits, by dot products.
 
-The loops are those of `conv2d_dot`, a 1x1 convolution of bytes.  A work-group brings words of
+The loops are those of `DotConv`, a 1x1 convolution of bytes.  A work-group brings words of
 weights to local memory, where those of fewer than 8 bits become bytes by a shift and a mask.  A
 k-step is one group of inputs: its sum is a whole number, exact in 32 bits, which is scaled by what
 the group of the token and the block of the weights have as their scales, and added up in float.
@@ -49,7 +49,6 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, WORDS
 from adrenoc.kernels.access import BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.conv2d_dot import DotConv
 from adrenoc.kernels.families.conv.conv_tile_local import (
     ThreadCounts,
     bytes_of,
@@ -59,6 +58,7 @@ from adrenoc.kernels.families.conv.conv_tile_local import (
     weights_of,
 )
 from adrenoc.kernels.families.conv.local_conv import vectors_added
+from adrenoc.kernels.families.conv.local_inputs import DotConv
 from adrenoc.kernels.families.n_bits.n_bits import (
     WORD_BITS,
     NBitsWeights,

@@ -1,18 +1,29 @@
-"""A convolution by weights in the constant file: they cost no read of a thread, and no register.
+"""Convolutions by built-ins of newer drivers: weights in the constant file, matrix units.
 
-Instructions of an Adreno take numbers that all threads of a wave share from its constant file, as
-they take those of a register. A wave may copy numbers of a buffer there while it works, to a slot
-of its own: those of one k-step, while its texels are on their way. The file is small, and what a
-slot takes bounds how many waves run beside each other.
+The text of such a kernel can be read in two ways (`prelude.cl`): where a driver has no such
+built-ins, or has failed the runtime's trial of them, a work-group copies each k-step of weights to
+local memory, and threads make the tiles.
+
+Weights in the constant file cost no read of a thread, and no register.  Instructions of an Adreno
+take numbers that all threads of a wave share from its constant file, as they take those of a
+register.  A wave may copy numbers of a buffer there while it works, to a slot of its own: those of
+one k-step, while its texels are on their way.  The file is small, and what a slot takes bounds how
+many waves run beside each other.
 
     file     | slot of wave 0 | slot of wave 1 | ...
     slot     [input block of the k-step, tap of the row, input channel, output block, 4]
 
-The text of such a kernel can be read in two ways (`prelude.cl`): where a driver has no such
-built-ins, or has failed the runtime's trial of them, a work-group copies each k-step to local
-memory.
-
 Source: what LiteRT's engine gives drivers of the 6xx, 7xx and 8xx (docs/measurements).
+
+By matrix units a sub-group makes tiles of 16 rows by 16 columns of a product together.
+
+    step    the threads of a work-group bring texels to local memory, 16 channels of each pixel;
+            weights are loaded as tiles from the buffer that they lie in
+    sums    tiles of floats, which no thread can look into: at the end they go to local memory,
+            where each thread finds the vectors of four that it finishes
+
+Source: the draft of cl_khr_cooperative_matrix (May 2026), by which llama.cpp reaches the matrix
+units of the Adreno 850 (its pull request 32686).
 """
 
 from __future__ import annotations
@@ -21,8 +32,8 @@ from itertools import product
 
 import numpy as np
 
-from adrenoc.base.tvmapi import Buffer, Expr, floordiv, floormod, iconst, lane, splat, tirx
-from adrenoc.ir.layout import LANES
+from adrenoc.base.tvmapi import Buffer, Expr, floordiv, floormod, iconst, lane, minimum, splat, tirx
+from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.conv.conv2d import (
@@ -34,8 +45,14 @@ from adrenoc.kernels.families.conv.conv2d import (
 )
 from adrenoc.kernels.families.conv.conv_tile_local import bytes_of
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel
-from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvTile, ConvWork, Route
-from adrenoc.kernels.families.shared.conv_weights import HALVES_A_LOAD, pack_uniform
+from adrenoc.kernels.families.shared.conv_geometry import (
+    POINT,
+    ConvGeometry,
+    ConvTile,
+    ConvWork,
+    Route,
+)
+from adrenoc.kernels.families.shared.conv_weights import HALVES_A_LOAD, pack_uniform, view_words
 from adrenoc.kernels.families.shared.integers import WORD_BYTES
 from adrenoc.kernels.families.shared.machine import (
     Column,
@@ -47,7 +64,8 @@ from adrenoc.kernels.families.shared.machine import (
     smaller,
 )
 from adrenoc.kernels.walk import LONG_SUM, add_products
-from adrenoc.target.gpu import FILE_VECTOR_BYTES, ConstantFile, Limits
+from adrenoc.kernels.weights import pack_conv
+from adrenoc.target.gpu import FILE_VECTOR_BYTES, MATRIX_SIDE, ConstantFile, Limits
 
 
 def conv2d_constants(
@@ -255,3 +273,154 @@ def slots_a_processor(vectors: Column, machine: Machine) -> Column:
         return machine.most_waves
     sharing = max(1, file.waves // machine.most_waves)
     return larger(1, look_up(vectors, file.slots) // sharing)
+
+
+HALF_BYTES = FLOAT_BYTES // 2
+
+
+def conv2d_matrices(kernel: NodeKernel, tile: ConvTile, x: Access, weight: Access) -> KernelCall:
+    """Make the 1x1 convolution of x with packed weights, in halves; the sums are floats.
+
+    `tile.pixels` and four times `tile.out_blocks` are multiples of `MATRIX_SIDE`.
+
+    Shapes:
+        x: roles N, C, H, W
+        weight: `pack_tiles`, flat
+    """
+    builder, (out, epilogue) = kernel.builder, kernel.output()
+    e, side, blocks = out.extents, MATRIX_SIDE, MATRIX_SIDE // LANES
+    threads, _, _ = tile.work_group or (1, 1, 1)
+    columns = tile.out_blocks * LANES
+    bands, runs = -(-e.blocks // tile.out_blocks), -(-(e.h * e.w) // tile.pixels)
+    builder.threads(runs * threads, 1, e.n * bands, work_group=tile.work_group, cooperate=True)
+    thread, (run, _, band) = builder.local[0], builder.group
+    n, group = (iconst(0), band) if e.n == 1 else (floordiv(band, bands), floormod(band, bands))
+    first = builder.let(run * iconst(tile.pixels), "q")
+    steps = -(-x.extents.blocks // blocks)
+    rows, cols = tile.pixels // side, columns // side
+
+    def emit(name: str, *arguments: Expr | int) -> None:
+        """Emit a statement that `prelude.cl` spells."""
+        builder.emit(tirx.Evaluate(tirx.call_extern("int32", name, *arguments)))
+
+    emit("START_MATRICES", thread, threads)
+    for k in range(rows * cols):
+        emit("NEW_SUM", k, threads)
+    left = builder.allocate_shared(tile.pixels * blocks, dtype="float16")
+    with builder.loop(steps, "i", rolled=True) as step:
+        texels = _read_texels(builder, tile, x, n, first, step * iconst(blocks), blocks, thread)
+        builder.barrier()
+        for place, texel in texels:
+            left[place] = texel
+        builder.barrier()
+        run_of_step = (group * iconst(steps) + step) * iconst(side * columns)
+        of_step = builder.let(run_of_step, "w")
+        for j in range(cols):
+            emit("LOAD_RIGHT", j, weight.buffer.data, of_step + iconst(j * side), columns)
+        for i in range(rows):
+            emit("LOAD_LEFT", i, left.pointer, i * side * side, side)
+        for i, j in product(range(rows), range(cols)):
+            emit("ADD_PRODUCT", i * cols + j, i, j)
+    sums = builder.allocate_shared(tile.pixels * tile.out_blocks, dtype="float32")
+    for i, j in product(range(rows), range(cols)):
+        emit("STORE_SUM", i * cols + j, sums.pointer, (i * columns + j) * side, columns)
+    builder.barrier()
+    for start in range(0, tile.pixels * tile.out_blocks, threads):
+        pixel, own = _part(builder, thread, start, tile.pixels)
+        q = builder.let(first + pixel, "q")
+        block = builder.let(group * iconst(tile.out_blocks) + own, "ob")
+        row, column = floordiv(q, e.w), floormod(q, e.w)
+        with builder.when((q < iconst(e.h * e.w)) & (block < iconst(e.blocks))):
+            value = builder.let(sums[pixel * iconst(tile.out_blocks) + own], "sum")
+            epilogue.write(n, block, row, column, value)
+    return kernel.call()
+
+
+def _part(builder: KernelBuilder, thread: Expr, start: int, pixels: int) -> tuple[Expr, Expr]:
+    """Return the pixel and the block of a thread's vector of those from `start` on."""
+    number = thread + iconst(start)
+    pixel = builder.let(floormod(number, pixels), "p")
+    return pixel, builder.let(floordiv(number, pixels), "b")
+
+
+def _read_texels(
+    builder: KernelBuilder,
+    tile: ConvTile,
+    x: Access,
+    n: Expr,
+    first: Expr,
+    first_block: Expr,
+    blocks: int,
+    thread: Expr,
+) -> list[tuple[Expr, Expr]]:
+    """Return where each texel of a step that a thread reads goes, and the texel.
+
+    Neighbours read neighbouring pixels. Behind the last block it is the last one, by weights that
+    are zero; behind the last pixel are zeros.
+    """
+    threads, _, _ = tile.work_group or (1, 1, 1)
+    found = []
+    for start in range(0, tile.pixels * blocks, threads):
+        pixel, at = _part(builder, thread, start, tile.pixels)
+        block: Expr = first_block + at
+        if x.extents.blocks % blocks:
+            block = minimum(block, iconst(x.extents.blocks - 1))
+        q, block = builder.let(first + pixel, "q"), builder.let(block, "in")
+        row, column = floordiv(q, x.extents.w), floormod(q, x.extents.w)
+        texel = x.padded_texel(n, block, row, column)
+        found.append((pixel * iconst(blocks) + at, builder.let(texel, "a")))
+    return found
+
+
+def pack_tiles(weight: np.ndarray, tile: ConvTile) -> np.ndarray:
+    """Pack `[O, I, 1, 1]` as `[band, step, term, column]`, flat; what fills up is zero."""
+    texels = pack_conv(weight, 1)[0]  # [block, column of weights, 4]
+    (blocks, terms, _), side = texels.shape, MATRIX_SIDE
+    bands, steps = -(-blocks // tile.out_blocks), -(-terms // side)
+    whole = np.zeros((bands * tile.out_blocks, steps * side, LANES), weight.dtype)
+    whole[:blocks, :terms] = texels
+    parted = whole.reshape(bands, tile.out_blocks, steps, side, LANES).transpose(0, 2, 3, 1, 4)
+    return view_words(np.ascontiguousarray(parted).reshape(-1))
+
+
+def matrix_candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileTable[ConvTile]:
+    """Return the tiles that suit the extents; none where there are no matrix units for them."""
+    side, cost, threads = MATRIX_SIDE, machine.cost.conv_matrices, machine.wave
+    suits = work.half and work.image is None and not work.centred and work.weight_sets == 1
+    suits = suits and work.geometry == POINT
+    rows: list[tuple[int, ...]] = []
+    if machine.matrix_units and suits and limits.refuse_group((threads, 1, 1)) is None:
+        for high, wide in product(cost.tiles_high, cost.tiles_wide):
+            pixels, out_blocks = high * side, wide * side // LANES
+            shared = pixels * side * HALF_BYTES + pixels * out_blocks * LANES * FLOAT_BYTES
+            is_whole = pixels * (side // LANES) % threads == 0 == pixels * out_blocks % threads
+            if is_whole and shared <= limits.local_mem_bytes:
+                rows.append((pixels, out_blocks))
+    pixels, out_blocks = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    actions = {
+        "pixels": pixels,
+        "out_blocks": out_blocks,
+        "route": Route.MATRICES,
+        "work_group": (np.full(len(rows), threads), 1, 1),
+    }
+    return TileTable(ConvTile, actions, len(rows))
+
+
+def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
+    """Return clocks of the whole product on the target."""
+    e, side, cost = work.out, MATRIX_SIDE, machine.cost.conv_matrices
+    steps = round_up(work.in_blocks * LANES / side)
+    products = tile.pixels * tile.out_blocks * LANES * side
+    texels = tile.pixels * side / LANES
+    units = products / (machine.lanes * machine.half_rate * cost.rate)
+    alu = (cost.step_slots * machine.wave + cost.texel_slots * texels) / machine.lanes
+    texture = texels / machine.texels_of(work.storage_bytes)
+    copied = tile.out_blocks * LANES * side * HALF_BYTES / machine.cost.pipes.bytes_per_clock
+    ends = cost.end_slots * tile.pixels * tile.out_blocks / machine.lanes
+    busiest = steps * larger(larger(units, alu), larger(texture, copied)) + ends
+    serial = steps * cost.waits * machine.cost.pipes.texture_latency_clocks + busiest
+    waves = round_up(e.h * e.w / tile.pixels) * e.n * round_up(e.blocks / tile.out_blocks)
+    resident = machine.resident_waves(cost.registers)
+    clocks = machine.clocks(waves, busiest, serial, resident)
+    memory = machine.memory_clocks(bytes_of(work, tile))
+    return cost.doubt * machine.overlap_with_memory(clocks, memory, resident)
