@@ -385,6 +385,8 @@ class OneRun:
 
     length = 1
     """Additions to a sum that a run may have; loops within one are left alone."""
+    several = False
+    """Whether there are more runs than one."""
 
     def __init__(self, builder: KernelBuilder) -> None:
         self._builder = builder
@@ -404,8 +406,23 @@ class OneRun:
         rolled: bool = False,
     ) -> None:
         """Emit a loop over `steps`, each of so many additions, in runs of at most `length`."""
-        with self._builder.loop(steps, hint, rolled=rolled) as i:
-            step(i)
+        builder = self._builder
+        if not self.several:
+            with builder.loop(steps, hint, rolled=rolled) as i:
+                step(i)
+            return
+        a_run = max(1, self.length // each)
+        full, rest = divmod(steps, a_run)
+        if full:
+            with (
+                builder.loop(full, "run", rolled=rolled) as r,
+                self.run(),
+                builder.loop(a_run, hint, rolled=rolled) as i,
+            ):
+                step(builder.let(r * iconst(a_run) + i, hint))
+        if rest:
+            with self.run(), builder.loop(rest, hint, rolled=rolled) as i:
+                step(builder.let(iconst(full * a_run) + i, hint) if full else i)
 
     def nest(
         self,
@@ -461,8 +478,9 @@ class RunSums(OneRun):
         super().__init__(builder)
         self._sums, self._which = sums, which
         self.length = max(LONGEST_RUN, power_of_two(math.isqrt(additions)))
+        self.several = additions > LONGEST_RUN if several is None else several
         self._part: Registers | None = None
-        if additions > LONGEST_RUN if several is None else several:
+        if self.several:
             self._part = builder.registers(len(which), dtype=sums.dtype)
 
     def __getitem__(self, index: int) -> Expr:
@@ -484,29 +502,3 @@ class RunSums(OneRun):
         yield
         for index, of_sums in enumerate(self._which):
             self._sums[of_sums] = self._sums[of_sums] + self._part[index]
-
-    def loop(
-        self,
-        steps: int,
-        each: int,
-        hint: str,
-        step: Callable[[Expr], None],
-        *,
-        rolled: bool = False,
-    ) -> None:
-        """Emit a loop over `steps`, each of so many additions, in runs of at most `length`."""
-        if self._part is None:
-            super().loop(steps, each, hint, step, rolled=rolled)
-            return
-        builder, a_run = self._builder, max(1, self.length // each)
-        full, rest = divmod(steps, a_run)
-        if full:
-            with (
-                builder.loop(full, "run", rolled=rolled) as r,
-                self.run(),
-                builder.loop(a_run, hint, rolled=rolled) as i,
-            ):
-                step(builder.let(r * iconst(a_run) + i, hint))
-        if rest:
-            with self.run(), builder.loop(rest, hint, rolled=rolled) as i:
-                step(builder.let(iconst(full * a_run) + i, hint) if full else i)

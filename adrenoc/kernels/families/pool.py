@@ -73,15 +73,6 @@ class PoolWindow:
         return all(self.count_taps_inside(position, extent) for position in range(outputs))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PoolGeometry:
-    """The windows along H and W; `count_padding` divides an average by all taps."""
-
-    rows: PoolWindow
-    columns: PoolWindow
-    count_padding: bool = False
-
-
 def pool_rule(context: RuleContext, node: Node) -> KernelCall:
     """Make the kernel of a maximum or an average over each window of rows and columns, or of
     columns alone (`max_pool1d`).
@@ -92,14 +83,14 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
         x: roles N, C, H, W
         out: roles N, C, OH, OW
     """
-    geometry = pool_geometry(node.attrs)
+    windows = rows_window, columns_window = pool_windows(node.attrs)
     kernel = context.kernel(node, node.op)
     x, builder = kernel.input(node.inputs[0]), kernel.builder
     out, epilogue = kernel.output()
     place = texel_of_thread(builder, out.spec)
     n, block, h, w = place
-    rows = _Taps(builder, geometry.rows, h, out.extents.h, x.extents.h)
-    columns = _Taps(builder, geometry.columns, w, out.extents.w, x.extents.w)
+    rows = _Taps(builder, rows_window, h, out.extents.h, x.extents.h)
+    columns = _Taps(builder, columns_window, w, out.extents.w, x.extents.w)
     if node.op.startswith("max"):
         largest = builder.registers(1, fill=-math.inf)
 
@@ -107,11 +98,11 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
             texel = x.texel(n, block, rows.locate_nearest(ky), columns.locate_nearest(kx))
             largest[0] = larger(largest[0], texel)
 
-        _each_tap(geometry, take, OneRun(builder))
+        _each_tap(windows, take, OneRun(builder))
         epilogue.write(*place, largest[0])
         return kernel.call()
     total = builder.registers(1, dtype=ACCUMULATOR, fill=0.0)
-    taps = geometry.rows.taps * geometry.columns.taps
+    taps = rows_window.taps * columns_window.taps
     runs = RunSums(builder, total, [0], taps)
     bare = rows.always_inside and columns.always_inside
     read = x.texel if bare else x.padded_texel
@@ -119,16 +110,18 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
     def add(ky: Expr, kx: Expr) -> None:
         runs[0] = runs[0] + widen(read(n, block, rows.locate(ky), columns.locate(kx)))
 
-    _each_tap(geometry, add, runs)
+    _each_tap(windows, add, runs)
     count = fconst(taps, ACCUMULATOR)
-    if not (geometry.count_padding or bare):
+    if not (node.attrs["count_include_pad"] or bare):
         count = builder.let(cast(rows.count() * columns.count(), ACCUMULATOR), "count")
     epilogue.write(*place, total[0] / splat(count))
     return kernel.call()
 
 
-def _each_tap(geometry: PoolGeometry, visit: Callable[[Expr, Expr], None], runs: OneRun) -> None:
-    rows, columns = geometry.rows.taps, geometry.columns.taps
+def _each_tap(
+    windows: tuple[PoolWindow, PoolWindow], visit: Callable[[Expr, Expr], None], runs: OneRun
+) -> None:
+    rows, columns = (window.taps for window in windows)
     if columns > UNROLLED_TAPS:
         runs.nest((rows, columns), ("ky", "kx"), lambda at: visit(*at))
         return
@@ -178,9 +171,8 @@ class _Taps:
         return floordiv(minimum(end, self._high) - low, window.dilation) + iconst(1)
 
 
-def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:
-    """Return the windows that Relax's attributes state, of a 1-D or a 2-D pool."""
-    axes = len(attrs["pool_size"])
+def pool_windows(attrs: Mapping[str, Any]) -> tuple[PoolWindow, PoolWindow]:
+    """Return the windows along H and W that Relax's attributes state, of a 1-D or a 2-D pool."""
     windows = [
         PoolWindow(
             taps=attrs["pool_size"][axis],
@@ -188,12 +180,9 @@ def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:
             pad=attrs["padding"][axis],
             dilation=attrs["dilation"][axis],
         )
-        for axis in range(axes)
+        for axis in range(len(attrs["pool_size"]))
     ]
-    rows = windows[0] if axes == 2 else PoolWindow(taps=1)
-    return PoolGeometry(
-        rows=rows, columns=windows[-1], count_padding=bool(attrs["count_include_pad"])
-    )
+    return windows[0] if len(windows) == 2 else PoolWindow(taps=1), windows[-1]
 
 
 _LETTERS = "layout"
@@ -203,12 +192,11 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     reason = letters_refused(node, _LETTERS)
     if reason is not None:
         return reason
-    geometry = pool_geometry(node.attrs)
-    if node.attrs["ceil_mode"] and geometry.count_padding:
+    if node.attrs["ceil_mode"] and node.attrs["count_include_pad"]:
         return "ceil_mode with count_include_pad: the taps that count differ by border"
     layout = str(node.attrs[_LETTERS])
     source, result = tensors[node.inputs[0]].shape, tensors[node.output].shape
-    for letter, window in (("H", geometry.rows), ("W", geometry.columns)):
+    for letter, window in zip("HW", pool_windows(node.attrs), strict=True):
         axis = layout.find(letter)
         if axis >= 0 and not window.never_empty(result[axis], source[axis]):
             return f"a window along {letter} lies outside of the data"

@@ -79,7 +79,7 @@ from adrenoc.kernels.families.shared.integers import SIXTEEN, WORD_BYTES
 from adrenoc.kernels.families.shared.machine import MOST_KNOWN, CostModel, Machine, Scored
 from adrenoc.kernels.families.shared.row_product import read_form
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.walk import ACCUMULATOR, sum_lanes, widen
+from adrenoc.kernels.walk import ACCUMULATOR, combine_lanes, sum_lanes, widen
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -162,7 +162,7 @@ def round_rule(context: RuleContext, node: Node) -> KernelCall:
     largest = maximum(texels[0], -texels[0])
     for texel in texels[1:]:
         largest = builder.let(maximum(largest, maximum(texel, -texel)), "largest")
-    most = builder.let(_largest_lane(largest), "most")
+    most = builder.let(combine_lanes(largest, maximum), "most")
     nothing = fconst(0.0, ACCUMULATOR)
     factor = if_then_else(most > nothing, fconst(float(MOST), ACCUMULATOR) / most, nothing)
     factor = splat(builder.let(factor, "factor"))
@@ -204,13 +204,6 @@ def _store_bytes(
         signs = tirx.const(_SIGNS, "uint32")
         signed = builder.let(tirx.BitwiseXor(pack_bytes(above), signs), "bytes")
         out.put(n, first + iconst(word // WORDS), h, w, word % WORDS, signed)
-
-
-def _largest_lane(vector: Expr) -> Expr:
-    first, *others = (lane(vector, i) for i in range(LANES))
-    for other in others:
-        first = maximum(first, other)
-    return first
 
 
 def _read_as_word(number: Expr) -> Expr:
