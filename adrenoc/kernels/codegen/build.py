@@ -145,14 +145,12 @@ def build_executable(
     log: DecisionLog | None = None,
     *,
     layer_grids: Mapping[str, Mapping[str, Grid]] | None = None,
-    as_printed: bool = False,
 ) -> Any:
     """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.
 
     Kernels that differ in constants alone run one program; `log` is told which.
-    `layer_grids` has the parameters of kernels that are images without layers, as `layers_beside`
-    takes them.  `as_printed`, for comparisons: each kernel has the text that TVM prints, and a
-    program of its own.
+    `layer_grids` has the parameters of kernels that are images without layers, as
+    `put_layers_beside` takes them.
     """
     tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
     relax_passes = tvm.transform.Sequential(
@@ -165,8 +163,7 @@ def build_executable(
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    sharing = sharing_programs(log, layer_grids or {})
-    with printing(tidy) if as_printed else sharing, traced_passes():
+    with sharing_programs(log, layer_grids or {}), traced_passes():
         return relax.build(
             module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
         )

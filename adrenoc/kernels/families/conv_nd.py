@@ -87,13 +87,13 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
         return depthwise_rule(context, node, work, oihw)
     vectors = geometry == ConvGeometry(kernel=(1, 1))
     if vectors and suits_gemv(context.graph.operand(node.output).extents):
-        return gemv_rule(context, node, "gemv", oihw)
+        return gemv_rule(context, node, oihw)
     if node.prologue is None and covers_input(context.graph, node, geometry):
         context.log.add(node.name, "a product", "its kernel covers its whole input, once")
         roles = context.graph.operand(node.inputs[0]).roles.roles
         rows = partial(_rows_of, layout=kernel_layout, order=[r for r in roles if r in "CHW"])
         flat = replace(node, attrs={**node.attrs, FLATTENED: True})
-        return gemv_rule(context, flat, "gemv", rows)
+        return gemv_rule(context, flat, rows)
     return dense_conv(context, node, "conv2d", geometry, oihw)
 
 

@@ -281,7 +281,7 @@ def suits_gemv(out: Extents) -> bool:
     return out.n * out.h * out.w <= MAX_PIXELS
 
 
-def gemv_rule(context: RuleContext, node: Node, family: str, oihw: Oihw) -> KernelCall:
+def gemv_rule(context: RuleContext, node: Node, oihw: Oihw) -> KernelCall:
     """Make the kernel of a matrix times a few vectors, for which reading the weights is the time.
 
     The node's first input holds the vectors, its second the matrix, which `oihw` transposes to
@@ -292,11 +292,11 @@ def gemv_rule(context: RuleContext, node: Node, family: str, oihw: Oihw) -> Kern
     form = read_form(node)
     work = work_of(context.graph, node, context.options)
     if suits_dot(context, node, oihw):
-        return _dot_rule(context, node, f"{family}_dot", work, oihw)
-    tile = context.search(node, family, work, candidates, estimate_clocks)
-    kernel = context.kernel(node, family)
+        return _dot_rule(context, node, work, oihw)
+    tile = context.search(node, "gemv", work, candidates, estimate_clocks)
+    kernel = context.kernel(node, "gemv")
     x = declare_token(kernel, node)
-    kind, pack = f"{family}{blocks_dealt(tile.splits)}", oihw
+    kind, pack = f"gemv{blocks_dealt(tile.splits)}", oihw
     if node.attrs.get(FLATTENED):
         order = flat_order(x.spec)
         x, kind = FlatAccess(x, kernel.builder), f"{kind}_flat"
@@ -334,12 +334,10 @@ def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
     )
 
 
-def _dot_rule(
-    context: RuleContext, node: Node, family: str, work: GemvWork, oihw: Oihw
-) -> KernelCall:
+def _dot_rule(context: RuleContext, node: Node, work: GemvWork, oihw: Oihw) -> KernelCall:
     """Return the same of bytes: a step takes sixteen inputs, and reads as many bytes as four
     floats."""
-    x_name, weight_name = node.inputs[:2]
+    family, (x_name, weight_name) = "gemv_dot", node.inputs[:2]
     machine, limits = context.machine, context.limits
     tiles = candidates(work, limits, machine.cost)
     floats = min(estimate_clocks(work, tile, machine) for tile in tiles)

@@ -145,7 +145,7 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     b = context.graph.tensors[b_name]
     if b.value is not None and b.value.ndim == 2:
         if suits_gemv(context.graph.operand(node.output).extents):
-            return gemv_rule(context, node, "gemv", _reshape_to_oihw)
+            return gemv_rule(context, node, _reshape_to_oihw)
         if node.attrs.get(CENTRED):
             return centred_rule(context, node, _reshape_to_oihw)
         return dense_conv(context, node, "dense", POINT, _reshape_to_oihw)
