@@ -100,8 +100,7 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
 
 
 def transpose_before(bindings: Bindings, call: Any) -> Binding | None:
-    """Return the transpose of the right matrix whose only reader is the product `call` of rank
-    3."""
+    """Return the transpose of the right matrix that the product `call` of rank 3 alone reads."""
     transpose = bindings.producer(call.args[1])
     if (
         transpose is None

@@ -369,8 +369,7 @@ class _Cutter:
         return {**named, **{str(b.var.name): b.var for b in self._flat.bindings}}
 
     def _variant(self, region: ClmlRegion, members: set[relax.Var]) -> relax.Function:
-        """Return the same operators as a function of Relax, from floats of the region's dtype to
-        such."""
+        """Return the same operators as a function of Relax, on floats of the region's dtype."""
         by_name = self._vars()
         env: dict[relax.Var, relax.Expr] = {}
         params: list[relax.Var] = []
@@ -408,8 +407,7 @@ def _version(operator: ClmlOperator, table: Table) -> int:
 
 
 def _sort_bindings(params: Sequence[relax.Var], bindings: Sequence[Binding]) -> list[Binding]:
-    """Return the bindings in an order in which each is made before it is read, else as they
-    stand."""
+    """Return the bindings so that each is made before it is read, else as they stand."""
     made = {binding.var for binding in bindings}
     known, ordered = set(params), []
     pending = list(bindings)

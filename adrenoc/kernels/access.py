@@ -330,8 +330,7 @@ class BytesAccess(BlockedAccess):
         self._statements.emit(store(self.buffer, place, word))
 
     def put(self, n: Expr, sixteen: Expr, h: Expr, w: Expr, number: int, word: Expr) -> None:
-        """Store a word of four bytes as they are: that of this number among those of sixteen
-        channels."""
+        """Store a word of four bytes: that of this number among those of sixteen channels."""
         layers = -(-self.extents.blocks // WORDS)
         place = [simplify(n * iconst(layers) + sixteen), h, w, iconst(number)]
         self._statements.emit(store(self.buffer, place, word))

@@ -34,8 +34,7 @@ def any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
 
 
 def operands_of(part: Any) -> tuple[Any, ...]:
-    """Return the expressions that a part is computed of; of a load none, for its indices say
-    where."""
+    """Return the expressions that a part is computed of; of a load none: indices say where."""
     names = _operand_names(part.__class__)
     if names == _ARGUMENTS:
         return tuple(part.args)

@@ -80,8 +80,7 @@ class _Differences:
         self._bound = bound
 
     def add(self, total: Any) -> Expr:
-        """Return a sum, or what it is of an exponential and a number that takes it away near
-        zero."""
+        """Return a sum, or an exponential less a number that takes it away near zero."""
         for power, number in ((total.a, total.b), (total.b, total.a)):
             found = self._find_power(power, number_in(number), -1.0)
             if found is not None:
@@ -129,8 +128,7 @@ class _Differences:
         return found if factor == 1.0 else number_like(found, factor) * found
 
     def _value(self, expr: Any) -> Any:
-        """Return what an expression is; of a name what was bound to it, if that is the same
-        here."""
+        """Return what an expression is; of a name what was bound to it, if still the same."""
         if not isinstance(expr, Var):
             return expr
         value = self._bound.get(str(expr.name))

@@ -65,9 +65,7 @@ class ComputedAccess(Access):
 
     @property
     def channel_reads(self) -> tuple[Access, ...]:
-        """Return the tensors that it reads a texel of for each block, whatever the row and
-        column.
-        """
+        """Return the tensors of which a texel is read for each block, whatever the pixel."""
         return tuple(self._of_channels.values())
 
     def give(self, texels: Sequence[Expr]) -> None:

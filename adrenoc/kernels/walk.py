@@ -364,8 +364,7 @@ def add_products(builder: KernelBuilder, total: Expr, products: list[Expr]) -> E
 
 
 def adds_in_runs(out: Access, products: int) -> bool:
-    """Return whether sums of so many products go in runs: where the result has all bits of a
-    float."""
+    """Return whether sums of so many products go in runs: their result has a float's bits."""
     return products > MANY_PRODUCTS and out.spec.dtype == ACCUMULATOR
 
 

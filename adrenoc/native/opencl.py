@@ -64,8 +64,7 @@ def devices() -> list[dict[str, Any]]:
 
 
 def absent_devices() -> str:
-    """Return why there are no more: drivers that are missing or broken; empty where none was
-    met."""
+    """Return why there are no more: drivers missing or broken; empty where none was met."""
     return str(_function("absent_devices")())
 
 

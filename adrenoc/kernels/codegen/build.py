@@ -44,8 +44,7 @@ _LLVM = "target.build.llvm"
 
 @contextmanager
 def traced_passes() -> Iterator[None]:
-    """While this is open, TVM's passes and its code generator for the host are sections, where
-    somebody records."""
+    """While this is open, TVM's passes and LLVM are sections, where somebody records."""
     if not is_recording():
         yield
         return
@@ -236,8 +235,7 @@ def kernel_sources(executable: Any) -> dict[str, str]:
 
 
 def module_sources(module: Any) -> dict[str, str]:
-    """Return the text of each kernel of a runtime module, by name, as `kernel_sources` gives it of
-    a built one."""
+    """Return the text of each kernel of a runtime module, by name, as `kernel_sources` does."""
     return {
         name.removesuffix("_kernel"): standalone(name, shared)
         for text in module_texts(module)

@@ -181,8 +181,7 @@ def cut_outside(text: str, between: str) -> list[str]:
 
 
 def add_sections(source: str) -> str:
-    """Return the text, after the sections of `prelude.cl` that it calls for and does not have
-    yet."""
+    """Return the text after the sections of `prelude.cl` that it calls for and lacks."""
     missing = (text for called, text in prelude() if called in source and text not in source)
     return "".join(missing) + source
 
@@ -341,8 +340,7 @@ def _rewrite_declaration(line: str, found: re.Match[str]) -> tuple[str, list[str
 
 
 def _is_closed(value: str) -> bool:
-    """Return whether the text is one word, one call or one parenthesis, so that it can stand
-    anywhere."""
+    """Return whether the text is one word, call or parenthesis, so that it can stand anywhere."""
     opened = value.find("(")
     if opened < 0:
         return bool(_WORD.fullmatch(value))
@@ -365,8 +363,7 @@ def _outermost(value: str) -> str:
 
 
 def _drop_aliases(lines: list[str]) -> tuple[list[str], Counter[str]]:
-    """Return what is only another name for a variable goes: `float4 a0 = v_;`; the words left,
-    counted."""
+    """Drop other names for variables (`float4 a0 = v_;`), and count the words that are left."""
     names: dict[str, str] = {}
     kept = []
     for line in lines:

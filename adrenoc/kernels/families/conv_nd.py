@@ -76,8 +76,7 @@ def terms_of_convolution(graph: Graph, node: Node) -> int:
 
 
 def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel of a convolution, dense, grouped or depthwise, of an activation by constant
-    weights."""
+    """Make the kernel of a convolution by constant weights: dense, grouped or depthwise."""
     kernel_layout = str(node.attrs["kernel_layout"])
     geometry = conv_geometry(context.graph, node)
     oihw = partial(transpose_to_oihw, layout=kernel_layout)
@@ -98,8 +97,7 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def covers_input(graph: Graph, node: Node, geometry: ConvGeometry) -> bool:
-    """Return whether a convolution makes one pixel of an image that its kernel covers, each tap
-    once."""
+    """Return whether a convolution makes one pixel of an image, whose taps cover it once."""
     x, out = graph.operand(node.inputs[0]), graph.operand(node.output).extents
     return (
         x.memory in (Memory.TEXTURE, Memory.BLOCKED)
@@ -174,9 +172,7 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def _refuses_transposed(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
-    """Return its packed weights have a place for each tap of each phase, most empty for long
-    strides.
-    """
+    """Refuse long strides: packed weights have a place for each tap of each phase."""
     shape, layout = tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
     kernel = [e for e, letter in zip(shape, layout, strict=True) if letter in "DHW"]
     strides, dilation = node.attrs["strides"], node.attrs["dilation"]

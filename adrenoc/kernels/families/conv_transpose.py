@@ -166,8 +166,7 @@ class _Tile:
 
 
 def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel of a transposed convolution of an activation by constant weights, of rows and
-    columns."""
+    """Make the kernel of a transposed convolution by constant weights, of rows and columns."""
     x_name, weight_name = node.inputs[:2]
     layout = str(node.attrs["kernel_layout"])
     dilation = (int(node.attrs["dilation"][0]), int(node.attrs["dilation"][1]))

@@ -98,8 +98,7 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
 
 
 def _operations(graph: Graph, node: Node) -> int:
-    """Return a multiplication and a subtraction for each element, of it and the identity, a
-    column."""
+    """Count two operations for each element, of it and the identity, a column."""
     shape = graph.tensors[node.output].shape
     return 2 * 2 * int(np.prod(shape)) * shape[-1]
 

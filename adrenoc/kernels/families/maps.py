@@ -121,8 +121,7 @@ def texel_of_thread(builder: KernelBuilder, spec: OperandSpec) -> tuple[Expr, Ex
 
 
 def body_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel of a body: a texel a thread, or an element where the output has no
-    channels."""
+    """Make the kernel of a body: a texel a thread, or an element where there are no channels."""
     if node.body is None:
         raise ValueError(f"{node.name} has no body")
     kernel = context.kernel(node, "_".join(node.fused) if len(node.fused) < 4 else node.op)

@@ -69,8 +69,7 @@ def is_product(node: Node) -> bool:
 
 
 def is_kind(node: Node, *kinds: Kind) -> bool:
-    """Return whether a node is one of these to a network; copies, regions and functions are
-    none."""
+    """Return whether a node is one of these to a network; copies, regions, functions are not."""
     operator = OPERATORS.get(node.op)
     return operator is not None and operator.kind in kinds
 
@@ -121,8 +120,7 @@ def may_round_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
 
 
 def is_of_few_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
-    """Return whether a row product has so few tokens that every work-group reads all numbers of
-    each."""
+    """Return whether each work-group of a row product reads all numbers of each token."""
     out = graph.operand(node.output).extents
     return suits_few(out, cost) if node.op == N_BITS else suits_gemv(out)
 

@@ -305,8 +305,7 @@ def recurrent_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def pack_recurrence(weights: np.ndarray) -> np.ndarray:
-    """[gates, unit, from unit] -> texels [1, block, from unit * gates, 4 units], filled with
-    zeros."""
+    """Pack [gates, unit, from unit] as texels [1, block, from unit * gates, 4 units]."""
     gates, units, _ = weights.shape
     more = -units % LANES
     filled = np.pad(weights, ((0, 0), (0, more), (0, more)))

@@ -157,9 +157,7 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
 
 
 def _typical(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """Return the largest are about the last; elements that are alike count as often as there
-    are.
-    """
+    """Return sums up to the last; elements that are alike count as often as there are."""
     shape = run.graph.tensors[node.output].shape
     axis = int(node.attrs["axis"]) % len(shape)
     unseen = shape[axis] / data.shape[axis + 1]

@@ -124,8 +124,7 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
 
 
 def _content(archive: zipfile.ZipFile, name: str, most_bytes: int) -> bytes:
-    """Return an entry that is not longer than such files are: a few bytes can unpack
-    to gigabytes."""
+    """Return an entry that is no longer than such files are: few bytes unpack to gigabytes."""
     size = archive.getinfo(name).file_size
     if size > most_bytes:
         raise zipfile.BadZipFile(f"{name} unpacks to {size} bytes, expected up to {most_bytes}")
@@ -323,8 +322,7 @@ def _strings(chunk: bytes) -> list[str]:
 
 
 def _length(chunk: bytes, place: int, unit: str) -> tuple[int, int]:
-    """Return a length of one unit or, with its highest bit set, two; and where what it counts
-    begins."""
+    """Return a length of one unit, or two by its highest bit, and where what it counts begins."""
     width = struct.calcsize(unit)
     high = 1 << (8 * width - 1)
     (length,) = struct.unpack_from(f"<{unit}", chunk, place)

@@ -105,8 +105,7 @@ def license_text(used: Sequence[Component]) -> str:
 
 
 def notice_text(used: Sequence[Component], *, version: str, cxx_library: str) -> str:
-    """Return what has to be said of the parts; `cxx_library` is the C++ library that was linked
-    in."""
+    """Return what has to be said of the parts, and of the C++ library that was linked in."""
     lines = [
         f"adrenoc runtime {version}",
         f"License: {_APACHE}, see {LICENSE}.",

@@ -215,8 +215,7 @@ def runtime_stamp() -> str:
 
 
 def _is_for_java(toolchain: Toolchain, static: bool) -> bool:
-    """Return whether the native half of the Java classes belongs to it: on Android, where it is
-    shared."""
+    """Return whether the native half of the Java classes belongs to it: a shared Android one."""
     return toolchain.api > 0 and not static
 
 

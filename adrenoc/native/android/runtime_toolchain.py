@@ -62,9 +62,7 @@ class Ndk:
 
     @property
     def apis(self) -> tuple[int, int]:
-        """Return the oldest and the newest API level that it compiles for; 0 where it does not
-        tell.
-        """
+        """Return the oldest and the newest API level that it compiles for; 0 if untold."""
         try:
             told = read_json(read.read_plain(self.folder / "meta" / "platforms.json", _MOST_BYTES))
             return int(told["min"]), int(told["max"])

@@ -125,8 +125,7 @@ def _quote(word: str) -> str:
 
 
 def _state_rights() -> str:
-    """Return a user that is made for the service, with the GPU's groups as far as this system has
-    them."""
+    """Return a user made for the service, with those of the GPU's groups that there are."""
     known = {entry.gr_name for entry in grp.getgrall()}
     groups = [group for group in _GPU_GROUPS if group in known]
     lines = ["DynamicUser=yes", "RestrictAddressFamilies=AF_INET AF_UNIX"]
@@ -168,8 +167,7 @@ def _check_server(service: Service) -> None:
 
 
 def _find_closed(server: Path) -> Path | None:
-    """Return the first of a program, its folder's library and the folders above that is not for
-    all."""
+    """Return the first of program, library beside it and folders above that is not for all."""
     files = [path for path in (server, server.with_name(LIBRARY)) if path.exists()]
     wanted = [*((path, 0o005) for path in files), *((path, 0o001) for path in server.parents)]
     return next((path for path, mode in wanted if path.stat().st_mode & mode != mode), None)

@@ -271,8 +271,7 @@ class CacheForm:
         return self.head // LANES
 
     def place_row(self, row: Expr) -> Expr:
-        """Return where a row lies: in a cache of the last ones, in the place of one that no token
-        sees."""
+        """Return where a row lies: among the last ones, in the place of one that none sees."""
         return row if self.held == self.rows else floormod(row, self.held)
 
 

@@ -239,8 +239,7 @@ def _clocks_of(
 def _refuses_heads(
     node: Node, tensors: Mapping[str, Tensor], cache: str, x: str, others: Sequence[str]
 ) -> str | None:
-    """Return what both kernels need: whole texels of a head, and of each half of what is
-    rotated."""
+    """Refuse for both kernels: heads, and halves of what is rotated, are whole texels."""
     batch, _, _, width = tensors[cache].shape
     head = head_of(width, int(node.attrs["bits"]))
     shape = tensors[x].shape

@@ -273,8 +273,7 @@ class StepAttention:
         ]
 
     def _limit_score(self, score: Expr, number: int, before: Expr) -> Expr:
-        """Return a vector of scores, bounded and with what is added to those of a row so far
-        `before`."""
+        """Return a vector of scores, bounded, with the bias of a row so far `before`."""
         if self._form.cap:
             cap = splat(fconst(self._form.cap, ACCUMULATOR))
             score = cap * tirx.tanh(score / cap)

@@ -87,8 +87,7 @@ class Phases:
         return (phase + self.padding[axis]) % self.strides[axis]
 
     def grid(self, out: Extents) -> Extents:
-        """Return the positions that threads make, with the channels of all phases one after the
-        other."""
+        """Return the positions that threads make, the channels of all phases in a row."""
         (sh, sw), h, w = self.strides, out.h, out.w
         return Extents(out.n, out.blocks * LANES * sh * sw, -(-h // sh), -(-w // sw))
 
@@ -232,8 +231,7 @@ class LocalConv:
         return self.x.padded_texel(self.n, in_block, row, column)
 
     def reads(self, row: Expr) -> Expr | None:
-        """Return where a row has to be read at all; None: it is read, and zeros, beyond the edges
-        too."""
+        """Return where a row has to be read at all; None: zeros are read beyond the edges."""
         return None
 
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
@@ -415,8 +413,7 @@ class LocalConv:
                     shared[to + iconst(part)] = texel
 
     def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
-        """Return the texels that the thread's pixels need of one kernel row, by offset of their
-        column."""
+        """Return the texels that the thread's pixels need of a kernel row, by offset."""
         return {
             offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")
             for offset in self.geometry.columns(self.tile.pixels)

@@ -335,8 +335,7 @@ def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
 
 
 def _dot_rule(context: RuleContext, node: Node, work: GemvWork, oihw: Oihw) -> KernelCall:
-    """Return the same of bytes: a step takes sixteen inputs, and reads as many bytes as four
-    floats."""
+    """Make the same of bytes: a step reads sixteen inputs, as many bytes as four floats."""
     family, (x_name, weight_name) = "gemv_dot", node.inputs[:2]
     machine, limits = context.machine, context.limits
     tiles = candidates(work, limits, machine.cost)
@@ -406,8 +405,7 @@ def _multiply_bytes(
 def candidates(
     work: GemvWork, limits: Limits, costs: Cost, groups: Sequence[int] = ()
 ) -> Iterator[GemvTile]:
-    """Teams of any power of two that the input blocks feed, in groups of up to a wave, or of these
-    sizes."""
+    """Yield teams, powers of two that the input blocks feed, in groups of these sizes."""
     cost = costs.gemv
     for splits in cost.splits:
         if splits > work.in_blocks:

@@ -144,8 +144,7 @@ def pack_blocks(values: np.ndarray) -> np.ndarray:
 
 
 def _fill_block(rows: np.ndarray) -> np.ndarray:
-    """Return the rows with zeros behind them, a multiple of four; without a copy where they are
-    that."""
+    """Return the rows, filled up by zeros to a multiple of four; no copy where they are that."""
     lacking = -len(rows) % LANES
     return np.pad(rows, ((0, lacking), (0, 0))) if lacking else np.ascontiguousarray(rows)
 
@@ -395,8 +394,7 @@ def work_of(graph: Graph, node: Node, options: CompileOptions) -> NBitsWork:
 
 
 def suits_few(out: Extents, cost: Cost) -> bool:
-    """Return whether a product has so few tokens that opening its weights for some at a time
-    wins."""
+    """Return whether a product has so few tokens that opening its weights for each wins."""
     return out.n * out.h * out.w <= cost.n_bits.few_tokens
 
 

@@ -171,8 +171,7 @@ class RuleContext:
     def pack(
         self, name: str, pack: Pack, prepare: Pack, dtype: str, transform: Matrix | None
     ) -> tuple[np.ndarray, Packing]:
-        """Return a constant of the graph in its own order, and how to bring other numbers into
-        it."""
+        """Return a constant in its own order, and how to bring other numbers into it."""
         # Packing moves and never computes: rounded first, it moves half the bytes.
         constant = self._constant(name)
         value = pack(self._round_constant(name, prepare(constant), dtype, transform))
@@ -194,8 +193,7 @@ class RuleContext:
     def _round_constant(
         self, name: str, value: np.ndarray, dtype: str, transform: Matrix | None = None
     ) -> np.ndarray:
-        """Return a constant in the dtype that it is stored in; what becomes infinite is a
-        Decision."""
+        """Return a constant in the dtype that it is stored in; infinities are a Decision."""
         round_it = round_sizes if self.sizes_only else round_constant
         stored = round_it(value, dtype, transform)
         if stored.lost:
@@ -418,8 +416,7 @@ class NodeKernel:
 
 
 def _spec_of_stored(graph: Graph, owner: str, stored: Iterable[str]) -> OperandSpec:
-    """Return a memory as what is stored counts it: axes of a state may play other roles than
-    before."""
+    """Return a memory as what is stored counts it: axes may play other roles than before."""
     spec, layouts = graph.operand(owner), {graph.operand(name).layout for name in stored}
     plain = spec.memory is Memory.PLAIN and len(layouts) == 1
     return replace(spec, layout=layouts.pop()) if plain else spec

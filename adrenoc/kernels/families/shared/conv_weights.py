@@ -73,8 +73,7 @@ def declare_run(
 
 
 def is_texels(run: Access) -> bool:
-    """Return whether a run has rows of texels, so that a load gives one vector whatever the
-    dtype."""
+    """Return whether a run has rows of texels: a load gives one vector whatever the dtype."""
     return isinstance(run, BlockedAccess)
 
 

@@ -136,8 +136,7 @@ def _source(body: Body, load: Any) -> str:
 
 
 def _read_whole_constants(graph: Graph, node: Node, load: Any, name: str) -> np.ndarray | None:
-    """Return the values of a constant of whole numbers, one an output channel; None if it is
-    another."""
+    """Return a constant of whole numbers, one an output channel; None if it is another."""
     tensor = graph.tensors.get(name)
     value = None if tensor is None else tensor.value
     spec = graph.operand(node.output)

@@ -339,8 +339,7 @@ _LETTERS = ("NCHW", "NHWC", "NCW", "NWC")
 
 
 def letters_refused(node: Node, key: str) -> str | None:
-    """Return why the layouts that attribute `key` and `out_layout` name cannot be read or
-    written."""
+    """Return why the layouts of attributes `key` and `out_layout` are not read or written."""
     layout: Any = node.attrs[key]
     out = str(node.attrs["out_layout"] or layout)
     if str(layout) not in _LETTERS or out not in _LETTERS:

@@ -286,8 +286,7 @@ class RowNorm:
     epsilon: float
 
     def scale(self, builder: KernelBuilder, squares: Expr, channels: int) -> Expr:
-        """Return what a token of so many channels is multiplied by, of the sums of squares by
-        lane."""
+        """Return what a token is multiplied by, of the sums of squares by lane."""
         squares = builder.let(squares, "squares")
         mean = sum_lanes(squares) / fconst(channels, ACCUMULATOR)
         root = tirx.sqrt(mean + fconst(self.epsilon, ACCUMULATOR))
@@ -304,8 +303,7 @@ def declare_norm(kernel: NodeKernel, node: Node) -> RowNorm | None:
 
 
 def declare_gate(kernel: NodeKernel, node: Node) -> Finished | None:
-    """Return what makes the gate of the second matrix's products, None where there is one
-    matrix."""
+    """Return what makes the gate of the second matrix's products; None where there is one."""
     if not node.attrs.get(GATED):
         return None
     body = node.parts.get(GATE)
@@ -319,8 +317,7 @@ def declare_gate(kernel: NodeKernel, node: Node) -> Finished | None:
 def give_gate(
     finish: Finished | None, place: tuple[Expr, Expr, Expr, Expr], others: Sequence[Expr]
 ) -> dict[str, Expr]:
-    """Return what an epilogue reads beside a product at (n, block, h, w): the gate there, if there
-    is one."""
+    """Return what an epilogue reads beside a product: the gate there, if there is one."""
     if finish is None or not others:
         return {}
     return {Node.BESIDE: finish.value(*place, others[0])}

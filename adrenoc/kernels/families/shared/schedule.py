@@ -195,8 +195,7 @@ class TunedSchedules:
         extents: tuple[int, int, int],
         usual: tuple[int, int, int],
     ) -> tuple[int, int, int]:
-        """Return the work-group of a kernel without other choices: `usual` where nothing was
-        measured."""
+        """Return the work-group of a kernel without other choices: `usual` if unmeasured."""
         groups = work_groups(extents, usual, self.limits, self.cost)
         tiles = [WorkGroup(work_group=group) for group in groups]
 

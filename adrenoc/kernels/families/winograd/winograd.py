@@ -85,9 +85,7 @@ class Winograd:
 
     @property
     def growth(self) -> int:
-        """Return a power of two: a number of a transformed tile is at most so many times an
-        input.
-        """
+        """Return a power of two: numbers of a transformed tile are up to so many inputs."""
         largest = max(sum(abs(c) for c in row) for row in self.input_transform) ** 2
         return 1 << (math.ceil(largest) - 1).bit_length()
 

@@ -307,8 +307,7 @@ def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> Column:
 
 
 def _count_plane_products(graph: Graph, node: Node) -> int:
-    """Return a matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes,
-    tiles]."""
+    """Count a product a plane: [in, planes, tiles] to [out, planes, tiles]."""
     return size_of(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
 
 

@@ -253,8 +253,7 @@ def provider_content(runtimes: Runtimes) -> dict[str, bytes]:
 
 
 def model_content(model: AppModel, api: int, scratch: Path) -> dict[str, bytes]:
-    """Return the files of an archive with a model alone, which needs that of the runtime beside
-    it."""
+    """Return the files of an archive with a model alone, beside that of the runtime."""
     namespace = f"org.adrenoc.model.{model.identifier}"
     return {**_frame(namespace, api, ""), **_model_assets(model, scratch)}
 
