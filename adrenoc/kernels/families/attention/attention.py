@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -152,13 +153,8 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         power_bytes=bytes_of(power),
         query_bytes=bytes_of(query),
     )
-    machine = context.machine
-    tile = context.choose(
-        node,
-        "attention",
-        candidates(work, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine, context.limits),
-    )
+    estimate = partial(estimate_clocks, limits=context.limits)
+    tile = context.search(node, "attention", work, candidates, estimate)
     kernel = context.kernel(node, "attention")
     _Attention(kernel, tile, power, query).emit()
     return kernel.call()

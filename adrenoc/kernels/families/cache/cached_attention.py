@@ -8,6 +8,8 @@ lowest score.
 
 from __future__ import annotations
 
+from functools import partial
+
 from adrenoc.base.tvmapi import (
     Expr,
     bytes_of,
@@ -165,13 +167,8 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         power_bytes=bytes_of(numbers),
         query_bytes=bytes_of(numbers),
     )
-    machine, limits = context.machine, context.limits
-    tile = context.choose(
-        node,
-        "cached_attention",
-        candidates(work, limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine, limits),
-    )
+    estimate = partial(estimate_clocks, limits=context.limits)
+    tile = context.search(node, "cached_attention", work, candidates, estimate)
     kernel = context.kernel(node, "cached_attention")
     _Cached(kernel, tile, numbers).emit()
     return kernel.call()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -98,13 +98,8 @@ def parts_shape(splits: int, queries: int, head: int) -> tuple[int, ...]:
 def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
     """Make the kernel of attention of one token, which changes keys and values."""
     work = work_of(context.graph, node, node.inputs[2])
-    machine = context.machine
-    tile = context.choose(
-        node,
-        STEP,
-        candidates(work, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine, context.limits),
-    )
+    estimate = partial(estimate_clocks, limits=context.limits)
+    tile = context.search(node, STEP, work, candidates, estimate)
     kernel = context.kernel(node, STEP)
     StepAttention(kernel, tile, work.splits).emit()
     return kernel.call()

@@ -174,12 +174,7 @@ def dot_conv(
         texel_work=cost.load_work + (cost.edge_work if geometry.kernel != (1, 1) else 0),
         words=context.limits.dot_instructions,
     )
-    tile = context.choose(
-        node,
-        f"{family}_dot",
-        local_candidates(words, context.limits, machine.cost),
-        lambda tile: local_clocks(words, tile, machine),
-    )
+    tile = context.search(node, f"{family}_dot", words, local_candidates, local_clocks)
     context.byte_costs.add(
         local_clocks(words, tile, machine), score_tiles(work, context.limits, machine).least
     )

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from adrenoc.base.tvmapi import Expr, bytes_of, floordiv, floormod, iconst, minimum
 from adrenoc.ir.graph import Node
@@ -152,14 +153,9 @@ class RowWork:
 
 def pick_row_tile(context: RuleContext, node: Node, family: str, work: RowWork) -> RowTile:
     """Return the schedule with the least estimate, or what the tuning log says."""
-    machine = context.machine
     storage_bytes = bytes_of(context.options.storage_dtype)
-    return context.choose(
-        node,
-        family,
-        candidates(work, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine, storage_bytes),
-    )
+    estimate = partial(estimate_clocks, storage_bytes=storage_bytes)
+    return context.search(node, family, work, candidates, estimate)
 
 
 def candidates(work: RowWork, limits: Limits, costs: Cost) -> Iterator[RowTile]:
