@@ -5,8 +5,6 @@ Of a decoder this is said of one token: bytes through the memory bus, launches, 
 Tensors that are not in a texture, or all but, and what would bring or keep them there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -8,8 +8,6 @@ Two files of one model have products in common by the names of their results: qu
 product's name, or add how many bits its weights have (`/mlp/up_proj/MatMul_Q4`).
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Look over an installation: what works, what is missing, and how to mend it."""
 
-from __future__ import annotations
-
 import importlib.util
 import platform
 import shutil

@@ -4,8 +4,6 @@ Calls a graph of a TFLite file in LiteRT: the main one, or that of the signature
 given; inputs whose extents the file leaves open are resized first.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

@@ -9,8 +9,6 @@ Before -> after (x = 5, c = .1):
     y = round(x * c) is 0               0, or 1 with the float after c: y is known to within 1
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -6,8 +6,6 @@ a model, that is an error in a sentence, and what was done so far is not lost.
 Firmware is held against the same, in its own integers.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

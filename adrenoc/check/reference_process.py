@@ -8,8 +8,6 @@ onnx's own evaluator computes the same file in float64, as near to exact arithme
 which settles whose the error is and how far onnxruntime as programs here have it is off.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

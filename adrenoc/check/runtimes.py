@@ -4,8 +4,6 @@ Who wants numbers to hold ours against asks `adrenoc.check.reference`, which run
 of its own: a runtime that crashes takes no more than that along.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

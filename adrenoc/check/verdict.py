@@ -1,7 +1,5 @@
 """What `adrenoc check` says of a model: plain data, and the limits that it is held against."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 

@@ -4,8 +4,6 @@ The server listens to the phone alone, behind a key for this one session; adb fo
 needs no other file of a runtime, and is pushed where the phone lacks it, under its digest.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import shlex

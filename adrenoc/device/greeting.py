@@ -5,8 +5,6 @@ counted from its connection, so that a byte a second does not hold a place eithe
 key waits before anybody of that address is heard again: keys are not found by trying.
 """
 
-from __future__ import annotations
-
 import errno
 import secrets
 import select

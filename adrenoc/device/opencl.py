@@ -1,7 +1,5 @@
 """The OpenCL devices of this machine: the system's, and a software device if one is installed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import fields

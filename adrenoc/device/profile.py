@@ -1,7 +1,5 @@
 """What a device tells of a run: times of launches by its own clock, its state, a trace."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

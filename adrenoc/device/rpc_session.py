@@ -10,8 +10,6 @@ A peer that cannot be served is told the reason, in TVM's own protocol: a connec
 closed says nothing but "Connection reset by peer".
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -4,8 +4,6 @@
 gives (`native/runtime/src/model/model_environment.h`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

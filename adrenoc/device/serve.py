@@ -4,8 +4,6 @@ Each session is a Python process of its own (`adrenoc.device.rpc_session`) with 
 a crash or a time-out ends that session and not the server, and what it left behind is removed.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import select
 import socket

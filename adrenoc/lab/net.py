@@ -4,8 +4,6 @@ Inputs and weights are seeded by the case that they are of, and are numbers that
 exactly, so that what a case gives does not depend on which others stand beside it.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 

@@ -5,8 +5,6 @@ float32, and which tensors are inputs and outputs.  All stages from the pins on 
 as `adrenoc compile` runs them, so that what the compiler keeps in float32 is kept here, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

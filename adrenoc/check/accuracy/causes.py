@@ -3,8 +3,6 @@
 The kernels of a decoder by the layers of the model: which of them error enters by.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ error is of, three times: with nothing rounded but the constants that the plan s
 nothing but what lies between kernels, and nothing but the caches.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace

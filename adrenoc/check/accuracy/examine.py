@@ -3,8 +3,6 @@
 The truth is the reference's value where the model names the tensor, else what float32 kernels give.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

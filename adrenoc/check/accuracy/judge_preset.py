@@ -5,8 +5,6 @@ twin of the target beside the reference, onnxruntime or LiteRT; rounding alone i
 search finds the remedy.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

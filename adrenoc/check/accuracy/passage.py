@@ -3,8 +3,6 @@
 How well a decoder's logits predict a text, and how often they pick what the reference picks.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 How far outputs are from what is expected, over all sets of inputs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ The error of a plan is held against what ideal rounding gives on the same inputs
 The floor under the error of a bundle: what rounding alone costs on the inputs of its run.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

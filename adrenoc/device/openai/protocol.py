@@ -3,8 +3,6 @@
 Source: OpenAI's API reference, "Chat" and "Completions (legacy)"; what its Python client 3 sends.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import time

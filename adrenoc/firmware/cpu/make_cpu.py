@@ -7,8 +7,6 @@ Counts are instructions of all threads, not cycles.
 Instructions of each layer before anything is written: the program runs under QEMU once.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ a function that fills it as the library is loaded.
 A program as a shared library that needs no other: what a bundle carries for the CPU.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ places, one for each axis, and a place is a sum over digits of the index.  These
 layer, by which `c/borrow.c` brings them into the order of the CPU's kernels as a library is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations

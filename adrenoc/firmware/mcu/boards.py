@@ -10,8 +10,6 @@ two functions of its own, `uint32_t board_ticks(void)`, which counts cycles of t
 its line `DONE`.  Instead it may print `FAIL` and a reason.  The end of its input is its end.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import shlex

@@ -1,7 +1,5 @@
 """The cores that can be compiled for: files in `targets/mcu/` and `targets/cpu/`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from adrenoc.base.errors import TargetError

@@ -9,8 +9,6 @@ Source: the numbers of LiteRT's reference kernels for int16; gemmlowp's fixed-po
 constants are exp(-1/8), 1/3 and exp(-2^n).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

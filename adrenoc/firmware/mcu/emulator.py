@@ -4,8 +4,6 @@ QEMU's time goes on by one nanosecond an instruction here, and the board's clock
 tens of them: a layer is counted to within two ticks.  These are instructions, not cycles.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

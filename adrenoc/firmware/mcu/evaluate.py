@@ -1,7 +1,5 @@
 """Compute a network in NumPy: for the self-test of a folder, and to fold what cannot vary."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import singledispatch
 

@@ -7,8 +7,6 @@ divides.
 Source: gemmlowp's fixed-point arithmetic; the numbers of LiteRT's reference kernels.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

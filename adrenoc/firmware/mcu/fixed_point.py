@@ -23,8 +23,6 @@ A sum of two quantised tensors as a x + b y + c, shifted: proven on all pairs of
 Source: TFLite 8-bit quantization specification; the numbers of LiteRT's reference kernels.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ reads it gets its share of the sums as bias; then neither is computed.  Channels
 go the same way.  Tensors shrink to what is left, in whole groups of four channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

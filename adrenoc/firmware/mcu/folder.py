@@ -4,8 +4,6 @@ On request the code is an object file, by a compiler that this machine has: no A
 needed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

@@ -4,8 +4,6 @@ Schedules are those of a tuning log.  Instructions of each layer come from a run
 anything is written.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

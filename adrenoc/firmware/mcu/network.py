@@ -10,8 +10,6 @@ A file that quantises its input itself, and turns its output back into floats, i
 either: firmware has sensors' numbers, and does that better where it reads them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Of an LSTM the products alone go by pairs or vectors where a core has them.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import singledispatch
 from typing import Any

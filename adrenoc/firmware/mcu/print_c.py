@@ -1,7 +1,5 @@
 """A program as C: a header, the code with its constants, a self-test and how to build them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 

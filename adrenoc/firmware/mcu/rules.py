@@ -1,7 +1,5 @@
 """Which kernel computes an operator on a core: the fastest that covers it, plain C at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ up, and `board_print`, which sends text to whoever listens.  It prints a line `T
 in hexadecimal for each schedule, then `DONE`; the hash tells whether the result is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

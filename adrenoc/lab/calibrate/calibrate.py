@@ -1,7 +1,5 @@
 """Go through the table of measures within a budget of time; each ends as a row."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

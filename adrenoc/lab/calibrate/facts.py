@@ -9,8 +9,6 @@ measured; where it tells none, that of the listed GPU, and where there is none e
 products, which are what counts, are right under any.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

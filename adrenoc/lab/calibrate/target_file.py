@@ -1,7 +1,5 @@
 """What was measured as a target file, which `--device FILE.toml` takes."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

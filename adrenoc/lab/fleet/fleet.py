@@ -4,8 +4,6 @@ A member says where a device is, and by which options a command reaches it.  Of 
 that a tracker knows, a thread takes whichever is free, and does the next of its jobs.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

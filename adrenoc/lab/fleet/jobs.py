@@ -4,8 +4,6 @@ A result is written all or nothing once its command has ended, so that the same 
 does what is left.  Verifications and calibrations also go on from what they had measured.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Run a suite on a device; where that fails as a whole, find the cases that make it fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -11,8 +11,6 @@ proof.json
                     `allowed` is the largest error, `may_differ` the share of numbers beyond it
 """
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

@@ -4,8 +4,6 @@ Runs are kept, so that a verification which was killed goes on.  What comes next
 came of the runs so far: with the same runs it is the same.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -6,8 +6,6 @@ A case that goes wrong has simpler forms: what a driver may have to do without, 
 form is a quirk.  What helps is found by compiling the case for the target with that quirk more.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import math

@@ -3,8 +3,6 @@
 It ends when, with all that has to be avoided, every case is right, or nothing helps any more.
 """
 
-from __future__ import annotations
-
 import datetime
 import math
 import time

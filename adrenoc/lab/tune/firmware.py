@@ -4,8 +4,6 @@ Many schedules go into one program (`mcu/trials.py`).  Where such a program does
 end, its halves are tried, down to the schedule that is to blame.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Work on tuning logs: merge, prune, compare, export."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Sequence

@@ -17,8 +17,6 @@ has the device confirm it.
 Estimates choose well where regret is low and they order schedules as the times do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import typing

@@ -5,8 +5,6 @@ from the features of all tasks of a model how a candidate compares with the best
 until it has seen enough the estimates stand in for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A session with a device: what is uploaded there, and trials that are built and measured there."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

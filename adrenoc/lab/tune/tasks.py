@@ -4,8 +4,6 @@ A candidate is OpenCL C with the tensors that it is launched on: the model's own
 inputs that are random, the same for all candidates.  They share files of a scratch folder.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

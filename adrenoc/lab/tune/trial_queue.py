@@ -5,8 +5,6 @@ a session broke, what was under way is gone through one by one, so that the next
 to blame.  Every wait has a limit, which the relay of the session keeps (`adrenoc.device.remote`).
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections import deque

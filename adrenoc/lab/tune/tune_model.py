@@ -3,8 +3,6 @@
 Without a device the cost model ranks kernels, beside what a log holds of them.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

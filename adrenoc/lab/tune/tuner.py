@@ -4,8 +4,6 @@ Every result is in the log before anything is built on it.  Begun again with the
 starts where it ended.  Contests of the best come at the end, in the last share of the budget.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -10,8 +10,6 @@ Pixels and weights come as words of two int16.  Three pixels by two channels are
 the registers: five loads in two instructions serve twelve products in six.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

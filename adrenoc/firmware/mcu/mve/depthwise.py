@@ -5,8 +5,6 @@ four rows by four columns: two by two results of stride one, each by a vector of
 zeros where its window is not.  Pairs of rows take turns in being the upper one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -6,8 +6,6 @@ These are the rule's own steps, so that nothing has to be proven: LiteRT's two r
 convolutions, its one in float64 of dense layers, onnxruntime's one in float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache

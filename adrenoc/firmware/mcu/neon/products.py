@@ -6,8 +6,6 @@ products to each of four sums.  SDOT reads the same weights by LD2, which parts 
 of four channels from the second four.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

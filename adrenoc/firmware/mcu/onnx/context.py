@@ -7,8 +7,6 @@ those of the result), which is a table; the same for concatenations, as QLinearC
 linear resizes.  QuantizeLinear(Reshape(f)) -> Reshape(QuantizeLinear(f)), so that f is closed too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

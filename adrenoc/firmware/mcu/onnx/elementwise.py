@@ -3,8 +3,6 @@
 Pads and enlargements of quantised ONNX models.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -4,8 +4,6 @@ These are convolutions, products with matrices, pools and softmax; that computes
 kernel for bytes does, in float32.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

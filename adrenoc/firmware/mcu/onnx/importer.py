@@ -1,7 +1,5 @@
 """A quantised ONNX file as an int8 network: every operator that cannot go is named, all at once."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 That is its tensors, checks of them, and where each index of an axis reads in a move.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias

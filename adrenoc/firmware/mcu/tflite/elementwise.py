@@ -3,8 +3,6 @@
 Functions of one number of int8 are tables of 256, with the rounding of TFLite's kernels.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -6,8 +6,6 @@ Batches that converters make of dilated filters over time: rows of one image, an
 a convolution of one image whose rows are those of the batch, and a move.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

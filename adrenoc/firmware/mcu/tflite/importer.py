@@ -7,8 +7,6 @@ What only converters need is taken out first:
     the names x and y; the same for uint8, and with int16 in place of int8
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace

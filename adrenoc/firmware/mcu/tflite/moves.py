@@ -1,7 +1,5 @@
 """Operators of TFLite that move elements, and those that become moves and a convolution."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Weights and results of the LSTM are int8, its gates and cells int16.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from adrenoc.base.refused import RefusedError

@@ -6,8 +6,6 @@ The one sampler that kernels have gives zeros there, and they pad for nothing: T
 four lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ of them (`adrenoc/kernels/function_digits.py`) and reckon with an error of a hal
 most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ Of local memory some drivers count what a kernel declares at more than its size,
 themselves: a kernel that by its text would fit is refused, or runs and is wrong.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

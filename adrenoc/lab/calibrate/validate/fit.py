@@ -6,8 +6,6 @@ no better than what was there is not taken, and a decision says so.  What is tak
 file, in the place of the constants that it had.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

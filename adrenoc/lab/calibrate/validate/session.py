@@ -3,8 +3,6 @@
 Each layer is planned as the cost model has it, and, where kernels may join, both ways by force.
 """
 
-from __future__ import annotations
-
 import datetime
 import statistics
 import time

@@ -5,8 +5,6 @@ two, weights even and biases odd, so that no sum lies halfway between two quanta
 kernel gives the same integers.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cases of maps and of folds: element by element, what moves elements, what goes along axes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
