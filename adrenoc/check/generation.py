@@ -5,12 +5,10 @@ Compare a bundle with its model layer by layer, to name the first tensor that go
 Whether a bundle was compiled from the model file that it is compared with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,9 +28,6 @@ from adrenoc.device.fit import target_of
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.states import DecoderForm
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,18 +4,14 @@ A server is somebody else's program: what it answers has to be of the form that 
 or the run ends with one sentence that names the function.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from adrenoc.base.text.json_text import read_json
-
-if TYPE_CHECKING:
-    from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.bundle.manifest import TensorSpec
 
 # No count, size or time of a device is larger.
 _MOST = 1 << 62

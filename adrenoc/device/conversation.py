@@ -10,25 +10,22 @@ name and the arguments is the form, so that no list of models' marks is needed. 
 does not write arguments as JSON behind the name has no form, and what its model calls stays text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.chat import Pictures
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.language.tokenizer import Constrainer, Grammar, TextStream, Tokenizer
 
-if TYPE_CHECKING:
-    import numpy as np
-
-Look: TypeAlias = "Callable[[bytes], Mapping[str, np.ndarray]]"
+Look: TypeAlias = Callable[[bytes], Mapping[str, np.ndarray]]
 """A picture's file -> the decoder's inputs that an encoder makes of it."""
 Show: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], str]
 """Messages -> the text that the template makes of them, without tokens that are no text."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,6 @@ from adrenoc.device.profile import GpuState, clock_notes, read_gpu_state
 from adrenoc.device.result import LaunchReport, ProgramOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from adrenoc.language.tokenizer import Allow, Grammar
 
 

@@ -19,8 +19,6 @@ from adrenoc.native.android.elf import check_extents
 if TYPE_CHECKING:
     import numpy as np
 
-    from adrenoc.bundle.manifest import ParamSpec, TensorSpec
-
 
 OPENCL = "opencl"
 # What the runtime takes for "no folder".
