@@ -286,7 +286,7 @@ def _n_bits(x, _weight):
     packed = relax.const(np.full((5, 2, 16), 0x9A, np.uint8))
     scales = relax.const(np.ones((5, 2), np.float32))
     how: dict[str, Any] = {"block": 32, "zero": 8.0, "zeros": False, "bits": 4}
-    return call_own(N_BITS, [x, packed, scales], shape=(3, 5), dtype=str(x.ty.dtype), **how)
+    return call_own(N_BITS, [x, packed, scales], shape=(3, 5), **how)
 
 
 PRODUCTS: dict[str, tuple[Any, list[Case]]] = {

@@ -425,39 +425,30 @@ OWN: dict[str, Callable[[OnnxNode], relax.Expr]] = {
 
 
 def _n_bits(node: OnnxNode) -> relax.Expr:
-    x, *constants = (operand for operand in node.inputs if operand is not None)
+    operands = _given(node)
     return own.call_own(
         own.N_BITS,
-        [x, *constants],
+        operands,
         shape=(*node.shape()[:-1], node.shape(1)[0]),
-        dtype=dtype_of(x),
         block=int(node.attrs["block"]),
         bits=int(node.attrs["bits"]),
         zero=float(node.attrs["zero"]),
-        zeros=len(constants) > 2,
+        zeros=len(operands) > 3,
     )
 
 
 def _append_rows(node: OnnxNode) -> relax.Expr:
-    operands = [operand for operand in node.inputs if operand is not None]
-    return own.call_own(
-        own.APPEND_ROWS,
-        operands,
-        shape=node.shape(),
-        dtype=dtype_of(operands[0]),
-        **_attrs_of_cache(node),
-    )
+    attrs = _attrs_of_cache(node)
+    return own.call_own(own.APPEND_ROWS, _given(node), shape=node.shape(), **attrs)
 
 
 def _cached_attention(node: OnnxNode) -> relax.Expr:
-    operands = [operand for operand in node.inputs if operand is not None]
     heads, width = int(node.attrs["heads"]), node.shape(2)[-1]
     head = head_of(width, int(node.attrs["bits"]))
     return own.call_own(
         own.CACHED_ATTENTION,
-        operands,
+        _given(node),
         shape=(*node.shape()[:2], heads * head),
-        dtype=dtype_of(operands[0]),
         scale=float(node.attrs["scale"]),
         cap=float(node.attrs["cap"]),
         **{name: int(node.attrs[name]) for name in ("heads", "window", "sunk", "biased")},
@@ -466,8 +457,11 @@ def _cached_attention(node: OnnxNode) -> relax.Expr:
 
 
 def _inverse(node: OnnxNode) -> relax.Expr:
-    x = node.inputs[0]
-    return own.call_own(own.INVERSE, [x], shape=node.shape(), dtype=dtype_of(x))
+    return own.call_own(own.INVERSE, node.inputs[:1], shape=node.shape())
+
+
+def _given(node: OnnxNode) -> list[relax.Expr]:
+    return [operand for operand in node.inputs if operand is not None]
 
 
 def _attrs_of_cache(node: OnnxNode) -> dict[str, int | float]:
@@ -503,8 +497,7 @@ def _add_rows(
     if circular:
         first = relax.op.floor_mod(first, make_constant(np.array([shape[_ROWS]], np.int32)))
     operands = [node.inputs[0], *(node.bb.normalize(one) for one in (rows, first))]
-    dtype = dtype_of(node.inputs[0])
-    return own.call_own(own.APPEND_ROWS, operands, shape=shape, dtype=dtype, **own.PLAIN)
+    return own.call_own(own.APPEND_ROWS, operands, shape=shape, **own.PLAIN)
 
 
 def _choose(

@@ -346,10 +346,13 @@ _NESTS = {
 
 
 def call_own(
-    name: str, inputs: Sequence[relax.Expr], *, shape: Sequence[int], dtype: str, **attrs: Any
+    name: str, inputs: Sequence[relax.Expr], *, shape: Sequence[int], **attrs: Any
 ) -> relax.Expr:
-    """Return a call of one of our operators; attributes are numbers, texts, or lists of numbers."""
-    held = {**attrs, _SHAPE: [int(extent) for extent in shape], _DTYPE: dtype}
+    """Return a call of one of our operators, whose result is of the first operand's type.
+
+    Attributes are numbers, texts, or lists of numbers.
+    """
+    held = {**attrs, _SHAPE: [int(e) for e in shape], _DTYPE: str(inputs[0].ty.dtype)}
     return Call(Op.get(name), list(inputs), tvm.ir.make_node("ir.DictAttrs", **held), [])
 
 
@@ -432,7 +435,6 @@ def call_recurrent(
             RECURRENT,
             [*inputs, *states],
             shape=(batch, steps + layer.keeps_cell, layer.units),
-            dtype="float32",
             kind=layer.cell.kind,
             activations=",".join(layer.cell.activations),
             clip=layer.cell.clip,

@@ -28,7 +28,7 @@ from adrenoc.bundle.decoder_names import FILLED, LOGITS, NEXT_TOKEN, PAST_LENGTH
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax import own
-from adrenoc.importers.relax.values import dtype_of, make_constant
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.converter import GraphConverter, check_operators
 from adrenoc.importers.tflite.decoder.find_attention import (
     CallProber,
@@ -54,30 +54,16 @@ _BYTE_BITS = 8
 
 def _append_rows(node: TfliteNode) -> Result:
     """Take the cache, its new rows as [1, tokens, heads * numbers], the first row's number."""
-    cache, x, position = (node.data(index) for index in range(3))
-    return own.call_own(
-        own.APPEND_ROWS,
-        [cache, x, position],
-        shape=node.shape(),
-        dtype=dtype_of(cache),
-        **own.PLAIN,
-    )
+    operands = [node.data(index) for index in range(3)]
+    return own.call_own(own.APPEND_ROWS, operands, shape=node.shape(), **own.PLAIN)
 
 
 def _cached_attention(node: TfliteNode) -> Result:
     """Take queries as [1, tokens, heads * numbers], the first one's row, keys, values."""
-    q, *others = (node.data(index) for index in range(4))
-    options = {name: node.option(name) for name in ("heads", "scale", "cap", "window")}
-    return own.call_own(
-        own.CACHED_ATTENTION,
-        [q, *others],
-        shape=node.shape(),
-        dtype=dtype_of(q),
-        sunk=0,
-        biased=0,
-        **own.PLAIN,
-        **options,
-    )
+    operands = [node.data(index) for index in range(4)]
+    told = {name: node.option(name) for name in ("heads", "scale", "cap", "window")}
+    held = {"sunk": 0, "biased": 0, **own.PLAIN, **told}
+    return own.call_own(own.CACHED_ATTENTION, operands, shape=node.shape(), **held)
 
 
 def _n_bits(node: TfliteNode) -> Result:
@@ -104,7 +90,6 @@ def _n_bits(node: TfliteNode) -> Result:
             make_constant(info.scales.reshape(units, -1)),
         ],
         shape=[*shape[:-1], units] if keep else [rows, units],
-        dtype=dtype_of(x),
         block=block,
         bits=bits,
         zero=float(1 << (bits - 1)),
