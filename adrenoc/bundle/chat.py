@@ -1,17 +1,18 @@
-"""How a language model wants to be talked to: what the file chat.json of its bundle says."""
+"""How a language model is talked to: what chat.json of its bundle says, and by which command."""
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from adrenoc.base.errors import BundleError, InputError
 from adrenoc.base.text.decode import RecordReader
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import count_of, quote_word
-from adrenoc.bundle.bundle import CHAT, Bundle
-from adrenoc.bundle.decoder_names import IMAGE_ROWS
-from adrenoc.bundle.manifest import REBUILD_HINT
+from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
+from adrenoc.bundle.decoder_names import IMAGE_ROWS, PAST_LENGTH, TOKENS
+from adrenoc.bundle.manifest import REBUILD_HINT, Manifest
 from adrenoc.bundle.sampling import RANGES, Sampling
 
 
@@ -143,3 +144,21 @@ def parse_chat(content: bytes, where: str) -> ChatSettings:
 
 def _wrong(where: str, what: str) -> BundleError:
     return BundleError(f"{where} {what}", hint=REBUILD_HINT)
+
+
+def is_decoder(manifest: Manifest) -> bool:
+    """Return whether a bundle generates tokens: it has caches, and the inputs of a decoder."""
+    names = {spec.name for spec in manifest.inputs}
+    return bool(manifest.states) and {TOKENS, PAST_LENGTH} <= names
+
+
+def how_to_talk(path: Path, manifest: Manifest) -> str:
+    """Write the command that has the decoder at `path` generate, by the files that it came with."""
+    files = {entry.path for entry in manifest.files}
+    where = "" if manifest.target.host else " --adb"
+    if {CHAT, TOKENIZER} <= files:
+        return f"adrenoc chat {quote_word(path)}{where}"
+    prompt = '--prompt "Once upon"' if TOKENIZER in files else "--prompt-ids 1,2,3"
+    if any("encoder" in spec.name or "cross" in spec.name for spec in manifest.inputs):
+        prompt = "--encoder BUNDLE --input NAME=FILE --prompt-ids START"
+    return f"adrenoc run {quote_word(path)}{where} {prompt}"

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.bundle.buckets import BatchRule, BucketEntry, Buckets, read_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.chat import is_decoder
 from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.bundle.talk import is_decoder
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto

@@ -139,8 +139,8 @@ def _draw_prompt(
     import numpy as np
 
     from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.bundle.chat import is_decoder
     from adrenoc.bundle.decoder_names import TOKENS
-    from adrenoc.bundle.talk import is_decoder
     from adrenoc.device.generate import count_rows
 
     bundle = open_bundle(path)

@@ -70,7 +70,7 @@ def _tell_made(made: Made) -> Iterator[tuple[str, str]]:
 
 
 def _next(made: Made) -> str:
-    from adrenoc.bundle.talk import how_to_talk, is_decoder
+    from adrenoc.bundle.chat import how_to_talk, is_decoder
 
     if is_decoder(made.manifest):
         return how_to_talk(made.path, made.manifest)

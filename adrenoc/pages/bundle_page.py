@@ -40,11 +40,10 @@ from adrenoc.base.text.spelling import (
 )
 from adrenoc.bundle.buckets import read_buckets
 from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
-from adrenoc.bundle.chat import find_pictures, read_chat
+from adrenoc.bundle.chat import find_pictures, how_to_talk, is_decoder, read_chat
 from adrenoc.bundle.editions import name_parts, open_edition, read_editions
 from adrenoc.bundle.gates import Figures, figures_of
 from adrenoc.bundle.manifest import FileEntry, Manifest, RegionInfo, TensorSpec
-from adrenoc.bundle.talk import how_to_talk, is_decoder
 
 _LONGEST_VALUE = 60
 """Characters of an option's list that is shown whole."""

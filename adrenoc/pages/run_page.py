@@ -24,7 +24,7 @@ from adrenoc.base.text.report import (
 from adrenoc.base.text.spelling import Figure, count_of, dims, figure, show_bytes, show_ms
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.talk import how_to_talk, is_decoder
+from adrenoc.bundle.chat import how_to_talk, is_decoder
 from adrenoc.device.profile import NodeTime
 from adrenoc.device.result import LaunchReport, ProgramReport, RegionRun, RunResult, Sustained
 from adrenoc.pages.bars import Bar, draw_bars

@@ -8,8 +8,7 @@ from click.testing import CliRunner
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
-from adrenoc.bundle.chat import read_chat
-from adrenoc.bundle.talk import how_to_talk
+from adrenoc.bundle.chat import how_to_talk, read_chat
 from adrenoc.cli.main import cli, main
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
