@@ -4,8 +4,6 @@ Operators are tried in execution order, and each takes in what may be fused behi
 longest pattern wins.  What is refused is a Decision with the reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

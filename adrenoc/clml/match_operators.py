@@ -4,8 +4,6 @@ Pad, bias, batch norm, ReLU and ReLU6 go with a convolution.  Alone stand elemen
 norms, pools, softmax, concatenations, pads and resizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -24,8 +24,6 @@ source.  Their errors are larger than small gains: CLML has to win by a margin. 
 until somebody measures: `adrenoc run --profile` shows both variants side by side.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The matchers (`adrenoc.clml.match`) find operators and build the graph's node; w
 be used at all (interface version, dtypes, limits) is data.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ no such kind.  TVM links them as it links those of its own code generators: the 
 them with the attributes `external_mods` and `const_name_to_constant`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

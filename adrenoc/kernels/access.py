@@ -10,8 +10,6 @@ Sixteen channels of a pixel lie beside each other, four in each 32-bit word.  Ke
 with floats read and write four channels as ever; products of integers take whole words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from adrenoc.base.tvmapi import (

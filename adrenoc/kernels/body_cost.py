@@ -1,7 +1,5 @@
 """What the expression of a body is made of, what it reads and what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

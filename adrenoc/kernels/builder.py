@@ -11,8 +11,6 @@ func = k.build()
 ```
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from adrenoc.base.tvmapi import (

@@ -7,8 +7,6 @@ concat at an odd offset) is computed lane by lane and put together, which is slo
 right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

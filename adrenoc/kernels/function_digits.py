@@ -28,8 +28,6 @@ What is nearly one has few digits left when one is taken away: an ELU of -1e-6 w
 softplus of -14 by 6 %, and a Mish below -17 was zero.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tvm_ffi.structural import structural_map, structural_walk

@@ -3,8 +3,6 @@
 An epilogue computes in float, also where the operator multiplies halves: it runs once a result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

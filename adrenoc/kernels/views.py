@@ -12,8 +12,6 @@ Before -> after:
     y = conv2d(x); a = y[0:32]; b = y[32:64]        conv2d(x) writes a and b; y is in no memory
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ channel's weight for four output channels (`OIHW4o`), so that a multiply-add tak
 the activation and a texel of the weights.  Channels that do not exist are zero.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from adrenoc.ir.layout import LANES

@@ -13,8 +13,6 @@ Tensors in textures: `tvm.runtime.empty((layers, rows, columns, 4), "float16", t
 mem_scope="global.texture")`; host data is copied to and from them densely, row-major.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """Compile the OpenCL runtime plug-in for this machine, once."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import importlib.util

@@ -3,8 +3,6 @@
 Every function needs `adrenoc.native.load()` before it, and works on TVM's `tvm.opencl(device_id)`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Relax module of kernels -> executable: host code by LLVM, kernels as OpenCL C."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -16,8 +16,6 @@ What stays in the text is what compilers make something of: extents of arrays, i
 bounds of loops that are unrolled, divisors, offsets within local memory, the offset of a load.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

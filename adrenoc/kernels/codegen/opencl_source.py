@@ -28,8 +28,6 @@ and for layers of 197 columns and one row in bands of 64 layers, 2 to the sixth:
     read_imagef(in0_ptr, s, ((int4)(x, y, l, 0)))    read_imagef(..., IN_BANDS(197, 1, 6, x, y, l))
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ rule computes each.
 One of one dimension is one of two of a single row: there are no kernels of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ ordinary small convolution with every s-th tap.  One thread makes all phases alo
 read the same inputs; the phase along H chooses the weights.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 

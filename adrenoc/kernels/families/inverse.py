@@ -1,7 +1,5 @@
 """Inverses of small matrices, and their rule: a thread holds one of them in registers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -5,8 +5,6 @@ are maps.  A fold reduces over further axes: whatever TVM lowers to a reduction 
 its own handles.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -3,8 +3,6 @@
 A new family adds its `OPERATORS` here; that is the only row outside of its folder.
 """
 
-from __future__ import annotations
-
 import math
 
 from adrenoc.ir.graph import Graph, Node

@@ -5,8 +5,6 @@ taps that lie inside, which each axis gives in closed form.  A maximum moves the
 outside to the nearest tap inside, which repeats an element that counts anyway.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ stand between steps, where launches would take longer than the work.  What the i
 gates was multiplied before, for all steps at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ a member folds a range of the row, learns what those before it have folded, and 
 range once more, from there on.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping

@@ -23,8 +23,6 @@ The 1x1 half costs what it does in `conv_tile_local`, but for its texels, which 
 computes.  What that takes is the target's (`SeparableCost`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

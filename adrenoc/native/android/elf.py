@@ -1,7 +1,5 @@
 """Read facts of ELF files: what a device's loader will look at before it runs a library."""
 
-from __future__ import annotations
-
 import os
 import struct
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ computer that writes an archive, by the `javac` that app builds need anyhow.
 
 Their native half, libadrenoc_jni.so, is built beside a runtime."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -5,8 +5,6 @@ the compiler and its C library; a file of anybody else ends the build, so that n
 app under terms that nobody has looked at.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ CMake compiles what the pinned wheels of TVM ship and the sources in `adrenoc/na
 is kept in the cache folder under a digest of everything that goes into it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -6,8 +6,6 @@ newest in the SDKs that `ANDROID_HOME` and `ANDROID_SDK_ROOT` name and in the fo
 usually are.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import shutil

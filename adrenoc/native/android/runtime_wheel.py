@@ -3,8 +3,6 @@
 Its package holds a folder for each ABI, as `adrenoc runtime build -o DIR` writes it, and a
 file that tells their sources.  No code of it is imported.  `scripts/ci/release` makes it."""
 
-from __future__ import annotations
-
 import importlib.util
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path

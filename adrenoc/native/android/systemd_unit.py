@@ -1,7 +1,5 @@
 """A unit of systemd that serves TVM's RPC protocol from a built runtime, on a board or laptop."""
 
-from __future__ import annotations
-
 import grp
 import platform
 import re

@@ -1,7 +1,5 @@
 """Attention in one kernel: scores, softmax and the mix of values, of tensors as they lie."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

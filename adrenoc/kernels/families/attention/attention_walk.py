@@ -14,8 +14,6 @@ The parts of a softmax can be computed apart, each by its own largest score, and
 of all is known (flash decoding).
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ over none that lie before its first one's window; within a run, what a token doe
 lowest score.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from adrenoc.base.tvmapi import (

@@ -12,8 +12,6 @@ A thread of what appends rows makes four numbers of one head of one token.  The 
 [1, heads, rows, head], row by row; the first new row is a number in memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Caches of keys and values: what adds rows to one, and attention over the rows that are there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

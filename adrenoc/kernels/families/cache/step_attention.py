@@ -10,8 +10,6 @@ With several parts, a group leaves its mix, the largest score and the sum of pow
 `join_parts`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -26,8 +26,6 @@ Source: the draft of cl_khr_cooperative_matrix (May 2026), by which llama.cpp re
 units of the Adreno 850 (its pull request 32686).
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

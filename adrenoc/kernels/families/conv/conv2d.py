@@ -5,8 +5,6 @@ activation texel feeds 16 multiply-adds an output block, a weight texel four a p
 through the texture cache.  Zero padding is the sampler's border: no test inside the loops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple

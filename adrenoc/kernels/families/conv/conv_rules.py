@@ -8,8 +8,6 @@ Source: shared rate tables of the GPUs (`targets/gpu/*.toml`); the same model as
 that `scripts/estimate_networks` asks, so that its figures can be held against each other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

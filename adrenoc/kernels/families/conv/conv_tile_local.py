@@ -4,8 +4,6 @@ One pass of the innermost loop takes one input block and one kernel row.  Its in
 the multiply-adds, and its registers, are the target's (`ConvLocalCost`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

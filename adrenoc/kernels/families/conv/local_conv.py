@@ -27,8 +27,6 @@ Before -> after:
                                                        phase (f, g), all in one kernel
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 

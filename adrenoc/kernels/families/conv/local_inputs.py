@@ -9,8 +9,6 @@ something, and its numbers are replaced.  So no copy of the image in texels is m
 Bytes are multiplied as integers, by dot products of four.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

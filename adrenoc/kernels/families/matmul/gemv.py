@@ -9,8 +9,6 @@ Of bytes, by dot products of four: sixteen channels a step where floats have fou
 read once, and takes a quarter of the memory of floats.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

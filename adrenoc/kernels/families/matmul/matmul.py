@@ -1,7 +1,5 @@
 """The product of two activations, batched."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ which the token's number is divided instead, once for all outputs.  The zero poi
 taken off by the sum of the token's numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ Behind the bytes each group has four words more: its scale; what the zero point 
 to the sum of its products; the sum of its numbers, which zero points of their own multiply; none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ It is the 1x1 convolution whose weights lie in local memory (`local_conv.py`): w
 there reads words of some inputs of four outputs, and leaves the numbers that they stand for.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The records of products by constant matrices of few bits, of language models above all."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

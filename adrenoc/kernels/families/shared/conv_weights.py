@@ -10,8 +10,6 @@ reads whole, or a flat buffer.  Texels come through the cache that has the activ
 coordinates in place of addresses, and what waits for them waits half as long as for a buffer.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -4,8 +4,6 @@ Sums are made by some neighbours each, and all are added up before any is folded
 wait for each other once, or twice where many share a sum, however many sums there are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Before -> after:
     epilogue round(@result * scale[c])                  rest[c] + bias[c]
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

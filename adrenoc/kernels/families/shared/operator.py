@@ -5,8 +5,6 @@ batch if element i of it in the result is made of elements i of its operands, an
 its function gives None.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ mix of values by its own powers, and behind that the largest score and the sum o
 all of the numbers, and puts them into local memory before it begins.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

@@ -14,8 +14,6 @@ A family without actions of its own leaves the work-group to the kernel builder,
 `choose_group`: any kernel has at least that choice.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

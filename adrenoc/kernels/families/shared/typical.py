@@ -5,8 +5,6 @@ whole or of one element: along the latter all elements are taken to be alike.  A
 says what its operator makes of such an array.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

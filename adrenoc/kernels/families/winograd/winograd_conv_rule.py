@@ -1,7 +1,5 @@
 """Rule for a convolution by Winograd's algorithm in one kernel: its schedules, what they cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import lru_cache, partial

@@ -6,8 +6,6 @@ model from another (`adrenoc.native.android.package.repository`).  One archive w
 short way for an app of one model.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import zipfile

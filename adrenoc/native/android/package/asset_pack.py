@@ -11,8 +11,6 @@ gets the whole bundle, of which the runtime picks by what the driver says.  An a
 `NAME/NAME.adrenoc.tar`: the build takes what follows `#` away.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

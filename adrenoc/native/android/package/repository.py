@@ -10,8 +10,6 @@ A folder that holds such packages already takes more: the runtime is replaced by
 so is a model of the same name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Sequence
