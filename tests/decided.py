@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from adrenoc.ir.program import ScheduleChoice
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.schedule import TunedSchedules
 from adrenoc.passes.fuse.fuse_depthwise import PairForm
@@ -51,11 +50,13 @@ def estimate_pairs(
 
 def choose_by_chance(patch: pytest.MonkeyPatch, seed: int) -> None:
     """Give each kernel one of the schedules that its family offers, whatever they cost."""
-    choose = TunedSchedules._choice
+    choose = TunedSchedules.choose
 
-    def draw(*of) -> ScheduleChoice:
-        choice = choose(*of)
+    def draw(schedules: TunedSchedules, family: str, node: str, *of):
+        choose(schedules, family, node, *of)
+        choice = schedules.of_node[node]
         drawn = random.Random(f"{seed}/{choice.digest}").choice(choice.candidates)
-        return replace(choice, tile=drawn)
+        schedules.chosen[choice.digest] = schedules.of_node[node] = replace(choice, tile=drawn)
+        return drawn
 
-    patch.setattr(TunedSchedules, "_choice", draw)
+    patch.setattr(TunedSchedules, "choose", draw)
