@@ -340,7 +340,7 @@ def depthwise_dot(
 
     Shapes:
         x: roles N, C, H, W
-        rest: `conv2d_dot.pack_rest`
+        rest: `IntegerBias.rest`
         out: roles N, C, OH, OW
     """
 

@@ -26,12 +26,12 @@ from adrenoc.kernels.families import depthwise
 from adrenoc.kernels.families.depthwise import DepthwiseTile
 from adrenoc.kernels.families.expansion import expansion_rule
 from adrenoc.kernels.families.expansion.expansion_plan import ExpansionTile
-from adrenoc.kernels.families.expansion.expansion_rule import EXPANSION, expansion_work
-from adrenoc.kernels.families.operators import gives, is_kind
+from adrenoc.kernels.families.expansion.expansion_rule import expansion_work
+from adrenoc.kernels.families.operators import can, gives, is_kind
 from adrenoc.kernels.families.reduce.reduce import folded_axes, reduction_clocks
 from adrenoc.kernels.families.shared.conv_geometry import conv_geometry, conv_work
 from adrenoc.kernels.families.shared.machine import CostModel, Scored
-from adrenoc.kernels.families.shared.operator import Kind, Numbers
+from adrenoc.kernels.families.shared.operator import Fusion, Kind, Numbers
 from adrenoc.kernels.families.shared.row_product import MEAN_PARTS
 from adrenoc.passes.analyse.reads import first_obstacle
 from adrenoc.passes.context import Context
@@ -55,7 +55,7 @@ def fuse_means(graph: Graph, context: Context) -> Graph:
         maker = graph.producers.get(node.inputs[0]) if node.inputs else None
         if maker is None or maker.output != node.inputs[0] or not averages_pixels(graph, node):
             continue
-        if maker.op == EXPANSION or is_depthwise_conv(graph, maker):
+        if can(maker, Fusion.MEAN) or is_depthwise_conv(graph, maker):
             graph = _join(graph, context, maker, node)
     return graph
 
@@ -119,7 +119,7 @@ def _divide(graph: Graph, maker: Node, mean: Node, rows: int, columns: int) -> G
 
 def _score(graph: Graph, node: Node, costs: CostModel) -> Scored[Any]:
     """Return the schedules of a depthwise convolution, with parts of a mean or without."""
-    if node.op == EXPANSION:
+    if can(node, Fusion.MEAN):
         pair = expansion_work(graph, node, costs.options)
         return expansion_rule.score_tiles(pair, costs.limits, costs.machine)
     work = conv_work(graph, node, conv_geometry(graph, node), costs.options)

@@ -52,6 +52,7 @@ from adrenoc.kernels.families.shared.machine import (
 )
 from adrenoc.kernels.families.shared.operator import (
     ChannelSums,
+    Fusion,
     Kind,
     Numbers,
     Operator,
@@ -514,6 +515,7 @@ OPERATORS = (
         numbers=Numbers.WEIGHTED,
         rule=expansion_rule,
         multiply_adds=_multiply_adds,
+        fusions=frozenset({Fusion.MEAN}),
         operations=finish_operations,
         channel_sums=ChannelSums(
             convolutions=2, work=expanding_work, clocks=conv_clocks, in_float=True

@@ -154,6 +154,8 @@ class Fusion(str, Enum):
     """A map before it is computed where it reads."""
     IMAGE = "image"
     """It reads the model's own image, row-major, in place of a copy in texels."""
+    MEAN = "mean"
+    """A pair that makes the mean of its result too."""
     PAIR = "pair"
     """A depthwise and a 1x1 convolution in one kernel, as either of the two."""
     WINOGRAD = "winograd"
