@@ -223,7 +223,7 @@ HALF_DENORMALS = "half-denormals"
 """Halves below 6.1e-5, which a device may take for zero."""
 DOT_PRODUCTS = "dot-products"
 """Products of four bytes at once."""
-FUSIONS = ("image", "prologue")
+FUSIONS = ("image", "mean", "prologue")
 FEATURES = (*OVERRIDES, HALF_DENORMALS, DOT_PRODUCTS, *(f"{FUSION}:{name}" for name in FUSIONS))
 
 

@@ -132,7 +132,7 @@ def test_an_operator_that_is_avoided_is_not_made(case, tmp_path):
     assert [d.reason for d in told] == ["quirk q: s"]
 
 
-@pytest.mark.parametrize("fusion", ["image", "prologue", "winograd"])
+@pytest.mark.parametrize("fusion", ["image", "mean", "prologue", "winograd"])
 def test_a_form_that_is_avoided_is_not_made(fusion, tmp_path):
     case = next(case for case in CASES if case.fusion == fusion)
     word = fusion if fusion in OVERRIDES else f"fusion:{fusion}"

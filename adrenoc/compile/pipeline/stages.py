@@ -270,7 +270,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     placed_stage(
         "fuse_means",
-        run_on_graph(fuse_means),
+        run_on_graph(fuse_means, makes=("fusion:mean",)),
         phase=Phase.CHOOSE,
         after={"fuse_depthwise": "a pair of convolutions saves more"},
     ),

@@ -53,6 +53,15 @@ def _block(net: Net, narrow: int, wide: int, size: int, kernel: int, *, expands:
     return between if expands else net.conv(between, wide, narrow, 1)
 
 
+@builder
+def _averaged(net: Net, narrow: int, wide: int, size: int) -> str:
+    """Return what a depthwise convolution makes, times its mean; of more channels by a 1x1 one."""
+    x = net("Relu", net.input(1, narrow, size, size))
+    made = net("Relu", net.conv(x, narrow, wide, 1)) if wide > narrow else x
+    image = net("Relu", net.conv(made, wide, wide, 3, group=wide, pads=[1] * 4))
+    return net("Mul", image, net("GlobalAveragePool", image))
+
+
 CONV_CASES: tuple[Case, ...] = (
     Case(_CONV, "1x1, 5 to 7 channels", _conv((1, 5, 9, 13), 7, 1)),
     Case(_CONV, "3x3 with a border", _conv((1, 6, 9, 13), 10, 3, pads=[1, 1, 1, 1])),
@@ -83,6 +92,13 @@ CONV_CASES: tuple[Case, ...] = (
     Case(_CONV, "with a sum after it", _residual),
     Case(_CONV, "of the model's own image", _image, fusion="image"),
     Case(_CONV, "with maps before it", _prologue, fusion="prologue"),
+    Case(_CONV, "depthwise 3x3 with its mean", _averaged(30, 30, 28), fusion="mean"),
+    Case(
+        "expand_depthwise_conv2d",
+        "1x1, then 3x3 with its mean",
+        _averaged(24, 144, 28),
+        fusion="mean",
+    ),
     Case("separable_conv2d", "3x3, then 1x1", _block(24, 24, 56, 3, expands=False), fusion="pair"),
     Case(
         "expand_depthwise_conv2d",
