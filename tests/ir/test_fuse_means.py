@@ -47,6 +47,29 @@ def test_a_mean_is_what_work_groups_add_up(side: int, one: bool) -> None:
     assert parts.memory is state.graph.operand(maker.output).memory
 
 
+def test_a_convolution_of_bytes_makes_no_mean():
+    """Its kernel is another one."""
+    random = np.random.default_rng(0)
+    constants = {
+        "step": np.float32(0.02),
+        "zero": np.uint8(128),
+        "fine": np.full(64, 0.01, np.float32),
+        "even": np.zeros(64, np.int8),
+        "taps": random.integers(-100, 100, (64, 1, 3, 3)).astype(np.int8),
+        "w": random.uniform(-0.5, 0.5, (8, 64, 1, 1)).astype(np.float32),
+    }
+    nodes = parse_nodes(
+        "q = QuantizeLinear(image, step, zero) x = DequantizeLinear(q, step, zero) "
+        "t = DequantizeLinear<axis = 0>(taps, fine, even) "
+        "c = Conv<group = 64, pads = [1, 1, 1, 1]>(x, t) cq = QuantizeLinear(c, step, zero) "
+        "d = DequantizeLinear(cq, step, zero) m = GlobalAveragePool(d) y = Conv(m, w)"
+    )
+    model = graph(nodes, {"image": (1, 64, 14, 14)}, ("y",), constants, opset=17)
+    state = plan(model, until="build", preset="mixed", device="adreno:750")
+    assert "depthwise_dot" in {kernel.family for kernel in state.program.kernels.values()}
+    assert not any(node.also_writes for node in state.graph.nodes)
+
+
 def test_what_one_work_group_makes_is_no_mean_of_parts() -> None:
     state = plan(_model(64, 7), until="lower", preset="fp16", device="adreno:830")
     kernels = {kernel.family for kernel in state.program.kernels.values()}

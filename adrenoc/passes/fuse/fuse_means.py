@@ -110,10 +110,12 @@ def _divide(graph: Graph, maker: Node, mean: Node, rows: int, columns: int) -> G
     changed = {maker.output: joined, mean.output: replace(mean, inputs=(parts, *mean.inputs[1:]))}
     made = graph.replace_nodes(
         (changed.get(node.output, node) for node in graph.nodes),
-        [Tensor(name=parts, shape=shape, dtype=image.dtype)],
+        [Tensor(name=parts, shape=shape, dtype=graph.tensors[mean.output].dtype)],
     )
-    placements = {**made.placements, parts: graph.placements[maker.output]}
-    precisions = {**made.precisions, parts: graph.precision(maker.output)}
+    # They lie as the image does, as exactly as the mean.
+    placed = replace(graph.placements[maker.output], dtype=graph.placements[mean.output].dtype)
+    placements = {**made.placements, parts: placed}
+    precisions = {**made.precisions, parts: graph.precision(mean.output)}
     return replace(made, placements=placements, precisions=precisions)
 
 
@@ -147,14 +149,17 @@ def averages_pixels(graph: Graph, node: Node) -> bool:
 
 def _refusal(graph: Graph, context: Context, maker: Node, mean: Node) -> str | None:
     """Return why the mean cannot be computed where its image is."""
-    image, made = graph.operand(mean.inputs[0]), graph.operand(mean.output)
-    blocks = (Memory.TEXTURE, Memory.BLOCKED)
+    read, image, made = map(graph.operand, (maker.inputs[0], maker.output, mean.output))
+    floats = (Memory.TEXTURE, Memory.BLOCKED)
     obstacles = {
         f"{maker.name} makes another mean": bool(maker.also_writes),
         "no local memory": not context.costs.limits.local_mem_bytes,
         "its numbers are rounded": graph.precision(mean.output).rounded,
-        "not in blocks of four channels": image.memory not in blocks or made.memory not in blocks,
+        "not all floats in blocks of four channels": any(
+            spec.memory not in floats for spec in (read, image, made)
+        ),
         "its result is a part of another tensor": graph.owner(mean.output) != mean.output,
+        "no schedule fits": math.isinf(_score(graph, maker, context.costs).least),
         "one pixel is all there is": image.extents.h * image.extents.w == 1,
     }
     return first_obstacle(obstacles)
