@@ -47,9 +47,8 @@ PLACES = (("adreno:660", "fp32"), ("adreno:750", "fp16"), ("adreno:830", "mixed"
 TILES, ESTIMATES = 1, 4
 """Of a kernel, of thousands: those that are written beside one of each route, and those that are
 estimated alone."""
-ROOMY = {"n_bits", "depthwise_mean", "expand_depthwise_mean"}
-"""They reckon with the sums of a norm that the kernel may not compute, or with as many partial sums
-of means as a work-group can have threads."""
+ROOMY = {"n_bits"}
+"""They reckon with the sums of a norm that the kernel may not compute."""
 FAMILIES = Path(adrenoc.kernels.families.__file__).parent
 
 

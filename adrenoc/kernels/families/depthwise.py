@@ -455,14 +455,14 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
     return pack_taps(oihw(weight), blocks)
 
 
-def blocks_held(taps: int, limits: Limits, others: int = 0) -> int:
-    """Return blocks of channels whose taps a work-group can have at once, beside `others` vectors.
+def blocks_held(vectors: int, limits: Limits) -> int:
+    """Return blocks of channels of which a work-group can have so many vectors at once: their taps.
 
     Those of local memory bound it; where there is none, threads read them where they lie.
     """
     if not limits.local_mem_bytes:
         return limits.max_work_group_size
-    return (limits.local_mem_bytes // (LANES * bytes_of(ACCUMULATOR)) - others) // taps
+    return limits.local_mem_bytes // (vectors * LANES * bytes_of(ACCUMULATOR))
 
 
 @lru_cache(maxsize=MOST_KNOWN)
@@ -491,8 +491,7 @@ def _shapes(
     whole = work.mean_parts == (1, 1)  # images
     most = cost.most_averaging_threads if whole else costs.pipes.wave_threads
     most = min(most, limits.max_work_group_size)
-    sums = 2 * most if work.mean_parts else 0  # of threads, and of some of them
-    held, deepest = blocks_held(kh * kw, limits, sums), limits.group_sides[2]
+    held, deepest = blocks_held(kh * kw, limits), limits.group_sides[2]
     for rows in cost.rows:
         for pixels in cost.pixels:
             smallest = rows * pixels == 1
@@ -504,6 +503,8 @@ def _shapes(
             heights = {lines} if whole else {min(lines, height) for height in cost.heights}
             for wx, wy in product(widths, heights):
                 groups = -(-lines // wy), -(-columns // wx)
+                if work.mean_parts:
+                    held = blocks_held(kh * kw + wx * wy, limits)
                 if wx * wy <= most and held > 0 and work.mean_parts in (None, groups):
                     deep = min(most // (wx * wy), e.n * e.blocks, held, deepest)
                     yield rows, pixels, wx, wy, deep

@@ -230,8 +230,8 @@ def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: HaloRegion) ->
     pixels = region.held_pixels * tile.group_blocks
     taps = work.taps * (2 if work.half else FLOAT_BYTES) + work.finish_texels * FLOAT_BYTES
     taps = taps * tile.group_blocks
-    if work.mean_parts:  # parts of means, and partial sums of these
-        taps = taps + (tile.items * tile.group_blocks + tile.threads) * FLOAT_BYTES
+    if work.mean_parts:
+        taps = taps + tile.items * tile.group_blocks * FLOAT_BYTES
     return ((weights + pixels) * work.element_bytes + taps) * LANES
 
 

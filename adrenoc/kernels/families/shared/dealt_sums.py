@@ -13,7 +13,7 @@ from adrenoc.base.tvmapi import Expr, fconst, floordiv, floormod, iconst, splat
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.fused_bodies import Epilogue
-from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
 
 MOST_FOLDED = 8
@@ -88,13 +88,17 @@ def add_up(
     deal: Deal,
     add: Callable[[Expr, Expr, Registers], None],
     store: Callable[[Expr, Expr], None],
+    parts: SharedArray | None = None,
 ) -> None:
     """Emit all sums by thread `member` of a work-group, all of whose threads come here.
 
     `add` adds the parts of a block that fall to one of its threads, by the thread's place among
-    these, to a register that is zero; `store` takes a block and its sum.
+    these, to a register that is zero; `store` takes a block and its sum.  `parts`, block by block,
+    give their places to the partial sums, where `add` reads each part in the thread that has it.
     """
-    held = builder.allocate_shared(deal.vectors, dtype=ACCUMULATOR) if deal.vectors else None
+    held, pitch = parts, deal.width if parts is None else deal.parts
+    if held is None and deal.vectors:
+        held = builder.allocate_shared(deal.vectors, dtype=ACCUMULATOR)
     sums = builder.registers(1, dtype=ACCUMULATOR)
 
     def each(count: int, width: int, visit: Callable[[Expr, Expr, Expr], None]) -> None:
@@ -111,20 +115,20 @@ def add_up(
     def begin(item: Expr, block: Expr, place: Expr) -> None:
         sums.fill(0.0)
         add(block, place, sums)
-        if held is None:
+        if held is None or deal.width == 1:
             store(block, sums[0])
         else:
-            held[item] = sums[0]
+            held[item if pitch == deal.width else block * iconst(pitch) + place] = sums[0]
 
     each(deal.blocks * deal.width, deal.width, begin)
-    if held is None:
+    if held is None or deal.width == 1:
         return
     width = deal.width
     for left in deal.folds:
         builder.barrier()
 
         def fold(_: Expr, block: Expr, place: Expr, left: int = left, width: int = width) -> None:
-            first = builder.let(block * iconst(deal.width) + place, "first")
+            first = builder.let(block * iconst(pitch) + place, "first")
             total = held[first]
             for at in range(left, width, left):
                 total = total + held[first + iconst(at)]
@@ -188,4 +192,4 @@ class GroupMeans:
                 self._out.write(iconst(0), block, at[1], at[0], total * share)
 
         builder.barrier()
-        add_up(builder, member, deal, add, store)
+        add_up(builder, member, deal, add, store, self._held)
