@@ -166,10 +166,8 @@ def check_model(
 ) -> Verdict:
     """Plan `model` and hold the plan against `policy`.
 
-    A plan beyond `policy.max_memory_mib` is planned again, as `compile` does it.
-
-    Raises:
-        AdrenocError: the file is damaged, an operator or a shape is not supported, ...
+    A plan beyond `policy.max_memory_mib` is planned again, as `compile` does it. Raises
+    AdrenocError where the file is damaged, an operator or a shape is not supported, ...
     """
     state = _plan(model, target, options, reporter)
     limit, refused = policy.max_memory_mib, None

@@ -55,9 +55,7 @@ _ADDED = re.compile(r"(NBits|_Q\d+|_quant(ized)?)(?=/|$)")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightedProduct:
     """A product in one file: its node, what makes its constants, and the tensor that it reads.
-
-    `before` are nodes that compute from constants alone, as those that open weights.
-    """
+    `before` are nodes that compute from constants alone, as those that open weights."""
 
     node: onnx.NodeProto
     before: tuple[onnx.NodeProto, ...]
@@ -181,11 +179,8 @@ def compare_with_source(
     """Compare `model` with `source` over a passage; `tolerance` bounds the divergence, in nats.
 
     `mended` is where the model is written with what it takes of the source's weights to hold that,
-    the worst products first.
-
-    Raises:
-        InputError: one is no decoder in ONNX, or they have no products or caches in common.
-        DependencyError, ModelFormatError, ToolError: see `run_reference`.
+    the worst products first. Raises InputError where one is no decoder in ONNX, or they have no
+    products or caches in common; as `run_reference` does.
     """
     form, other = find_decoder(model), find_decoder(source)
     for path, found in ((model, form), (source, other)):
@@ -393,10 +388,7 @@ def take_products(
     """`shipped` with the second of each pair, of `source`, in place of the first.
 
     Constants in floats get the data type that the place has by `elements`, by the name of what is
-    made there.
-
-    Raises:
-        InputError: a weight of the source is beyond that data type.
+    made there. Raises InputError where a weight of the source is beyond that data type.
     """
     mended = onnx.ModelProto()
     mended.CopyFrom(shipped)
@@ -481,11 +473,8 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
 
 
 def write_model(model: onnx.ModelProto, path: Path) -> None:
-    """Write `model` to `path`; weights of more than 2 GiB go to `path`.data.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Write `model` to `path`; weights of more than 2 GiB go to `path`.data. Raises OutputError
+    where it cannot be written."""
     if model.ByteSize() <= MOST_FILE_BYTES:
         write_atomically(path, model.SerializeToString())
         return

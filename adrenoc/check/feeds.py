@@ -18,11 +18,8 @@ from adrenoc.importers.tflite.stored import number_names
 
 
 def check_tensor(model: Path, name: str, known: Iterable[str]) -> None:
-    """Refuse the name of a tensor that the model does not compute.
-
-    Raises:
-        InputError: naming the nearest.
-    """
+    """Refuse the name of a tensor that the model does not compute. Raises InputError naming the
+    nearest."""
     names = list(known)
     if name in names:
         return
@@ -36,11 +33,8 @@ def check_tensor(model: Path, name: str, known: Iterable[str]) -> None:
 def select_feeds(
     model: Path, inputs: Mapping[str, np.ndarray], names: list[str]
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of these inputs, and rows of pictures that a decoder is given.
-
-    Raises:
-        InputError: one is missing.
-    """
+    """Return the arrays of these inputs, and rows of pictures that a decoder is given. Raises
+    InputError where one is missing."""
     missing = [name for name in names if name not in inputs]
     if missing:
         raise InputError(
@@ -53,11 +47,8 @@ def select_feeds(
 
 
 def _check_feed(model: Path, detail: dict[str, Any], array: np.ndarray) -> None:
-    """Refuse an array that LiteRT's input cannot hold.
-
-    Raises:
-        InputError: its shape or its type is another.
-    """
+    """Refuse an array that LiteRT's input cannot hold. Raises InputError where its shape or its
+    type is another."""
     shape, dtype = tuple(int(d) for d in detail["shape"]), np.dtype(detail["dtype"])
     if array.shape != shape or array.dtype != dtype:
         raise InputError(
@@ -76,10 +67,8 @@ def walk_calls(
     kept: Sequence[tuple[str, str]],
     call: Callable[[Arrays], Arrays],
 ) -> list[Arrays]:
-    """Return what calls make one after the other, each given what the one before has left.
-
-    `kept` are inputs and the outputs that they are in the next call.
-    """
+    """Return what calls make one after the other, each given what the one before has left. `kept`
+    are inputs and the outputs that they are in the next call."""
     made: list[Arrays] = []
     for feed in feeds:
         before = made[-1] if made else {}
@@ -93,9 +82,8 @@ def call_graph(
 ) -> dict[str, np.ndarray]:
     """Return the outputs of a call and its intermediate `tensors`, by name (`list_tensors`).
 
-    Raises:
-        InputError: an input is missing or does not fit, or a tensor is unknown.
-        RuntimeError: LiteRT fails.
+    Raises InputError where an input is missing or does not fit, or a tensor is unknown;
+    RuntimeError where LiteRT fails.
     """
     if {d["name"] for d in _list_inputs(interpreter)} <= inputs.keys():
         return _call_main(interpreter, model, inputs, tensors)

@@ -56,11 +56,8 @@ class TokenCheck:
         return self.equal + self.near == self.tokens and self.max_error <= self.tolerance
 
     def raise_if_failed(self) -> None:
-        """Say what is off.
-
-        Raises:
-            CheckFailedError: a token is another one, or a logit is beyond the tolerance.
-        """
+        """Say what is off. Raises CheckFailedError where a token is another one, or a logit is
+        beyond the tolerance."""
         if self.passed:
             return
         where = "" if self.first_other is None else f", the first other one is {self.first_other}"
@@ -82,11 +79,8 @@ def check_tokens(
 ) -> TokenCheck:
     """Run the reference over prompt and tokens at once, and compare each token and its logits.
 
-    `given` are its inputs beside tokens and caches.
-
-    Raises:
-        InputError: there are no tokens to compare, or the model is no decoder with a past.
-        DependencyError, ModelFormatError: see `run_reference`.
+    `given` are its inputs beside tokens and caches. Raises InputError where there are no tokens to
+    compare, or the model is no decoder with a past; as `run_reference` does.
     """
     if not tokens:
         raise InputError(
@@ -128,13 +122,8 @@ def compute_logits(
     tokens: Sequence[int],
     given: Mapping[str, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Compute the logits after each token by the reference, [tokens, vocabulary].
-
-    Files that give those of the last token alone are run token by token.
-
-    Raises:
-        DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.
-    """
+    """Compute the logits after each token by the reference, [tokens, vocabulary]. Files that give
+    those of the last token alone are run token by token. Raises as `run_reference` does."""
     if form.lengths:
         return run_tokens(model, tokens)
     if not form.single:
@@ -179,10 +168,8 @@ def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarra
 def feed_steps(
     form: DecoderForm, tokens: Sequence[int], given: Mapping[str, np.ndarray] | None = None
 ) -> list[dict[str, np.ndarray]]:
-    """Return the inputs of a run for each token; states are those before the first.
-
-    `given` are inputs beside tokens and states, the same for all tokens.
-    """
+    """Return the inputs of a run for each token; states are those before the first. `given` are
+    inputs beside tokens and states, the same for all tokens."""
     feeds = []
     for number, token in enumerate(tokens):
         feed = {**feed_tokens(form, [token]), **(given or {})}
@@ -233,10 +220,7 @@ def note_other_file(checked: Checked, bundle: Bundle, model: Path) -> Checked:
 
 def refuse_other_file(bundle: Bundle, model: Path) -> None:
     """Do nothing where `bundle` was compiled from the file `model`, or one of the same bytes.
-
-    Raises:
-        BundleError: it was compiled from another one.
-    """
+    Raises BundleError where it was compiled from another one."""
     told = _tell_other_file(bundle, model)
     if told:
         raise BundleError(
@@ -266,12 +250,9 @@ def check_layers(
 ) -> CheckResult:
     """Compile `model` again as `bundle` was, with every layer as an output, run and compare.
 
-    The kernels are those of the bundle; only the copies to the host are added.  `run` computes the
-    outputs of a bundle from `inputs`, here or on a server.  Layers are compared in execution order,
-    the model's outputs last.
-
-    Raises:
-        BundleError: the bundle was made from another model file.
+    The kernels are those of the bundle; only the copies to the host are added. `run` computes the
+    outputs of a bundle from `inputs`, here or on a server. Layers are compared in execution order,
+    the model's outputs last. Raises BundleError where the bundle was made from another model file.
     """
     refuse_other_file(bundle, model)
     options = replace(options_of(bundle), expose_layers=True)

@@ -43,31 +43,24 @@ _HEADERS = {
 
 
 def _load_array(path: Path) -> np.ndarray:
-    """Return the array of a .npy file.
-
-    Raises:
-        InputError: the file is missing, damaged, or holds something else.
-    """
+    """Return the array of a .npy file. Raises InputError where the file is missing, damaged, or
+    holds something else."""
     return _load_plain(path, _array)
 
 
 def _load_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a .npz file, or the parameters of an adapter, by name.
 
-    Raises:
-        InputError: the file is missing, damaged, too long, or holds something else.
-        DependencyError: it is an adapter, and onnxruntime is not installed.
+    Raises InputError where the file is missing, damaged, too long, or holds something else;
+    DependencyError where it is an adapter, and onnxruntime is not installed.
     """
     is_plain = path.suffix.lower() == ".npz"
     return _load_plain(path, _arrays if is_plain else lambda _: _read_adapter(path))
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a .npz file, whatever the arrays are called (`np.savez` takes no `file`).
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Write a .npz file, whatever the arrays are called (`np.savez` takes no `file`). Raises
+    OutputError where it cannot be written."""
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():
@@ -222,10 +215,8 @@ class InputFile:
 def input_files(folder: Path) -> tuple[Path, ...]:
     """Return the .npz and .npy files of a folder by name: each is one set of inputs.
 
-    All are read once: what is damaged is told before the minutes that a search takes.
-
-    Raises:
-        InputError: there is no such folder, or none of them in it, or one of them is damaged.
+    All are read once: what is damaged is told before the minutes that a search takes. Raises
+    InputError where there is no such folder, or none of them in it, or one of them is damaged.
     """
     try:
         found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".npz", ".npy"))
@@ -267,8 +258,7 @@ def make_inputs(
 ) -> Inputs:
     """Return one array for each of `specs`, in order: from `files`, random where there is none.
 
-    Raises:
-        InputError: a file is missing, damaged, of another shape or dtype, or for no input.
+    Raises InputError where a file is missing, damaged, of another shape or dtype, or for no input.
     """
     found: dict[str, np.ndarray] = {}
     options = image or ImageOptions()
@@ -296,10 +286,7 @@ def shapes_of(
     specs: Sequence[TensorSpec], files: Sequence[InputFile]
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes that NumPy files say of themselves, by input; others take what is asked.
-
-    Raises:
-        InputError: a file is missing, damaged, or for no input.
-    """
+    Raises InputError where a file is missing, damaged, or for no input."""
     found: dict[str, tuple[int, ...]] = {}
     for file in files:
         suffix = file.path.suffix.lower()

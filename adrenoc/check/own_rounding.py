@@ -46,21 +46,16 @@ _SCALE_OF_QGEMM = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Quantised:
-    """What is known of a model that rounds: the quanta of its outputs and `tensors`, by name.
-
-    A whole number counts quanta; a float has one where it is converted last.
-    """
+    """What is known of a model that rounds: the quanta of its outputs and `tensors`, by name. A
+    whole number counts quanta; a float has one where it is converted last."""
 
     quanta: Mapping[str, float]
     tensors: Mapping[str, float]
 
 
 def read_quanta(model: Path) -> Quantised | None:
-    """Read the quanta that a model states, None where it neither has any nor stores halves.
-
-    Raises:
-        DependencyError: the package that reads this format is not installed.
-    """
+    """Read the quanta that a model states, None where it neither has any nor stores halves. Raises
+    DependencyError where the package that reads this format is not installed."""
     if find_model_files(model).format == "tflite":
         return _quantised_tflite(model)
     return _quantised_onnx(model)
@@ -152,11 +147,8 @@ class Reference:
         self._model, self._inputs, self._expected = model, inputs, expected
 
     def judge(self, outputs: Arrays, *, tolerance: float) -> CheckResult:
-        """Compare with the reference, and what is beyond with how exactly it knows that.
-
-        Raises:
-            DependencyError: the package that runs this format is not installed.
-        """
+        """Compare with the reference, and what is beyond with how exactly it knows that. Raises
+        DependencyError where the package that runs this format is not installed."""
         checked = compare(outputs, self._expected, tolerance=tolerance)
         for known in ("_by_step", "uncertainty"):
             if not checked.passed:
@@ -194,11 +186,8 @@ class Reference:
 
     @cached_property
     def uncertainty(self) -> dict[str, Uncertainty]:
-        """Return how exactly the reference knows each output, by all that is looked at.
-
-        Raises:
-            DependencyError: the package that runs this format is not installed.
-        """
+        """Return how exactly the reference knows each output, by all that is looked at. Raises
+        DependencyError where the package that runs this format is not installed."""
         others = list(other_kernels(self._model, self._inputs).values())
         moved = run_moved(self._model, self._inputs)
         return {
@@ -215,10 +204,7 @@ def judge_outputs(
     model: Path, inputs: Arrays, outputs: Arrays, expected: Arrays, *, tolerance: float
 ) -> CheckResult:
     """Compare with the reference as `Reference.judge` does, and note where users' own differs.
-
-    Raises:
-        DependencyError: the package that runs this format is not installed.
-    """
+    Raises DependencyError where the package that runs this format is not installed."""
     checked = Reference(model, inputs, expected).judge(outputs, tolerance=tolerance)
     return replace(checked, note=explain_installed(model, inputs, expected))
 
@@ -262,11 +248,8 @@ def perturb_array(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def perturb_constants(model: Path, folder: Path, random: np.random.Generator) -> Path:
-    """Copy a model with perturbed constants; the file itself where it cannot be rewritten.
-
-    Raises:
-        DependencyError: what reads a TFLite file is not installed.
-    """
+    """Copy a model with perturbed constants; the file itself where it cannot be rewritten. Raises
+    DependencyError where what reads a TFLite file is not installed."""
     files = find_model_files(model)
     if files.data or model.stat().st_size > _MOST_BYTES:
         return model

@@ -38,16 +38,13 @@ def run_reference(
     """Run `model` on `inputs`; return its outputs and the intermediate `tensors`, all by name.
 
     With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
-    each tensor is what the file says.  Asking for intermediate tensors switches it off.
-    `threads` 0 leaves the number to the runtime.  TFLite models with data in float and weights in
-    8 bits are computed with those weights as floats (`tflite.float_weights`), and so are recurrent
-    layers of ONNX that would round their data (`onnx.open_layers`).
-
-    Raises:
-        InputError: an input is missing or does not fit, or a tensor is unknown.
-        DependencyError: the package that runs this format is not installed.
-        ModelFormatError: the runtime refuses the model.
-        ToolError: it crashed.
+    each tensor is what the file says. Asking for intermediate tensors switches it off. `threads` 0
+    leaves the number to the runtime. TFLite models with data in float and weights in 8 bits are
+    computed with those weights as floats (`tflite.float_weights`), and so are recurrent layers of
+    ONNX that would round their data (`onnx.open_layers`). Raises InputError where an input is
+    missing or does not fit, or a tensor is unknown; DependencyError where the package that runs
+    this format is not installed; ModelFormatError where the runtime refuses the model; ToolError
+    where it crashed.
     """
     more = {"tensors": tuple(tensors), "optimise": optimise, "threads": threads}
     found: Arrays = _ask("run_reference", model, inputs, **more)
@@ -56,20 +53,14 @@ def run_reference(
 
 def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> Arrays:
     """Run a TFLite `model` by LiteRT's reference kernels, whose integers are the format's own.
-
-    Raises:
-        InputError, DependencyError, ModelFormatError, ToolError: see `run_reference`.
-    """
+    Raises as `run_reference` does."""
     found: Arrays = _ask("run_reference_kernels", model, inputs)
     return found
 
 
 def run_tokens(model: Path, tokens: Sequence[int]) -> np.ndarray:
     """Return what LiteRT computes of a decoder in TFLite after each token: [tokens, vocabulary].
-
-    Raises:
-        DependencyError, ModelFormatError, ToolError: see `run_reference`.
-    """
+    Raises as `run_reference` does."""
     found: Arrays = _ask("run_tokens", model, {"tokens": np.asarray(tokens, np.int64)})
     return found["logits"]
 
@@ -85,10 +76,7 @@ def run_steps(
     """Run a model once on each of `feeds`; what `run_reference` returns of each run.
 
     `kept` are inputs and the outputs of the run before that they are, as states of a decoder; the
-    first run is given them.
-
-    Raises:
-        InputError, DependencyError, ModelFormatError, ToolError: see `run_reference`.
+    first run is given them. Raises as `run_reference` does.
     """
     more = {"kept": tuple(kept), "tensors": tuple(tensors), "optimise": optimise}
     found: list[Arrays] = _ask("run_steps", model, list(feeds), **more)
@@ -98,22 +86,16 @@ def run_steps(
 def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:
     """Return the outputs of the runtime's other kernels for the same model, by their names.
 
-    Each rounds in its own way; those that refuse the model are left out.
-
-    Raises:
-        ToolError: one of them crashed.
+    Each rounds in its own way; those that refuse the model are left out. Raises ToolError where one
+    of them crashed.
     """
     found: dict[str, Arrays] = _ask("other_kernels", model, inputs)
     return found
 
 
 def run_exact(model: Path, inputs: Mapping[str, np.ndarray]) -> Arrays:
-    """Compute an ONNX model in float64, see `reference_process.run_exact`.
-
-    Raises:
-        ModelFormatError: the file cannot be read.
-        ToolError: the process of the evaluator ended.
-    """
+    """Compute an ONNX model in float64, see `reference_process.run_exact`. Raises ModelFormatError
+    where the file cannot be read, ToolError where the process of the evaluator ended."""
     found: Arrays = _ask("run_exact", model, inputs)
     return found
 
@@ -122,10 +104,7 @@ def explain_installed(
     model: Path, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> str:
     """Say by how much onnxruntime, as this computer has it, differs from `expected`, if it does.
-
-    Raises:
-        DependencyError, ModelFormatError, ToolError: see `run_reference`.
-    """
+    Raises as `run_reference` does."""
     found: str = _ask("explain_installed", model, inputs, expected=dict(expected))
     return found
 
@@ -143,11 +122,8 @@ class Apart:
         self._lock = threading.Lock()
 
     def ask(self, model: Path, question: object) -> tuple[str, Any]:
-        """Ask the process a question about a model: its answer.
-
-        Raises:
-            ToolError: the runtime crashed.
-        """
+        """Ask the process a question about a model: its answer. Raises ToolError where the runtime
+        crashed."""
         with self._lock:
             process = self._ensure_process()
             is_whole = False
@@ -234,10 +210,8 @@ def expected_outputs(
 ) -> dict[str, np.ndarray]:
     """Return the outputs of LiteRT's reference kernels, or of onnxruntime, as int8 by name.
 
-    Raises:
-        InputError: the model does not have these inputs.
-        DependencyError: its runtime is not installed.
-        ModelFormatError: that refuses it.
+    Raises InputError where the model does not have these inputs, DependencyError where its runtime
+    is not installed, ModelFormatError where that refuses it.
     """
     borders = dict(zip((*firmware.inputs, *firmware.outputs), firmware.borders, strict=True))
     feeds = {spec.name: borders[spec].to_model(inputs[spec.name]) for spec in firmware.inputs}

@@ -61,10 +61,8 @@ _STASH = "stash_type"
 
 
 def run_exact(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Compute the outputs of an ONNX model in float64; none where that cannot be done.
-
-    That is where onnx's evaluator lacks an operator, of TFLite, and of large models.
-    """
+    """Compute the outputs of an ONNX model in float64; none where that cannot be done. That is
+    where onnx's evaluator lacks an operator, of TFLite, and of large models."""
     files = find_model_files(model)
     if files.format == "tflite" or sum(p.stat().st_size for p in files.paths) > _MOST_BYTES:
         return {}
@@ -106,10 +104,8 @@ _WHY = {
 def explain_installed(
     model: Path, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> str:
-    """Say by how much onnxruntime's own outputs differ from `expected`, which are exact.
-
-    Empty where they do not, and where nothing is in the model that it computes otherwise.
-    """
+    """Say by how much onnxruntime's own outputs differ from `expected`, which are exact. Empty
+    where they do not, and where nothing is in the model that it computes otherwise."""
     if find_model_files(model).format == "tflite":
         return ""
     why = [_WHY[operator] for operator in sorted(find_rounding(model))]
@@ -134,11 +130,8 @@ def explain_installed(
 
 
 def run_tokens(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the logits after each of `inputs["tokens"]`, [tokens, vocabulary].
-
-    Raises:
-        DependencyError, ModelFormatError: see `open_interpreter`.
-    """
+    """Return the logits after each of `inputs["tokens"]`, [tokens, vocabulary]. Raises as
+    `open_interpreter` does."""
     run = open_interpreter(model, {}).get_signature_runner(DECODE)
     details = run.get_input_details()
     known = (*TOKENS, *POSITIONS, *MASKS)

@@ -78,20 +78,15 @@ def run_reference(
 def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Run a TFLite `model` by LiteRT's reference kernels, whose integers are the format's own.
 
-    Raises:
-        InputError: an input is missing or does not fit.
-        DependencyError: LiteRT is not installed.
-        ModelFormatError: it refuses the model.
+    Raises InputError where an input is missing or does not fit, DependencyError where LiteRT is not
+    installed, ModelFormatError where it refuses the model.
     """
     return _run_tflite(model, inputs, (), plain=True, threads=0, kernels=REFERENCE_KERNELS)
 
 
 def reference_version(kind: str) -> str:
     """Return the package that computes the reference for models of this format, with its version.
-
-    Raises:
-        DependencyError: it is not installed.
-    """
+    Raises DependencyError where it is not installed."""
     package = "ai-edge-litert" if kind == "tflite" else "onnxruntime"
     try:
         return f"{package} {version(package)}"
@@ -105,10 +100,8 @@ def reference_version(kind: str) -> str:
 def other_kernels(
     model: Path, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Return the outputs of the runtime's other kernels for the same model, by their names.
-
-    Each rounds in its own way; those that refuse the model are left out.
-    """
+    """Return the outputs of the runtime's other kernels for the same model, by their names. Each
+    rounds in its own way; those that refuse the model are left out."""
     tflite = find_model_files(model).format == "tflite"
     found = {}
     for kernels in (PLAIN, REFERENCE_KERNELS) if tflite else _onnx_kernels(model):
@@ -124,11 +117,8 @@ def _onnx_kernels(model: Path) -> tuple[str, ...]:
 
 
 def import_runtime(package: str, module: str, what: str) -> ModuleType:
-    """Return a module of a package that is needed for this format alone.
-
-    Raises:
-        DependencyError: it cannot be imported.
-    """
+    """Return a module of a package that is needed for this format alone. Raises DependencyError
+    where it cannot be imported."""
     import importlib
 
     try:
@@ -284,10 +274,8 @@ def _round_nothing(model: Any) -> None:
 
 
 def _change(model: Path, tensors: tuple[str, ...], *, widen: bool) -> Any:
-    """Return the model with `tensors` among its outputs and without roundings of data.
-
-    To `widen` it makes floats of halves.
-    """
+    """Return the model with `tensors` among its outputs and without roundings of data. To `widen`
+    it makes floats of halves."""
     proto, _ = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}
     present = {value.name for value in proto.graph.output}
@@ -334,12 +322,8 @@ def open_interpreter(
     keep_all: bool = False,
     threads: int = 0,
 ) -> Any:
-    """LiteRT with the model, for inputs of these extents; floats have weights as floats.
-
-    Raises:
-        DependencyError: LiteRT is not installed.
-        ModelFormatError: it refuses the model.
-    """
+    """LiteRT with the model, for inputs of these extents; floats have weights as floats. Raises
+    DependencyError where LiteRT is not installed, ModelFormatError where it refuses the model."""
     runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
     schema = import_runtime("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
     types = runtime.OpResolverType

@@ -63,11 +63,8 @@ class Trials:
 
 
 def draw_trials(model: Path, specs: Sequence[TensorSpec], *, seed: int) -> Trials:
-    """Draw the sets for a model's inputs; the first is what `make_inputs` draws.
-
-    Raises:
-        InputError: an input has a dtype for which there are no random numbers.
-    """
+    """Draw the sets for a model's inputs; the first is what `make_inputs` draws. Raises InputError
+    where an input has a dtype for which there are no random numbers."""
     usual = make_inputs(specs, seed=seed)
     if not specs:
         return Trials(sets=(usual,), said="nothing, as the model takes no inputs")

@@ -199,12 +199,8 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
 
 
 def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress | None) -> Fit:
-    """Fit constants, have the device confirm them, and write the target file.
-
-    Raises:
-        DeviceError: too little was measured to fit to.
-        RemoteError: the device went away.
-    """
+    """Fit constants, have the device confirm them, and write the target file. Raises DeviceError
+    where too little was measured to fit to, RemoteError where the device went away."""
     from adrenoc.lab.calibrate.validate.fit import fit_validation, fitted_toml
     from adrenoc.lab.calibrate.validate.session import confirm_choices
     from adrenoc.lab.calibrate.validate.table import wanted_rows

@@ -106,9 +106,7 @@ def chat_command(given: _Chat) -> None:
 @dataclass(frozen=True, kw_only=True)
 class Talker:
     """A language model that is loaded and ready to talk; `wish` is what is generated unasked.
-
-    Without a template it only continues texts.
-    """
+    Without a template it only continues texts."""
 
     bundle: Bundle
     decoder: Decoder
@@ -133,10 +131,8 @@ def open_talker(
     """Load a bundle at a place; `eyes` are the bundle of its encoder and an image, or None where
     others come, `files` what the model takes beside tokens.
 
-    Tokens are picked as the model's makers say, but for what `sample` names.
-
-    Raises:
-        InputError: it is no decoder, has no tokenizer, or no template where one is needed.
+    Tokens are picked as the model's makers say, but for what `sample` names. Raises InputError
+    where it is no decoder, has no tokenizer, or no template where one is needed.
     """
     from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
     from adrenoc.bundle.chat import ChatSettings, find_pictures, read_chat

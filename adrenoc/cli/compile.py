@@ -194,11 +194,8 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def dump_dir(self) -> Path | None:
-        """Return the folder into which the IR is written after each stage.
-
-        Raises:
-            OutputError: nothing can be written there.
-        """
+        """Return the folder into which the IR is written after each stage. Raises OutputError where
+        nothing can be written there."""
         folder = read_path("ADRENOC_DUMP_DIR")
         if folder is not None:
             OutputPath(is_folder=True).refuse(folder)
@@ -206,11 +203,8 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def devices(self) -> tuple[Target, tuple[SetMember, ...]]:
-        """Return what all devices have in common, and those with kernels of their own.
-
-        Raises:
-            click.UsageError: --os is for phones and boards.
-        """
+        """Return what all devices have in common, and those with kernels of their own. Raises
+        click.UsageError where --os is for phones and boards."""
         from adrenoc.target.device_set import put_on_system
 
         target = self.target
@@ -222,11 +216,8 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Return the signatures that `--signature` names, the usual one first.
-
-        Raises:
-            click.UsageError: options that do not go with several.
-        """
+        """Return the signatures that `--signature` names, the usual one first. Raises
+        click.UsageError for options that do not go with several."""
         keys = _choose_signatures(self.model, self.signature)
         _refuse_with_several(
             keys,
@@ -249,11 +240,8 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def by_signature(self) -> tuple[ShapePlan, ...]:
-        """Return the shapes of each of several signatures, the usual one last; none of one.
-
-        Raises:
-            click.UsageError: options that do not go with several.
-        """
+        """Return the shapes of each of several signatures, the usual one last; none of one. Raises
+        click.UsageError for options that do not go with several."""
         from adrenoc.importers.signature import read_signature
 
         several = self.keys if len(self.keys) > 1 else ()
@@ -277,11 +265,8 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def shaped(self) -> ShapePlan:
-        """Return the choices of shapes and what is kept from run to run.
-
-        Raises:
-            click.UsageError: options that do not go together.
-        """
+        """Return the choices of shapes and what is kept from run to run. Raises click.UsageError
+        for options that do not go together."""
         from adrenoc.cli.plan_shapes import plan_shapes
 
         if self.by_signature:
@@ -439,9 +424,8 @@ _ALL = "all"
 def _choose_signatures(model: Path, asked: Sequence[str]) -> tuple[str, ...]:
     """Return the signatures that `--signature` asks for, each once, in the order of the words.
 
-    Raises:
-        click.UsageError: all of none are asked for.
-        ModelNotFoundError, ModelFormatError: the file cannot be read.
+    Raises click.UsageError where all of none are asked for, ModelNotFoundError or ModelFormatError
+    where the file cannot be read.
     """
     if _ALL not in asked:
         return tuple(dict.fromkeys(asked))
@@ -460,10 +444,8 @@ def _choose_signatures(model: Path, asked: Sequence[str]) -> tuple[str, ...]:
 def _refuse_with_several(keys: Sequence[str], others: Sequence[tuple[object, str]]) -> None:
     """Do nothing where one signature, or none, is asked for.
 
-    `others` are values of options that several do not go with, and how each is typed.
-
-    Raises:
-        click.UsageError: one of them was given, too.
+    `others` are values of options that several do not go with, and how each is typed. Raises
+    click.UsageError where one of them was given, too.
     """
     given = next((words for value, words in others if value), None)
     if len(keys) > 1 and given is not None:
@@ -476,10 +458,8 @@ def _refuse_with_several(keys: Sequence[str], others: Sequence[tuple[object, str
 def _select_for(
     key: str, signatures: Mapping[str, Signature], shapes: AskedShapes, entry: Entry
 ) -> tuple[AskedShapes, Entry]:
-    """Return the shapes and the settings that are of inputs of one of the signatures, `key`.
-
-    A name that no signature has stays, for what refuses it.
-    """
+    """Return the shapes and the settings that are of inputs of one of the signatures, `key`. A name
+    that no signature has stays, for what refuses it."""
     inputs = {name: {port.name for port in one.inputs} for name, one in signatures.items()}
     others = set().union(*inputs.values()) - inputs[key]
 

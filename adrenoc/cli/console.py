@@ -171,11 +171,8 @@ def show_progress(
 
 
 def tell(result: Any, *parts: Part | Iterable[Part], error: AdrenocError | None = None) -> int:
-    """Print a result as JSON where that is asked for, else its parts; return the exit code.
-
-    Raises:
-        AdrenocError: `error`, where the result is shown to people.
-    """
+    """Print a result as JSON where that is asked for, else its parts; return the exit code. Raises
+    `error`, where the result is shown to people."""
     if wants_json():
         from adrenoc.bundle.manifest import to_plain
 

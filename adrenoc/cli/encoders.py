@@ -54,11 +54,8 @@ class EncoderInputs:
         self._given.update(outputs)
 
     def take(self, bundle: Bundle, specs: Sequence[TensorSpec], *, is_last: bool) -> Arrays:
-        """Return an array for each of `specs`, inputs of `bundle`.
-
-        Raises:
-            InputError: some are not there, or a file is damaged, of another shape, or of no use.
-        """
+        """Return an array for each of `specs`, inputs of `bundle`. Raises InputError where some are
+        not there, or a file is damaged, of another shape, or of no use."""
         from adrenoc.check.inputs import NAMED_ARRAYS, make_inputs
 
         found = {spec.name: array for spec in specs if (array := self._made_for(spec)) is not None}
@@ -127,11 +124,9 @@ def run_encoders(
 ) -> None:
     """Run encoders, each on what there is by then.
 
-    An encoder after the first may be a decoder's first call, of which only what it makes of the
-    one before it counts: its tokens are the prompt's.
-
-    Raises:
-        InputError: an input is not there, or a file does not fit.
+    An encoder after the first may be a decoder's first call, of which only what it makes of the one
+    before it counts: its tokens are the prompt's. Raises InputError where an input is not there, or
+    a file does not fit.
     """
     import numpy as np
 

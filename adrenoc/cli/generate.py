@@ -67,9 +67,8 @@ _TAKEN = {
 def run_if_decoder(given: RunGiven) -> int | None:
     """Have a decoder generate tokens where that is asked for; None where it is not.
 
-    Raises:
-        click.UsageError: options that do not go together.
-        CheckFailedError: the tokens are not those of the model.
+    Raises click.UsageError for options that do not go together, CheckFailedError where the tokens
+    are not those of the model.
     """
     asked, reference, fed = given.asked, given.reference, None
     asked.check(reference)
@@ -117,11 +116,8 @@ def run_if_decoder(given: RunGiven) -> int | None:
 
 
 def _refuse_others(allowed: Collection[str], what: str) -> None:
-    """Refuse options that mean nothing with `what`, which asks for a decoder.
-
-    Raises:
-        click.UsageError: one was given.
-    """
+    """Refuse options that mean nothing with `what`, which asks for a decoder. Raises
+    click.UsageError where one was given."""
     ctx = click.get_current_context()
     for param in ctx.command.params:
         given = ctx.get_parameter_source(param.name or "")
@@ -133,9 +129,7 @@ def _draw_prompt(
     path: Path, asked: GenerationOptions, seed: int
 ) -> tuple[GenerationOptions, str | None]:
     """Ask for random tokens to check a decoder with, and tell of them; nothing of another bundle.
-
-    It takes as many as leave room in the context for as many more.
-    """
+    It takes as many as leave room in the context for as many more."""
     import numpy as np
 
     from adrenoc.bundle.bundle import open_bundle
@@ -169,11 +163,8 @@ def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[RunPlace]:
 
 
 def _open_tokenizer(bundle: Bundle, asked: GenerationOptions) -> Tokenizer | None:
-    """Open the bundle's tokeniser, where there is a text.
-
-    Raises:
-        click.UsageError: there is none.
-    """
+    """Open the bundle's tokeniser, where there is a text. Raises click.UsageError where there is
+    none."""
     if asked.prompt is None:
         return None
     from adrenoc.bundle.bundle import TOKENIZER
@@ -191,11 +182,8 @@ def _open_tokenizer(bundle: Bundle, asked: GenerationOptions) -> Tokenizer | Non
 def _read_prompt(
     bundle: Bundle, asked: GenerationOptions, tokenizer: Tokenizer | None
 ) -> tuple[int, ...]:
-    """Read the tokens that the options say.
-
-    Raises:
-        InputError: the model has no row of one of them.
-    """
+    """Read the tokens that the options say. Raises InputError where the model has no row of one of
+    them."""
     if asked.bench:
         return ()
     if asked.prompt is not None and tokenizer is not None:

@@ -55,11 +55,7 @@ class GenerationOptions:
         return apply_sample(Sampling(seed=seed), self.sample)
 
     def check(self, reference: Path | None) -> None:
-        """Refuse what does not go together.
-
-        Raises:
-            click.UsageError: naming it.
-        """
+        """Refuse what does not go together. Raises click.UsageError naming it."""
         if sum((self.prompt is not None, self.ids is not None, self.bench)) > 1:
             raise click.UsageError("--prompt, --prompt-ids and --bench exclude each other")
         if self.encoders and self.prompt is None and self.ids is None:

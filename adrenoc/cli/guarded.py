@@ -48,10 +48,8 @@ class InputPath(click.Path):
 
 
 class OutputPath(click.Path):
-    """A file or folder that a command writes.
-
-    `is_file` where it can be nothing but a file, `is_folder` for a folder to which files are added.
-    """
+    """A file or folder that a command writes. `is_file` where it can be nothing but a file,
+    `is_folder` for a folder to which files are added."""
 
     def __init__(self, *, is_file: bool = False, is_folder: bool = False) -> None:
         super().__init__(readable=False, path_type=Path)
@@ -59,10 +57,7 @@ class OutputPath(click.Path):
 
     def refuse(self, path: Path) -> None:
         """Say before the work begins that it cannot be written, as far as that is known by then.
-
-        Raises:
-            OutputError: it could not be written, or is an input of the command.
-        """
+        Raises OutputError where it could not be written, or is an input of the command."""
         if self.is_file:
             check_file_can_be_written(path)
             return

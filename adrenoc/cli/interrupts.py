@@ -121,9 +121,7 @@ class Interrupts:
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
     """Let those signals raise `Terminated` while the block runs, and end the process if need be.
-
-    Signals that the process was started to ignore (`nohup`) stay ignored.
-    """
+    Signals that the process was started to ignore (`nohup`) stay ignored."""
     found = Interrupts()
     if threading.current_thread() is not threading.main_thread():
         yield found
@@ -143,11 +141,8 @@ def interrupts() -> Iterator[Interrupts]:
 
 
 def end_process(code: int) -> NoReturn:
-    """End with `code`, and without what libraries do when a process ends.
-
-    Work that a signal has interrupted goes on in threads of drivers, which crash when what they
-    use is taken down.
-    """
+    """End with `code`, and without what libraries do when a process ends. Work that a signal has
+    interrupted goes on in threads of drivers, which crash when what they use is taken down."""
     remove_held()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):

@@ -209,9 +209,7 @@ cli.add_sections(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; no error leaves it as a traceback but ours.
-
-    Without `argv` it is that of the process, which a signal ends here.
-    """
+    Without `argv` it is that of the process, which a signal ends here."""
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
     if argv is None:

@@ -35,10 +35,8 @@ def list_nothing() -> Iterable[tuple[str, str]]:
 
 
 class Parsed(ParamType):
-    """What a function reads of a word; anything but a text has been read.
-
-    Shells complete what is typed by `names`, each with what it stands for.
-    """
+    """What a function reads of a word; anything but a text has been read. Shells complete what is
+    typed by `names`, each with what it stands for."""
 
     def __init__(
         self,
@@ -60,11 +58,8 @@ class Parsed(ParamType):
 
 
 def read_target(text: str) -> Target:
-    """Look up a device to compile for, by name or by a file.
-
-    Raises:
-        TargetError: there is no such device, or it is none that the command takes.
-    """
+    """Look up a device to compile for, by name or by a file. Raises TargetError where there is no
+    such device, or it is none that the command takes."""
     from adrenoc.target.target import Target
 
     found = read_targets(text)
@@ -77,11 +72,8 @@ def read_target(text: str) -> Target:
 
 
 def read_targets(text: str) -> Target | DeviceSet:
-    """Look up one, or several; behind a + stands the report of a driver to do without.
-
-    Raises:
-        TargetError: there is no such device, or it is none that the command takes.
-    """
+    """Look up one, or several; behind a + stands the report of a driver to do without. Raises
+    TargetError where there is no such device, or it is none that the command takes."""
     from adrenoc.firmware.mcu.core import is_core, load_core
     from adrenoc.target.device_report import read_report
     from adrenoc.target.device_set import apply_report_to, find_device_set
@@ -102,11 +94,7 @@ def read_targets(text: str) -> Target | DeviceSet:
 
 
 def read_core(text: str) -> Core:
-    """Look up a microcontroller or a CPU.
-
-    Raises:
-        TargetError: there is none of this name.
-    """
+    """Look up a microcontroller or a CPU. Raises TargetError where there is none of this name."""
     from adrenoc.firmware.mcu.core import core_names, load_core
 
     try:
@@ -118,11 +106,8 @@ def read_core(text: str) -> Core:
 
 
 def read_device(text: str) -> Target | Core:
-    """Look up whatever can be compiled for: a GPU, a microcontroller or a CPU.
-
-    Raises:
-        TargetError: there is none of this name.
-    """
+    """Look up whatever can be compiled for: a GPU, a microcontroller or a CPU. Raises TargetError
+    where there is none of this name."""
     from adrenoc.firmware.mcu.core import is_core
     from adrenoc.target.own_file import own_path
 
@@ -214,11 +199,8 @@ def read_sustain(text: str) -> tuple[float, float]:
 
 
 def parse_numbers(text: str, what: str, *, least: int) -> tuple[int, ...]:
-    """Read `16,128`, whole numbers from `least` on; `what` names them with an example.
-
-    Raises:
-        click.BadParameter: it is no such list.
-    """
+    """Read `16,128`, whole numbers from `least` on; `what` names them with an example. Raises
+    click.BadParameter where it is no such list."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) >= least for part in parts):
         raise click.BadParameter(f"{text!r} is no list of {what}")

@@ -139,11 +139,7 @@ def apply_sample(sampling: Sampling, said: Said) -> Sampling:
 
 
 def check_sample(sampling: Sampling, said: Said) -> None:
-    """Refuse what says nothing at a temperature of 0.
-
-    Raises:
-        click.UsageError: naming it.
-    """
+    """Refuse what says nothing at a temperature of 0. Raises click.UsageError naming it."""
     undrawn = [name for name, _ in said if name in _DRAWN]
     if not sampling.temperature and undrawn:
         raise click.UsageError(f"--sample {undrawn[0]} is for --sample temperature=T above 0")

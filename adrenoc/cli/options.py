@@ -177,10 +177,7 @@ class ModelOptions:
     @property
     def model(self) -> Path:
         """Return the model file: of a folder of models, that of the numbers that are asked for.
-
-        Raises:
-            ModelNotFoundError, OptionError: see `choose_model`.
-        """
+        Raises as `choose_model` does."""
         from adrenoc.importers.model_folders import choose_model
 
         return choose_model(self.path, self.dtype_of_file)
@@ -222,11 +219,8 @@ class EnteredModel(ModelOptions):
 
 
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:
-    """Read the precision policy in a file, if it is one for this model and preset.
-
-    Raises:
-        PrecisionPolicyError: it is damaged, or for another model or preset.
-    """
+    """Read the precision policy in a file, if it is one for this model and preset. Raises
+    PrecisionPolicyError where it is damaged, or for another model or preset."""
     if path is None:
         return None
     from adrenoc.importers.formats import find_model_files
@@ -248,11 +242,8 @@ def resume_option() -> Any:
 
 
 def open_resume(path: Path | None) -> Resume:
-    """Open what such a file has.
-
-    Raises:
-        OutputError: it cannot be written, is something else, or another command's now.
-    """
+    """Open what such a file has. Raises OutputError where it cannot be written, is something else,
+    or another command's now."""
     from adrenoc.base.files.resume import Resume
 
     return Resume(path)

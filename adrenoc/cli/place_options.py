@@ -50,9 +50,8 @@ class PlaceChoice:
     def address(self, timeout_s: float) -> RemoteAddress | None:
         """Return where a server is, and how long to wait for it; None of others.
 
-        Raises:
-            OptionError: an address is of another form.
-            click.UsageError: a tracker is named without a kind of device.
+        Raises OptionError where an address is of another form, click.UsageError where a tracker is
+        named without a kind of device.
         """
         from adrenoc.device.remote import RemoteAddress
 
@@ -119,11 +118,8 @@ def places_option(text: str) -> Any:
 
 
 def timeout_s(usual: float = 60.0) -> float:
-    """Return how long to wait for any answer (s).
-
-    Raises:
-        OptionError: ADRENOC_TIMEOUT says no such time.
-    """
+    """Return how long to wait for any answer (s). Raises OptionError where ADRENOC_TIMEOUT says no
+    such time."""
     return read_number("ADRENOC_TIMEOUT", usual, least=0.1, most=MOST_SECONDS)
 
 
@@ -131,9 +127,8 @@ def timeout_s(usual: float = 60.0) -> float:
 def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAddress | None]:
     """Hold the place's address while the block runs; starts a server on a phone, None is here.
 
-    Raises:
-        AdbError: no such phone, or it does not run our server.
-        DependencyError: adbutils, or what builds the runtime, is missing.
+    Raises AdbError where no such phone, or it does not run our server; DependencyError where
+    adbutils, or what builds the runtime, is missing.
     """
     wait_s = timeout_s() if wait_s is None else wait_s
     if place.adb is None:
@@ -151,10 +146,7 @@ def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAdd
 
 def program_folder(place: PlaceChoice) -> str:
     """Return where built kernels are kept: in the cache folder here, where a server wants there.
-
-    Raises:
-        OutputError: the cache folder is not there and cannot be made.
-    """
+    Raises OutputError where the cache folder is not there and cannot be made."""
     if place.is_remote:
         return ""
     folder = cache_folder() / "programs"
@@ -164,11 +156,8 @@ def program_folder(place: PlaceChoice) -> str:
 
 
 def choose_programs(place: PlaceChoice) -> ProgramOptions | None:
-    """Return how built kernels are kept for the next run; None where they are not.
-
-    Raises:
-        OptionError: ADRENOC_PROGRAM_CACHE says no such way.
-    """
+    """Return how built kernels are kept for the next run; None where they are not. Raises
+    OptionError where ADRENOC_PROGRAM_CACHE says no such way."""
     from adrenoc.device.result import ProgramOptions
 
     way = read_choice("ADRENOC_PROGRAM_CACHE", "off", "qualcomm")

@@ -27,11 +27,8 @@ _Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ShapePlan:
-    """The choices of input shapes, the largest last, and what is kept from run to run.
-
-    `tokens` are those that end a decoder's text or never come, `words` its tokenizer.json and
-    chat.json.
-    """
+    """The choices of input shapes, the largest last, and what is kept from run to run. `tokens` are
+    those that end a decoder's text or never come, `words` its tokenizer.json and chat.json."""
 
     buckets: tuple[Shapes, ...]
     states: _Pairs = ()
@@ -68,11 +65,9 @@ def plan_shapes(
 ) -> ShapePlan:
     """Plan the shapes of `--shape`, or of a decoder whose past grows; states of `--state`.
 
-    `decoding` are `--context` and `--prefill`, `tokenizer` is `--tokenizer`.
-
-    Raises:
-        click.UsageError: options that do not go together.
-        OptionError: a state that the model does not have.
+    `decoding` are `--context` and `--prefill`, `tokenizer` is `--tokenizer`. Raises
+    click.UsageError for options that do not go together, OptionError where a state that the model
+    does not have.
     """
     from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
     from adrenoc.cli.shape_ranges import buckets_of
@@ -132,10 +127,7 @@ def plan_shapes(
 
 def _refuse_streams(form: DecoderForm, others: Shapes) -> None:
     """Refuse pictures of a model that counts their height and width in positions (Qwen2-VL's).
-
-    Raises:
-        OptionError: it does.
-    """
+    Raises OptionError where it does."""
     from adrenoc.bundle.decoder_names import IMAGE_ROWS
 
     if form.streams > 1 and IMAGE_ROWS in dict(others):

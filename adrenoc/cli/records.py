@@ -65,11 +65,8 @@ def give_options(record: type[Any]) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def read_words(record: type[T], words: Sequence[str]) -> T:
-    """Read words of a command line as one `record`.
-
-    Raises:
-        click.UsageError: they are no options of it.
-    """
+    """Read words of a command line as one `record`. Raises click.UsageError where they are no
+    options of it."""
     command = click.command(add_help_option=False)(give_options(record)(lambda given: given))
     read: T = command.main([*words], standalone_mode=False)
     return read

@@ -124,11 +124,8 @@ class RunGiven:
 
     @property
     def options(self) -> RunOptions:
-        """Return how the bundle runs.
-
-        Raises:
-            OptionError: a variable of the environment says what it cannot.
-        """
+        """Return how the bundle runs. Raises OptionError where a variable of the environment says
+        what it cannot."""
         from adrenoc.device.result import RunOptions
 
         hints = dict(hint.split("=") for hint in self.hints)
@@ -225,8 +222,7 @@ def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:
     """Open the bundle, or of one that holds several signatures what is of one, and say of which
     where nobody named it.
 
-    Raises:
-        BundleError, OptionError: it is damaged, or has no such signature.
+    Raises BundleError or OptionError where it is damaged, or has no such signature.
     """
     from adrenoc.bundle.buckets import open_signature, read_signatures
     from adrenoc.bundle.bundle import open_bundle

@@ -61,10 +61,7 @@ class ListenOptions:
 
 def check_reach(served: ListenOptions) -> None:
     """Refuse an address at which more than this machine would reach a server without a secret.
-
-    Raises:
-        click.UsageError: whoever reaches it could run any code.
-    """
+    Raises click.UsageError where whoever reaches it could run any code."""
     from adrenoc.device.serve import is_loopback
 
     if is_loopback(served.host) or (served.key and not served.tracker):

@@ -40,11 +40,8 @@ class ShapeRange:
 
 
 def parse_shape_or_range(text: str) -> tuple[str, tuple[int, ...]] | ShapeRange:
-    """Read `NAME:D,D,...` of the command line, where a D may be a range.
-
-    Raises:
-        ShapeError: it has another form, or a range is empty.
-    """
+    """Read `NAME:D,D,...` of the command line, where a D may be a range. Raises ShapeError where it
+    has another form, or a range is empty."""
     name, _, dims = text.rpartition(":")
     texts = tuple(part.strip() for part in dims.split(","))
     if not any(mark in part for part in texts for mark in ("..", "|")):
@@ -83,11 +80,8 @@ def _extents(part: str, text: str) -> tuple[int, ...]:
 
 
 def buckets_of(ranges: Sequence[tuple[str, tuple[int, ...]] | ShapeRange]) -> tuple[Shapes, ...]:
-    """Return all choices of extents, the one with the most elements last.
-
-    Raises:
-        ShapeError: there are more than `MOST_BUCKETS`.
-    """
+    """Return all choices of extents, the one with the most elements last. Raises ShapeError where
+    there are more than `MOST_BUCKETS`."""
     keys: dict[tuple[int, str], tuple[int, ...]] = {}
     for one in ranges:
         if isinstance(one, ShapeRange):

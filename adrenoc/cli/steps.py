@@ -61,8 +61,7 @@ class Steps:
         """Return these with what the model's own runtime computes, given by each run what the one
         before has left; without the sets of inputs that it does not take, where nobody gave them.
 
-        Raises:
-            InputError, DependencyError, ModelFormatError: see `run_reference`.
+        Raises as `run_reference` does.
         """
         from adrenoc.check.reference import run_reference, run_steps
 
@@ -129,10 +128,8 @@ class Steps:
         checked: CheckResult | None,
         run: Callable[[Sequence[Inputs]], Arrays],
     ) -> CheckResult | None:
-        """Tell in what was fed of the range that inputs may have, where several sets passed.
-
-        `run` gives the outputs for some inputs, along a first axis.
-        """
+        """Tell in what was fed of the range that inputs may have, where several sets passed. `run`
+        gives the outputs for some inputs, along a first axis."""
         from adrenoc.check.reference import run_reference
         from adrenoc.check.trial_inputs import scale_inputs, tell_range
 
@@ -180,13 +177,11 @@ def draw_steps(
 
     What `model`, to compare with, takes beside the bundle is in them.
 
-    Of several runs each file holds all, along a first axis.  With `trial`, where no file nor shape
+    Of several runs each file holds all, along a first axis. With `trial`, where no file nor shape
     is given, runs are of the sets of `draw_trials`, of a bundle that keeps states one after the
-    other from zeros on.
-
-    Raises:
-        click.UsageError: the bundle keeps nothing between runs, or is a decoder.
-        InputError: a file is missing, damaged, of another shape or dtype, or for no input.
+    other from zeros on. Raises click.UsageError where the bundle keeps nothing between runs, or is
+    a decoder; InputError where a file is missing, damaged, of another shape or dtype, or for no
+    input.
     """
     import numpy as np
 

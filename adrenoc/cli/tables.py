@@ -34,11 +34,8 @@ def show(text: object, style: str = "") -> Text:
 
 
 def make_table(shown: ShownTable, *, width: int, may_list: bool) -> RenderableType:
-    """Make a table of at most `width` columns of a terminal.
-
-    Numbers and the words of headers stay whole.  Where that leaves no room, `may_list` has each
-    row as a list of its own.
-    """
+    """Make a table of at most `width` columns of a terminal. Numbers and the words of headers stay
+    whole. Where that leaves no room, `may_list` has each row as a list of its own."""
     columns, numbers = shown.columns, shown.holds_figures
     rows = [[*map(_spell, row)] for row in shown.rows[: shown.most]]
     cells = [[printable(cell) for cell in row] for row in (columns, *rows)]

@@ -38,21 +38,14 @@ def prepare_streams() -> None:
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """Print lines that have been made printable to standard output.
-
-    Raises:
-        OutputError: it is full.
-    """
+    """Print lines that have been made printable to standard output. Raises OutputError where it is
+    full."""
     with written():
         click.echo(text + end, nl=False)
 
 
 def say_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print plain data as JSON to standard output.
-
-    Raises:
-        OutputError: it is full.
-    """
+    """Print plain data as JSON to standard output. Raises OutputError where it is full."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     ascii_only = not encoding.lower().replace("_", "-").startswith("utf")
     say(printable_json(json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=str)))
@@ -88,12 +81,8 @@ class written:  # noqa: N801
 
 
 def flush_output() -> None:
-    """Write what is still kept of standard output.
-
-    Raises:
-        OutputError: it is full.
-        BrokenPipeError: its reader has left.
-    """
+    """Write what is still kept of standard output. Raises OutputError where it is full,
+    BrokenPipeError where its reader has left."""
     with written():
         sys.stdout.flush()
 

@@ -55,11 +55,8 @@ class RunViews:
 def write_run_views(
     bundle: Bundle, result: RunResult, views: RunViews, checked: CheckResult | None
 ) -> tuple[Path, ...]:
-    """Write the page and the trace that were asked for; return the files that were written.
-
-    Raises:
-        OutputError: one cannot be written.
-    """
+    """Write the page and the trace that were asked for; return the files that were written. Raises
+    OutputError where one cannot be written."""
     written: tuple[Path, ...] = ()
     if views.page is not None:
         from adrenoc.pages.run_page import run_html
@@ -76,11 +73,8 @@ def write_run_views(
 
 @contextmanager
 def trace_time() -> Iterator[None]:
-    """Write into the file that ADRENOC_TIME_TRACE names what took the time of the block.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Write into the file that ADRENOC_TIME_TRACE names what took the time of the block. Raises
+    OutputError where it cannot be written."""
     path = read_path("ADRENOC_TIME_TRACE")
     if path is None:
         yield
@@ -137,11 +131,7 @@ def _show_in_browser(path: Path) -> bool:
 
 
 def refuse_firmware(path: Path) -> None:
-    """Refuse a folder of C, which is no bundle.
-
-    Raises:
-        BundleError: it is one.
-    """
+    """Refuse a folder of C, which is no bundle. Raises BundleError where it is one."""
     from adrenoc.firmware.mcu.folder import is_firmware
 
     if is_firmware(path):

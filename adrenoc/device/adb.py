@@ -100,12 +100,8 @@ class AdbDevice:
 
 
 def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
-    """Return each device that adb knows, with what it tells of itself.
-
-    Raises:
-        DependencyError: the package adbutils is missing.
-        AdbError: there is no adb, or it does not answer.
-    """
+    """Return each device that adb knows, with what it tells of itself. Raises DependencyError where
+    the package adbutils is missing; AdbError where there is no adb, or it does not answer."""
     adbutils, client = _client(timeout_s)
     with _type_errors(adbutils, _ADB):
         with client.make_connection() as connection:
@@ -123,9 +119,8 @@ def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
 def pick_device(serial: str, *, timeout_s: float) -> AdbDevice:
     """Return the device of that serial number; without one the only device that is there.
 
-    Raises:
-        DependencyError: the package adbutils is missing.
-        AdbError: there is no such device, more than one, or it cannot be used.
+    Raises DependencyError where the package adbutils is missing; AdbError where there is no such
+    device, more than one, or it cannot be used.
     """
     devices = list_devices(timeout_s=timeout_s)
     listed = ", ".join(f"{device.serial} ({device.state})" for device in devices)
@@ -155,11 +150,9 @@ def adb_server(
     """Our server on a device, for as long as the block takes, and how to reach it.
 
     `runtime` is the folder of a runtime for the device (`adrenoc runtime build`); `folder` is where
-    it goes on the device, empty for DEVICE_FOLDER.
-
-    Raises:
-        DependencyError: the package adbutils or the runtime's server is missing.
-        AdbError: adb failed, or the server does not start.
+    it goes on the device, empty for DEVICE_FOLDER. Raises DependencyError where the package
+    adbutils or the runtime's server is missing; AdbError where adb failed, or the server does not
+    start.
     """
     adbutils, client = _client(timeout_s)
     phone = client.device(device.serial)
@@ -180,11 +173,8 @@ def adb_server(
 
 
 def _push(phone: Any, server: Path, folder: str, timeout_s: float) -> str:
-    """Have the server on the phone; returns its folder there.
-
-    Raises:
-        DependencyError: the runtime has no server.
-    """
+    """Have the server on the phone; returns its folder there. Raises DependencyError where the
+    runtime has no server."""
     if not server.is_file():
         raise DependencyError(
             f"the runtime in {server.parent} has no {SERVER}, which runs on the device",
@@ -232,11 +222,8 @@ def _port(told: Any) -> int:
 
 
 def _shell(phone: Any, command: str, timeout_s: float) -> str:
-    """Return what a command says on the phone.
-
-    Raises:
-        ValueError: it says more than any of ours, or does not stop.
-    """
+    """Return what a command says on the phone. Raises ValueError where it says more than any of
+    ours, or does not stop."""
     connection = phone.shell(command, stream=True)
     end = time.monotonic() + timeout_s
     said = b""

@@ -166,20 +166,14 @@ it."""
 
 
 def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a server whose answers are of its form.
-
-    Raises:
-        WrongAnswerError: from the function, where one is not.
-    """
+    """Return a function of a server whose answers are of its form. Raises WrongAnswerError from the
+    function, where one is not."""
     return lambda *words: check_answer(name, function(*words))
 
 
 def check_answer(name: str, answer: Any) -> Any:
-    """Return what the function of that name answered.
-
-    Raises:
-        WrongAnswerError: it is of another form.
-    """
+    """Return what the function of that name answered. Raises WrongAnswerError where it is of
+    another form."""
     form = FORMS.get(name)
     value = answer
     if isinstance(form, dict | list):
@@ -192,11 +186,8 @@ def check_answer(name: str, answer: Any) -> Any:
 
 
 def check_output(spec: TensorSpec, tensor: Any) -> Any:
-    """Return a tensor of a server that is the output `spec` of a bundle.
-
-    Raises:
-        WrongAnswerError: it is not.
-    """
+    """Return a tensor of a server that is the output `spec` of a bundle. Raises WrongAnswerError
+    where it is not."""
     if not _is_tensor(tensor):
         raise WrongAnswerError(f"the output `{spec.name}` is a value of {type(tensor).__name__}")
     shape, dtype = tuple(int(extent) for extent in tensor.shape), str(tensor.dtype)

@@ -96,10 +96,8 @@ class Uncertainty:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Strange:
-    """How far a result lies outside of all others, where it is more than one more may lie.
-
-    `fresh` where the others agree, `further` where they do not.
-    """
+    """How far a result lies outside of all others, where it is more than one more may lie. `fresh`
+    where the others agree, `further` where they do not."""
 
     fresh: np.ndarray
     further: np.ndarray
@@ -131,9 +129,7 @@ class _Strange:
 
 def _is_usual(found: np.ndarray, usual: Sequence[np.ndarray]) -> bool:
     """Return whether one more draw may have found so many; what is of one draw alone is left out.
-
-    One row that flips is found by the draw that flips it, and excuses no other row.
-    """
+    One row that flips is found by the draw that flips it, and excuses no other row."""
     if not found.size:
         return True
     rest = sorted(usual, key=lambda one: one.size)[:-1]
@@ -229,11 +225,8 @@ class CheckResult:
         return next((tensor for tensor in self.tensors if not tensor.passed), None)
 
     def raise_if_failed(self, *, in_float32: bool = False, of_layers: bool = False) -> None:
-        """Do nothing if all passed; of what is `in_float32` rounding to half is no excuse.
-
-        Raises:
-            CheckFailedError: naming the first output or layer that did not pass, and why.
-        """
+        """Do nothing if all passed; of what is `in_float32` rounding to half is no excuse. Raises
+        CheckFailedError naming the first output or layer that did not pass, and why."""
         bad = self.first_bad
         if bad is None:
             return
@@ -274,11 +267,8 @@ def compare(
     tolerance: float,
     known: Mapping[str, Uncertainty] | None = None,
 ) -> CheckResult:
-    """Compare each of `outputs` with the tensor of that name in `expected`.
-
-    With `known`, what is beyond the tolerance passes where the reference knows it no better; the
-    check says so.
-    """
+    """Compare each of `outputs` with the tensor of that name in `expected`. With `known`, what is
+    beyond the tolerance passes where the reference knows it no better; the check says so."""
     tensors = []
     for name, array in outputs.items():
         checked = _compare_tensor(name, array, expected.get(name), tolerance)
@@ -337,9 +327,7 @@ def settle(
     tolerance: float,
 ) -> TensorCheck:
     """Return what is to be said where numbers that differ from what is expected are known exactly.
-
-    It passes where each of them is right, and is told where some of what is expected are wrong.
-    """
+    It passes where each of them is right, and is told where some of what is expected are wrong."""
     least = 0.0 if holds_choices(expected) else tolerance * scale_of(exact)
     a, b, c = (one.astype(np.float64) for one in (seen, expected, exact))
 

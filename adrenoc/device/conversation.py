@@ -46,10 +46,8 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolbox:
-    """The tools that a model may call, as OpenAI's API describes functions.
-
-    `must` says which one has to be called: "" for none, "*" for any, else its name.
-    """
+    """The tools that a model may call, as OpenAI's API describes functions. `must` says which one
+    has to be called: "" for none, "*" for any, else its name."""
 
     tools: tuple[Mapping[str, Any], ...] = ()
     must: str = ""
@@ -158,10 +156,8 @@ def count_shared(one: Sequence[Any], other: Sequence[Any]) -> int:
 def write_arguments(
     messages: Sequence[Mapping[str, Any]], *, as_text: bool
 ) -> list[Mapping[str, Any]]:
-    """Return messages whose calls have their arguments as a template takes them.
-
-    Clients of OpenAI's API give texts; those that are no JSON stay texts.
-    """
+    """Return messages whose calls have their arguments as a template takes them. Clients of
+    OpenAI's API give texts; those that are no JSON stay texts."""
     return [
         {**one, "tool_calls": [_write_call(call, as_text) for call in one["tool_calls"]]}
         if one.get("tool_calls")
@@ -245,12 +241,9 @@ class Conversation:
     ) -> Generator[str, None, None]:
         """Yield the model's answer to messages in pieces of whole letters; then `reply` is set.
 
-        A text of `stops` ends it, and is no part of it.  Calls of tools are no part of it, but
-        of `reply`.
-
-        Raises:
-            InputError: the template refuses the messages, or has no form of calls where one has to
-                come; or the context has no room.
+        A text of `stops` ends it, and is no part of it. Calls of tools are no part of it, but of
+        `reply`. Raises InputError where the template refuses the messages, or has no form of calls
+        where one has to come; or the context has no room.
         """
         if toolbox is None:
             prompt = self._render(messages)
@@ -283,13 +276,8 @@ class Conversation:
         return self._look is not None
 
     def show(self, picture: bytes) -> None:
-        """Have messages show a picture (its file), or none.
-
-        What the caches hold of another one is forgotten.
-
-        Raises:
-            InputError: the picture is damaged.
-        """
+        """Have messages show a picture (its file), or none. What the caches hold of another one is
+        forgotten. Raises InputError where the picture is damaged."""
         assert self._pictures is not None and self._look is not None
         if picture and picture != self._shown:
             rows = self._look(picture)
@@ -328,21 +316,15 @@ class Conversation:
     def continue_text(
         self, text: str, wish: Wish, stops: Sequence[str] = ()
     ) -> Generator[str, None, None]:
-        """Yield what follows a text, as `answer`; the template is not asked.
-
-        Raises:
-            InputError: the text has no tokens, or the context has no room for it.
-        """
+        """Yield what follows a text, as `answer`; the template is not asked. Raises InputError
+        where the text has no tokens, or the context has no room for it."""
         yield from self.continue_tokens(self._tokenizer.encode(text), wish, stops)
 
     def continue_tokens(
         self, prompt: Sequence[int], wish: Wish, stops: Sequence[str] = ()
     ) -> Generator[str, None, None]:
-        """Yield what follows tokens, as `answer`.
-
-        Raises:
-            InputError: the context has no room for them, or the grammar of the wish is wrong.
-        """
+        """Yield what follows tokens, as `answer`. Raises InputError where the context has no room
+        for them, or the grammar of the wish is wrong."""
         self._check_room(prompt)
         allow = None
         if wish.grammar is not None:

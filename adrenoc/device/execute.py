@@ -62,10 +62,8 @@ def execute(
     With `others`, inputs of the same form, runs among such of these come last (`among_others`).
     Each run begins with the states that `inputs` have; with `steps`, what runs take after that of
     `inputs`, outputs are those of all of them, along a first axis, each begun with the states that
-    the one before has left.
-
-    Raises:
-        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    the one before has left. Raises RuntimeError, ValueError or MemoryError as TVM and the OpenCL
+    runtime do.
     """
     # Before anything uses the device: its context is made by them.
     place.function("adrenoc.opencl.set_hints")(options.perf_hint, options.priority)

@@ -45,9 +45,8 @@ def adreno_number(facts: Mapping[str, Any]) -> str:
 def target_of(bundle: Bundle) -> Target:
     """Return what a bundle was compiled for: a listed device, or the target file that lies in it.
 
-    Raises:
-        TargetError: this version of adrenoc knows no such device, or the file is wrong.
-        BundleError: the file is not there.
+    Raises TargetError where this version of adrenoc knows no such device, or the file is wrong;
+    BundleError where the file is not there.
     """
     name = bundle.manifest.target.name
     path = own_path(name)
@@ -82,9 +81,7 @@ def twin_name(bundle: Bundle) -> str:
 
 def other_gpu_notes(bundle: Bundle, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note where a bundle for one Adreno GPU runs on another, with what would be faster.
-
-    Kernels are right on any device that `check_device` lets pass; their tiles are for one.
-    """
+    Kernels are right on any device that `check_device` lets pass; their tiles are for one."""
     seen = adreno_number(facts)
     try:
         wanted = target_of(bundle).gpu.name
@@ -117,11 +114,8 @@ _TEXTURE_RANK = 4
 
 
 def check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, np.ndarray]) -> None:
-    """Refuse inputs that do not fit the model.
-
-    Raises:
-        InputError: an input is missing, unknown, or of another shape or dtype.
-    """
+    """Refuse inputs that do not fit the model. Raises InputError where an input is missing,
+    unknown, or of another shape or dtype."""
     wanted = [spec.name for spec in specs]
     unknown = sorted(set(inputs) - set(wanted))
     if unknown:
@@ -148,10 +142,8 @@ def check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, np.ndarray]
 def check_version(bundle: Bundle, stamp: str, *, where: str) -> None:
     """Refuse a runtime of another TVM than the bundle was compiled with: its byte code differs.
 
-    `stamp` is what `adrenoc.runtime.version` answers: "0.1.0 tvm-0.27.0.post1 ...".
-
-    Raises:
-        BundleError: the versions differ.
+    `stamp` is what `adrenoc.runtime.version` answers: "0.1.0 tvm-0.27.0.post1 ...". Raises
+    BundleError where the versions differ.
     """
     seen = next((word[4:] for word in stamp.split() if word.startswith("tvm-0")), "")
     wanted = bundle.manifest.versions.get("apache-tvm", "")
@@ -163,13 +155,8 @@ def check_version(bundle: Bundle, stamp: str, *, where: str) -> None:
 
 
 def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> None:
-    """Refuse a device that lacks what the kernels of the bundle ask for.
-
-    `facts` are of `adrenoc.native.opencl.devices`.
-
-    Raises:
-        DeviceError: naming everything that is missing.
-    """
+    """Refuse a device that lacks what the kernels of the bundle ask for. `facts` are of
+    `adrenoc.native.opencl.devices`. Raises DeviceError naming everything that is missing."""
     model = shlex.quote(bundle.manifest.model.file)
     threads = _missing_threads(bundle.manifest, facts)
     if missing := list_missing(bundle, facts):
@@ -304,9 +291,7 @@ _STAGE = "choose_edition"
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
     """What a device runs of a bundle, and why: nothing where the bundle is for one device.
-
-    `may_fall_back`: it holds kernels that are for any Adreno beside these.
-    """
+    `may_fall_back`: it holds kernels that are for any Adreno beside these."""
 
     bundle: Bundle
     decision: Decision | None = None
@@ -325,9 +310,7 @@ def choose_edition(bundle: Bundle, facts: Mapping[str, Any], *, refused: str = "
 
     That is the first whose needs the device meets, of its own GPU and driver, of its own GPU, and
     the common one; with `refused`, what the driver said of the kernels of its own, the common one.
-
-    Raises:
-        BundleError: the bundle is damaged.
+    Raises BundleError where the bundle is damaged.
     """
     editions = read_editions(bundle)
     if not editions:
@@ -356,10 +339,7 @@ def run_with_edition(
     told: Progress,
 ) -> RunResult:
     """Run the edition of the device at a place; where that fails, the common one, before any run.
-
-    Raises:
-        DeviceError: the device failed with the common edition, or after it had computed.
-    """
+    Raises DeviceError where the device failed with the common edition, or after it had computed."""
     chosen = Chosen(bundle=bundle)
 
     def attempt(refused: str = "") -> RunResult:
@@ -401,11 +381,8 @@ class DiagnosedError(RuntimeError):
 
 @contextmanager
 def diagnose(place: RunPlace) -> Iterator[None]:
-    """Ask the device why, where what it said of a failure may mean one of several things.
-
-    Raises:
-        DiagnosedError: in place of what the runtime raised.
-    """
+    """Ask the device why, where what it said of a failure may mean one of several things. Raises
+    DiagnosedError in place of what the runtime raised."""
     try:
         yield
     except (RuntimeError, ValueError, MemoryError) as error:
@@ -423,9 +400,7 @@ def device_failure(
     said: str, *, where: str, diagnosis: dict[str, Any] | None = None
 ) -> DeviceError:
     """Return the error for what the OpenCL runtime raised; `where` names device and bundle.
-
-    `diagnosis` is what `adrenoc.opencl.diagnose` answered afterwards.
-    """
+    `diagnosis` is what `adrenoc.opencl.diagnose` answered afterwards."""
     sentence = first_sentence(said)
     if any(code in said for code in _NO_MEMORY):
         return DeviceMemoryError(f"{where} has no memory left: {sentence}", hint=_MEMORY_HINT)

@@ -67,11 +67,8 @@ class Decoder:
         recording: str = "best",
         given: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """`given` are inputs beside tokens and caches, the same for all tokens.
-
-        Raises:
-            InputError: the bundle is no decoder, or takes more than is given.
-        """
+        """`given` are inputs beside tokens and caches, the same for all tokens. Raises InputError
+        where the bundle is no decoder, or takes more than is given."""
         check_is_decoder(bundle)
         _check_given(bundle, given or {})
         chosen = choose_edition(bundle, place.facts)
@@ -112,11 +109,8 @@ class Decoder:
             self._others[name].copyfrom(value)
 
     def take_in(self, tokens: Sequence[int]) -> None:
-        """Fill the caches with tokens, in as few runs as the entry points allow.
-
-        Raises:
-            InputError: they have no room for so many.
-        """
+        """Fill the caches with tokens, in as few runs as the entry points allow. Raises InputError
+        where they have no room for so many."""
         self._check_room(len(tokens))
         # A call at a time: the answer to each has to come within the time for an answer.
         for begin in range(0, len(tokens), self._longest):
@@ -127,10 +121,8 @@ class Decoder:
     def generate(self, token: int, wish: Wish, allow: Allow | None = None) -> Iterator[list[int]]:
         """Yield tokens after `token`, which is taken in, as they come; `ended` says why no more do.
 
-        `allow` says before each which may come, given those that came since it was asked.
-
-        Raises:
-            InputError: the caches are full, or a bias is for a token that is not there.
+        `allow` says before each which may come, given those that came since it was asked. Raises
+        InputError where the caches are full, or a bias is for a token that is not there.
         """
         self._check_room(1)
         self._start(token, wish, is_constrained=allow is not None)
@@ -145,11 +137,8 @@ class Decoder:
             yield tokens
 
     def step(self, token: int, *, logits: bool = False) -> tuple[int, np.ndarray | None]:
-        """Take in one token; the most likely next one, and on request what it was picked of.
-
-        Raises:
-            InputError: the caches are full.
-        """
+        """Take in one token; the most likely next one, and on request what it was picked of. Raises
+        InputError where the caches are full."""
         (picked,) = next(self.generate(token, Wish(most=1, with_logits=logits)))
         return picked, self.read_logits() if logits else None
 
@@ -169,11 +158,8 @@ class Decoder:
         return row
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens, which recurrent layers may have to take in again.
-
-        Raises:
-            InputError: there are fewer.
-        """
+        """Forget all but the first tokens, which recurrent layers may have to take in again. Raises
+        InputError where there are fewer."""
         if not 0 <= length <= self.length:
             raise InputError(
                 f"rewind to {length} tokens, expected 0 to the {self.length} that are there",
@@ -187,11 +173,8 @@ class Decoder:
         return bytes(self._call("save"))
 
     def restore(self, saved: bytes) -> None:
-        """Have what `save` gave.
-
-        Raises:
-            ValueError: it is no such thing, or more than the caches have room for.
-        """
+        """Have what `save` gave. Raises ValueError where it is no such thing, or more than the
+        caches have room for."""
         self._call("restore", saved)
         self.length = int(self._call("length"))
 
@@ -336,11 +319,8 @@ def count_rows(bundle: Bundle) -> int:
 
 
 def check_is_decoder(bundle: Bundle) -> None:
-    """Refuse a bundle that generates no tokens.
-
-    Raises:
-        InputError: it has no caches, or not the inputs of a decoder.
-    """
+    """Refuse a bundle that generates no tokens. Raises InputError where it has no caches, or not
+    the inputs of a decoder."""
     if not is_decoder(bundle.manifest):
         names = sorted(spec.name for spec in bundle.manifest.inputs)
         raise InputError(
@@ -414,10 +394,7 @@ def measure_decoder(
     decoder: Decoder, place: RunPlace, lengths: Sequence[int], told: Callable[[str], None]
 ) -> DecoderBench:
     """Time a loaded decoder; `lengths` are the tokens of its entry points, `told` hears how far.
-
-    Raises:
-        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
-    """
+    Raises RuntimeError, ValueError or MemoryError as TVM and the OpenCL runtime do."""
     device = place.device()
     gpu_state = place.function("adrenoc.runtime.gpu_state")
     longest = [length for length in lengths if length > 1]
@@ -457,10 +434,7 @@ def measure_decoder(
 
 def time_prompt_ms(decoder: Decoder, device: Any, length: int) -> float:
     """Return milliseconds of a prompt of `length` tokens in an empty context, the first apart.
-
-    Raises:
-        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
-    """
+    Raises RuntimeError, ValueError or MemoryError as TVM and the OpenCL runtime do."""
     times = []
     for _ in range(_REPEATS + 1):
         decoder.rewind(0)
@@ -483,10 +457,8 @@ def _time_first(decoder: Decoder, length: int) -> float:
 def time_token_ms(decoder: Decoder, context: int, count: int) -> float:
     """Return milliseconds of one of `count` tokens after `context` others.
 
-    The `WARM_STEPS` before them, which note and try the ways to launch, are not counted.
-
-    Raises:
-        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    The `WARM_STEPS` before them, which note and try the ways to launch, are not counted. Raises
+    RuntimeError, ValueError or MemoryError as TVM and the OpenCL runtime do.
     """
     decoder.rewind(min(context, decoder.length))
     decoder.take_in([_SEED_TOKEN] * (context - decoder.length))

@@ -76,10 +76,8 @@ class Greetings:
     ) -> Peer | None:
         """Return the first peer that says `expected_key`; None when none did for `tick_s`.
 
-        `refused` is told of each that was sent away, with the reason.
-
-        Raises:
-            OSError: the listening socket was closed, by another thread too.
+        `refused` is told of each that was sent away, with the reason. Raises OSError where the
+        listening socket was closed, by another thread too.
         """
         end = time.monotonic() + tick_s
         while True:

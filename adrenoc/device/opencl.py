@@ -17,9 +17,8 @@ from adrenoc.device.result import RegionRun
 def list_devices() -> list[dict[str, Any]]:
     """Return each OpenCL device as plain data (`adrenoc.native.opencl.devices`), by device number.
 
-    Raises:
-        DependencyError: the native runtime cannot be built or loaded.
-        DeviceError: there is no OpenCL library, or it fails.
+    Raises DependencyError where the native runtime cannot be built or loaded; DeviceError where
+    there is no OpenCL library, or it fails.
     """
     from adrenoc.native import opencl
 
@@ -39,10 +38,8 @@ def _prepare() -> None:
 def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
     """Return the number and the facts of the device `wanted`: a number or a part of its name.
 
-    An empty `wanted` takes the first device that has images.
-
-    Raises:
-        DeviceError: there is no device, none of that name, or none with images.
+    An empty `wanted` takes the first device that has images. Raises DeviceError where there is no
+    device, none of that name, or none with images.
     """
     from adrenoc.native import opencl
 
@@ -53,9 +50,7 @@ def choose_device(
     devices: list[dict[str, Any]], wanted: str, *, absent: str = "", server: str = ""
 ) -> tuple[int, dict[str, Any]]:
     """Choose a device as `pick_device` does, among `devices` of this machine or of a `server`.
-
-    `absent` is why there are no more, as the runtime there tells.
-    """
+    `absent` is why there are no more, as the runtime there tells."""
     why = f"; {absent}" if absent else ""
     if not devices:
         hint = f"{pip_install('opencl')} brings a software device"

@@ -31,21 +31,16 @@ _FAILURES = (RuntimeError, ValueError, MemoryError)
 
 
 class RunPlace:
-    """A device and what runs there; `number` is its OpenCL device, `facts` tell of it.
-
-    This one is of this process.
-    """
+    """A device and what runs there; `number` is its OpenCL device, `facts` tell of it. This one is
+    of this process."""
 
     def __init__(self, number: int, facts: dict[str, Any]) -> None:
         self.number = number
         self.facts = facts
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Return a global function of the runtime there.
-
-        Raises:
-            AttributeError: it has none of that name.
-        """
+        """Return a global function of the runtime there. Raises AttributeError where it has none of
+        that name."""
         import tvm_ffi
 
         found: Callable[..., Any] = tvm_ffi.get_global_func(name)
@@ -64,10 +59,8 @@ class RunPlace:
         return tvm.cpu()
 
     def load(self, bundle: Bundle) -> Any:
-        """Return the module of `model.so`.
-
-        `tvm.runtime.load_module` would keep it, with its kernels, until the process ends.
-        """
+        """Return the module of `model.so`. `tvm.runtime.load_module` would keep it, with its
+        kernels, until the process ends."""
         import tvm_ffi
 
         library = spell_native_path(bundle.library, hint=_OTHER_NAME)
@@ -115,11 +108,8 @@ def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
 def start_build(
     place: RunPlace, bundle: Bundle, module: Any, programs: ProgramOptions | None
 ) -> Iterator[Callable[[], ProgramReport]]:
-    """Begin to build all kernels in the background; gives what waits for the end.
-
-    What fails in the block waits for the end, too: drivers crash a process that ends while they
-    compile.
-    """
+    """Begin to build all kernels in the background; gives what waits for the end. What fails in the
+    block waits for the end, too: drivers crash a process that ends while they compile."""
     wait = _begin(place, bundle, module, programs)
     try:
         yield wait

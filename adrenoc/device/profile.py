@@ -148,9 +148,7 @@ def read_gpu_state(function: Callable[[str], str]) -> GpuState:
 
 def clock_notes(states: Sequence[GpuState], facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a reader of the times of one run should know of the clocks that it ran at.
-
-    `facts` are the device's (`adrenoc.opencl.devices`): a CPU has no such clock.
-    """
+    `facts` are the device's (`adrenoc.opencl.devices`): a CPU has no such clock."""
     if reason := why_not_comparable(states):
         return (f"not comparable with other runs: {reason}",)
     if facts.get("type") == "gpu" and not all(state.clock_mhz for state in states):

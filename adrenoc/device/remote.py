@@ -73,11 +73,8 @@ class Ending:
 
 
 class RelayedServer:
-    """A greeted server behind a relay; TVM finds it at `LOOPBACK`, `port`, and shows `key`.
-
-    Raises:
-        RemoteError: no server listens there, it does not take the key or does not answer.
-    """
+    """A greeted server behind a relay; TVM finds it at `LOOPBACK`, `port`, and shows `key`. Raises
+    RemoteError where no server listens there, it does not take the key or does not answer."""
 
     def __init__(
         self, where: HostPort, *, key: str, timeout_s: float, session_s: float = 0.0
@@ -125,10 +122,8 @@ class RelayedServer:
         return self._ending if self._ending and self._ending.kind != "closed" else None
 
     def cut(self) -> None:
-        """End it now: whoever asks the server for something from now on is told at once.
-
-        TVM asks it to free each remote object that goes, and would wait for each answer.
-        """
+        """End it now: whoever asks the server for something from now on is told at once. TVM asks
+        it to free each remote object that goes, and would wait for each answer."""
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_S)
@@ -237,10 +232,7 @@ class RemoteAddress:
         text: str, *, key: str = "", tracked: bool = False, timeout_s: float = 60.0
     ) -> RemoteAddress:
         """Return a server by `HOST:PORT`, or any of the kind `key` that the tracker there knows.
-
-        Raises:
-            OptionError: it is of another form.
-        """
+        Raises OptionError where it is of another form."""
         what = "the tracker" if tracked else "the server"
         example = "tracker:K@127.0.0.1:9190" if tracked else "127.0.0.1:9090"
         where = HostPort.parse(text, what=what, example=f"adrenoc run BUNDLE --on {example}")
@@ -248,10 +240,8 @@ class RemoteAddress:
 
 
 def is_like_here(address: RemoteAddress) -> bool:
-    """Return whether a server's machine is of this computer's kind, as `host:DEVICE` needs.
-
-    It is not known to be where the server no longer answers.
-    """
+    """Return whether a server's machine is of this computer's kind, as `host:DEVICE` needs. It is
+    not known to be where the server no longer answers."""
     try:
         return describe(address).machine == platform.machine()
     except AdrenocError:
@@ -281,14 +271,12 @@ def run_remote(
 ) -> RunResult:
     """Run `bundle` with `inputs` on an OpenCL device of the server at `address`.
 
-    Like `adrenoc.device.run.run_bundle`, with times as seen from here: they hold the way there
-    and back.  With `others`, inputs of the same shapes, it also runs among runs of these.
-
-    Raises:
-        RemoteError: the server is not there, refuses, is cut off or takes too long.
-        BundleError: the bundle is for another kind of machine, or another TVM.
-        InputError: an input is missing, unknown, or of another shape or dtype.
-        DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
+    Like `adrenoc.device.run.run_bundle`, with times as seen from here: they hold the way there and
+    back. With `others`, inputs of the same shapes, it also runs among runs of these. Raises
+    RemoteError where the server is not there, refuses, is cut off or takes too long; BundleError
+    where the bundle is for another kind of machine, or another TVM; InputError where an input is
+    missing, unknown, or of another shape or dtype; DeviceError where the server has no such device,
+    or it lacks what the bundle needs, or failed.
     """
     wanted = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]
     fitted = fit(bundle, inputs)
@@ -313,10 +301,9 @@ def run_remote(
 def remote_place(bundle: Bundle, address: RemoteAddress, device: str) -> Iterator[RemotePlace]:
     """Open a device of the server at `address` that can run `bundle`.
 
-    Raises:
-        RemoteError: the server is not there, refuses, is cut off or takes too long.
-        BundleError: the bundle is for another kind of machine, or another TVM.
-        DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
+    Raises RemoteError where the server is not there, refuses, is cut off or takes too long;
+    BundleError where the bundle is for another kind of machine, or another TVM; DeviceError where
+    the server has no such device, or it lacks what the bundle needs, or failed.
     """
     with open_session(address) as opened, _type_errors(opened.where, address, opened.line):
         place = _check_server(opened.session, bundle, device, opened.where)
@@ -325,12 +312,8 @@ def remote_place(bundle: Bundle, address: RemoteAddress, device: str) -> Iterato
 
 
 def describe(address: RemoteAddress) -> RemoteDevice:
-    """Ask a server what it is.
-
-    Raises:
-        RemoteError: the server is not there, refuses, is cut off or takes too long.
-        DeviceError: it cannot list its devices.
-    """
+    """Ask a server what it is. Raises RemoteError where the server is not there, refuses, is cut
+    off or takes too long; DeviceError where it cannot list its devices."""
     with open_session(address) as opened, _type_errors(opened.where, address, opened.line):
         session, where = opened.session, opened.where
         version = remote_function(session, "adrenoc.runtime.version")
@@ -355,11 +338,8 @@ class OpenSession:
 
 @contextmanager
 def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
-    """Open a session with a server.
-
-    Raises:
-        RemoteError: the tracker or the server is not there, refuses, or takes too long.
-    """
+    """Open a session with a server. Raises RemoteError where the tracker or the server is not
+    there, refuses, or takes too long."""
     where, key = address.where, address.key
     if address.tracked:
         with closing(Tracker(where, timeout_s=address.timeout_s)) as tracker:
@@ -479,11 +459,8 @@ class TrackedDevice:
 
 
 def find_tracked(tracker: HostPort, *, timeout_s: float) -> tuple[TrackedDevice, ...]:
-    """Ask a tracker for its servers, and one free server of each kind for its devices.
-
-    Raises:
-        RemoteError: no tracker listens there.
-    """
+    """Ask a tracker for its servers, and one free server of each kind for its devices. Raises
+    RemoteError where no tracker listens there."""
     servers: tuple[TrackedServer, ...] = ()
     with closing(Tracker(tracker, timeout_s=timeout_s)) as connection, suppress(TimeoutError):
         servers = connection.servers()

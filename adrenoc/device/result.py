@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 class RegionRun:
     """One region on one device.
 
-    `used` says that CLML runs it; else `reason` tells why its texture kernels do.  `library` is
-    what runs it and `versions` its interfaces; `border_copies` and `inner_copies` are commands
-    that only convert layouts, `shared` the tensors at the border that CLML works on where they
-    lie.  `clml_ms` and `textures_ms` are of one profiled run each, without the kernels around the
-    region.
+    `used` says that CLML runs it; else `reason` tells why its texture kernels do. `library` is what
+    runs it and `versions` its interfaces; `border_copies` and `inner_copies` are commands that only
+    convert layouts, `shared` the tensors at the border that CLML works on where they lie. `clml_ms`
+    and `textures_ms` are of one profiled run each, without the kernels around the region.
     """
 
     symbol: str
@@ -118,10 +117,8 @@ class ProgramReport:
 
 @dataclass(frozen=True, kw_only=True)
 class HintUse:
-    """A wish to the driver (`hint`: "performance" or "priority") and what became of it.
-
-    `given_by` is the extension that passed it on; empty where `reason` tells why none did.
-    """
+    """A wish to the driver (`hint`: "performance" or "priority") and what became of it. `given_by`
+    is the extension that passed it on; empty where `reason` tells why none did."""
 
     hint: str
     asked: str
@@ -154,9 +151,7 @@ class LaunchReport:
 @dataclass(frozen=True, kw_only=True)
 class Sustained:
     """Runs for `seconds`, with `pause_ms` between them; a hot device gets slower by the end.
-
-    `begin_p50_ms` and `end_p50_ms` are of the first and of the last tenth of the `runs`.
-    """
+    `begin_p50_ms` and `end_p50_ms` are of the first and of the last tenth of the `runs`."""
 
     seconds: float
     pause_ms: float
@@ -224,14 +219,12 @@ class RunResult:
     """What a run gave: outputs by the model's own names, times, and kernel times if asked for.
 
     `memory_bytes` is the most that the runtime held on the device up to the end of the first run:
-    what the manifest plans as `memory.peak_bytes`; None where the runtime does not tell.
-    `outputs` are those of the last run; a note says so where the first gave others.
-    `among_others` are those of runs of other inputs and of the runs after these, in pairs, where
-    that was asked.
-    `warm_ms` are the warm runs one by one.
-    `gpu` holds the state of the GPU before and after the runs, where it can be read; `notes` say
-    what a reader of the times should know.  `edition` tells which GPU's kernels of the bundle ran,
-    and why; None where it has those of one alone.
+    what the manifest plans as `memory.peak_bytes`; None where the runtime does not tell. `outputs`
+    are those of the last run; a note says so where the first gave others. `among_others` are those
+    of runs of other inputs and of the runs after these, in pairs, where that was asked. `warm_ms`
+    are the warm runs one by one. `gpu` holds the state of the GPU before and after the runs, where
+    it can be read; `notes` say what a reader of the times should know. `edition` tells which GPU's
+    kernels of the bundle ran, and why; None where it has those of one alone.
     """
 
     device: str

@@ -73,11 +73,8 @@ class WrongReplyError(Exception):
 
 
 def copied_bytes(code: int, length: int, *, asked: int) -> bool:
-    """Return whether a message is the `asked` bytes of a tensor, or an error.
-
-    Raises:
-        WrongReplyError: it is neither.
-    """
+    """Return whether a message is the `asked` bytes of a tensor, or an error. Raises
+    WrongReplyError where it is neither."""
     if code == _EXCEPTION:
         return False
     if code != _COPY_ACK or length != CODE_BYTES + asked:
@@ -88,21 +85,15 @@ def copied_bytes(code: int, length: int, *, asked: int) -> bool:
 
 
 def check_length(length: int) -> None:
-    """Refuse a message before there is room for it.
-
-    Raises:
-        WrongReplyError: it is too short for a code, or longer than any answer.
-    """
+    """Refuse a message before there is room for it. Raises WrongReplyError where it is too short
+    for a code, or longer than any answer."""
     if not CODE_BYTES <= length <= MOST_BYTES:
         raise WrongReplyError(f"it announced an answer of {length} bytes")
 
 
 def check_reply(request: int, message: bytes) -> bytes:
     """Return the answer to a request of that code, as TVM may read it: `message` from its code on.
-
-    Raises:
-        WrongReplyError: it is none.
-    """
+    Raises WrongReplyError where it is none."""
     reader = _Reader(message)
     code = reader.number("<i")
     if code == _EXCEPTION:
@@ -186,10 +177,8 @@ class _Reader:
             raise WrongReplyError(f"{len(self._message) - self._at} bytes follow its answer")
 
     def rewritten(self) -> bytes:
-        """Return the message, with texts that are not UTF-8, as names of drivers may be, as such.
-
-        A text ends its message, and its length stands before it.
-        """
+        """Return the message, with texts that are not UTF-8, as names of drivers may be, as such. A
+        text ends its message, and its length stands before it."""
         if self._text_at < 0:
             return self._message
         try:
@@ -251,11 +240,7 @@ class Orders:
         self._words = b""
 
     def take(self) -> None:
-        """Take what there is.
-
-        Raises:
-            EndError: the other end was closed.
-        """
+        """Take what there is. Raises EndError where the other end was closed."""
         try:
             words = self.channel.recv(_WORDS_BYTES)
         except BlockingIOError:
@@ -288,11 +273,8 @@ class Relay:
         self._takes = True
 
     def run(self) -> None:
-        """Relay until somebody leaves.
-
-        Raises:
-            EndError, WrongReplyError: always, with the reason.
-        """
+        """Relay until somebody leaves. Raises EndError or WrongReplyError where always, with the
+        reason."""
         while True:
             code, asked = self._hand_on_request()
             if code == SHUTDOWN:

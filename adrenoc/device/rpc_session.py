@@ -113,10 +113,8 @@ def load() -> str:
 
 
 def main(channel: int) -> int:
-    """Load, wait for a connection, and serve it until the peer leaves; returns the exit code.
-
-    The peer is told of a failure to load.
-    """
+    """Load, wait for a connection, and serve it until the peer leaves; returns the exit code. The
+    peer is told of a failure to load."""
     failure = load()
     if not failure:
         import tvm_ffi

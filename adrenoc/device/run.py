@@ -63,16 +63,14 @@ def run_bundle(
     With `steps` it goes on with these from the states that each run leaves (`execute`).
 
     Of a bundle with editions that of the device's GPU runs, or the common one where there is none
-    or the driver refuses it; of one with buckets the smallest that takes the inputs.  One with
-    code for the CPU is computed by that where there is no device, or it refuses the kernels,
-    unless one was named.
+    or the driver refuses it; of one with buckets the smallest that takes the inputs. One with code
+    for the CPU is computed by that where there is no device, or it refuses the kernels, unless one
+    was named.
 
-    `changes` are fields of RunOptions.  `progress` learns what is done when the rest fails.
-
-    Raises:
-        BundleError: the bundle's CPU part is for another machine.
-        InputError: an input is missing, unknown, or of another shape or dtype.
-        DeviceError: no such device, it lacks what the bundle needs, or it failed.
+    `changes` are fields of RunOptions. `progress` learns what is done when the rest fails. Raises
+    BundleError where the bundle's CPU part is for another machine; InputError where an input is
+    missing, unknown, or of another shape or dtype; DeviceError where no such device, it lacks what
+    the bundle needs, or it failed.
     """
     wanted = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]
     _check_machine(bundle)
@@ -100,9 +98,8 @@ def run_bundle(
 def local_place(bundle: Bundle, device: str) -> Iterator[RunPlace]:
     """Open a device of this machine that can run `bundle`, by number or a part of its name.
 
-    Raises:
-        BundleError: the bundle's CPU part is for another machine.
-        DeviceError: no such device, it lacks what the bundle needs, or it failed in the block.
+    Raises BundleError where the bundle's CPU part is for another machine; DeviceError where no such
+    device, it lacks what the bundle needs, or it failed in the block.
     """
     _check_machine(bundle)
     number, facts = pick_device(device)
@@ -191,11 +188,8 @@ def carries_cpu(bundle: Bundle) -> bool:
 def run_on_cpu(
     bundle: Bundle, inputs: Mapping[str, np.ndarray], options: RunOptions, *, reason: str
 ) -> RunResult:
-    """Compute by the code for the CPU, of a bundle for this machine; the reason is a note.
-
-    Raises:
-        BundleError: the library is of another version or another model.
-    """
+    """Compute by the code for the CPU, of a bundle for this machine; the reason is a note. Raises
+    BundleError where the library is of another version or another model."""
     begin = time.perf_counter()
     model = _CpuModel(bundle, options.threads or min(os.cpu_count() or 1, MOST_THREADS))
     load_ms = ms_since(begin)
@@ -342,9 +336,7 @@ def _unusable(bundle: Bundle, why: str) -> BundleError:
 @dataclass(frozen=True, kw_only=True)
 class Warmed:
     """What was built for which device; `embedded` are the files that were put into the bundle.
-
-    `notes` tell which kernels were built, where the bundle has some for several GPUs.
-    """
+    `notes` tell which kernels were built, where the bundle has some for several GPUs."""
 
     device: str
     driver: str
@@ -370,11 +362,7 @@ def warm(
     The device is one of this machine, or of the server at `address`.
 
     With `embed` they are put into the bundle too: it then starts without a compiler on every device
-    of that name with that driver.
-
-    Raises:
-        RemoteError, BundleError, DeviceError, OutputError: see `run_bundle`, `run_remote` and
-            `add_programs`.
+    of that name with that driver. Raises as `run_bundle`, `run_remote` and `add_programs` does.
     """
     with ExitStack() as stack:
         place: RunPlace

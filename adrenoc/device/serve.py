@@ -67,11 +67,8 @@ def is_loopback(host: str) -> bool:
 
 
 class RpcServer:
-    """A listening server; `port` is where, also when any free port was asked for.
-
-    Raises:
-        RemoteError: the address cannot be listened on.
-    """
+    """A listening server; `port` is where, also when any free port was asked for. Raises
+    RemoteError where the address cannot be listened on."""
 
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
@@ -167,10 +164,8 @@ class RpcServer:
         return "ended" if code == 0 else "failed"
 
     def _session(self, number: int, lock: int, folder: str, store: str) -> subprocess.Popen[bytes]:
-        """Return the process that serves the connection `number`.
-
-        Who has come twice comes again: from then on the next one's process is started ahead.
-        """
+        """Return the process that serves the connection `number`. Who has come twice comes again:
+        from then on the next one's process is started ahead."""
         for _ in range(_STARTS):
             waiting = self._standby or Standby(quiet=self._options.quiet)
             self._standby = None
@@ -234,11 +229,8 @@ class SessionFolder:
 
 @contextmanager
 def session_folder() -> Iterator[SessionFolder]:
-    """Make a folder for a session, which is removed at the end.
-
-    Raises:
-        OSError: there is no room for one.
-    """
+    """Make a folder for a session, which is removed at the end. Raises OSError where there is no
+    room for one."""
     path, lock = lock_new(lambda: temporary_name(_PREFIX), 0o700)
     try:
         yield SessionFolder(path=path, lock=lock)

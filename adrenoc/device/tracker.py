@@ -37,11 +37,8 @@ class HostPort:
 
     @staticmethod
     def parse(text: str, *, what: str, example: str) -> HostPort:
-        """Read `HOST:PORT`; `what` it is the address of, and `example` for messages.
-
-        Raises:
-            OptionError: it is of another form.
-        """
+        """Read `HOST:PORT`; `what` it is the address of, and `example` for messages. Raises
+        OptionError where it is of another form."""
         host, _, port = text.rpartition(":")
         if not _is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             raise OptionError(
@@ -78,11 +75,8 @@ class Offer:
 
 
 class Tracker:
-    """A connection to a tracker, every wait limited.
-
-    Raises:
-        RemoteError: none listens there, or it does not answer as one.
-    """
+    """A connection to a tracker, every wait limited. Raises RemoteError where none listens there,
+    or it does not answer as one."""
 
     def __init__(self, address: HostPort, *, timeout_s: float) -> None:
         self._address = address
@@ -103,11 +97,8 @@ class Tracker:
         self._socket.close()
 
     def request(self, key: str) -> Offer:
-        """Wait for a server of the kind `key`.
-
-        Raises:
-            RemoteError: none becomes free in time.
-        """
+        """Wait for a server of the kind `key`. Raises RemoteError where none becomes free in
+        time."""
         try:
             answer = self._ask([_REQUEST, key, "adrenoc", 1])
         except TimeoutError as error:

@@ -36,13 +36,10 @@ _loaded: list[ctypes.CDLL] = []
 def load() -> None:
     """Give TVM an OpenCL runtime: ours, unless it already has one.
 
-    May be called any number of times.  The first call on a machine compiles the library, which
-    takes some ten seconds; the result is cached.
-
-    Raises:
-        DependencyError: there is no C++ compiler, or TVM is missing.
-        ToolError: the compiler failed.
-        OptionError: TVM cannot open the cache folder's path.
+    May be called any number of times. The first call on a machine compiles the library, which takes
+    some ten seconds; the result is cached. Raises DependencyError where there is no C++ compiler,
+    or TVM is missing; ToolError where the compiler failed; OptionError where TVM cannot open the
+    cache folder's path.
     """
     import tvm  # noqa: F401  (loads the libraries that ours is linked with)
     import tvm_ffi
@@ -65,11 +62,9 @@ def load() -> None:
 def use_software_device() -> bool:
     """Let OpenCL run on the CPU by Intel's driver, if its packages are installed.
 
-    Must be called before the first OpenCL call of the process.  Returns False, and changes
-    nothing, where the packages are not installed: then OpenCL uses what the system has.
-
-    Raises:
-        DependencyError: an OpenCL library is already in use, or the packages are incomplete.
+    Must be called before the first OpenCL call of the process. Returns False, and changes nothing,
+    where the packages are not installed: then OpenCL uses what the system has. Raises
+    DependencyError where an OpenCL library is already in use, or the packages are incomplete.
     """
     if not _software_driver().exists() or not _software_opencl().exists():
         return False
@@ -93,10 +88,8 @@ def use_software_device() -> bool:
 def open_software_driver() -> str:
     """Put Intel's driver into the reach of this process; returns the OpenCL library that finds it.
 
-    That is empty, and nothing changes, where its packages are not installed.
-
-    Raises:
-        DependencyError: the packages are incomplete.
+    That is empty, and nothing changes, where its packages are not installed. Raises DependencyError
+    where the packages are incomplete.
     """
     driver, opencl = _software_driver(), _software_opencl()
     if not (driver.exists() and opencl.exists()):

@@ -28,15 +28,12 @@ _MOST_UNITS = 8
 def build(*, cache: Path | None = None) -> Path:
     """Return the compiled plug-in, compiling it if this very one is not cached.
 
-    The cached file is found by a digest of the sources, the versions of TVM, the flags, the
-    machine and the compiler, so a change in any of them compiles anew.  Without a compiler one
-    that an earlier compiler made of the same sources will do.  `cache` is the folder to keep it
-    in; without it the cache folder of adrenoc.
-
-    Raises:
-        DependencyError: no C++ compiler is on the PATH, or TVM is not installed.
-        ToolError: the compiler failed.
-        OutputError: the cache folder cannot be written.
+    The cached file is found by a digest of the sources, the versions of TVM, the flags, the machine
+    and the compiler, so a change in any of them compiles anew. Without a compiler one that an
+    earlier compiler made of the same sources will do. `cache` is the folder to keep it in; without
+    it the cache folder of adrenoc. Raises DependencyError where no C++ compiler is on the PATH, or
+    TVM is not installed; ToolError where the compiler failed; OutputError where the cache folder
+    cannot be written.
     """
     tvm_folder, ffi_folder = package_folder("tvm"), package_folder("tvm_ffi")
     sources = _sources()
@@ -106,10 +103,8 @@ def _compile(
 
 
 def _write_units(sources: list[Path], folder: Path) -> list[Path]:
-    """Files that include the sources, one for each processor: they are compiled side by side.
-
-    TVM's headers take a good part of the time, and are read once a file, so there are few.
-    """
+    """Files that include the sources, one for each processor: they are compiled side by side. TVM's
+    headers take a good part of the time, and are read once a file, so there are few."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     shares: list[list[Path]] = [[] for _ in range(max(1, min(processors, _MOST_UNITS)))]
     code = [path for path in sources if path.suffix == ".cc"]
@@ -124,11 +119,7 @@ def _write_units(sources: list[Path], folder: Path) -> list[Path]:
 
 
 def package_folder(name: str) -> Path:
-    """Return where a Python package lies.
-
-    Raises:
-        DependencyError: it is not installed.
-    """
+    """Return where a Python package lies. Raises DependencyError where it is not installed."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise DependencyError(

@@ -51,10 +51,9 @@ class Model:
     def __init__(self, bundle: Path | str, *, device: str = "") -> None:
         """`device` is a number or a part of a name, or "cpu" for code for the CPU.
 
-        Raises:
-            BundleError: it is not there, damaged, or for another machine.
-            DeviceError: there is no such device, or it refuses the kernels.
-            DependencyError, ToolError: this machine's runtime cannot be built.
+        Raises BundleError where it is not there, damaged, or for another machine; DeviceError where
+        there is no such device, or it refuses the kernels; DependencyError or ToolError where this
+        machine's runtime cannot be built.
         """
         self._bundle = str(bundle)
         self._model = ctypes.c_void_p()
@@ -99,9 +98,8 @@ class Model:
     ) -> dict[str, np.ndarray]:
         """Compute once; returns the outputs that are `wanted`, or all of them.
 
-        Raises:
-            InputError: an input is unknown, missing, or of another shape or dtype.
-            DeviceError: the device failed.
+        Raises InputError where an input is unknown, missing, or of another shape or dtype;
+        DeviceError where the device failed.
         """
         import numpy as np
 
@@ -132,11 +130,8 @@ class Model:
         """Take in a prompt, and make the likeliest tokens after it up to an end token, or so many.
 
         `inputs` are what a decoder reads beside its tokens, as what an encoder has made; `bias` is
-        added to tokens' logits.
-
-        Raises:
-            InputError: the model is no decoder, has no room for more, or an input does not fit.
-            DeviceError: the device failed.
+        added to tokens' logits. Raises InputError where the model is no decoder, has no room for
+        more, or an input does not fit; DeviceError where the device failed.
         """
         given = inputs or {}
         self._check_names(given.keys() - self.inputs.keys(), "input", self.inputs)
@@ -216,10 +211,8 @@ class Model:
 
 
 def set_memory_budget(megabytes: float) -> None:
-    """Limit what all models hold on the device between runs; 0 for no limit.
-
-    Beyond it those that were used longest ago give their constants up until their next run.
-    """
+    """Limit what all models hold on the device between runs; 0 for no limit. Beyond it those that
+    were used longest ago give their constants up until their next run."""
     _call("set_memory_budget", ctypes.c_uint64(int(megabytes * 1e6)))
 
 

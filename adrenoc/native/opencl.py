@@ -47,9 +47,7 @@ def devices() -> list[dict[str, Any]]:
     (gpu, accelerator, cpu, custom), fp16, extensions, images {supported, max_width, max_height,
     max_layers, max_read_arguments, max_write_arguments, pitch_alignment_texels} and limits
     {max_work_group_size, max_work_item_sizes, local_memory_bytes, max_allocation_bytes, ...}.
-
-    Raises:
-        DeviceError: there is no OpenCL library, or it fails.
+    Raises DeviceError where there is no OpenCL library, or it fails.
     """
     try:
         found: list[dict[str, Any]] = json.loads(_function("devices")())
@@ -68,9 +66,7 @@ def absent_devices() -> str:
 
 def memory_stats(device_id: int = 0) -> dict[str, int]:
     """Bytes of device memory: allocated_bytes (in use), pooled_bytes (kept for reuse), peak_bytes.
-
-    Also `images` and `buffers`, the objects in use, and `reuses`, how often the pool served.
-    """
+    Also `images` and `buffers`, the objects in use, and `reuses`, how often the pool served."""
     stats: dict[str, int] = json.loads(_function("memory_stats")(device_id))
     return stats
 
@@ -97,11 +93,9 @@ def profile_kernels(device_id: int = 0) -> Iterator[Profile]:
 def build_all(module: Any, device_id: int = 0) -> dict[str, float]:
     """Build every kernel of a loaded TVM module and of what it imports.
 
-    Without it each kernel is built at its first launch.  Returns ms for each kernel, 0 for one
-    that was built before.
-
-    Raises:
-        DeviceError: the device's compiler refused a kernel; the message holds its log.
+    Without it each kernel is built at its first launch. Returns ms for each kernel, 0 for one that
+    was built before. Raises DeviceError where the device's compiler refused a kernel; the message
+    holds its log.
     """
     try:
         times: dict[str, float] = json.loads(_function("build_all")(module, device_id))
@@ -115,10 +109,8 @@ def build_all(module: Any, device_id: int = 0) -> dict[str, float]:
 def build_cached(module: Any, device_id: int, folder: Path) -> dict[str, int]:
     """Build every kernel of a module, from what is kept in `folder`, and keep there what is new.
 
-    Returns how many programs were there (`hits`) and how many were not (`misses`).
-
-    Raises:
-        DeviceError: the device's compiler refused a kernel; the message holds its log.
+    Returns how many programs were there (`hits`) and how many were not (`misses`). Raises
+    DeviceError where the device's compiler refused a kernel; the message holds its log.
     """
     try:
         number = _function("build_start")(module, device_id, str(folder), "", False)

@@ -21,10 +21,8 @@ class Bar:
 
 
 def draw_bars(bars: Sequence[Bar], *, top: str, what: str) -> str:
-    """Return an SVG; `top` names the height of the tallest bar, `what` the whole.
-
-    A height that is not finite is as tall as the tallest.
-    """
+    """Return an SVG; `top` names the height of the tallest bar, `what` the whole. A height that is
+    not finite is as tall as the tallest."""
     most = max((bar.height for bar in bars if math.isfinite(bar.height)), default=0.0) or 1.0
     drawn = "".join(
         f"<g><title>{safe(bar.title)}</title>"

@@ -64,10 +64,8 @@ def _pair_kernels(
     *,
     launches: tuple[Sequence[LaunchInfo], Sequence[LaunchInfo]],
 ) -> Pairs:
-    """Pairs in the order of `after`, those that are gone last.
-
-    Equal texts belong together; then kernels that compute the same node; then equal names.
-    """
+    """Pairs in the order of `after`, those that are gone last. Equal texts belong together; then
+    kernels that compute the same node; then equal names."""
     gone = {kernel.name: kernel for kernel in before}
     partner: dict[str, KernelInfo] = {}
 
@@ -200,10 +198,8 @@ class DecisionChange:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeDiff:
-    """What changed for one choice of input shapes (`shapes`, as the bucket's folder has it).
-
-    Of kernels for one GPU of several, that is before them.
-    """
+    """What changed for one choice of input shapes (`shapes`, as the bucket's folder has it). Of
+    kernels for one GPU of several, that is before them."""
 
     shapes: str
     before: Figures
@@ -241,11 +237,8 @@ class BundleDiff:
 
 
 def diff_bundles(before: Bundle, after: Bundle, *, gates: Sequence[GrowthLimit] = ()) -> BundleDiff:
-    """Hold two bundles against each other, shape by shape.
-
-    Raises:
-        BundleError: a part of one cannot be understood.
-    """
+    """Hold two bundles against each other, shape by shape. Raises BundleError where a part of one
+    cannot be understood."""
     old, new = name_parts(before), name_parts(after)
     if len(old) == len(new) == 1:  # one shape each: these are compared, whatever they are
         (name, one), (_, other) = *old.items(), *new.items()

@@ -93,11 +93,8 @@ def _show_figure(figures: Figures, key: str, show: Callable[[Any], Figure]) -> F
 
 
 def bundle_html(bundle: Bundle) -> str:
-    """Return the whole page; of a bundle of several shapes or GPUs each in its own part.
-
-    Raises:
-        BundleError: a part of the bundle cannot be understood.
-    """
+    """Return the whole page; of a bundle of several shapes or GPUs each in its own part. Raises
+    BundleError where a part of the bundle cannot be understood."""
     manifest = bundle.manifest
     about = f"{manifest.model.file} for {manifest.target.name}, preset {manifest.options.preset}"
     found = list(name_parts(bundle).items())
@@ -116,11 +113,8 @@ def bundle_html(bundle: Bundle) -> str:
 
 
 def bundle_parts(bundle: Bundle) -> Iterator[Part]:
-    """Return what `adrenoc inspect` tells.
-
-    Raises:
-        BundleError: a part of the bundle cannot be understood.
-    """
+    """Return what `adrenoc inspect` tells. Raises BundleError where a part of the bundle cannot be
+    understood."""
     manifest = bundle.manifest
     size = f"{show_bytes(bundle.bytes)} in {count_of(len(manifest.files), 'file')}"
     yield Title(text=manifest.name, detail=size)

@@ -119,8 +119,7 @@ def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
 
 def all_but(**picks: Pick) -> Pick:
     """Return all numbers and texts below a part of adrenoc's own, of these keys what their picks
-    leave.
-    """
+    leave."""
     own = fields("", "", **picks)
 
     def pick(plain: Any, names: Names) -> dict[str, Any] | None:
@@ -167,9 +166,7 @@ def stand_in(kind: str) -> Pick:
 
 def fields(texts: str = "", numbers: str = "", **picks: Pick) -> Pick:
     """Return the values of these keys of an object: of texts, of all numbers below, and of others.
-
-    The keys of texts and numbers are words of one string.
-    """
+    The keys of texts and numbers are words of one string."""
     all_picks = {**dict.fromkeys(texts.split(), text), **dict.fromkeys(numbers.split(), figures)}
     all_picks |= picks
 
@@ -288,11 +285,8 @@ class ReportPart:
 
 
 def collect(paths: Sequence[Path]) -> tuple[ReportPart, ...]:
-    """Return what of these files may be sent.
-
-    Raises:
-        InputError: a file cannot be read, or is nothing that adrenoc writes about a device.
-    """
+    """Return what of these files may be sent. Raises InputError where a file cannot be read, or is
+    nothing that adrenoc writes about a device."""
     names = Names(own_words=_own_words())
     return tuple(_part(path, names) for path in paths)
 

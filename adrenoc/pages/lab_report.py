@@ -228,11 +228,8 @@ def page_template() -> str:
 
 
 def read_lab_report(path: Path) -> LabReport:
-    """Read what the app shared.
-
-    Raises:
-        InputError: it cannot be read, or is of another form.
-    """
+    """Read what the app shared. Raises InputError where it cannot be read, or is of another
+    form."""
 
     def wrong(place: str, what: str) -> InputError:
         hint = "adrenoc-lab.apk writes such files; scripts/ci/lab_app makes it"

@@ -69,11 +69,8 @@ class RunDiff:
 
 
 def read_run(path: Path) -> PrintedRun:
-    """Return the run whose `--json` output is in the file `path`.
-
-    Raises:
-        InputError: the file is missing, or holds something else.
-    """
+    """Return the run whose `--json` output is in the file `path`. Raises InputError where the file
+    is missing, or holds something else."""
     try:
         return _take_run(read_json(read_plain(path)))
     except OSError as error:
@@ -108,11 +105,7 @@ def _wrong(place: str, what: str) -> ValueError:
 
 
 def compare_runs(before: Path, after: Path) -> RunDiff:
-    """Hold two runs against each other.
-
-    Raises:
-        InputError: a file is missing, or no run.
-    """
+    """Hold two runs against each other. Raises InputError where a file is missing, or no run."""
     was, now = read_run(before), read_run(after)
     verdict, reason = _judge(was, now)
     return RunDiff(

@@ -57,11 +57,8 @@ def run_to_json(result: RunResult, checked: CheckResult | None) -> dict[str, obj
 
 
 def run_html(bundle: Bundle, result: RunResult, checked: CheckResult | None = None) -> str:
-    """Return the whole page.
-
-    Raises:
-        BundleError: the bundle's list of buckets cannot be understood.
-    """
+    """Return the whole page. Raises BundleError where the bundle's list of buckets cannot be
+    understood."""
     manifest = bundle.manifest
     by = ", whose figures the estimates are by," if _are_estimated(result) else ""
     about = f"{manifest.model.file} for {manifest.target.name}{by} on {result.device}"
@@ -71,10 +68,7 @@ def run_html(bundle: Bundle, result: RunResult, checked: CheckResult | None = No
 
 def run_parts(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> Iterator[Part]:
     """Return what is shown of a run; `checked` are outputs, or every layer, beside the reference.
-
-    Raises:
-        BundleError: the bundle's list of buckets cannot be understood.
-    """
+    Raises BundleError where the bundle's list of buckets cannot be understood."""
     names = ("load", "build", "first", "cold", "p50", "p90", "p99")
     times = [(name, show_ms(getattr(result.times, f"{name}_ms"))) for name in names]
     yield Title(text=bundle.manifest.name, detail=f"on {result.device}")

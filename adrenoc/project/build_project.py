@@ -46,11 +46,8 @@ Run = Callable[[Sequence[str]], Result]
 
 @dataclass(frozen=True, kw_only=True)
 class BundleOutcome:
-    """What became of one bundle.
-
-    `status` is "made", "failed" (with the exit code and message of `compile`), "broken" (gates,
-    which are the `notes`) or "differs" (from the lock).
-    """
+    """What became of one bundle. `status` is "made", "failed" (with the exit code and message of
+    `compile`), "broken" (gates, which are the `notes`) or "differs" (from the lock)."""
 
     name: str
     model: str
@@ -101,11 +98,9 @@ def build_project(
 ) -> BuildResult:
     """Make all bundles; `run` starts a command of adrenoc, `progress` hears of each.
 
-    Raises:
-        LockError: with `locked` something that is read differs from the lock, or there is none:
-            then nothing is compiled.  Or the lock is damaged.
-        AdrenocError: a file that a recipe names is missing.
-        OutputError: the folder of bundles or the lock cannot be written.
+    Raises LockError where with `locked` something that is read differs from the lock, or there is
+    none: then nothing is compiled.  Or the lock is damaged; AdrenocError where a file that a recipe
+    names is missing; OutputError where the folder of bundles or the lock cannot be written.
     """
     lock = read_lock(project.lock_path)
     reads = {recipe.name: digest_reads(recipe) for recipe in project.recipes}
@@ -170,11 +165,8 @@ def _run_side_by_side(
 
 
 def _put_in_place(recipe: Recipe, made_at: Path, outcome: BundleOutcome) -> BundleOutcome:
-    """Have a bundle where the project wants it, if it is what the lock says.
-
-    Raises:
-        OutputError: it cannot be written there.
-    """
+    """Have a bundle where the project wants it, if it is what the lock says. Raises OutputError
+    where it cannot be written there."""
     if outcome.status == MADE and made_at.is_dir():
         move_bundle(made_at, recipe.output)
     elif outcome.status == MADE:

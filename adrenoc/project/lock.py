@@ -61,11 +61,8 @@ class Lock:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Return the lock in a file; None where there is no file.
-
-    Raises:
-        LockError: it cannot be read, is damaged, or of another version.
-    """
+    """Return the lock in a file; None where there is no file. Raises LockError where it cannot be
+    read, is damaged, or of another version."""
     try:
         plain = read_json(read_plain(path))
     except FileNotFoundError:
@@ -88,11 +85,8 @@ def _damaged(what: str) -> LockError:
 
 
 def digest_reads(recipe: Recipe) -> dict[str, str]:
-    """Digests of all that a compilation reads, by option.
-
-    Raises:
-        ModelNotFoundError, OptionError: a file is missing; the sentence names it.
-    """
+    """Digests of all that a compilation reads, by option. Raises ModelNotFoundError or OptionError
+    where a file is missing; the sentence names it."""
     found = {}
     for key, path in recipe.reads.items():
         if key == "model":

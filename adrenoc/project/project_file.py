@@ -100,9 +100,7 @@ class _File:
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One bundle to make: `words` are those of `adrenoc compile`, with paths as the file has them.
-
-    `reads` are the files that the words name, by option; "model" is the model.
-    """
+    `reads` are the files that the words name, by option; "model" is the model."""
 
     name: str
     model: Path
@@ -123,8 +121,7 @@ class Project:
     @property
     def lock_path(self) -> Path:
         """Return where its lock lies: beside it, by its name, as a folder may hold several
-        projects.
-        """
+        projects."""
         named = self.path.stem if self.path.suffix == PROJECT_SUFFIX else self.path.name
         return self.path.with_name(named + LOCK_SUFFIX)
 
@@ -132,10 +129,8 @@ class Project:
 def read_project(path: Path) -> Project:
     """Read the file of a build.
 
-    Raises:
-        ModelNotFoundError: a model is a folder without one.
-        OptionError: it is missing or damaged, has an unknown key, lists no model, or two bundles
-            of one name.
+    Raises ModelNotFoundError where a model is a folder without one; OptionError where it is missing
+    or damaged, has an unknown key, lists no model, or two bundles of one name.
     """
     try:
         plain = read_toml(path)
@@ -235,8 +230,7 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
 
 def _device_key(device: str, word: str) -> str:
     """Return what a target file is called among what a recipe reads: of several devices by its
-    name.
-    """
+    name."""
     return "device" if word == device else f"device {word.strip()}"
 
 

@@ -43,11 +43,8 @@ _NEEDED = ("keep_states", "assign_layouts", "assign_memory", "lower")
 
 @dataclass(frozen=True, kw_only=True)
 class VariantFigures:
-    """The figures of one compiled variant, for its cost.
-
-    `time_us` is the roofline's sum over all launches with the gaps between them; None where the
-    target gives no rates.
-    """
+    """The figures of one compiled variant, for its cost. `time_us` is the roofline's sum over all
+    launches with the gaps between them; None where the target gives no rates."""
 
     memory_bytes: int
     moved_bytes: int

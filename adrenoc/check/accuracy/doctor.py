@@ -151,10 +151,8 @@ class Doctor:
         return local_error > max(_NOTABLE, self._asked.tolerance / 4, quantum)
 
     def _products(self, nodes: Sequence[Node]) -> dict[str, float]:
-        """Tensor -> the largest sum of its layer's products by size, for sums of products.
-
-        Weights of few bits have no sizes that a kernel could read.
-        """
+        """Tensor -> the largest sum of its layer's products by size, for sums of products. Weights
+        of few bits have no sizes that a kernel could read."""
         tensors = self._bench.graph.tensors
         summing = [
             n
@@ -188,8 +186,7 @@ class Doctor:
 
     def _start(self, layers: Mapping[str, LayerAccuracy], found: PresetAccuracy) -> str:
         """Return the first layer that is off in float32 already; else the first that stands out;
-        else, of a network that fails, the worst one.
-        """
+        else, of a network that fails, the worst one."""
         if found.error_in_float32 > self._asked.tolerance and self._examined.first_other:
             return self._examined.first_other
         suspects = [layer for layer in layers.values() if layer.causes]

@@ -67,13 +67,11 @@ def check_accuracy(
 
     `files` are sets of inputs (.npz, or .npy for the only input), else those of `draw_trials`;
     `tolerance` bounds the error over the range of each output; the search for a remedy does
-    `effort` of the usual work (`Effort`), for each preset.  A decoder whose past grows in the file
-    is examined on the tokens of `wording`, one after the other.  With `int8_prompts` products
-    of many tokens round them to bytes; tests have all in half, without `keep_float32`.
-
-    Raises:
-        InputError: there is a text and no decoder, or there are files and one.
-        AdrenocError: the model does not compile, an input does not fit, no device, ...
+    `effort` of the usual work (`Effort`), for each preset. A decoder whose past grows in the file
+    is examined on the tokens of `wording`, one after the other. With `int8_prompts` products of
+    many tokens round them to bytes; tests have all in half, without `keep_float32`. Raises
+    InputError where there is a text and no decoder, or there are files and one; AdrenocError where
+    the model does not compile, an input does not fit, no device, ...
     """
     model_files = find_model_files(model)  # before a device is got ready, which may take minutes
     form = None if shapes or entry.leaves_decoder else find_decoder(model)
@@ -245,10 +243,8 @@ def fill_token_truth(
     reference: Sequence[Arrays],
     reporter: Reporter,
 ) -> str:
-    """Return the same for the tokens of a passage, each a sample with the reference's results.
-
-    The truth of the samples number `looked` is kept; caches go from one to the next.
-    """
+    """Return the same for the tokens of a passage, each a sample with the reference's results. The
+    truth of the samples number `looked` is kept; caches go from one to the next."""
     started = time.perf_counter()
     variant, names = bench.expose_layers("fp32")
     states = bench.graph.states

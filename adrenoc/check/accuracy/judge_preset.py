@@ -59,9 +59,7 @@ from adrenoc.target.target import Target, host_twin
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What `--accuracy` asks for: a tolerance over the range of each output, on these inputs.
-
-    `effort` is the work that the search may do, of the usual.
-    """
+    `effort` is the work that the search may do, of the usual."""
 
     tolerance: float
     files: tuple[Path, ...] = ()
@@ -98,11 +96,8 @@ def decisions_of(plan: AccuracyReport) -> tuple[Decision, ...]:
 
 
 def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wanted) -> Path:
-    """Return where the plan lies in the cache: under all that it depends on.
-
-    Raises:
-        DependencyError: what computes the reference is not installed.
-    """
+    """Return where the plan lies in the cache: under all that it depends on. Raises DependencyError
+    where what computes the reference is not installed."""
     files = find_model_files(model)
     key = cache_key(
         {
@@ -263,9 +258,8 @@ def meet_accuracy(
 ) -> AccuracyReport:
     """Find the tensors that these options have to keep in float32.
 
-    Raises:
-        DependencyError: there is no reference or no OpenCL device here.
-        AccuracyError: the tolerance cannot be met; it says what can.
+    Raises DependencyError where there is no reference or no OpenCL device here; AccuracyError where
+    the tolerance cannot be met; it says what can.
     """
     number, device = _device(wanted)
     bench = AccuracyBench(

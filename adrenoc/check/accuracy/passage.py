@@ -64,10 +64,8 @@ _FEWEST = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """The text to examine a decoder on: a file and its tokenizer, else seeded token numbers.
-
-    `most` bounds the tokens.
-    """
+    """The text to examine a decoder on: a file and its tokenizer, else seeded token numbers. `most`
+    bounds the tokens."""
 
     text: Path | None = None
     tokenizer: Path | None = None
@@ -85,9 +83,8 @@ class Passage:
 def read_passage(model: Path, wording: Wording, *, rows: int) -> Passage | None:
     """Return the first tokens of the text, at most as many as there are rows; None without a text.
 
-    Raises:
-        InputError: the text or a tokenizer cannot be read, or the text is too short.
-        DependencyError: the package that reads tokenizers is not installed.
+    Raises InputError where the text or a tokenizer cannot be read, or the text is too short;
+    DependencyError where the package that reads tokenizers is not installed.
     """
     if wording.text is None:
         return None
@@ -110,11 +107,8 @@ def draw_passage(count: int, *, vocabulary: int, seed: int) -> Passage:
 
 
 def check_tokens_known(model: Path, passage: Passage, vocabulary: int) -> None:
-    """Refuse a passage with tokens that the model lacks: the tokenizer is another model's.
-
-    Raises:
-        InputError: naming the first.
-    """
+    """Refuse a passage with tokens that the model lacks: the tokenizer is another model's. Raises
+    InputError naming the first."""
     strange = [token for token in passage.tokens if token >= vocabulary]
     if strange:
         raise InputError(
@@ -154,10 +148,8 @@ def join_logits(made: Sequence[Arrays]) -> np.ndarray:
 
 
 def find_value(made: Arrays, name: str, like: np.ndarray, *, is_state: bool) -> np.ndarray | None:
-    """Return what the run of a token made of a tensor, in the shape of `like`, if known.
-
-    A state is what it is after the token: of a cache the rows up to its own, and zeros.
-    """
+    """Return what the run of a token made of a tensor, in the shape of `like`, if known. A state is
+    what it is after the token: of a cache the rows up to its own, and zeros."""
     value = made.get(name)
     if value is None or value.ndim != like.ndim:
         return None
@@ -176,10 +168,8 @@ def compute_passage(
 ) -> Arrays:
     """Return what the reference computes of all tokens at once, with products in float.
 
-    [1, tokens, ...] by name: logits, caches, and of `tensors` those that the file computes.
-
-    Raises:
-        DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.
+    [1, tokens, ...] by name: logits, caches, and of `tensors` those that the file computes. Raises
+    as `run_reference` does.
     """
     if form.lengths:  # LiteRT goes from token to token, and names nothing between
         return {LOGITS: run_tokens(model, passage.tokens)[None]}
@@ -194,11 +184,8 @@ def compute_passage(
 def compute_each_token(
     model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str]
 ) -> Sequence[Arrays]:
-    """Return what the reference computes of each token: logits, states, and `tensors`.
-
-    Raises:
-        DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.
-    """
+    """Return what the reference computes of each token: logits, states, and `tensors`. Raises as
+    `run_reference` does."""
     if form.lengths:  # LiteRT names nothing between
         return [{LOGITS: row} for row in run_tokens(model, passage.tokens)]
     wanted = sorted(tensor_names(model).intersection(tensors))

@@ -102,10 +102,8 @@ _KERNEL, _HALF = "kernel", "float16"
 
 
 class KernelStore:
-    """Built kernels by what they compute, whatever their names.
-
-    What the driver makes of them is kept where `adrenoc run` keeps it: a second search finds it.
-    """
+    """Built kernels by what they compute, whatever their names. What the driver makes of them is
+    kept where `adrenoc run` keeps it: a second search finds it."""
 
     def __init__(self, target: Target, device: Any) -> None:
         self._target, self._device = target, device
@@ -129,11 +127,8 @@ class KernelStore:
 
 
 class ProgramRun:
-    """A program on a device.
-
-    States, as the caches of a decoder, stay on the device: a run that is given none goes on with
-    what the last one left.
-    """
+    """A program on a device. States, as the caches of a decoder, stay on the device: a run that is
+    given none goes on with what the last one left."""
 
     def __init__(self, program: Program, store: KernelStore, device: Any) -> None:
         self._program, self._device = program, device

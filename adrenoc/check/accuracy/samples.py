@@ -77,9 +77,8 @@ def take_samples(
 ) -> tuple[list[Sample], str]:
     """Return a sample of each file, or of each set of `draw_trials`, and in words what they hold.
 
-    Raises:
-        DependencyError: what computes the reference is not installed.
-        InputError: a file does not fit the model.
+    Raises DependencyError where what computes the reference is not installed, InputError where a
+    file does not fit the model.
     """
     started = time.perf_counter()
     said = ", ".join(path.name for path in files)
@@ -110,10 +109,8 @@ def take_samples(
 
 
 def _sample_of(bench: AccuracyBench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
-    """Return a sample from inputs and outputs by the model's names.
-
-    States that the model's own runtime keeps to itself, as variables, are none of its outputs.
-    """
+    """Return a sample from inputs and outputs by the model's names. States that the model's own
+    runtime keeps to itself, as variables, are none of its outputs."""
     every = zip(bench.graph.outputs, bench.outputs, strict=True)
     names = {tensor: spec.name for tensor, spec in every if spec.name in outputs}
     return Sample(
@@ -248,9 +245,8 @@ def floor_of_bundle(
 ) -> Floor:
     """Hold the outputs of a bundle, wherever it ran, against ideal rounding on a device here.
 
-    Raises:
-        DeviceError: there is no OpenCL device here.
-        AdrenocError: the model does not compile as the bundle was.
+    Raises DeviceError where there is no OpenCL device here, AdrenocError where the model does not
+    compile as the bundle was.
     """
     number, _ = pick_device("")
     options = replace(options_of(bundle), tuning_log=None)

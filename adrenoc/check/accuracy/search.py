@@ -44,9 +44,7 @@ def smallest_passing(
     suspects: Sequence[str], passes: Callable[[frozenset[str]], bool]
 ) -> PassingSet | None:
     """Return a minimal subset of `suspects` that passes, None where not even all of them do.
-
-    `passes` may raise `OutOfEffortError`; the best set so far is then returned as it is.
-    """
+    `passes` may raise `OutOfEffortError`; the best set so far is then returned as it is."""
     known: dict[frozenset[str], bool] = {}
 
     def passes_once(chosen: Sequence[str]) -> bool:
@@ -145,9 +143,7 @@ def rank_units(
     units: Sequence[Unit], measure: Callable[[HalfTensors], float], effort: Effort
 ) -> list[Unit]:
     """Order units by what rounding them alone adds to the mean square, for the bytes they cost.
-
-    `measure` gives the mean square where this is rounded, infinite where a value is not finite.
-    """
+    `measure` gives the mean square where this is rounded, infinite where a value is not finite."""
 
     def measured(part: Sequence[Unit]) -> tuple[float, Sequence[Unit]]:
         whole = NOTHING

@@ -49,9 +49,7 @@ _REASONS = {"end": "stop", "stop": "stop", "most": "length", "full": "length"}
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What a request asks for: an answer to `messages`, or what follows the text `prompt`.
-
-    `picture` is the file of what a message shows, if one does.
-    """
+    `picture` is the file of what a message shows, if one does."""
 
     wish: Wish
     stops: tuple[str, ...] = ()
@@ -67,10 +65,8 @@ def read_request(body: Any, usual: Wish, model: str, *, chat: bool, sees: bool =
     """Read the body of a request for chat or, without `chat`, for text.
 
     `usual` is what is generated where the request does not say; `model` the one that is there,
-    which `sees` pictures or reads text alone.
-
-    Raises:
-        RequestError: it asks for what is not there, or is of another form.
+    which `sees` pictures or reads text alone. Raises RequestError where it asks for what is not
+    there, or is of another form.
     """
     if not isinstance(body, dict):
         raise RequestError("the body is no JSON object")
@@ -332,11 +328,8 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
 def read_picture(part: Any, where: str) -> bytes:
-    """Return the file that a part of a message holds (`image_url`); pixels are not read yet.
-
-    Raises:
-        RequestError: it holds none, one that is too large, or an address.
-    """
+    """Return the file that a part of a message holds (`image_url`); pixels are not read yet. Raises
+    RequestError where it holds none, one that is too large, or an address."""
 
     def refuse(why: str) -> RequestError:
         return RequestError(f"{where} {why}", field_name=where)

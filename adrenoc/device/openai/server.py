@@ -34,11 +34,8 @@ _KEEP_ALIVE_S = 30
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket at an address, bound before the model is loaded.
-
-    Raises:
-        OptionError: the address is not this machine's, or taken.
-    """
+    """Return a socket at an address, bound before the model is loaded. Raises OptionError where the
+    address is not this machine's, or taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     there = socket.socket(family, socket.SOCK_STREAM)
     try:

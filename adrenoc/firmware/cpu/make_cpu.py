@@ -38,11 +38,8 @@ _THREADS = ("threads.h", "threads.c")
 
 
 def write_cpu_folder(program: FirmwareProgram, firmware: Firmware, output: Path) -> None:
-    """Write the folder, all or nothing.
-
-    Raises:
-        OutputError: something else is there, or it cannot be written.
-    """
+    """Write the folder, all or nothing. Raises OutputError where something else is there, or it
+    cannot be written."""
     files = {
         **print_cpu_model(program),
         **{name: (C_FOLDER / name).read_bytes() for name in _THREADS},
@@ -89,11 +86,8 @@ class CpuMachine:
 
 
 def machine_for(core: Core) -> CpuMachine:
-    """Return how to run what was made for a core on this computer.
-
-    Raises:
-        DependencyError: a tool is missing.
-    """
+    """Return how to run what was made for a core on this computer. Raises DependencyError where a
+    tool is missing."""
     here = platform.machine() in ("aarch64", "arm64")
     if core.name != "cpu:arm64" or here:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -128,11 +122,8 @@ def run_cpu_folder(
 ) -> Emulated:
     """Build the folder's model and run it once; `features` masks what the core has.
 
-    Raises:
-        BundleError: the folder's code was changed.
-        DependencyError: a tool is missing.
-        ToolError: the model does not compile.
-        DeviceError: it faulted or did not end.
+    Raises BundleError where the folder's code was changed, DependencyError where a tool is missing,
+    ToolError where the model does not compile, DeviceError where it faulted or did not end.
     """
     code = read_files(folder, _FILES)  # whose fault is no matter of tools
     machine = machine or machine_for(load_core(firmware.device))

@@ -269,11 +269,8 @@ def build_cpu_library(
 ) -> bytes:
     """Compile and link a program for the processors of a `machine`, as `aarch64`.
 
-    Weights of `shared` are taken of a bundle's constants as it is loaded.
-
-    Raises:
-        DependencyError: there is no compiler for them.
-        ToolError: it does not compile.
+    Weights of `shared` are taken of a bundle's constants as it is loaded. Raises DependencyError
+    where there is no compiler for them, ToolError where it does not compile.
     """
     compiler = _compiler(machine)
     with TemporaryFolder("link") as work:

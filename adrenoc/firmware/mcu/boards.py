@@ -52,11 +52,8 @@ class TrialBoard(Protocol):
     ram_bytes: int
 
     def run(self, source: str) -> str:
-        """Return what a program prints.
-
-        Raises:
-            TrialError: it was not built, or came to no end.
-        """
+        """Return what a program prints. Raises TrialError where it was not built, or came to no
+        end."""
 
     def time_us(self, ticks: int) -> float:
         """Return how long so many ticks are."""
@@ -66,11 +63,7 @@ class TrialBoard(Protocol):
 
 
 class EmulatedBoard:
-    """QEMU's: a nanosecond an instruction.
-
-    Raises:
-        DependencyError: a tool is missing.
-    """
+    """QEMU's: a nanosecond an instruction. Raises DependencyError where a tool is missing."""
 
     def __init__(self, core: Core, *, limit_s: float) -> None:
         check_tools(core.name)
@@ -113,12 +106,8 @@ class _Told:
 
 
 class ExecutorBoard:
-    """Anybody's, behind a command.
-
-    Raises:
-        OptionError: that is no command.
-        ToolError: it does not start, or does not say what board it has.
-    """
+    """Anybody's, behind a command. Raises OptionError where that is no command; ToolError where it
+    does not start, or does not say what board it has."""
 
     def __init__(self, command: str, *, limit_s: float) -> None:
         try:
@@ -240,11 +229,8 @@ def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> Non
 
 
 def _parse_greeting(line: str | None) -> _Told:
-    """Return what the first line of an executor says.
-
-    Raises:
-        ValueError: it is no such line.
-    """
+    """Return what the first line of an executor says. Raises ValueError where it is no such
+    line."""
     word, _, text = (line or "").strip().partition(" ")
     if word != "BOARD":
         raise ValueError("it does not begin with BOARD")

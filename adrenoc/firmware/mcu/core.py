@@ -86,11 +86,7 @@ def is_core(name: str) -> bool:
 
 
 def load_core(name: str) -> Core:
-    """Find a core by name.
-
-    Raises:
-        TargetError: the name is unknown, or its file is wrong.
-    """
+    """Find a core by name. Raises TargetError where the name is unknown, or its file is wrong."""
     known, wanted = core_names(), name.lower()
     if wanted not in known:
         raise TargetError(

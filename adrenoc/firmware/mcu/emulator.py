@@ -50,11 +50,8 @@ def missing_tools() -> list[str]:
 
 
 def check_tools(device: str) -> None:
-    """Say what to install for a device's emulation, where that is missing.
-
-    Raises:
-        DependencyError: a tool is missing.
-    """
+    """Say what to install for a device's emulation, where that is missing. Raises DependencyError
+    where a tool is missing."""
     if missing := missing_tools():
         raise lack_of_tools(device, missing, INSTALL)
 
@@ -79,9 +76,8 @@ def overrun_error() -> CheckFailedError:
 def run_program(source: str, core: Core, *, defines: Sequence[str], timeout_s: float) -> str:
     """Return what a whole program, which may call `board_ticks` and `board_print`, prints on QEMU.
 
-    Raises:
-        ToolError: it does not compile.
-        DeviceError: the emulated board has too little memory, faulted or did not end.
+    Raises ToolError where it does not compile; DeviceError where the emulated board has too little
+    memory, faulted or did not end.
     """
     with TemporaryFolder("firmware") as work:
         (work / "program.c").write_text(source, encoding="utf-8")
@@ -94,11 +90,9 @@ def run_firmware(
 ) -> Emulated:
     """Build the folder's model for QEMU's board and run it once.
 
-    Raises:
-        BundleError: the folder's code was changed, or is of another model than its report.
-        DependencyError: a tool is missing.
-        ToolError: the model does not compile.
-        DeviceError: the emulated board has too little memory, faulted or did not end.
+    Raises BundleError where the folder's code was changed, or is of another model than its report;
+    DependencyError where a tool is missing; ToolError where the model does not compile; DeviceError
+    where the emulated board has too little memory, faulted or did not end.
     """
     code = read_files(folder, ("model.h", "model.c"))  # whose fault is no matter of tools
     check_tools(firmware.device)
@@ -118,10 +112,7 @@ def run_firmware(
 
 def code_bytes(program: FirmwareProgram) -> int | None:
     """Code and constants of a program in flash, as the compiler makes them; None without one.
-
-    Raises:
-        ToolError: it does not compile.
-    """
+    Raises ToolError where it does not compile."""
     if shutil.which(_COMPILER) is None:
         return None
     with TemporaryFolder("firmware") as work:
@@ -179,11 +170,8 @@ def _build(work: Path, core: Core, sources: Mapping[str, Sequence[str]]) -> Path
 def run_to_end(
     command: Sequence[str], timeout_s: float, *, where: str, hint: str, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a model's program, and hand back what it said and how it ended.
-
-    Raises:
-        DeviceError: it did not end in time; `where` ends that sentence.
-    """
+    """Run a model's program, and hand back what it said and how it ended. Raises DeviceError where
+    it did not end in time; `where` ends that sentence."""
     try:
         return subprocess.run(
             command,

@@ -36,10 +36,8 @@ _ACCUMULATOR_BITS = 12
 def evaluate(
     network: Network, inputs: Mapping[int, np.ndarray], kept: dict[int, np.ndarray] | None = None
 ) -> dict[int, np.ndarray]:
-    """Return every tensor of the network, by index.
-
-    `kept` is what operators keep between calls, by their results, and is brought up to date.
-    """
+    """Return every tensor of the network, by index. `kept` is what operators keep between calls, by
+    their results, and is brought up to date."""
     memory: dict[int, np.ndarray] = {} if kept is None else kept
     dtypes = [tensor.dtype for tensor in network.tensors]
     values = {i: np.asarray(a, dtypes[i]) for i, a in {**inputs, **network.constants}.items()}
@@ -245,10 +243,8 @@ def _(operator: op.Svdf, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np
 
 
 def _reciprocal(value: int) -> tuple[int, int]:
-    """1 / value as a fraction of 31 bits and a right shift to eight bits.
-
-    Three steps of Newton's method from 48/17 - 32/17 x, as the reference takes them.
-    """
+    """1 / value as a fraction of 31 bits and a right shift to eight bits. Three steps of Newton's
+    method from 48/17 - 32/17 x, as the reference takes them."""
     zeros = 32 - int(value).bit_length()
     half = (int(value) << zeros) >> 1
     x = 1515870810 + int(doubling_high_product(np.int64(half), -1010580540))

@@ -84,11 +84,8 @@ def reduced_factor(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarra
 def activation_range(
     name: str, scale: float, zero: int, ends: tuple[int, int] = INT8
 ) -> tuple[int, int]:
-    """Return the integers that a fused activation keeps, of those between the ends.
-
-    Raises:
-        RefusedError: the activation is not one that clamps.
-    """
+    """Return the integers that a fused activation keeps, of those between the ends. Raises
+    RefusedError where the activation is not one that clamps."""
     low, high = ends
 
     def quantum(real: float) -> int:
@@ -219,10 +216,7 @@ class HighProduct:
 
 def high_product(operator: Filter, *, one_shift: bool) -> HighProduct:
     """Return the constants for a filter's rule, with one shift for all channels or one for each.
-
-    Raises:
-        RefusedError: there are none, with the reason.
-    """
+    Raises RefusedError where there are none, with the reason."""
     rule = operator.requantise
     least, most = sum_range(operator)
     factors = np.maximum(_factors_of(rule), _LEAST_FACTOR)
@@ -280,10 +274,7 @@ def _nudge(
 
 def sum_range(operator: Filter) -> tuple[np.ndarray, np.ndarray]:
     """Return the least and the greatest sum of each channel, with its bias, borders included.
-
-    Raises:
-        CompileError: a sum may overflow 32 bits.
-    """
+    Raises CompileError where a sum may overflow 32 bits."""
     weights = operator.rows
     # A tap outside of the image adds nothing: as if it read the zero point, which is in range.
     low, high = -128 - operator.zero_in, 127 - operator.zero_in
@@ -306,10 +297,7 @@ def one_product(
     rule: Requantise, least: np.ndarray, most: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Multipliers, shifts and offsets of 64 bits that give a rule, for sums from least to most.
-
-    Raises:
-        RefusedError: no product in 64 bits takes the same steps.
-    """
+    Raises RefusedError where no product in 64 bits takes the same steps."""
     reals = rule.reals.astype(np.float64)
     _, exponents = np.frexp(reals)
     shifts = np.clip(_BITS - exponents, 1, _MOST_SHIFT).astype(np.int64)
@@ -341,11 +329,8 @@ class SumProduct:
 
 
 def sum_product(operator: Sum) -> SumProduct:
-    """Return the factors of a sum.
-
-    Raises:
-        RefusedError: there are none, as where halves occur on both sides of zero.
-    """
+    """Return the factors of a sum. Raises RefusedError where there are none, as where halves occur
+    on both sides of zero."""
     out = results_of(operator)
     scale = float(_factors_of(operator.requantise)[0])
     # A table is a line but for rounding.

@@ -158,10 +158,8 @@ def _fold_operator(
 
 
 def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
-    """For each tensor, which channels stay: those that something reads, in whole groups.
-
-    Tensors whose channels correspond share a mask.
-    """
+    """For each tensor, which channels stay: those that something reads, in whole groups. Tensors
+    whose channels correspond share a mask."""
     masks = [np.zeros(_channels(tensor), bool) for tensor in network.tensors]
     for operator in network.operators:
         if _keeps_channels(network, operator):

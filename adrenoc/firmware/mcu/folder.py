@@ -116,10 +116,8 @@ def write_firmware(
 ) -> None:
     """Write the folder, all or nothing.
 
-    Raises:
-        OutputError: something else is there, or it cannot be written.
-        DependencyError: an object file is wanted, and there is no compiler for it.
-        ToolError: it does not compile.
+    Raises OutputError where something else is there, or it cannot be written; DependencyError where
+    an object file is wanted, and there is no compiler for it; ToolError where it does not compile.
     """
     inputs, outputs = self_test_vectors(program)
     model = print_model(program)
@@ -135,11 +133,8 @@ def write_firmware(
 
 
 def write_files(output: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder of these files, all or nothing.
-
-    Raises:
-        OutputError: something else is there, or it cannot be written.
-    """
+    """Write a folder of these files, all or nothing. Raises OutputError where something else is
+    there, or it cannot be written."""
     with write_folder_atomically(output, FIRMWARE_FOLDER) as root:
         for name, content in files.items():
             (root / name).write_bytes(content)
@@ -177,11 +172,7 @@ def is_firmware(path: Path) -> bool:
 
 
 def open_firmware(path: Path) -> Firmware:
-    """Read the folder back.
-
-    Raises:
-        BundleError: it is damaged, or was changed since.
-    """
+    """Read the folder back. Raises BundleError where it is damaged, or was changed since."""
     where = str(path / MODEL_FILE)
     try:
         plain = read_json(_read_listed(path, MODEL_FILE))
@@ -197,11 +188,8 @@ def open_firmware(path: Path) -> Firmware:
 
 
 def read_files(path: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Files of a folder: what `compile` wrote there, and nothing else.
-
-    Raises:
-        BundleError: a file is missing or was changed since.
-    """
+    """Files of a folder: what `compile` wrote there, and nothing else. Raises BundleError where a
+    file is missing or was changed since."""
     return {name: _read_listed(path, name) for name in names}
 
 
@@ -255,12 +243,8 @@ _OPTIONS = (
 
 
 def build_object(files: Mapping[str, str], core: Core) -> bytes:
-    """Compile `model.c` of some `files`, by text, for a core.
-
-    Raises:
-        DependencyError: there is no compiler for it.
-        ToolError: it does not compile.
-    """
+    """Compile `model.c` of some `files`, by text, for a core. Raises DependencyError where there is
+    no compiler for it, ToolError where it does not compile."""
     compiler = _compiler(core)
     with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
         work = Path(place)

@@ -94,9 +94,7 @@ def layer_kernel(
     **others: Any,
 ) -> FirmwareKernel:
     """Return a kernel that calls a function with its struct, which has numbers and constants.
-
-    `more` are arguments behind its source and its result.
-    """
+    `more` are arguments behind its source and its result."""
     return FirmwareKernel(
         call=f"{function}(&{{layer}}, {{in0}}, {{out}}{more});",
         how=how,
@@ -133,9 +131,7 @@ _NEAR = 1.01
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
     """One schedule: `actions` name it, `instructions` is what the cost model says of it.
-
-    `spare_bytes` is what it takes of flash beyond the schedule that takes least.
-    """
+    `spare_bytes` is what it takes of flash beyond the schedule that takes least."""
 
     actions: Actions
     instructions: float

@@ -36,10 +36,8 @@ from adrenoc.ir.tuning_log import Status, Trial, actions_key, choose_trials, fin
 
 
 def measured_of(trials: Sequence[Trial]) -> Measured:
-    """Return the last time of each schedule; one that ever failed is out.
-
-    Only the times of one device are comparable: those of the device with most trials count.
-    """
+    """Return the last time of each schedule; one that ever failed is out. Only the times of one
+    device are comparable: those of the device with most trials count."""
     names = [t.device.name for t in trials if t.status is Status.OK]
     most = max(dict.fromkeys(names), key=names.count, default="")
     times_us: dict[str, dict[str, float]] = {}
@@ -53,10 +51,7 @@ def measured_of(trials: Sequence[Trial]) -> Measured:
 
 def measured_in(log: str, core: Core) -> tuple[Measured, list[Decision]]:
     """Return what a log has for a core, with a decision where it was measured on another one.
-
-    Raises:
-        TuningLogError: it cannot be read, or is no log.
-    """
+    Raises TuningLogError where it cannot be read, or is no log."""
     path: Path = find_log(log)
     trials, warning = choose_trials(read_log(path), core.name, str(path))
     decisions = []
@@ -92,11 +87,9 @@ def plan_firmware(
 ) -> tuple[FirmwareProgram, Firmware]:
     """Return what would be written for a model.
 
-    Raises:
-        TuningLogError: the tuning log cannot be read.
-        CompileError: the model is of neither int8 nor int16.
-        UnsupportedOperatorError: it holds operators that cannot go to a microcontroller.
-        ModelFormatError: it is damaged.
+    Raises TuningLogError where the tuning log cannot be read, CompileError where the model is of
+    neither int8 nor int16, UnsupportedOperatorError where it holds operators that cannot go to a
+    microcontroller, ModelFormatError where it is damaged.
     """
     files = find_model_files(model)
     if files.format == "onnx":
@@ -135,11 +128,8 @@ def make_firmware(
     write: Callable[[FirmwareProgram, Firmware, Path], None],
     wishes: Wishes = NO_WISHES,
 ) -> MadeFirmware:
-    """Have `write` write the folder `output`.
-
-    Raises:
-        OutputError: it cannot be written; see `plan_firmware` and `write` for the rest.
-    """
+    """Have `write` write the folder `output`. Raises OutputError where it cannot be written; see
+    `plan_firmware` and `write` for the rest."""
     begin = time.perf_counter()
     check_folder_can_be_replaced(output, FIRMWARE_FOLDER)
     program, firmware = plan_firmware(model, core, wishes)
@@ -166,9 +156,7 @@ class Alive:
 @dataclass(frozen=True, kw_only=True)
 class Budget:
     """Flash and RAM; `flash_how` says what was counted, `broken` names the limits that are broken.
-
-    RAM is the arena with the inputs and outputs, which firmware holds beside it.
-    """
+    RAM is the arena with the inputs and outputs, which firmware holds beside it."""
 
     flash_bytes: int
     flash_how: str
@@ -180,11 +168,7 @@ class Budget:
 def budget_of(
     program: FirmwareProgram, *, max_flash_kib: int | None = None, max_ram_kib: int | None = None
 ) -> Budget:
-    """Measure a program.
-
-    Raises:
-        ToolError: the compiler is there and refuses the code.
-    """
+    """Measure a program. Raises ToolError where the compiler is there and refuses the code."""
     measured = None if program.core.is_processor else code_bytes(program)
     network = program.network
     borders = sum(network.tensors[i].size_bytes for i in (*network.inputs, *network.outputs))

@@ -137,10 +137,7 @@ def offsets_of(
 
 def index_padded(extent: int, before: int, after: int, mode: str = "constant") -> np.ndarray:
     """Return what each index of a padded axis reads: -1 outside, or the border's or mirrored ones.
-
-    Raises:
-        RefusedError: the mode is unknown, or mirrors more than there is.
-    """
+    Raises RefusedError where the mode is unknown, or mirrors more than there is."""
     index = np.arange(-before, extent + after)
     if mode == "constant":
         return np.where((index < 0) | (index >= extent), -1, index)
@@ -155,11 +152,9 @@ def spread_axis(have: int, want: int, taps: int, stride: int, pad: int) -> tuple
     """Spread one axis for a transposed convolution: what the convolution pads before, and which
     element each index of it reads.
 
-    -1 is a zero between two elements.  `pad` is what the transposed convolution cuts off before,
-    `taps` the whole extent of the kernel.
-
-    Raises:
-        RefusedError: more is cut off than the kernel adds.
+    -1 is a zero between two elements. `pad` is what the transposed convolution cuts off before,
+    `taps` the whole extent of the kernel. Raises RefusedError where more is cut off than the kernel
+    adds.
     """
     if pad > taps - 1:
         raise RefusedError("a padding wider than its kernel")
@@ -181,10 +176,8 @@ def split_groups(
 ) -> list[op.Operator]:
     """Return the same by convolutions of all channels; the last operator makes the result.
 
-    The weights of `whole` have the channels of one group; `add` makes a tensor.
-
-    Raises:
-        RefusedError: there are too many groups, or the channels are no multiple of them.
+    The weights of `whole` have the channels of one group; `add` makes a tensor. Raises RefusedError
+    where there are too many groups, or the channels are no multiple of them.
     """
     _, height, width, depth = shape4(source.shape)
     channels, _, _, part = whole.weights.shape

@@ -114,10 +114,8 @@ class Filter(OneSource):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Convolution(Filter):
-    """Sums over a window of all channels; `weights` O,H,W,I.  A dense layer has a window of 1x1.
-
-    With `joined` its output is the first operand of that sum, which gives the result.
-    """
+    """Sums over a window of all channels; `weights` O,H,W,I. A dense layer has a window of 1x1.
+    With `joined` its output is the first operand of that sum, which gives the result."""
 
     joined: Sum | None = None
 
@@ -203,9 +201,7 @@ class Move(OneSource):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Between:
     """Where each index of one axis of an enlarged image reads: two places of the source's axis.
-
-    `weights` are those of the second place, in 1/1024; the first has the rest.
-    """
+    `weights` are those of the second place, in 1/1024; the first has the rest."""
 
     first: np.ndarray
     second: np.ndarray
@@ -297,10 +293,8 @@ class FloatImage(OneSource):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatPool(FloatImage):
-    """The mean of a window, as onnxruntime adds up: row by row, and divided once.
-
-    The result is rounded halves to even.  `whole`: a border counts as zeros.
-    """
+    """The mean of a window, as onnxruntime adds up: row by row, and divided once. The result is
+    rounded halves to even. `whole`: a border counts as zeros."""
 
     window: Window
     whole: bool
@@ -318,10 +312,8 @@ class FloatBetween:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatBilinear(FloatImage):
-    """Another size of an image, as onnxruntime adds up: four parts in turn.
-
-    The quotient by the result's scale is rounded halves to even, and moved.
-    """
+    """Another size of an image, as onnxruntime adds up: four parts in turn. The quotient by the
+    result's scale is rounded halves to even, and moved."""
 
     rows: FloatBetween
     columns: FloatBetween
@@ -329,10 +321,8 @@ class FloatBilinear(FloatImage):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatSoftmax(OneSource):
-    """Over the last axis, in float32: `exponentials` of -255 ... 0 quanta below the largest.
-
-    The result is exponential * `scale` / sum, rounded halves to even, and moved by `zero`.
-    """
+    """Over the last axis, in float32: `exponentials` of -255 ... 0 quanta below the largest. The
+    result is exponential * `scale` / sum, rounded halves to even, and moved by `zero`."""
 
     exponentials: np.ndarray
     scale: np.float32
@@ -362,10 +352,8 @@ class WordSum(TwoSources):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve(OneSource):
-    """The `kind` ("logistic" or "tanh") of numbers of int16, by lines between points of a table.
-
-    A number is multiplied and shifted to the right with rounding, to 1/12288 of the function's.
-    """
+    """The `kind` ("logistic" or "tanh") of numbers of int16, by lines between points of a table. A
+    number is multiplied and shifted to the right with rounding, to 1/12288 of the function's."""
 
     kind: str
     multiplier: int

@@ -33,11 +33,8 @@ _HOW = {"plain": "plain C, of int16", "dsp": "pairs of int16 by SMLAD", "mve": "
 
 
 def word_filter(operator: op.Filter, network: Network, core: Core) -> FirmwareKernel:
-    """Return the kernel of a filter.
-
-    Raises:
-        CompileError: its sums may grow beyond what any converter writes.
-    """
+    """Return the kernel of a filter. Raises CompileError where its sums may grow beyond what any
+    converter writes."""
     rule = word_rule(operator, network.tensors[operator.result].name)
     if isinstance(operator, op.Depthwise):
         return _depthwise(operator, network, core, rule)
@@ -165,11 +162,8 @@ def most_products(operator: op.Filter) -> np.ndarray:
 
 
 def word_rule(operator: op.Filter, name: str) -> WordRule:
-    """Return the constants of a filter's rule; messages call the layer `name`.
-
-    Raises:
-        CompileError: its sums may grow beyond what any converter writes, or its factors are.
-    """
+    """Return the constants of a filter's rule; messages call the layer `name`. Raises CompileError
+    where its sums may grow beyond what any converter writes, or its factors are."""
     try:
         return _rule_of(operator)
     except _OutsideError as error:

@@ -67,9 +67,7 @@ class FirmwareStep:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FirmwareProgram:
     """Steps in order over one arena, which is the whole of the RAM but for inputs and outputs.
-
-    `network` is what the steps compute, `original` what it was before anything was folded.
-    """
+    `network` is what the steps compute, `original` what it was before anything was folded."""
 
     network: Network
     original: Network
@@ -102,10 +100,8 @@ class FirmwareProgram:
 def make_program(
     original: Network, core: Core, *, measured: Measured | None = None, spare_bytes: int = 0
 ) -> FirmwareProgram:
-    """Fold what cannot vary, choose kernels and plan memory.
-
-    Weights may take `spare_bytes` of flash beyond their bytes, where that saves instructions.
-    """
+    """Fold what cannot vary, choose kernels and plan memory. Weights may take `spare_bytes` of
+    flash beyond their bytes, where that saves instructions."""
     decisions = [border_decision(original.tensors[i], d) for i, d in original.dtypes.items()]
     network = fold_constants(original, decisions, group=core.channel_group)
     if core.has_dsp:
@@ -152,10 +148,8 @@ def make_program(
 
 
 def _homes(network: Network) -> list[str]:
-    """For each tensor, the key of the memory that holds it; reshapes share one.
-
-    What an input and an output would share is the input's; the reshape between them is a copy.
-    """
+    """For each tensor, the key of the memory that holds it; reshapes share one. What an input and
+    an output would share is the input's; the reshape between them is a copy."""
     homes = [f"tensor{index}" for index in range(len(network.tensors))]
     for index in network.constants:
         homes[index] = f"constant{index}"

@@ -64,10 +64,8 @@ def choose_kernel(
     measured: Measured,
     decisions: list[Decision],
 ) -> FirmwareKernel:
-    """Return the kernel of an operator, with a decision where a faster one declined.
-
-    It takes what `room` allows of working memory, or the least that there is.
-    """
+    """Return the kernel of an operator, with a decision where a faster one declined. It takes what
+    `room` allows of working memory, or the least that there is."""
     if not isinstance(operator, Filter):
         words = has_words(network, operator)
         return word_kernel(operator, network) if words else plain_kernel(operator, network)

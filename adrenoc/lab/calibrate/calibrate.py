@@ -114,10 +114,8 @@ def calibrate(
 ) -> tuple[MeasureRow, ...]:
     """Measure all that the budget allows, in order; a device that goes away leaves the rest out.
 
-    What `resume` has of this device is not measured again; its time was spent.
-
-    Raises:
-        RemoteError: it went away before anything was measured.
+    What `resume` has of this device is not measured again; its time was spent. Raises RemoteError
+    where it went away before anything was measured.
     """
     end = clock() + budget_s
     gone = ""

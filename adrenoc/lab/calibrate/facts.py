@@ -224,10 +224,8 @@ _DOT = "quantised models are computed in floats: no bytes are multiplied as they
 
 @dataclass(frozen=True, kw_only=True)
 class Assumption:
-    """What rows are to say for kernels to be right, and what it means where one does not.
-
-    `avoid` is the word of `adrenoc/target/gpu.py` for what compilations then do without.
-    """
+    """What rows are to say for kernels to be right, and what it means where one does not. `avoid`
+    is the word of `adrenoc/target/gpu.py` for what compilations then do without."""
 
     rows: tuple[str, ...]
     expected: str
@@ -306,10 +304,8 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """What was measured, what stands beside it, and what that means; `means` may be empty.
-
-    `avoid` is what compilations for the target file do without.
-    """
+    """What was measured, what stands beside it, and what that means; `means` may be empty. `avoid`
+    is what compilations for the target file do without."""
 
     key: str
     measured: str
@@ -387,10 +383,8 @@ _MEANS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A value beside the listed one; `ratio` is theirs, `means` is empty below 20 %.
-
-    One that `is_certain` not is no part of the target file.
-    """
+    """A value beside the listed one; `ratio` is theirs, `means` is empty below 20 %. One that
+    `is_certain` not is no part of the target file."""
 
     key: str
     listed: float | None

@@ -161,11 +161,8 @@ class NoisyError(Exception):
 
 
 def slope(probes: Sequence[TimedWork], times: Times) -> float:
-    """Nanoseconds that one more piece of work takes: what a launch takes anyway is left out.
-
-    Raises:
-        NoisyError: the kernel with more work took no longer.
-    """
+    """Nanoseconds that one more piece of work takes: what a launch takes anyway is left out. Raises
+    NoisyError where the kernel with more work took no longer."""
     work = probes[-1].work - probes[0].work
     more_us = times[-1] - times[0]
     if more_us <= 0:
@@ -174,11 +171,8 @@ def slope(probes: Sequence[TimedWork], times: Times) -> float:
 
 
 def slope_rate(probes: Sequence[TimedWork], times: Times) -> float:
-    """10^9 pieces of work a second, from what more of it takes.
-
-    Raises:
-        NoisyError: the kernel with more work took no longer.
-    """
+    """10^9 pieces of work a second, from what more of it takes. Raises NoisyError where the kernel
+    with more work took no longer."""
     return 1.0 / slope(probes, times)
 
 
@@ -202,10 +196,8 @@ def spread_of(samples: Sequence[float]) -> float:
 
 
 def doubt_of(spread: float, samples: int) -> float:
-    """Return how far off the middle of so many samples may be, relative: its standard error.
-
-    That of a median is 1.25 times that of a mean, and the middle half is 1.35 deviations wide.
-    """
+    """Return how far off the middle of so many samples may be, relative: its standard error. That
+    of a median is 1.25 times that of a mean, and the middle half is 1.35 deviations wide."""
     return 1.25 / 1.35 * spread / math.sqrt(max(samples, 1))
 
 
@@ -263,10 +255,8 @@ class HostOperation:
 
 
 class ProbeError(Exception):
-    """A kernel that did not build, broke the device, or did not end; the text says which.
-
-    `index` is its number among those of the request, -1 where that is not known.
-    """
+    """A kernel that did not build, broke the device, or did not end; the text says which. `index`
+    is its number among those of the request, -1 where that is not known."""
 
     def __init__(self, text: str, index: int = -1) -> None:
         super().__init__(text)

@@ -88,11 +88,8 @@ class Bench:
     ) -> TrialResult:
         """Build kernels, run them in turn, and time each; with `output` what the last wrote.
 
-        Operations of the host stand for themselves: no kernel is among them.
-
-        Raises:
-            ProbeError: one was refused, or broke the device.
-            RemoteError: no device is there.
+        Operations of the host stand for themselves: no kernel is among them. Raises ProbeError
+        where one was refused, or broke the device; RemoteError where no device is there.
         """
         operations = tuple(one.words for one in kernels if isinstance(one, HostOperation))
         if operations:
@@ -109,11 +106,8 @@ class Bench:
         """Build kernels, run them in turn, and time each.
 
         `reference` gets the output of the last; with a `tolerance` it is there already, and all
-        outputs have to be as near to it, relative to its largest value.
-
-        Raises:
-            ProbeError: one was refused, or broke the device.
-            RemoteError: no device is there.
+        outputs have to be as near to it, relative to its largest value. Raises ProbeError where one
+        was refused, or broke the device; RemoteError where no device is there.
         """
         job = MeasureJob(
             variants=tuple(variants),
@@ -126,9 +120,8 @@ class Bench:
     def _measure(self, job: MeasureJob) -> TrialResult:
         """Measure a job; a device that left, as after a reset, gets time to come back.
 
-        Raises:
-            ProbeError: it was refused, or broke the device.
-            RemoteError: no device came, or another one.
+        Raises ProbeError where it was refused, or broke the device; RemoteError where no device
+        came, or another one.
         """
         for pause_s in (*_PAUSES_S, None):
             self._results.clear()
@@ -216,9 +209,8 @@ def run_calibration(
 ) -> Calibration:
     """Measure a device; `say` hears of each row, and how many there are in all.
 
-    Raises:
-        RemoteError: the device cannot be reached, or went away for good.
-        DeviceError: it runs no kernel at all.
+    Raises RemoteError where the device cannot be reached, or went away for good; DeviceError where
+    it runs no kernel at all.
     """
     measures = pick_measures(request.only)
     with opened_bench(request) as (bench, device, _):
@@ -255,12 +247,8 @@ def measured_of(device: DeviceFacts, listed: Target, rows: Sequence[MeasureRow])
 
 @contextmanager
 def opened_bench(request: DeviceRequest) -> Iterator[tuple[Bench, DeviceFacts, Path]]:
-    """Open a bench at a place; gives what the device there says of itself and a folder, too.
-
-    Raises:
-        RemoteError: the device cannot be reached.
-        DeviceError: it runs no kernel at all.
-    """
+    """Open a bench at a place; gives what the device there says of itself and a folder, too. Raises
+    RemoteError where the device cannot be reached, DeviceError where it runs no kernel at all."""
     with ExitStack() as stack:
         address = request.place or stack.enter_context(local_server())
         scratch = stack.enter_context(TemporaryFolder("calibrate"))

@@ -148,10 +148,8 @@ def _limits(measured: MeasuredTarget) -> Iterable[str]:
 
 
 def _find_local(measured: MeasuredTarget) -> tuple[int, str] | None:
-    """Return how much of the local memory a kernel can share, and how that was seen.
-
-    It is None where all can be shared, or nobody asked.
-    """
+    """Return how much of the local memory a kernel can share, and how that was seen. It is None
+    where all can be shared, or nobody asked."""
     device, rows = measured.device, {row.name: row for row in measured.rows}
     tried = {p: rows[row_name(p)] for p in PERCENTS if row_name(p) in rows}
     best = max((percent for percent, row in tried.items() if _works(row)), default=0)

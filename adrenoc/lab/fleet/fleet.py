@@ -54,20 +54,14 @@ class TrackedKind:
     key: str
 
     def names(self) -> tuple[str, ...]:
-        """Return the devices that are connected now.
-
-        Raises:
-            RemoteError: no tracker is there.
-        """
+        """Return the devices that are connected now. Raises RemoteError where no tracker is
+        there."""
         with closing(Tracker(self.tracker, timeout_s=TRACKER_WAIT_S)) as tracker:
             return tuple(server.address for server in tracker.servers() if server.key == self.key)
 
     def next_free(self) -> FleetMember:
-        """Wait for a device that has nothing to do, and take it.
-
-        Raises:
-            RemoteError: no tracker is there, or none becomes free in time.
-        """
+        """Wait for a device that has nothing to do, and take it. Raises RemoteError where no
+        tracker is there, or none becomes free in time."""
         with closing(Tracker(self.tracker, timeout_s=TRACKER_WAIT_S)) as tracker:
             offer = tracker.request(self.key)
         words = ("--on", f"{offer.key}@{offer.address}")
@@ -114,12 +108,9 @@ def run_fleet(
 ) -> tuple[JobRow, ...]:
     """Do all jobs on all devices, going on where an earlier fleet has stopped; a row for each.
 
-    What failed before is done again.  `on_end` hears of each job that ends.
-
-    Raises:
-        RemoteError: there is no tracker.
-        ModelNotFoundError: a model is not there.
-        OutputError: another fleet is at work in the store's folder.
+    What failed before is done again. `on_end` hears of each job that ends. Raises RemoteError where
+    there is no tracker, ModelNotFoundError where a model is not there, OutputError where another
+    fleet is at work in the store's folder.
     """
     runner = CommandRunner(options.limit_s)
     with store.hold():

@@ -83,11 +83,8 @@ class Job:
 
 
 class JobPlanner:
-    """Makes the jobs of a fleet; models are hashed once, when it is made.
-
-    Raises:
-        ModelNotFoundError: a model is not there.
-    """
+    """Makes the jobs of a fleet; models are hashed once, when it is made. Raises ModelNotFoundError
+    where a model is not there."""
 
     def __init__(self, options: FleetOptions, folder: Path) -> None:
         self.options, self._folder = options, folder
@@ -171,11 +168,8 @@ _FOLDERS = ("bundles", "devices", "progress", "results")
 
 
 class ResultStore:
-    """A fleet's folder, made where it is not there.
-
-    Raises:
-        OutputError: something else is there, or it cannot be made.
-    """
+    """A fleet's folder, made where it is not there. Raises OutputError where something else is
+    there, or it cannot be made."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -196,11 +190,8 @@ class ResultStore:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep the folder for this process alone.
-
-        Raises:
-            OutputError: another fleet is at work in it.
-        """
+        """Keep the folder for this process alone. Raises OutputError where another fleet is at work
+        in it."""
         with (self.folder / "lock").open("wb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,19 +207,13 @@ class ResultStore:
         return self.folder / "results" / f"{job.key}.json"
 
     def keep(self, job: Job, result: Result) -> None:
-        """Write the result of a job, all or nothing.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Write the result of a job, all or nothing. Raises OutputError where it cannot be
+        written."""
         write_atomically(self.path(job), json.dumps(asdict(result), indent=1) + "\n")
 
     def find(self, job: Job) -> Result | None:
-        """Return what a job gave, None where it has not been done, or failed.
-
-        Raises:
-            InputError: what is there is no result.
-        """
+        """Return what a job gave, None where it has not been done, or failed. Raises InputError
+        where what is there is no result."""
         path = self.path(job)
 
         def wrong(place: str, what: str) -> InputError:

@@ -85,10 +85,8 @@ class FleetBaseline:
     lines: tuple[FleetLine, ...]
 
     def find(self, line: FleetLine) -> FleetLine | None:
-        """Return the earlier line of the same job.
-
-        Models may lie in another folder now: then the name tells, where only one has it.
-        """
+        """Return the earlier line of the same job. Models may lie in another folder now: then the
+        name tells, where only one has it."""
         alike = [
             one for one in self.lines if (one.action, one.device) == (line.action, line.device)
         ]
@@ -99,11 +97,8 @@ class FleetBaseline:
 
 
 def read_fleet_baseline(path: Path) -> FleetBaseline:
-    """Return the lines of an earlier fleet, from its `--json` output.
-
-    Raises:
-        InputError: the file is missing, or holds something else.
-    """
+    """Return the lines of an earlier fleet, from its `--json` output. Raises InputError where the
+    file is missing, or holds something else."""
     hint = f"adrenoc device fleet MODEL... --json > {quote_word(path)}"
 
     def wrong(place: str, what: str) -> InputError:
@@ -185,10 +180,8 @@ def _describe_action(action: str, output: Mapping[str, Any]) -> str:
 
 
 def _compare_line(line: FleetLine, before: FleetLine | None) -> FleetLine:
-    """Return a line with the baseline's time; "slower" where that can be told and is so.
-
-    It cannot where the runs of either fleet were further from each other than the two fleets are.
-    """
+    """Return a line with the baseline's time; "slower" where that can be told and is so. It cannot
+    where the runs of either fleet were further from each other than the two fleets are."""
     if before is None or before.p50_ms is None or line.p50_ms is None:
         return line
     changes: dict[str, Any] = {"before_ms": before.p50_ms}

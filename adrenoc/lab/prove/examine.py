@@ -130,10 +130,8 @@ class SuiteBench(Protocol):
     def run(self, made: BuiltSuite) -> SuiteRuns:
         """Run a suite several times.
 
-        Raises:
-            DeviceError: the driver refused something, or gave an error.
-            RemoteError: no answer came in time, or the session was lost.
-            GoneError: and nothing answers any more.
+        Raises DeviceError where the driver refused something, or gave an error; RemoteError where
+        no answer came in time, or the session was lost; GoneError where nothing answers any more.
         """
 
 
@@ -153,11 +151,8 @@ class ExaminedSuite:
 
 
 def examine(bench: SuiteBench, suite: Suite, target: Target, folder: Path) -> ExaminedSuite:
-    """Run a suite; the cases that go wrong.
-
-    Raises:
-        AdrenocError: the suite cannot be compiled.
-    """
+    """Run a suite; the cases that go wrong. Raises AdrenocError where the suite cannot be
+    compiled."""
     made = make_suite(suite, target, folder)
     found = ExaminedSuite(made=made, kernels=made.kernels(), launches=len(made.bundle.launches()))
     try:
@@ -195,10 +190,8 @@ def _run_again(bench: SuiteBench, found: ExaminedSuite, error: AdrenocError) -> 
 def run_reversed(
     bench: SuiteBench, examined: ExaminedSuite, target: Target, folder: Path
 ) -> tuple[Finding, ...]:
-    """Run the cases in the other order: their kernels and data are the same, so are the bits.
-
-    What is wrong already is no news.  Where it fails, that is noted as a failure.
-    """
+    """Run the cases in the other order: their kernels and data are the same, so are the bits. What
+    is wrong already is no news. Where it fails, that is noted as a failure."""
     if not examined.outputs or examined.findings:
         return ()
     suite = examined.made.suite

@@ -112,11 +112,10 @@ class Proof:
 def put_proof(bundle: Bundle, model: Path, *, seed: int = 0) -> Proof:
     """Compute the reference of a bundle's model, and put its numbers into the bundle.
 
-    Raises:
-        BundleError: it was made of another file, or keeps a state from run to run.
-        InputError: an input is of a type that cannot be drawn, or nothing can be compared.
-        DependencyError: what computes the reference is missing.
-        OutputError: the bundle cannot be written.
+    Raises BundleError where it was made of another file, or keeps a state from run to run;
+    InputError where an input is of a type that cannot be drawn, or nothing can be compared;
+    DependencyError where what computes the reference is missing; OutputError where the bundle
+    cannot be written.
     """
     _check_model(bundle, model)
     files = find_model_files(model)

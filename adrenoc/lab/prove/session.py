@@ -49,13 +49,8 @@ class VerifyRequest(DeviceRequest):
 
 
 def run_verification(request: VerifyRequest, *, say: Say = lambda what, told: None) -> Verification:
-    """Verify a device.
-
-    Raises:
-        RemoteError: the device cannot be reached.
-        DeviceError: there is none.
-        DependencyError: what computes the references is missing.
-    """
+    """Verify a device. Raises RemoteError where the device cannot be reached, DeviceError where
+    there is none, DependencyError where what computes the references is missing."""
     with ExitStack() as stack:
         address = request.place or stack.enter_context(local_server())
         folder = stack.enter_context(TemporaryFolder("verify"))
@@ -138,11 +133,8 @@ class RemoteBench:
         )
 
     def _wait(self, error: RemoteError) -> None:
-        """Wait until the server answers again; a session that hangs is ended there.
-
-        Raises:
-            GoneError: it does not.
-        """
+        """Wait until the server answers again; a session that hangs is ended there. Raises
+        GoneError where it does not."""
         for pause_s in PAUSES_S:
             time.sleep(pause_s)
             with suppress(AdrenocError):

@@ -91,11 +91,8 @@ def all_suites(cases: Sequence[Case], *, half_type: bool) -> tuple[Suite, ...]:
 
 
 def make_suite(suite: Suite, target: Target, folder: Path) -> BuiltSuite:
-    """Compile a suite and compute its references; files lie in `folder`.
-
-    Raises:
-        AdrenocError: it cannot be compiled, or the reference is not installed.
-    """
+    """Compile a suite and compute its references; files lie in `folder`. Raises AdrenocError where
+    it cannot be compiled, or the reference is not installed."""
     net = Net()
     for case in suite.cases:
         add_to(net, case)
@@ -173,10 +170,8 @@ Applies = Callable[[Case, Suite], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class QuirkForm:
-    """A way to do without something; `of` makes its quirk for a case and the kernels of that.
-
-    It makes none where that would change nothing.
-    """
+    """A way to do without something; `of` makes its quirk for a case and the kernels of that. It
+    makes none where that would change nothing."""
 
     applies: Applies
     of: Callable[[Case, Sequence[KernelInfo]], Quirk | None]

@@ -209,10 +209,8 @@ def verify_device(
     """Run suites on a device; `folder` is for files.
 
     All is run as it is, however long that takes; then, `budget_s` later, nothing more is tried
-    against what is wrong.  What was found is proven all the same.
-
-    Raises:
-        AdrenocError: a suite cannot be compiled, or the device went away for good.
+    against what is wrong. What was found is proven all the same. Raises AdrenocError where a suite
+    cannot be compiled, or the device went away for good.
     """
     told = told_limits(device, target)
     search = QuirkSearch(
@@ -246,10 +244,8 @@ def _open(search: QuirkSearch, suite: Suite, examined: ExaminedSuite) -> list[Fi
 def _round(
     search: QuirkSearch, suites: tuple[Suite, ...], *, of_first: bool
 ) -> dict[str, ExaminedSuite]:
-    """Run each suite as it is compiled now; one that has become another is left out.
-
-    The first suite runs in the other order too.
-    """
+    """Run each suite as it is compiled now; one that has become another is left out. The first
+    suite runs in the other order too."""
     target, seen, found = search.target(), set(), {}
     for suite in (that_compiles(suite, target) for suite in suites):
         made = make_suite(suite, target, search.folder)

@@ -49,9 +49,7 @@ class MeasureOutcome:
 
 class Farm:
     """Takes jobs, gives outcomes, in whatever order devices finish; a context manager.
-
-    `patience_s`: how long to wait where no device is there at all.
-    """
+    `patience_s`: how long to wait where no device is there at all."""
 
     def __init__(
         self,
@@ -100,22 +98,16 @@ class Farm:
             self._jobs.put((0 if first else 1, self._serial, job))
 
     def next_outcome(self, timeout_s: float) -> MeasureOutcome | None:
-        """Return the next finished job, or None in that time.
-
-        Raises:
-            RemoteError: no device has been there for long.
-        """
+        """Return the next finished job, or None in that time. Raises RemoteError where no device
+        has been there for long."""
         with suppress(queue.Empty):
             return self._outcomes.get(timeout=timeout_s)
         self.check_presence(self._patience_s + max(place.limit_s for place in self._places))
         return None
 
     def check_presence(self, patience_s: float = 0.0) -> None:
-        """See whether a device is there, or was within that time.
-
-        Raises:
-            RemoteError: none was.
-        """
+        """See whether a device is there, or was within that time. Raises RemoteError where none
+        was."""
         since = self._absent_since
         gone_s = 0.0 if since is None else time.monotonic() - since
         if gone_s > patience_s:

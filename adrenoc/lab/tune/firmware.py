@@ -45,11 +45,8 @@ def read_lines(said: str) -> dict[int, tuple[int, int]]:
 def tune_firmware(
     request: FirmwareTuneRequest, open_board: Callable[[], TrialBoard], observer: TuneObserver
 ) -> TuneProgress:
-    """Measure schedules, those first that the cost model thinks most of, into the log.
-
-    Raises:
-        TuningLogError: the log is damaged or in use; see `plan_firmware` for the rest.
-    """
+    """Measure schedules, those first that the cost model thinks most of, into the log. Raises
+    TuningLogError where the log is damaged or in use; see `plan_firmware` for the rest."""
     tasks = tasks_of(plan_firmware(request.model, request.core)[0])
     board = open_board()
     writer = None

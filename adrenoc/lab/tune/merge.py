@@ -136,11 +136,8 @@ def format_bans(trials: Sequence[Trial]) -> str:
 
 
 def write_log(path: Path, trials: Iterable[Trial]) -> None:
-    """Write a whole log at once; what was there before is kept if that fails.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Write a whole log at once; what was there before is kept if that fails. Raises OutputError
+    where it cannot be written."""
     write_atomically(path, "".join(trial.encode_line() + "\n" for trial in trials))
 
 

@@ -245,10 +245,8 @@ def value_of(cost: Cost, key: Key) -> float:
 
 
 class _Search:
-    """Constants and what is made small, as one after the other is moved.
-
-    `depend` has the kernels whose estimates depend on each: those of others are known.
-    """
+    """Constants and what is made small, as one after the other is moved. `depend` has the kernels
+    whose estimates depend on each: those of others are known."""
 
     def __init__(
         self, kernels: Sequence[FittedKernel], cost: Cost, depend: Mapping[Key, Sequence[int]]
@@ -353,10 +351,8 @@ class Blame:
 
 
 def blame(kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]) -> Blame | None:
-    """Return the constant whose change alone chooses best, None where none makes it better.
-
-    Of those with the same regret it is the one with which estimates are nearest to the times.
-    """
+    """Return the constant whose change alone chooses best, None where none makes it better. Of
+    those with the same regret it is the one with which estimates are nearest to the times."""
     bound = 1.0 + WORTH_TELLING * (quality_of(kernels, cost).regret - 1.0)
     found: dict[tuple[float, float], Blame] = {}
     for key in keys:

@@ -212,11 +212,8 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _xgboost() -> Any:
-    """Return the package, on one thread: tables so small are not worth more.
-
-    Raises:
-        DependencyError: it is not there.
-    """
+    """Return the package, on one thread: tables so small are not worth more. Raises DependencyError
+    where it is not there."""
     try:
         import xgboost
     except ImportError as error:

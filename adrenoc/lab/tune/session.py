@@ -97,12 +97,8 @@ class TrialResult:
 
 
 class Session:
-    """An open session.
-
-    Raises:
-        AdrenocError: no device is there.
-        RuntimeError, ValueError, AttributeError, OSError: the connection broke.
-    """
+    """An open session. Raises AdrenocError where no device is there; RuntimeError, ValueError,
+    AttributeError or OSError where the connection broke."""
 
     def __init__(self, place: DevicePlace) -> None:
         self._place = place
@@ -204,11 +200,8 @@ class Session:
         return tensors
 
     def measure(self, number: int, job: MeasureJob, tensors: Sequence[Any]) -> TrialResult:
-        """Measure a trial; one that is refused tells its kind and whose fault it is.
-
-        Raises:
-            RuntimeError: the device failed, or the connection broke.
-        """
+        """Measure a trial; one that is refused tells its kind and whose fault it is. Raises
+        RuntimeError where the device failed, or the connection broke."""
         self.measured += 1
         is_bytes = bool(job.variants) and job.variants[-1].bytes
         settings = {
@@ -316,11 +309,8 @@ def read_failure(error: Exception) -> tuple[str, str]:
 
 
 def _check_result(found: Mapping[str, Any], variants: int) -> None:
-    """Refuse a result that is of other variants than were sent.
-
-    Raises:
-        WrongAnswerError: it is.
-    """
+    """Refuse a result that is of other variants than were sent. Raises WrongAnswerError where it
+    is."""
     if "refused" in found:
         fits = found["index"] in range(-1, variants)
     else:

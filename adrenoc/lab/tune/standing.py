@@ -31,9 +31,7 @@ class KernelProgress:
 @dataclass(frozen=True, kw_only=True)
 class TuneProgress:
     """Where a tuner is; `gain` is the time of all launches untuned over that with the best.
-
-    `references`: kernels whose untuned schedule was measured, which comes before its trials.
-    """
+    `references`: kernels whose untuned schedule was measured, which comes before its trials."""
 
     phase: str
     references: int
@@ -95,11 +93,8 @@ MOST_REFERENCES = 5
 
 
 class TaskStanding:
-    """One task under tuning.
-
-    The reference is the output of the untuned schedule; where that one fails, of the next one by
-    estimate that does not.
-    """
+    """One task under tuning. The reference is the output of the untuned schedule; where that one
+    fails, of the next one by estimate that does not."""
 
     def __init__(self, task: TuneTask, known: Iterable[Trial], scratch: Path) -> None:
         self.task = task
@@ -229,10 +224,8 @@ class TaskStanding:
         return self.task.calls * (self.untuned_us - self.fastest_us)
 
     def interest(self) -> float:
-        """Return how much time a run spends here, less the longer nothing was gained.
-
-        What is out counts as if it gained nothing, so that many trials at a time spread.
-        """
+        """Return how much time a run spends here, less the longer nothing was gained. What is out
+        counts as if it gained nothing, so that many trials at a time spread."""
         fastest_us = self.fastest_us if math.isfinite(self.fastest_us) else 1e12
         idle = (self._since_gain + self.trials_out) / PATIENCE_TRIALS
         return self.task.calls * fastest_us * 0.5**idle

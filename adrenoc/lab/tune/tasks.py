@@ -35,10 +35,8 @@ from adrenoc.target.target import Target
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TuneTask:
-    """One kernel with a choice of schedules; `calls` is how often a run launches it.
-
-    `candidates` are in the order of the family's estimate: the first is the untuned schedule.
-    """
+    """One kernel with a choice of schedules; `calls` is how often a run launches it. `candidates`
+    are in the order of the family's estimate: the first is the untuned schedule."""
 
     digest: str
     family: str
@@ -96,10 +94,8 @@ PACKED_BYTES = 512 << 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TunePlan:
-    """A planned model and its tasks.
-
-    `packed` are constants as candidates so far have them, which others have too.
-    """
+    """A planned model and its tasks. `packed` are constants as candidates so far have them, which
+    others have too."""
 
     model: Path
     target: Target
@@ -121,10 +117,8 @@ class TunePlan:
         )
 
     def call(self, task: TuneTask, tile: Any) -> tuple[KernelCall, RuleContext]:
-        """Write the kernel of a task with one of its candidates.
-
-        What the context has of constants is this candidate's until the next call.
-        """
+        """Write the kernel of a task with one of its candidates. What the context has of constants
+        is this candidate's until the next call."""
         if sum(param.value.nbytes for param in self.packed.values()) > PACKED_BYTES:
             self.packed.clear()
         context = self.context(self.target.cost, self.packed)
@@ -141,9 +135,8 @@ def plan_model(
 ) -> TunePlan:
     """Plan a model up to its kernels, and list those that have a choice.
 
-    Raises:
-        AdrenocError: the model cannot be imported or planned.
-        CompileError: no kernel of the model has a choice.
+    Raises AdrenocError where the model cannot be imported or planned, CompileError where no kernel
+    of the model has a choice.
     """
     start = State(model=model, target=target, options=options)
     state, _ = run_stages(start, reporter=reporter, stop_after="lower")
@@ -182,11 +175,8 @@ MOST_SEEDS = 4
 
 
 def seeds(task: TuneTask, trials: Iterable[Trial]) -> tuple[int, ...]:
-    """Return numbers of candidates, the most promising first.
-
-    Of the same kernel on other GPUs first, then of kernels of the family by how far their shapes
-    are from this one's.
-    """
+    """Return numbers of candidates, the most promising first. Of the same kernel on other GPUs
+    first, then of kernels of the family by how far their shapes are from this one's."""
     by_gpu: dict[str, list[Trial]] = {}
     for trial in trials:
         if trial.family == task.family:
@@ -236,9 +226,7 @@ _FINITE_BELOW = 1 << 30
 @dataclass(frozen=True, kw_only=True)
 class Argument:
     """A tensor on the device: physical shape, dtype, memory scope, and the file of its value.
-
-    `repeated`: the file holds its first elements, and all others are those again.
-    """
+    `repeated`: the file holds its first elements, and all others are those again."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -249,10 +237,8 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A candidate as a device takes it: OpenCL C, work-items, arguments.
-
-    The last argument is the output and has no file; `bytes`: its words hold four quanta each.
-    """
+    """A candidate as a device takes it: OpenCL C, work-items, arguments. The last argument is the
+    output and has no file; `bytes`: its words hold four quanta each."""
 
     kernel: str
     source: str
@@ -273,11 +259,7 @@ class VariantBuilder:
         self._plan, self._scratch = plan, scratch
 
     def __call__(self, task: TuneTask, number: int) -> Variant:
-        """Build one candidate.
-
-        Raises:
-            AdrenocError: it cannot be compiled.
-        """
+        """Build one candidate. Raises AdrenocError where it cannot be compiled."""
         call, context = self._plan.call(task, task.candidates[number])
         builder = self.builder(task, number, call)
         kernel = device_kernel(builder.build(KERNEL), self._plan.target)
@@ -347,10 +329,8 @@ def is_repeated(spec: OperandSpec) -> bool:
 
 
 def random_value(spec: OperandSpec, seed: str) -> np.ndarray:
-    """Return a tensor as it lies in memory, or the pattern that it repeats.
-
-    Lanes beyond the last channel are zero.
-    """
+    """Return a tensor as it lies in memory, or the pattern that it repeats. Lanes beyond the last
+    channel are zero."""
     random = np.random.default_rng(list(seed.encode()))
     shape = (PATTERN,) if is_repeated(spec) else spec.shape
     if spec.memory is Memory.BYTES:

@@ -59,11 +59,8 @@ def local_server() -> Iterator[RemoteAddress]:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """What to tune, and where.
-
-    Without `places` the OpenCL device of this machine is served; `more_logs` give starting points.
-    `limit_s` is for one candidate on a device.
-    """
+    """What to tune, and where. Without `places` the OpenCL device of this machine is served;
+    `more_logs` give starting points. `limit_s` is for one candidate on a device."""
 
     model: Path
     target: Target
@@ -80,11 +77,9 @@ class TuneRequest:
 def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserver) -> TuneProgress:
     """Tune on devices, into the log; the budget of time is counted from now on.
 
-    Raises:
-        OptionError: there is no device for such a target on this machine.
-        TuningLogError: a log is damaged, or another process writes to it.
-        RemoteError: no device was there for long.
-        AdrenocError: the model cannot be planned.
+    Raises OptionError where there is no device for such a target on this machine; TuningLogError
+    where a log is damaged, or another process writes to it; RemoteError where no device was there
+    for long; AdrenocError where the model cannot be planned.
     """
     began_s = time.monotonic()
     if not request.places and not request.target.host:
@@ -129,11 +124,7 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
 def tune_offline(
     request: TuneRequest, *, reporter: Reporter, observer: TuneObserver
 ) -> TuneProgress:
-    """Rank by the cost model, without a device.
-
-    Raises:
-        AdrenocError: as `tune_model`.
-    """
+    """Rank by the cost model, without a device. Raises AdrenocError as `tune_model`."""
     plan = _plan(request, reporter)
     with ExitStack() as stack:
         _, known = _open_log(request, plan, reporter, stack)
@@ -170,9 +161,7 @@ def _open_log(
 
 def rank_offline(plan: TunePlan, known: tuple[Trial, ...], *, trials: int) -> TuneProgress:
     """Show each task with the best of what was measured before; `trials` are those asked for.
-
-    Nothing is written: the cost model picks so at every compilation.
-    """
+    Nothing is written: the cost model picks so at every compilation."""
     started = time.monotonic()
     own = tuple(t for t in known if t.gpu == plan.target.measured_as)
     with TemporaryFolder("tune") as scratch:

@@ -38,10 +38,8 @@ TOLERANCE = {"float16": 2e-2, "mixed": 5e-3, "float32": 1e-4}
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """`trials`: candidates to have measured, those in the log included; `budget_s`: 0 is none.
-
-    The budget is counted from `began_s` on (of `time.monotonic()`), from now on where that is None.
-    """
+    """`trials`: candidates to have measured, those in the log included; `budget_s`: 0 is none. The
+    budget is counted from `began_s` on (of `time.monotonic()`), from now on where that is None."""
 
     trials: int
     budget_s: float = 0.0
@@ -97,11 +95,8 @@ class Tuner:
     def run(self) -> TuneProgress:
         """Tune until the trials or the time are spent, nothing is left to try, or Ctrl-C.
 
-        What is under way when the time is up is left, and is no trial.
-
-        Raises:
-            RemoteError: no device was there for long.
-            OutputError: the log cannot be written.
+        What is under way when the time is up is left, and is no trial. Raises RemoteError where no
+        device was there for long, OutputError where the log cannot be written.
         """
         phase = "done"
         try:
@@ -140,11 +135,8 @@ class Tuner:
                 self._observer.progress(self._progress(phase))
 
     def _tell_if_in_vain(self) -> None:
-        """Say so where the time was up before a device answered.
-
-        Raises:
-            RemoteError: because none was there.
-        """
+        """Say so where the time was up before a device answered. Raises RemoteError because none
+        was there."""
         if self._answered or time.monotonic() < self._deadline:
             return
         self._farm.check_presence()

@@ -44,11 +44,8 @@ class Trouble:
 
 
 def check_app(path: Path) -> tuple[Trouble, ...]:
-    """Everything that is wrong with the APK or AAR at `path`; nothing when it is fine.
-
-    Raises:
-        BundleError: the file is missing, or no archive.
-    """
+    """Everything that is wrong with the APK or AAR at `path`; nothing when it is fine. Raises
+    BundleError where the file is missing, or no archive."""
     try:
         with open_plain(path) as stream, zipfile.ZipFile(stream) as archive:
             return tuple(_troubles(path, archive))
@@ -258,11 +255,8 @@ class Element:
 
 
 def read_manifest(content: bytes) -> tuple[Element, ...]:
-    """Return all elements of a manifest, in the order in which they begin.
-
-    Raises:
-        ValueError: it is neither XML nor its binary form, or it is damaged.
-    """
+    """Return all elements of a manifest, in the order in which they begin. Raises ValueError where
+    it is neither XML nor its binary form, or it is damaged."""
     if content[:2] != struct.pack("<H", _XML):
         try:
             tree = ElementTree.fromstring(content)

@@ -62,12 +62,8 @@ class ElfFacts:
 
 
 def read_elf(path: Path) -> ElfFacts:
-    """Return the facts of the object file or shared library at `path`.
-
-    Raises:
-        LinkError: the file is not ELF, or cannot be read.
-        DependencyError: pyelftools is missing.
-    """
+    """Return the facts of the object file or shared library at `path`. Raises LinkError where the
+    file is not ELF, or cannot be read; DependencyError where pyelftools is missing."""
     try:
         from elftools.common.exceptions import ELFError
         from elftools.elf.elffile import ELFFile
@@ -104,11 +100,8 @@ class _Bounded:
 
 
 def check_extents(path: Path) -> None:
-    """See that a library's file holds all that its headers promise; a loader trusts them.
-
-    Raises:
-        LinkError: it is no ELF file, or cut off: reading beyond its end would end the process.
-    """
+    """See that a library's file holds all that its headers promise; a loader trusts them. Raises
+    LinkError where it is no ELF file, or cut off: reading beyond its end would end the process."""
     with open_plain(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         head = stream.read(64)

@@ -45,10 +45,7 @@ def build_native_half(runtime: Path, scratch: Path, options: Sequence[str]) -> P
     """Build it for the runtime in the folder `runtime`, in `scratch`; returns the library.
 
     `options` tell CMake the compiler (`Toolchain.options`), and where `jni.h` is, if it has none.
-
-    Raises:
-        DependencyError: CMake or ninja is missing.
-        ToolError: the compiler failed.
+    Raises DependencyError where CMake or ninja is missing, ToolError where the compiler failed.
     """
     cmake = find_tool("cmake")
     configure = [cmake, "-S", str(java_folder()), "-B", str(scratch), "-G", "Ninja"]
@@ -64,11 +61,8 @@ _STUDIOS = (Path.home() / "android-studio", Path("/opt/android-studio"))
 
 
 def find_javac() -> str:
-    """Return the Java compiler: of JAVA_HOME, on the PATH, or Android Studio's.
-
-    Raises:
-        DependencyError: there is none.
-    """
+    """Return the Java compiler: of JAVA_HOME, on the PATH, or Android Studio's. Raises
+    DependencyError where there is none."""
     places = [home / "bin" for _, home in java_folders()]
     studios = [studio / "jbr" / "bin" for studio in _STUDIOS]
     for path in (*places, None, *studios):
@@ -84,12 +78,8 @@ def find_javac() -> str:
 
 
 def compile_classes() -> Mapping[str, bytes]:
-    """Return the class files by their path in classes.jar; equal sources give equal bytes.
-
-    Raises:
-        DependencyError: there is no Java compiler.
-        ToolError: it failed.
-    """
+    """Return the class files by their path in classes.jar; equal sources give equal bytes. Raises
+    DependencyError where there is no Java compiler, ToolError where it failed."""
     return _compile(find_javac())
 
 

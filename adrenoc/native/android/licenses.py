@@ -23,10 +23,8 @@ _END_OF_TERMS = "END OF TERMS AND CONDITIONS"
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """A project whose code is in the runtime: its files lie in `folders`.
-
-    `license_file` and `notice_file` are its own; `copyright` is for one without a notice.
-    """
+    """A project whose code is in the runtime: its files lie in `folders`. `license_file` and
+    `notice_file` are its own; `copyright` is for one without a notice."""
 
     name: str
     folders: tuple[Path, ...]
@@ -86,11 +84,8 @@ def find_used(
 
 
 def license_text(used: Sequence[Component]) -> str:
-    """Return the terms of the whole, which are those of all parts.
-
-    Raises:
-        LinkError: a component has other terms.
-    """
+    """Return the terms of the whole, which are those of all parts. Raises LinkError where a
+    component has other terms."""
     terms = {component.name: _terms(component.license_file) for component in used}
     texts = {re.sub(r"\s+", " ", text) for text in terms.values()}
     if len(texts) != 1 or "Apache License Version 2.0" not in next(iter(texts)):

@@ -143,12 +143,9 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
     """Link a compiled TVM module into the shared library `output` and check what came out.
 
     `library` is a VM executable or runtime module with `export_library`; `triple` the LLVM triple
-    that its CPU part was compiled for.  Equal objects and linker give equal bytes.
-
-    Raises:
-        ToolError: the linker failed.
-        LinkError: the library would not load on the device.
-        DiskFullError: the folder for temporary files is (almost) full.
+    that its CPU part was compiled for. Equal objects and linker give equal bytes. Raises ToolError
+    where the linker failed, LinkError where the library would not load on the device, DiskFullError
+    where the folder for temporary files is (almost) full.
     """
     platform = Platform.from_triple(triple)
     _check_scratch_space()
@@ -208,11 +205,8 @@ def _find_code(module: Any) -> Iterator[Any]:
 
 
 def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
-    """Refuse a library that the device's loader or the runtime would refuse.
-
-    Raises:
-        LinkError: naming the first fact that is wrong, as it is and as it should be.
-    """
+    """Refuse a library that the device's loader or the runtime would refuse. Raises LinkError
+    naming the first fact that is wrong, as it is and as it should be."""
     known = {platform.libc, platform.libm}
     foreign = sorted(set(facts.needed) - known)
     open_symbols = sorted(s for s in facts.undefined if platform.provider(s) is None)

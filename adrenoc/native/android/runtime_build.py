@@ -88,10 +88,8 @@ class RuntimeFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """A built runtime: `folder` holds its libraries, programs and headers.
-
-    `stamp` is what `adrenoc_runtime_version()` answers; `cached` tells that nothing was compiled.
-    """
+    """A built runtime: `folder` holds its libraries, programs and headers. `stamp` is what
+    `adrenoc_runtime_version()` answers; `cached` tells that nothing was compiled."""
 
     abi: str
     folder: Path
@@ -160,21 +158,17 @@ def build_runtime(
     What the cache holds is run, so its digests are compared first; `reporter` is told of one that
     is built anew for what is wrong with it.
 
-    `abi` is one of `adrenoc.native.android.runtime_toolchain.ABIS`.  With `clml_sdk`, a folder of
+    `abi` is one of `adrenoc.native.android.runtime_toolchain.ABIS`. With `clml_sdk`, a folder of
     Qualcomm's OpenCL ML SDK, regions run by that library.
 
     `static` builds an archive, and programs that hold the runtime, instead of a shared library;
-    `onnxruntime` its execution provider, too, which needs the shared one.
-    `ndk` is the NDK for the Android ABIs, else `runtime_toolchain` finds it; `api` the API level
-    of the oldest Android that the result is for.  `sanitize` builds with sanitizers
-    (`address,undefined` or `thread`).  `cache` replaces the cache folder.
-
-    Raises:
-        OptionError: the ABI is unknown, the API level too old, or the SDK has no header.
-        DependencyError: CMake, a compiler, the NDK or TVM is missing or too old.
-        ToolError: the compiler failed.
-        LinkError: the library would not load on the device.
-        OutputError: the cache folder cannot be written.
+    `onnxruntime` its execution provider, too, which needs the shared one. `ndk` is the NDK for the
+    Android ABIs, else `runtime_toolchain` finds it; `api` the API level of the oldest Android that
+    the result is for. `sanitize` builds with sanitizers (`address,undefined` or `thread`). `cache`
+    replaces the cache folder. Raises OptionError where the ABI is unknown, the API level too old,
+    or the SDK has no header; DependencyError where CMake, a compiler, the NDK or TVM is missing or
+    too old; ToolError where the compiler failed; LinkError where the library would not load on the
+    device; OutputError where the cache folder cannot be written.
     """
     toolchain = find_toolchain(abi, ndk, api)
     if clml_sdk is not None:
@@ -218,11 +212,8 @@ def _is_for_java(toolchain: Toolchain, static: bool) -> bool:
 
 
 def _open_places(cache: Path) -> Path:
-    """Return the folder of a cache where runtimes lie, for this user alone.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Return the folder of a cache where runtimes lie, for this user alone. Raises OutputError
+    where it cannot be written."""
     places = cache / "runtime"
     with cache_errors(places):
         private_folder(places.parent)
@@ -255,12 +246,8 @@ def _work_folder(places: Path, toolchain: Toolchain, sanitize: str) -> Iterator[
 
 
 def open_runtime(folder: Path) -> Runtime:
-    """Return a runtime that was built before, such as by `adrenoc runtime build -o DIR`.
-
-    Raises:
-        DependencyError: the folder holds no runtime.
-        LinkError: its library is damaged.
-    """
+    """Return a runtime that was built before, such as by `adrenoc runtime build -o DIR`. Raises
+    DependencyError where the folder holds no runtime, LinkError where its library is damaged."""
     wanted = (LIBRARY, *HEADERS, LICENSE, NOTICE)
     try:
         missing = [name for name in wanted if not (folder / name).is_file()]
@@ -277,11 +264,8 @@ def open_runtime(folder: Path) -> Runtime:
 
 
 def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
-    """Copy a built runtime to the folder `output`, all or nothing.
-
-    Raises:
-        OutputError: `output` cannot be written, or something else is in its place.
-    """
+    """Copy a built runtime to the folder `output`, all or nothing. Raises OutputError where
+    `output` cannot be written, or something else is in its place."""
     check_folder_can_be_replaced(output, RUNTIME_FOLDER)
     _copy(runtime.folder, output)
     return replace(runtime, folder=output)

@@ -69,12 +69,8 @@ class Ndk:
 
 
 def find_ndk(asked: Path | None = None) -> Ndk | None:
-    """Return the NDK to use, or None where there is none.
-
-    Raises:
-        DependencyError: what was asked for, or what a variable names, is no NDK, too old, or for
-            another system.
-    """
+    """Return the NDK to use, or None where there is none. Raises DependencyError where what was
+    asked for, or what a variable names, is no NDK, too old, or for another system."""
     if asked is not None:
         return open_ndk(asked, origin="--set ndk")
     for variable, folder in read.android_ndk_folders()[:1]:
@@ -108,11 +104,8 @@ def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
 
 
 def open_ndk(folder: Path, *, origin: str) -> Ndk:
-    """Return the NDK in `folder`.
-
-    Raises:
-        DependencyError: it holds no NDK, one that is too old, or one for another system.
-    """
+    """Return the NDK in `folder`. Raises DependencyError where it holds no NDK, one that is too
+    old, or one for another system."""
     version = ndk_version(folder)
     if version[0] < MIN_MAJOR:
         raise DependencyError(
@@ -132,11 +125,8 @@ def open_ndk(folder: Path, *, origin: str) -> Ndk:
 
 
 def ndk_version(folder: Path) -> tuple[int, ...]:
-    """Return the revision that `source.properties` of an NDK gives, as numbers.
-
-    Raises:
-        DependencyError: the folder holds no NDK.
-    """
+    """Return the revision that `source.properties` of an NDK gives, as numbers. Raises
+    DependencyError where the folder holds no NDK."""
     try:
         text = read.read_plain(folder / "source.properties", _MOST_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -159,10 +149,8 @@ _CLML_HEADER = Path("CL") / "cl_qcom_ml_ops.h"
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """What CMake is told about the compiler, and what the digest has to know of it.
-
-    `api` is the level of the oldest Android that the result is for, 0 for another system.
-    """
+    """What CMake is told about the compiler, and what the digest has to know of it. `api` is the
+    level of the oldest Android that the result is for, 0 for another system."""
 
     options: tuple[str, ...]
     identity: str
@@ -182,9 +170,8 @@ def find_abi(triple: str) -> str:
 def find_toolchain(abi: str, ndk: Path | None, api: int) -> Toolchain:
     """Return the toolchain for `abi`; `ndk` and `api` are as `build_runtime` has them.
 
-    Raises:
-        OptionError: the ABI is unknown, or the API level too old.
-        DependencyError: the compiler or the NDK is missing, too old, or for another system.
+    Raises OptionError where the ABI is unknown, or the API level too old; DependencyError where the
+    compiler or the NDK is missing, too old, or for another system.
     """
     if abi == HOST:
         compiler = find_tool("c++", "g++", "clang++")
@@ -255,11 +242,8 @@ _PACKAGES = {
 
 
 def find_tool(*names: str) -> str:
-    """Return the first of `names` that is on the PATH or beside this Python.
-
-    Raises:
-        DependencyError: there is none.
-    """
+    """Return the first of `names` that is on the PATH or beside this Python. Raises DependencyError
+    where there is none."""
     beside = str(Path(sys.executable).parent)
     for name in names:
         found = shutil.which(name) or shutil.which(name, path=beside)
@@ -278,11 +262,7 @@ def _version_line(compiler: str) -> str:
 
 def add_clml(toolchain: Toolchain, sdk: Path) -> Toolchain:
     """Return the toolchain with an SDK: its include folder is the one that holds
-    CL/cl_qcom_ml_ops.h.
-
-    Raises:
-        OptionError: the SDK has no such header.
-    """
+    CL/cl_qcom_ml_ops.h. Raises OptionError where the SDK has no such header."""
     found = sorted(sdk.rglob(str(_CLML_HEADER)))
     if not found:
         raise OptionError(

@@ -25,10 +25,7 @@ SOURCES_FILE = "sources.txt"
 
 def find_runtime(abi: str, reporter: Reporter) -> Runtime:
     """Return the runtime for `abi` of the wheel where it is of these sources, else a built one.
-
-    Raises:
-        DependencyError, ToolError, LinkError, OutputError: as `build_runtime` does.
-    """
+    Raises DependencyError, ToolError, LinkError or OutputError as `build_runtime` does."""
     folder = _find_package()
     if folder is not None and (folder / abi).is_dir():
         wrong = _other_sources(folder) or what_is_wrong(folder / abi, RUNTIME_FOLDER)

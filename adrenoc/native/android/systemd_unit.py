@@ -63,11 +63,8 @@ def find_unit_place(*, for_user: bool) -> Path:
 
 
 def print_unit(service: Service) -> str:
-    """Return the text of the unit.
-
-    Raises:
-        OptionError: a variable is none, or a word holds what no line of a unit can.
-    """
+    """Return the text of the unit. Raises OptionError where a variable is none, or a word holds
+    what no line of a unit can."""
     for variable in service.environment:
         if not _VARIABLE.match(variable):
             raise OptionError(
@@ -92,10 +89,9 @@ def print_unit(service: Service) -> str:
 def install_unit(service: Service, output: Path) -> Path:
     """Write the unit to the file `output`, for this user's eyes: a key stands in it.
 
-    Raises:
-        DependencyError: the folder holds no server for this machine.
-        OptionError: the server lies where the unit's user could not start it, or a word is wrong.
-        OutputError: it cannot be written.
+    Raises DependencyError where the folder holds no server for this machine; OptionError where the
+    server lies where the unit's user could not start it, or a word is wrong; OutputError where it
+    cannot be written.
     """
     _check_server(service)
     text = print_unit(service)
@@ -108,11 +104,8 @@ def install_unit(service: Service, output: Path) -> Path:
 
 
 def _quote(word: str) -> str:
-    """Return a word of a unit's line: systemd expands % there, and knows quotes.
-
-    Raises:
-        OptionError: it holds a control character.
-    """
+    """Return a word of a unit's line: systemd expands % there, and knows quotes. Raises OptionError
+    where it holds a control character."""
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in word):
         raise OptionError(
             f"{word!r} holds a control character, expected a word that fits in a line",
@@ -135,9 +128,8 @@ def _state_rights() -> str:
 def _check_server(service: Service) -> None:
     """Refuse a runtime that the unit could not start.
 
-    Raises:
-        DependencyError: there is none, or it is for another machine.
-        OptionError: a folder on the way is closed to the unit's user.
+    Raises DependencyError where there is none, or it is for another machine; OptionError where a
+    folder on the way is closed to the unit's user.
     """
     server = service.folder / SERVER
     try:

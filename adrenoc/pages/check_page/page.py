@@ -26,11 +26,8 @@ _HERE = Path(__file__).resolve().parent
 
 
 def write_page(verdict: Verdict, path: Path) -> None:
-    """Write the report on `verdict` to `path`, all or nothing.
-
-    Raises:
-        OutputError: `path` cannot be written.
-    """
+    """Write the report on `verdict` to `path`, all or nothing. Raises OutputError where `path`
+    cannot be written."""
     write_atomically(path, page(verdict).encode())
 
 

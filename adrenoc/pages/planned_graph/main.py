@@ -36,11 +36,8 @@ class PlannedGraph(Adapter):
     )
 
     def convert(self, model_path: str, settings: dict[str, Any]) -> ModelExplorerGraphs:
-        """Plan the model; `settings` may name a `device` and a `preset`.
-
-        Raises:
-            AdrenocError: the file is damaged, an operator or a shape is not supported, ...
-        """
+        """Plan the model; `settings` may name a `device` and a `preset`. Raises AdrenocError where
+        the file is damaged, an operator or a shape is not supported, ..."""
         target = load_target(settings.get("device") or _DEVICE)
         verdict = check_model(
             Path(model_path),

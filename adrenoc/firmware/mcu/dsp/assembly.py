@@ -57,10 +57,8 @@ class OutputStage:
         return 2 if self.shift else 3
 
     def scale_sums(self, sums: Sequence[str], spare: tuple[str, str], place: int) -> list[str]:
-        """Instructions that make bytes of sums of one channel, whose constants lie at `place`.
-
-        That is an offset from the stack's top; two registers are spare.
-        """
+        """Instructions that make bytes of sums of one channel, whose constants lie at `place`. That
+        is an offset from the stack's top; two registers are spare."""
         a, b = spare
         if self.single:
             lines = [f"vldr s1, [sp, #{place}]", f"ldr {b}, [sp, #{place + 4}]"]
@@ -138,10 +136,8 @@ _MOST_SHIFT = 23
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DspConstants:
-    """`bias` holds the input's zero point; `constants` has a row for each channel.
-
-    `doubled` wants sums twice as large, and so the bias where weights cannot be doubled.
-    """
+    """`bias` holds the input's zero point; `constants` has a row for each channel. `doubled` wants
+    sums twice as large, and so the bias where weights cannot be doubled."""
 
     store: OutputStage
     bias: np.ndarray
@@ -155,11 +151,8 @@ class DspConstants:
 
 @lru_cache(maxsize=1024)
 def pack_constants(operator: Filter) -> DspConstants:
-    """Return one product where its constants can be had, else the rule's own two roundings.
-
-    Raises:
-        RefusedError: neither covers the rule, with the reason.
-    """
+    """Return one product where its constants can be had, else the rule's own two roundings. Raises
+    RefusedError where neither covers the rule, with the reason."""
     rule, bias = operator.requantise, operator.moved_bias
     for one_shift in (True, False):
         try:

@@ -39,11 +39,8 @@ four channels into planes, by the pixel."""
 
 
 def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
-    """Return the schedules of a depthwise convolution.
-
-    Raises:
-        RefusedError: its window, shape or rule is not covered.
-    """
+    """Return the schedules of a depthwise convolution. Raises RefusedError where its window, shape
+    or rule is not covered."""
     window = operator.window
     _, _, _, depth = network.shape4(operator.source)
     _, _, out_width, channels = network.shape4(operator.result)
@@ -71,9 +68,7 @@ def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
 
 def count_strips(out_height: int, rows: int) -> Counter[tuple[int, int]]:
     """Return how often each kind of strip is needed, by the parity of its pair of rows and by rows.
-
-    A strip makes `rows` rows of the output, the last one perhaps fewer.
-    """
+    A strip makes `rows` rows of the output, the last one perhaps fewer."""
     kinds: Counter[tuple[int, int]] = Counter()
     for pair in range(-(-out_height // rows)):
         kinds[pair % 2, 2 if rows == 2 and 2 * pair + 1 < out_height else 1] += 1
@@ -197,9 +192,7 @@ _MOST_UNROLL = 5
 @dataclass(frozen=True, kw_only=True)
 class Strip:
     """A function for `rows` rows of `width` results, `step` columns apart, `unroll` a round.
-
-    `first`: which of the two words of a column holds the upper pair of rows.
-    """
+    `first`: which of the two words of a column holds the upper pair of rows."""
 
     rows: int
     first: int
@@ -304,11 +297,8 @@ _MOST_TAPS = 256
 
 
 def paired_kernel(operator: Depthwise, network: Network) -> FirmwareKernel:
-    """Return the kernel of a depthwise convolution.
-
-    Raises:
-        RefusedError: its window or its channels are not covered.
-    """
+    """Return the kernel of a depthwise convolution. Raises RefusedError where its window or its
+    channels are not covered."""
     window = operator.window
     (_, width, depth), (_, out_width, channels) = images_of(operator, network)
     height, across = window.kernel

@@ -424,10 +424,8 @@ class _Blocks:
         )
 
     def _gap_bytes(self) -> int | None:
-        """Return how far before the input the output begins: a strip is read, then written.
-
-        A sum is written over its other operand, each number where it was read.
-        """
+        """Return how far before the input the output begins: a strip is read, then written. A sum
+        is written over its other operand, each number where it was read."""
         if self.operator.joined is not None or not self.operator.is_dense:
             return None if self.operator.joined is None else 0
         depth = self.operator.weights.shape[3]
@@ -435,11 +433,8 @@ class _Blocks:
 
 
 def product_choices(operator: Convolution, network: Network) -> list[Choice]:
-    """Return the schedules of a convolution or a dense layer.
-
-    Raises:
-        RefusedError: its rule or its shape is not covered.
-    """
+    """Return the schedules of a convolution or a dense layer. Raises RefusedError where its rule or
+    its shape is not covered."""
     rule = pack_constants(operator)
     _, (height, width, channels) = images_of(operator, network)
     pixels = height * width

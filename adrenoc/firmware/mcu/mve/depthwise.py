@@ -34,11 +34,8 @@ _MOST_PLACE = (1 << 16) - 1
 
 
 def vector_depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
-    """Return the only schedule of a depthwise convolution.
-
-    Raises:
-        RefusedError: its window, shape or rule is not covered.
-    """
+    """Return the only schedule of a depthwise convolution. Raises RefusedError where its window,
+    shape or rule is not covered."""
     window = operator.window
     _, _, _, depth = network.shape4(operator.source)
     _, _, out_width, channels = network.shape4(operator.result)
@@ -120,11 +117,8 @@ _LANE_BITS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class VectorStrip:
-    """A function for a strip of `rows` rows of `width` results, `step` columns apart.
-
-    `parity` is 1 where the upper pair of rows is the upper part of each word; a plane has `columns`
-    words.
-    """
+    """A function for a strip of `rows` rows of `width` results, `step` columns apart. `parity` is 1
+    where the upper pair of rows is the upper part of each word; a plane has `columns` words."""
 
     rows: int
     parity: int

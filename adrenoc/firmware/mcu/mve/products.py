@@ -72,10 +72,8 @@ class VectorStore:
     def scale_sums(
         self, sums: Sequence[str], constants: Sequence[str], spare: str, bounds: tuple[str, str]
     ) -> list[str]:
-        """Instructions from sums to bytes, with a vector for each row of constants.
-
-        The first of these, and `spare`, may be lost.
-        """
+        """Instructions from sums to bytes, with a vector for each row of constants. The first of
+        these, and `spare`, may be lost."""
         bias, multiplier, offset = constants[:3]
         lines = [f"vadd.i32 {s}, {s}, {bias}" for s in sums]
         if self.store.single:
@@ -111,9 +109,7 @@ class VectorStore:
 
 def vector_constants(rule: DspConstants, multiple: int) -> np.ndarray:
     """Return a row for each channel: bias, multiplier, offset, and a left shift if it has its own.
-
-    Channels of zeros fill it up to a `multiple`.
-    """
+    Channels of zeros fill it up to a `multiple`."""
     columns = [rule.bias, rule.constants[:, 0], rule.constants[:, 1]]
     if not rule.store.shift:
         columns.append(-rule.constants[:, 2])
@@ -140,10 +136,8 @@ it, of a step of channels beside its products, and of a byte of a sum."""
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Vectors:
-    """A schedule: pixels in registers (two by four channels, or one by eight) and in a strip.
-
-    Of all pixels, so many `direct` ones are read where they lie.
-    """
+    """A schedule: pixels in registers (two by four channels, or one by eight) and in a strip. Of
+    all pixels, so many `direct` ones are read where they lie."""
 
     operator: Convolution
     rule: DspConstants
@@ -254,11 +248,8 @@ class _Vectors:
 
 
 def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
-    """Return the schedules of a convolution or a dense layer.
-
-    Raises:
-        RefusedError: its rule or its shape is not covered.
-    """
+    """Return the schedules of a convolution or a dense layer. Raises RefusedError where its rule or
+    its shape is not covered."""
     rule = pack_constants(operator)
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, reach = height * width, _steps(operator) * STEP
@@ -315,9 +306,7 @@ _MOST_INDEX = 127
 @dataclass(frozen=True, kw_only=True)
 class VectorBlock:
     """A function for groups of `pixels` pixels, by `groups` groups of four channels at a time.
-
-    Pixels begin every `stride` bytes and have `steps` times sixteen; results have `channels`.
-    """
+    Pixels begin every `stride` bytes and have `steps` times sixteen; results have `channels`."""
 
     pixels: int
     groups: int

@@ -21,9 +21,7 @@ _SAVED = ("d8, d9", "d10, d11", "d12, d13", "d14, d15")
 
 def arm_function(name: str, signature: str, lines: Iterable[str], *, extension: str = "") -> str:
     """Return a function of a `signature`, a format of its name; low halves of v8 to v15 are kept.
-
-    `extension` is what the assembler has to be told of: the code runs where a core has it.
-    """
+    `extension` is what the assembler has to be told of: the code runs where a core has it."""
     save = [f"stp {pair}, [sp, #{16 * n}]" for n, pair in enumerate(_SAVED)]
     load = [f"ldp {pair}, [sp, #{16 * n}]" for n, pair in enumerate(_SAVED)]
     whole = [
@@ -149,11 +147,8 @@ class NeonStore:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NeonConstants:
-    """`bias` holds the input's zero point.
-
-    Of four channels there are eight words of `constants`: four factors and four left shifts, or the
-    four factors in float64, or in float32 and nothing.
-    """
+    """`bias` holds the input's zero point. Of four channels there are eight words of `constants`:
+    four factors and four left shifts, or the four factors in float64, or in float32 and nothing."""
 
     store: NeonStore
     bias: np.ndarray
@@ -171,11 +166,7 @@ class NeonConstants:
 
 @lru_cache(maxsize=1024)
 def pack_constants(operator: Filter) -> NeonConstants:
-    """Return the constants of a filter.
-
-    Raises:
-        RefusedError: its factors are not covered.
-    """
+    """Return the constants of a filter. Raises RefusedError where its factors are not covered."""
     rule = operator.requantise
     sum_range(operator)
     if rule.reals.dtype == np.float32 and rule.reals.size:

@@ -32,11 +32,8 @@ _MOST_TAPS = 128
 
 
 def neon_depthwise(operator: Depthwise, network: Network) -> FirmwareKernel:
-    """Return the kernel of a depthwise convolution.
-
-    Raises:
-        RefusedError: its window, channels or rule are not covered.
-    """
+    """Return the kernel of a depthwise convolution. Raises RefusedError where its window, channels
+    or rule are not covered."""
     window, channels = operator.window, operator.weights.shape[2]
     depth = network.shape4(operator.source)[3]
     if depth != channels:
@@ -142,9 +139,7 @@ class WindowWalk(ABC):
 
     def _lines(self) -> list[str]:
         """x1, x2 outputs, x3 their step, x5 left, x6 right, x7 constants, x8 blocks, x9 on rows.
-
-        From x13 on the rows' steps; x4 counts outputs that see only columns of the image.
-        """
+        From x13 on the rows' steps; x4 counts outputs that see only columns of the image."""
         return [
             *("ldp x9, x10, [x0]", "ldp x11, x12, [x0, #16]"),
             *("ldp x13, x14, [x0, #32]", "ldp x15, x16, [x0, #48]"),
@@ -293,9 +288,7 @@ class DotWalk(WindowWalk):
 @dataclass(frozen=True, kw_only=True)
 class ProductWalk(WindowWalk):
     """A window by SMULL and SMLAL: a column is three registers from v8 on; weights lie from v17 on.
-
-    `careful` of weights of -128: two products of those may not fit into sixteen bits.
-    """
+    `careful` of weights of -128: two products of those may not fit into sixteen bits."""
 
     careful: bool = False
     way: ClassVar[str] = "neon"

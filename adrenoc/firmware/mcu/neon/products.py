@@ -41,9 +41,7 @@ SIGNATURE = (
 @dataclass(frozen=True, kw_only=True)
 class ProductTile:
     """A function: for how many of the sixteen channels, how sums become bytes, by which way.
-
-    `careful` of weights of -128: two products of those may not fit into sixteen bits.
-    """
+    `careful` of weights of -128: two products of those may not fit into sixteen bits."""
 
     way: str
     channels: int
@@ -62,10 +60,8 @@ class ProductTile:
 
 
 def _rows_loop(tile: ProductTile) -> list[str]:
-    """Blocks of the most rows while there are so many, then one of what is left.
-
-    x0 rows, x1 stride, x2 weights, x3 blocks, x4 out, x5 its stride, x6 constants, x7 count.
-    """
+    """Blocks of the most rows while there are so many, then one of what is left. x0 rows, x1
+    stride, x2 weights, x3 blocks, x4 out, x5 its stride, x6 constants, x7 count."""
     _, block, most_pairs = WAYS[tile.way]
     lines = ["add x16, x1, x1, lsl #1", "lsl x16, x16, #1"] if most_pairs == 3 else []
     lines += ["lsl x16, x1, #1"] if most_pairs == 1 else []
@@ -300,11 +296,8 @@ _MOST_STRIP = 16 * ROWS
 
 
 def neon_products(operator: Convolution, network: Network) -> FirmwareKernel:
-    """Return the kernel of a convolution or a dense layer.
-
-    Raises:
-        RefusedError: its rule is not covered.
-    """
+    """Return the kernel of a convolution or a dense layer. Raises RefusedError where its rule is
+    not covered."""
     if operator.joined is not None:
         raise TypeError("a sum was given to a convolution that has no place for it")
     rule = pack_constants(operator)

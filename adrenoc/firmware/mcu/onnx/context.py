@@ -31,10 +31,8 @@ _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 @dataclass(kw_only=True)
 class OnnxContext:
-    """A translation under way.
-
-    Tensors of four axes lie with channels last; bytes without sign are stored less 128.
-    """
+    """A translation under way. Tensors of four axes lie with channels last; bytes without sign are
+    stored less 128."""
 
     graph: OnnxGraph
     operators: list[NetworkOperator] = field(default_factory=list)

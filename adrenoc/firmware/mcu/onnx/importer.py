@@ -31,10 +31,8 @@ QUANTISE_HINT = (
 def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
     """Return the network of an ONNX model, and the digest of its files.
 
-    Raises:
-        ModelFormatError: it is damaged.
-        CompileError: its data are not quantised.
-        UnsupportedOperatorError: it holds operators that cannot go, each named with the reason.
+    Raises ModelFormatError where it is damaged; CompileError where its data are not quantised;
+    UnsupportedOperatorError where it holds operators that cannot go, each named with the reason.
     """
     path = files.paths[0]
     graph, sha256 = read_quantised_graph(files)

@@ -40,10 +40,8 @@ _MOST_SOFTMAX = 4096
 
 
 def operands(made: TfliteContext, operator: OperatorInfo) -> tuple[int, int, bool]:
-    """Return both operands, the one of the result's shape first, and whether they swapped.
-
-    The other may repeat along leading axes; a constant is repeated beforehand.
-    """
+    """Return both operands, the one of the result's shape first, and whether they swapped. The
+    other may repeat along leading axes; a constant is repeated beforehand."""
     places = [made.operand(operator, index) for index in (0, 1)]
     target = shape4(made.result(operator).shape)
     shapes = [shape4(made.tensors[place].shape) for place in places]

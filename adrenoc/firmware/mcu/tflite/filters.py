@@ -40,10 +40,7 @@ def _lay_as_one_image(
     make: Callable[[int, int], op.Operator],
 ) -> op.Operator:
     """Return what `make` makes of a source and a result of one image; a batch lies in its rows.
-
-    Raises:
-        RefusedError: there are several images, and windows that see more than a row.
-    """
+    Raises RefusedError where there are several images, and windows that see more than a row."""
     shape = made.info(operator, 0).shape
     source, result = made.data(operator), operator.outputs[0]
     if len(shape) == 4 and shape[0] == 1:

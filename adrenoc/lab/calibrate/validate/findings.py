@@ -226,10 +226,8 @@ class KernelTimes:
 
 @dataclass(kw_only=True)
 class KernelClock:
-    """Measures one kernel; `build` makes a candidate of its number.
-
-    `is_late` tells that the time is up: what was measured until then counts.
-    """
+    """Measures one kernel; `build` makes a candidate of its number. `is_late` tells that the time
+    is up: what was measured until then counts."""
 
     bench: Launches
     build: Callable[[int], Variant]
@@ -243,11 +241,8 @@ class KernelClock:
     _built: dict[int, Variant] = field(default_factory=dict)
 
     def measure(self, numbers: Sequence[int]) -> KernelTimes | None:
-        """Time these schedules; None where none of the first ones runs.
-
-        Raises:
-            RemoteError: the device went away.
-        """
+        """Time these schedules; None where none of the first ones runs. Raises RemoteError where
+        the device went away."""
         base = self._first_that_runs(numbers[:MOST_BASES])
         if base is None:
             return None
@@ -379,10 +374,8 @@ class Confirmed:
 def confirm(
     timed: Sequence[Timed], old: Cost, new: Cost, *, bench: Launches, build: Build, scratch: Path
 ) -> Confirmed:
-    """Run what `new` constants choose in turn with what `old` ones do.
-
-    What cannot be run ends it: constants that lead there are none to take.
-    """
+    """Run what `new` constants choose in turn with what `old` ones do. What cannot be run ends it:
+    constants that lead there are none to take."""
     ratios: dict[bool, list[float]] = {False: [], True: []}
     others = 0
     for one in timed:

@@ -65,10 +65,7 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow], confirm: Co
     """Fit the target's constants to the layers that are not kept out.
 
     What `confirm` does not find to choose better is not taken, nor what no layer that was kept out
-    can be asked about.
-
-    Raises:
-        DeviceError: too few of them were measured.
+    can be asked about. Raises DeviceError where too few of them were measured.
     """
     cost = validation.target.cost
     seen = [timed.measured for timed in validation.timed if not timed.kept_out]
@@ -140,10 +137,8 @@ def _fit_joins(
 
 
 def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
-    """Return the threshold that loses least time on decisions that count, nearest to `now`.
-
-    Each decision comes with the largest threshold by which its kernels join.
-    """
+    """Return the threshold that loses least time on decisions that count, nearest to `now`. Each
+    decision comes with the largest threshold by which its kernels join."""
     return min(
         (now, *THRESHOLDS),
         key=lambda threshold: (regret_of_joins(found, threshold), abs(math.log(threshold / now))),

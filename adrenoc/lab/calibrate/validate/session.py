@@ -96,10 +96,8 @@ class Forms:
 
 
 def forms_of(row: LayerRow, target: Target, options: CompileOptions, folder: Path) -> Forms | None:
-    """Plan a layer; None where none of its kernels has a choice on this target.
-
-    `folder` gets its model.
-    """
+    """Plan a layer; None where none of its kernels has a choice on this target. `folder` gets its
+    model."""
     chosen = plan_of(row, target, options, folder)
     if chosen is None or not row.join:
         return None if chosen is None else Forms(row=row, chosen=chosen)
@@ -117,10 +115,8 @@ def forms_of(row: LayerRow, target: Target, options: CompileOptions, folder: Pat
 def plan_of(
     row: LayerRow, target: Target, options: CompileOptions, folder: Path
 ) -> TunePlan | None:
-    """Plan a layer once, by a target's own constants; None where no kernel has a choice.
-
-    `folder` gets its model.
-    """
+    """Plan a layer once, by a target's own constants; None where no kernel has a choice. `folder`
+    gets its model."""
     path = folder / "layer.onnx"
     if not path.exists():
         write_atomically(path, row.layer.model().SerializeToString())
@@ -179,12 +175,8 @@ Say = Callable[[str, str], None]
 
 
 def run_validation(request: ValidationRequest, *, say: Say = lambda *_: None) -> Validation:
-    """Measure the layers.
-
-    Raises:
-        RemoteError: the device cannot be reached, or went away before anything was measured.
-        DeviceError: it runs no kernel at all.
-    """
+    """Measure the layers. Raises RemoteError where the device cannot be reached, or went away
+    before anything was measured; DeviceError where it runs no kernel at all."""
     with opened_bench(request) as (bench, device, scratch):
         run = _Run(request=request, bench=bench, scratch=scratch, say=say)
         run.layers()
@@ -204,12 +196,8 @@ def run_validation(request: ValidationRequest, *, say: Say = lambda *_: None) ->
 
 
 def confirm_choices(request: DeviceRequest, validation: Validation, cost: Cost) -> Confirmed:
-    """Run what other constants choose on the device that was validated.
-
-    Raises:
-        RemoteError: the device cannot be reached, or went away.
-        DeviceError: it runs no kernel at all.
-    """
+    """Run what other constants choose on the device that was validated. Raises RemoteError where
+    the device cannot be reached, or went away; DeviceError where it runs no kernel at all."""
     with opened_bench(request) as (bench, _, scratch):
 
         def build(kernel: FittedKernel, number: int) -> Variant:

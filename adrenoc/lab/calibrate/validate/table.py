@@ -71,10 +71,8 @@ def wanted_rows(only: tuple[str, ...]) -> tuple[LayerRow, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerModel:
-    """Operators between two others, which keep them away from the graph's borders.
-
-    `op` is one of `BUILDERS`, or an operator of ONNX that reads the input, `weights` and a bias.
-    """
+    """Operators between two others, which keep them away from the graph's borders. `op` is one of
+    `BUILDERS`, or an operator of ONNX that reads the input, `weights` and a bias."""
 
     name: str
     op: str

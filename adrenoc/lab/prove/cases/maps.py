@@ -16,10 +16,8 @@ def _functions(net: Net, op: str) -> str:
 
 @builder
 def _sigmoid_of_halves(net: Net, most: float) -> str:
-    """Add a sigmoid of numbers up to `most`: a narrow range shows errors.
-
-    A pool has the result stored.
-    """
+    """Add a sigmoid of numbers up to `most`: a narrow range shows errors. A pool has the result
+    stored."""
     found = net("Sigmoid", net.feed(net.values(1, 7, 6, 10) * np.float32(most)))
     return net("MaxPool", found, kernel_shape=[1, 2])
 

@@ -45,11 +45,8 @@ class Packed:
 
 
 def abi_of(runtime: Runtime) -> str:
-    """Return the ABI of Android that a runtime is for.
-
-    Raises:
-        LinkError: it was not built for Android.
-    """
+    """Return the ABI of Android that a runtime is for. Raises LinkError where it was not built for
+    Android."""
     facts = read_elf(runtime.library)
     glibc = sorted(name for name in facts.needed if name.endswith((".so.6", ".so.2", ".so.1")))
     if facts.machine not in ABIS or glibc:
@@ -133,9 +130,8 @@ class Runtimes:
 def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Runtimes:
     """Return the runtimes that these bundles need, one an ABI.
 
-    Raises:
-        BundleError: a bundle is not for Android, or no runtime is for its machine.
-        LinkError: a runtime was not built for Android, or has no native half for Java.
+    Raises BundleError where a bundle is not for Android, or no runtime is for its machine;
+    LinkError where a runtime was not built for Android, or has no native half for Java.
     """
     check_for_android(bundles)
     found = {abi_of(runtime): runtime for runtime in runtimes}
@@ -158,11 +154,8 @@ def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Run
 
 
 def check_for_android(bundles: Sequence[Bundle]) -> None:
-    """Refuse bundles that no app can take, and one that is given twice.
-
-    Raises:
-        BundleError: naming the first of them.
-    """
+    """Refuse bundles that no app can take, and one that is given twice. Raises BundleError naming
+    the first of them."""
     for bundle in bundles:
         triple = bundle.manifest.target.llvm_triple
         if not runs_on_android(triple):
@@ -176,11 +169,7 @@ def check_for_android(bundles: Sequence[Bundle]) -> None:
 
 def name_models(bundles: Sequence[Bundle]) -> tuple[AppModel, ...]:
     """Return a name for each bundle that no other has; those that would share one get a digest
-    each.
-
-    Raises:
-        BundleError: two of them are the same bundle.
-    """
+    each. Raises BundleError where two of them are the same bundle."""
     plain = [identifier(bundle.manifest.name) for bundle in bundles]
     models: list[AppModel] = []
     for bundle, shared in zip(bundles, plain, strict=True):
@@ -201,13 +190,10 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
     """Write one archive with the runtime and a bundle, for an app that has no other model.
 
     It holds the bundle as an asset, the libraries for each of `runtimes`' ABIs (also as a prefab
-    package, for C and C++), the classes of `org.adrenoc`, and the manifest lines for OpenCL.
-
-    Raises:
-        BundleError: the bundle is not for Android, or no runtime is for its machine.
-        DependencyError: there is no Java compiler.
-        LinkError: a runtime was not built for Android, or has no native half for Java.
-        OutputError: `output` cannot be written.
+    package, for C and C++), the classes of `org.adrenoc`, and the manifest lines for OpenCL. Raises
+    BundleError where the bundle is not for Android, or no runtime is for its machine;
+    DependencyError where there is no Java compiler; LinkError where a runtime was not built for
+    Android, or has no native half for Java; OutputError where `output` cannot be written.
     """
     found = find_runtimes([bundle], runtimes)
     (model,) = name_models([bundle])

@@ -55,9 +55,8 @@ class SplitPack:
 def write_asset_pack(bundles: Sequence[Bundle], output: Path) -> SplitPack:
     """Write an asset pack of bundles for several GPUs, and its targeting, into the folder `output`.
 
-    Raises:
-        BundleError: one is for one device alone, or not for Android, or is given twice.
-        OutputError: `output` cannot be written.
+    Raises BundleError where one is for one device alone, or not for Android, or is given twice;
+    OutputError where `output` cannot be written.
     """
     for bundle in bundles:
         if not read_editions(bundle):

@@ -102,10 +102,8 @@ PROVIDER = replace(RUNTIME, artifact="adrenoc-onnxruntime")
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """What was written, and the coordinates of the models, in the order of the bundles.
-
-    `provider` tells whether the provider for onnxruntime was.
-    """
+    """What was written, and the coordinates of the models, in the order of the bundles. `provider`
+    tells whether the provider for onnxruntime was."""
 
     packed: Packed
     models: tuple[Coordinates, ...]
@@ -117,10 +115,9 @@ def write_repository(
 ) -> Repository:
     """Write the runtime and each model as packages of their own into the folder `output`.
 
-    Raises:
-        BundleError: a bundle is not for Android, or no runtime is for its machine.
-        LinkError: a runtime was not built for Android.
-        OutputError: `output` cannot be written.
+    Raises BundleError where a bundle is not for Android, or no runtime is for its machine;
+    LinkError where a runtime was not built for Android; OutputError where `output` cannot be
+    written.
     """
     found = find_runtimes(bundles, runtimes)
     models = name_models(bundles)
@@ -149,10 +146,9 @@ def write_runtime(
 ) -> list[tuple[str, int]]:
     """Write the runtime that these bundles need into the folder `output`, and none of them.
 
-    Raises:
-        BundleError: a bundle is not for Android, or no runtime is for its machine.
-        LinkError: a runtime was not built for Android.
-        OutputError: `output` cannot be written.
+    Raises BundleError where a bundle is not for Android, or no runtime is for its machine;
+    LinkError where a runtime was not built for Android; OutputError where `output` cannot be
+    written.
     """
     return _write_runtime(find_runtimes(bundles, runtimes), output)[0]
 
@@ -213,10 +209,9 @@ _BUILD = "app/build.gradle.kts"
 def write_sample(bundles: Sequence[Bundle], runtimes: Sequence[Runtime], output: Path) -> None:
     """Write the app with `bundles` to the folder `output`, all or nothing.
 
-    Raises:
-        BundleError: a bundle is not for Android, or no runtime is for its machine.
-        LinkError: a runtime was not built for Android.
-        OutputError: `output` holds more than this wrote, or cannot be written.
+    Raises BundleError where a bundle is not for Android, or no runtime is for its machine;
+    LinkError where a runtime was not built for Android; OutputError where `output` holds more than
+    this wrote, or cannot be written.
     """
     found = find_runtimes(bundles, runtimes)
     with write_folder_atomically(output, SAMPLE_FOLDER) as app:
@@ -271,9 +266,8 @@ endif()
 def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packed:
     """Write a folder that `find_package(adrenoc)` finds: headers, libraries, bundle, a sample.
 
-    Raises:
-        BundleError: the runtime is for another machine than the bundle.
-        OutputError: `output` cannot be written.
+    Raises BundleError where the runtime is for another machine than the bundle, OutputError where
+    `output` cannot be written.
     """
     machine, there = bundle.manifest.library.machine, read_elf(runtime.library).machine
     if machine != there:
