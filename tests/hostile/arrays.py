@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.hostile.bundles import bundle
+from tests.hostile.bundles import whole
 from tests.hostile.case import Case, Make
 from tests.hostile.models import put
 
@@ -122,16 +122,10 @@ def _arrays() -> Iterator[Case]:
     for name, (suffix, make) in makes.items():
 
         def both(folder: Path, make: Make = make) -> None:
-            bundle(lambda b: None)(folder)
+            whole(folder)
             make(folder)
 
-        yield Case(
-            family="arrays",
-            name=name,
-            make=both,
-            command=("run", "b", "--input", f"image=i.{suffix}"),
-            codes=_INPUT,
-        )
+        yield Case("arrays", name, both, ("run", "b", "--input", f"image=i.{suffix}"), codes=_INPUT)
 
 
 def _apps() -> Iterator[Case]:
@@ -156,4 +150,4 @@ def _apps() -> Iterator[Case]:
             "a.apk", library, lambda c: c[:-6] + struct.pack("<I", 0x7FFFFFFF) + c[-2:]
         ),
     }.items():
-        yield Case(family="apps", name=name, make=make, command=("doctor", "--app", "a.apk"))
+        yield Case("apps", name, make, ("doctor", "--app", "a.apk"))

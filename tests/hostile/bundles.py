@@ -7,6 +7,7 @@ import os
 import random
 import tarfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ def bundle(change: Callable[[Path], object]) -> Make:
     return make
 
 
+whole = bundle(lambda b: None)
+
+
 def rewritten(change: Callable[[dict[str, Any]], object]) -> Make:
     def edit(root: Path) -> None:
         plain = json.loads((root / "manifest.json").read_text())
@@ -44,13 +48,9 @@ def cases() -> Iterator[Case]:
 
 
 def _manifests() -> Iterator[Case]:
+    case = partial(Case, "manifests", command=_INSPECT)
     for kind, content in TEXTS.items():
-        yield Case(
-            family="manifests",
-            name=kind,
-            make=bundle(lambda b, c=content: (b / "manifest.json").write_bytes(c)),
-            command=_INSPECT,
-        )
+        yield case(kind, bundle(lambda b, c=content: (b / "manifest.json").write_bytes(c)))
     keys = (
         *("schema_version", "name", "model", "target", "options", "inputs", "outputs", "params"),
         *("kernels", "memory", "statistics", "regions", "library", "versions", "files"),
@@ -64,18 +64,8 @@ def _manifests() -> Iterator[Case]:
     }
     for key in keys:
         for kind, value in values.items():
-            yield Case(
-                family="manifests",
-                name=f"{key} is {kind}",
-                make=rewritten(lambda m, k=key, v=value: m.update({k: v})),
-                command=_INSPECT,
-            )
-        yield Case(
-            family="manifests",
-            name=f"{key} is missing",
-            make=rewritten(lambda m, k=key: m.pop(k)),
-            command=_INSPECT,
-        )
+            yield case(f"{key} is {kind}", rewritten(lambda m, k=key, v=value: m.update({k: v})))
+        yield case(f"{key} is missing", rewritten(lambda m, k=key: m.pop(k)))
     for path in (
         "../x",
         "/etc/passwd",
@@ -86,22 +76,19 @@ def _manifests() -> Iterator[Case]:
         "n" * 5000,
         "manifest.json",
     ):
-        yield Case(
-            family="manifests",
-            name=f"a file called {path[:20]!r}",
-            make=rewritten(lambda m, p=path: m["files"][0].update(path=p)),
-            command=_INSPECT,
+        yield case(
+            f"a file called {path[:20]!r}",
+            rewritten(lambda m, p=path: m["files"][0].update(path=p)),
         )
     for number in (-1, 10**18, 2**63, 1.5, True):
-        yield Case(
-            family="manifests",
-            name=f"a file of {number} bytes",
-            make=rewritten(lambda m, n=number: m["files"][0].update(bytes=n)),
-            command=_INSPECT,
+        yield case(
+            f"a file of {number} bytes",
+            rewritten(lambda m, n=number: m["files"][0].update(bytes=n)),
         )
 
 
 def _files() -> Iterator[Case]:
+    case = partial(Case, "files of bundles")
     names = ("manifest.json", "model.so", "params.safetensors", "kernels/conv2d_kernel.cl")
     for name in names:
         for kind, make in SPECIAL.items():
@@ -110,40 +97,29 @@ def _files() -> Iterator[Case]:
                 (root / name).unlink()
                 make((root / name).parent, (root / name).name)
 
-            yield Case(
-                family="files of bundles",
-                name=f"{name} is {kind}",
-                make=bundle(change),
-                command=_INSPECT,
-            )
+            yield case(f"{name} is {kind}", bundle(change), _INSPECT)
     for kind, content in TEXTS.items():
         for name in ("launches.json", "buckets.json"):
-            yield Case(
-                family="files of bundles",
-                name=f"{name} holds {kind}",
-                make=bundle(lambda b, n=name, c=content: _put(b, n, c)),
-                command=_INSPECT,
+            yield case(
+                f"{name} holds {kind}",
+                bundle(lambda b, n=name, c=content: _put(b, n, c)),
+                _INSPECT,
                 codes=ENDED,
             )
-    yield Case(
-        family="files of bundles",
-        name="a kernel that is not UTF-8",
-        make=bundle(lambda b: _put(b, "kernels/conv2d_kernel.cl", b"\xff\xfe")),
-        command=("inspect", "b", "--kernel", "conv2d_kernel"),
+    yield case(
+        "a kernel that is not UTF-8",
+        bundle(lambda b: _put(b, "kernels/conv2d_kernel.cl", b"\xff\xfe")),
+        ("inspect", "b", "--kernel", "conv2d_kernel"),
     )
-    yield Case(
-        family="files of bundles",
-        name="a kernel with escapes",
-        make=bundle(lambda b: _put(b, "kernels/conv2d_kernel.cl", b"\x1b]0;x\x07 // \xc2\x9b")),
-        command=("inspect", "b", "--kernel", "conv2d_kernel"),
+    yield case(
+        "a kernel with escapes",
+        bundle(lambda b: _put(b, "kernels/conv2d_kernel.cl", b"\x1b]0;x\x07 // \xc2\x9b")),
+        ("inspect", "b", "--kernel", "conv2d_kernel"),
         codes=frozenset({0}),
     )
     for name in ("../../etc/passwd", "\x1b[2J", "x" * 9000):
-        yield Case(
-            family="files of bundles",
-            name=f"a kernel that is not there: {name[:12]!r}",
-            make=bundle(lambda b: None),
-            command=("inspect", "b", "--kernel", name),
+        yield case(
+            f"a kernel that is not there: {name[:12]!r}", whole, ("inspect", "b", "--kernel", name)
         )
 
 
@@ -169,10 +145,10 @@ def _named() -> Iterator[Case]:
     for place, change in places.items():
         for kind, name in NAMES.items():
             yield Case(
-                family="names in bundles",
-                name=f"{place}, {kind}",
-                make=rewritten(lambda m, c=change, n=name: c(m, n)),
-                command=("inspect", "b", *(("--json",) if kind in ("c1", "tags") else ())),
+                "names in bundles",
+                f"{place}, {kind}",
+                rewritten(lambda m, c=change, n=name: c(m, n)),
+                ("inspect", "b", *(("--json",) if kind in ("c1", "tags") else ())),
                 codes=ENDED,
             )
 
@@ -242,6 +218,7 @@ def _flipped(seed: int) -> Make:
 
 
 def _tars() -> Iterator[Case]:
+    case = partial(Case, "tar files", command=_INSPECT)
     sparse = _member("b.adrenoc/x", b"S")
     pax = tarfile.XHDTYPE
     made: dict[str, Make] = {
@@ -277,28 +254,9 @@ def _tars() -> Iterator[Case]:
         **{f"cut off at {at} %": _cut(at / 100) for at in range(0, 90, 9)},
     }
     for name, make in made.items():
-        yield Case(family="tar files", name=name, make=make, command=_INSPECT)
+        yield case(name, make)
     for seed in range(20):
-        yield Case(
-            family="tar files",
-            name=f"three bits wrong, {seed}",
-            make=_flipped(seed),
-            command=_INSPECT,
-            codes=ENDED,
-        )
-    yield Case(
-        family="tar files",
-        name="a whole one",
-        make=_written,
-        command=_INSPECT,
-        codes=frozenset({0}),
-    )
+        yield case(f"three bits wrong, {seed}", _flipped(seed), codes=ENDED)
+    yield case("a whole one", _written, codes=frozenset({0}))
     for name, place in (("missing", "{work}/nowhere"), ("a file", "{work}/model.onnx")):
-        yield Case(
-            family="tar files",
-            name=f"TMPDIR is {name}",
-            make=_written,
-            command=_INSPECT,
-            environment={"TMPDIR": place},
-            codes=ENDED,
-        )
+        yield case(f"TMPDIR is {name}", _written, environment={"TMPDIR": place}, codes=ENDED)

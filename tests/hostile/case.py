@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 MOST_SECONDS = 20.0
@@ -20,7 +20,7 @@ def nothing(_: Path) -> None:
     """Nothing beside what every folder holds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """`family` and `name` for the table; `make` fills the folder before `command` runs in it.
 
@@ -33,8 +33,9 @@ class Case:
 
     family: str
     name: str
-    command: tuple[str, ...]
     make: Make = nothing
+    command: tuple[str, ...] = ()
+    _: KW_ONLY
     codes: frozenset[int] = TYPED
     makes: tuple[str, ...] = ()
     environment: Mapping[str, str | None] = field(default_factory=dict)

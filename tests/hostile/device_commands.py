@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onnx import TensorProto, helper
 
+from tests.hostile.bundles import whole
 from tests.hostile.case import ENDED, TYPED, Case, Make
 from tests.hostile.models import NAMES, SPECIAL
 from tests.hostile.outputs import PATHS, PLACES, TEXTS
@@ -53,13 +55,10 @@ def _variants(good: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """A good object with one part after the other missing, or of another type."""
     values: tuple[Any, ...] = (None, [], {}, "", "\x1b[2J", -1, 1e308, 2**63, True, [[[]]], [{}])
     for path in _paths(good):
-        yield f"without {_shown(path)}", _changed(good, path, None, gone=True)
+        shown = ".".join(map(str, path))
+        yield f"without {shown}", _changed(good, path, None, gone=True)
         for number, value in enumerate(values):
-            yield f"{_shown(path)} as {number}", _changed(good, path, value)
-
-
-def _shown(path: tuple[Any, ...]) -> str:
-    return ".".join(map(str, path))
+            yield f"{shown} as {number}", _changed(good, path, value)
 
 
 def _paths(value, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -98,11 +97,16 @@ REPORT: dict[str, Any] = {
 }
 
 
+_READ = {
+    **{kind: _put("t.json", content) for kind, content in TEXTS.items()},
+    **{kind: _special(kind, "t.json") for kind in SPECIAL},
+}
+"""What `t.json` may be, whatever it is read as."""
+
+
 def _device_reports() -> Iterator[Case]:
     command = ("check", "model.onnx", "--device", "adreno:750+t.json")
-    texts = {kind: _put("t.json", content) for kind, content in TEXTS.items()}
     made = {kind: _put("t.json", plain) for kind, plain in _variants(REPORT)}
-    special = {kind: _special(kind, "t.json") for kind in SPECIAL}
     named = {
         f"called {kind}": _put("t.json", _changed(REPORT, ("quirks", 0, "text"), name))
         for kind, name in NAMES.items()
@@ -111,8 +115,8 @@ def _device_reports() -> Iterator[Case]:
         f"avoids {word}": _put("t.json", _changed(REPORT, ("quirks", 0, "avoid"), [word]))
         for word in ("nothing", "operator:", "operator:none", "fusion:x", "\x1b[2J", "a\nb")
     }
-    for kind, make in {**texts, **made, **special, **named, **avoided}.items():
-        yield Case(family="device reports", name=kind, make=make, command=command, codes=ENDED)
+    for kind, make in {**_READ, **made, **named, **avoided}.items():
+        yield Case("device reports", kind, make, command, codes=ENDED)
 
 
 LAB = {
@@ -122,13 +126,8 @@ LAB = {
     "device": {"facts": {"name": "QUALCOMM Adreno(TM)", "driver": "d", "gpu": "750"}},
     "suites": [
         {
-            "suite": "mixed, textures",
-            "status": "wrong",
-            "cases": 1,
-            "kernels": 1,
-            "launches": 1,
-            "text": "",
-            "findings": REPORT["findings"],
+            **{"suite": "mixed, textures", "status": "wrong", "cases": 1, "kernels": 1},
+            **{"launches": 1, "text": "", "findings": REPORT["findings"]},
         }
     ],
     "networks": [{"network": "n", "status": "right", "p50_ms": 1.0, "p90_ms": 1, "runs": 9}],
@@ -138,120 +137,45 @@ LAB = {
 
 
 def _lab_reports() -> Iterator[Case]:
-    command = ("device", "import", "t.json", "-o", "lab")
-    texts = {kind: _put("t.json", content) for kind, content in TEXTS.items()}
+    command, makes = ("device", "import", "t.json", "-o", "lab"), ("lab",)
     made = {kind: _put("t.json", plain) for kind, plain in _variants(LAB)}
-    special = {kind: _special(kind, "t.json") for kind in SPECIAL}
-    for kind, make in {**texts, **made, **special}.items():
-        yield Case(
-            family="lab reports",
-            name=kind,
-            make=make,
-            command=command,
-            codes=ENDED,
-            makes=("lab", "lab/device.json", "lab/report.html"),
-        )
+    for kind, make in {**_READ, **made}.items():
+        yield Case("lab reports", kind, make, command, codes=ENDED, makes=makes)
 
 
 def _read_reports() -> Iterator[Case]:
-    for kind, content in TEXTS.items():
-        yield Case(
-            family="files to report",
-            name=kind,
-            make=_put("t.json", content),
-            command=("device", "report", "t.json", "-o", "out.json"),
-        )
-    for kind in SPECIAL:
-        yield Case(
-            family="files to report",
-            name=kind,
-            make=_special(kind, "t.json"),
-            command=("device", "report", "t.json", "-o", "out.json"),
-        )
-    for kind, plain in _variants(REPORT):
-        yield Case(
-            family="files to report",
-            name=f"a device report, {kind}",
-            make=_put("t.json", plain),
-            command=("device", "report", "t.json", "-o", "out.json"),
-            codes=ENDED,
-            makes=("out.json",),
-        )
-    for kind, name in NAMES.items():
-        plain = _changed(REPORT, ("device", "name"), name)
-        yield Case(
-            family="files to report",
-            name=f"a device called {kind}",
-            make=_put("t.json", plain),
-            command=("device", "report", "t.json", "-o", "out.json"),
-            codes=ENDED,
-            makes=("out.json",),
-        )
+    command = ("device", "report", "t.json", "-o", "out.json")
+    case = partial(Case, "files to report", command=command)
+    for kind, make in _READ.items():
+        yield case(kind, make)
+    made = {f"a device report, {kind}": plain for kind, plain in _variants(REPORT)}
+    made |= {
+        f"a device called {kind}": _changed(REPORT, ("device", "name"), name)
+        for kind, name in NAMES.items()
+    }
+    for kind, plain in made.items():
+        yield case(kind, _put("t.json", plain), codes=ENDED, makes=("out.json",))
 
 
 def _fleets() -> Iterator[Case]:
-    run = ("device", "fleet", "model.onnx", *_NOWHERE)
-    for kind, content in TEXTS.items():
-        yield Case(
-            family="fleets",
-            name=f"a baseline: {kind}",
-            make=_put("t.json", content),
-            command=(*run, "--baseline", "t.json"),
-            makes=("fleet",),
-        )
+    case, fleet = partial(Case, "fleets", makes=("fleet",)), ("device", "fleet")
+    judged = (*fleet, "model.onnx", *_NOWHERE, "--baseline", "t.json")
+    for kind in (*TEXTS, *_BRIEF):
+        yield case(f"a baseline: {kind}", _READ[kind], judged)
     for kind in _BRIEF:
-        yield Case(
-            family="fleets",
-            name=f"a baseline: {kind}",
-            make=_special(kind, "t.json"),
-            command=(*run, "--baseline", "t.json"),
-            makes=("fleet",),
-        )
-        yield Case(
-            family="fleets",
-            name=f"a model: {kind}",
-            make=_special(kind, "m.onnx"),
-            command=("device", "fleet", "m.onnx", *_NOWHERE),
-            makes=("fleet",),
-        )
-    for where in (
-        "",
-        ":",
-        "host",
-        "host:",
-        "host:0",
-        "host:99999",
-        "a:b:c",
-        "\x1b[2J:1",
-        "[::1]:1",
-    ):
-        yield Case(
-            family="fleets",
-            name=f"a server at {where!r}",
-            command=("device", "fleet", "model.onnx", "--on", where),
-            codes=_USAGE | {0},  # a device that is away is a row
-            makes=("fleet",),
-        )
-    yield Case(
-        family="fleets", name="no device", command=("device", "fleet", "model.onnx"), codes={2}
-    )
-    yield Case(
-        family="fleets",
-        name="a server twice",
-        command=("device", "fleet", "model.onnx", *_NOWHERE, *_NOWHERE),
-        codes=_USAGE | {0},
-        makes=("fleet",),
-    )
-    yield Case(
-        family="fleets",
-        name="a model twice",
-        command=("device", "fleet", "model.onnx", "model.onnx", *_NOWHERE),
-        codes=_USAGE | {0},
-        makes=("fleet",),
-    )
+        yield case(f"a model: {kind}", _special(kind, "m.onnx"), (*fleet, "m.onnx", *_NOWHERE))
+    yield case("no device", command=(*fleet, "model.onnx"), codes={2}, makes=())
+    places = ("", ":", "host", "host:", "host:0", "host:99999", "a:b:c", "\x1b[2J:1", "[::1]:1")
+    for name, words in {
+        **{f"a server at {where!r}": ("model.onnx", "--on", where) for where in places},
+        "a server twice": ("model.onnx", *_NOWHERE, *_NOWHERE),
+        "a model twice": ("model.onnx", "model.onnx", *_NOWHERE),
+    }.items():  # a device that is away is a row
+        yield case(name, command=(*fleet, *words), codes=_USAGE | {0})
 
 
 def _places() -> Iterator[Case]:
+    case = partial(Case, "places of measurements")
     commands = {
         "calibrate": ("device", "calibrate", *_NOWHERE, "-o"),
         "calibrate --html": ("device", "calibrate", *_NOWHERE, "-o", "t.toml", "--html"),
@@ -264,38 +188,43 @@ def _places() -> Iterator[Case]:
     }
     for name, command in commands.items():
         makes = ("fleet",) if name.startswith("fleet") else ()
-        replaces = name == "report"  # what lies there is none of its inputs
+
+        def place(folder: Path, make: Make) -> None:
+            _put("r.json", REPORT)(folder)
+            make(folder)
+
         for kind, make in PLACES.items():
-            yield Case(
-                family="places of measurements",
-                name=f"{kind}, {name}",
-                make=lambda folder, make=make: (_put("r.json", REPORT)(folder), make(folder)),
-                command=(*command, "out"),
-                codes=ENDED if replaces and "the model" in kind else TYPED,
-                makes=(*makes, "model.onnx", "out") if replaces and "the model" in kind else makes,
+            # What lies there is none of the inputs of a report.
+            replaced = name == "report" and "the model" in kind
+            yield case(
+                f"{kind}, {name}",
+                partial(place, make=make),
+                (*command, "out"),
+                codes=ENDED if replaced else TYPED,
+                makes=(*makes, "model.onnx", "out") if replaced else makes,
             )
         for kind, path in PATHS.items():
-            if path in ("~", "/", ".."):
-                continue
-            yield Case(
-                family="places of measurements",
-                name=f"named: {kind}, {name}",
-                make=lambda folder: (_put("r.json", REPORT)(folder), (folder / "x").mkdir()),
-                command=(*command, path),
-                codes=_USAGE | ({0} if replaces and "itself" in kind else set()),
-                makes=(*makes, "model.onnx") if replaces and "itself" in kind else makes,
-            )
+            replaced = name == "report" and "itself" in kind
+            if path not in ("~", "/", ".."):
+                yield case(
+                    f"named: {kind}, {name}",
+                    partial(place, make=lambda folder: (folder / "x").mkdir()),
+                    (*command, path),
+                    codes=_USAGE | ({0} if replaced else set()),
+                    makes=(*makes, "model.onnx") if replaced else makes,
+                )
 
 
 def _words() -> Iterator[Case]:
     words = {
-        "calibrate --budget": ("device", "calibrate", *_NOWHERE, "--budget"),
-        "calibrate --only": ("device", "calibrate", *_NOWHERE, "--only"),
-        "calibrate --device": ("device", "calibrate", *_NOWHERE, "--device"),
-        "verify-device --budget": ("device", "verify", *_NOWHERE, "--budget"),
-        "verify-device --only": ("device", "verify", *_NOWHERE, "--only"),
-        "verify-device --precision": ("device", "verify", *_NOWHERE, "--precision"),
-        "verify-device --device": ("device", "verify", *_NOWHERE, "--device"),
+        **{
+            f"{name} {option}": ("device", verb, *_NOWHERE, option)
+            for name, verb, options in (
+                ("calibrate", "calibrate", ("--budget", "--only", "--device")),
+                ("verify-device", "verify", ("--budget", "--only", "--precision", "--device")),
+            )
+            for option in options
+        },
         "fleet --do": ("device", "fleet", "model.onnx", *_NOWHERE, "--do"),
         "run --prompt-ids": ("run", "b", "--prompt-ids"),
         "run --max-tokens": ("run", "b", "--prompt-ids", "1", "--max-tokens"),
@@ -303,61 +232,35 @@ def _words() -> Iterator[Case]:
         "compile --prefill": ("compile", "model.onnx", "-o", "o", "--prefill"),
     }
     for name, command in words.items():
+        codes, makes = (_USAGE | {0}, ("fleet",)) if "fleet" in command else (_USAGE, ())
+        case = partial(Case, "words of measurements", codes=codes, makes=makes)
         for word in _WORDS:
-            is_fleet = "fleet" in command
-            yield Case(
-                family="words of measurements",
-                name=f"{name} {word[:12]!r}",
-                make=lambda folder: make_bundle_folder(folder / "b"),
-                command=(*command, word),
-                codes=_USAGE | ({0} if is_fleet else set()),
-                makes=("fleet",) if is_fleet else (),
-            )
+            yield case(f"{name} {word[:12]!r}", whole, (*command, word))
 
 
 def _proofs() -> Iterator[Case]:
+    case = partial(Case, "proofs")
     for kind in SPECIAL:
-        yield Case(
-            family="proofs",
-            name=f"a model: {kind}",
-            make=_special(kind, "m.onnx"),
-            command=("prove", "b", "m.onnx"),
-        )
-        yield Case(
-            family="proofs",
-            name=f"a bundle: {kind}",
-            make=_special(kind, "x"),
-            command=("prove", "x", "model.onnx"),
-        )
+        yield case(f"a model: {kind}", _special(kind, "m.onnx"), ("prove", "b", "m.onnx"))
+        yield case(f"a bundle: {kind}", _special(kind, "x"), ("prove", "x", "model.onnx"))
     for kind, content in TEXTS.items():
-        yield Case(
-            family="proofs",
-            name=f"a manifest: {kind}",
-            make=lambda folder, c=content: (
+        yield case(
+            f"a manifest: {kind}",
+            lambda folder, c=content: (
                 make_bundle_folder(folder / "b"),
                 (folder / "b" / "manifest.json").write_bytes(c),
             ),
-            command=("prove", "b", "model.onnx"),
+            ("prove", "b", "model.onnx"),
         )
-    yield Case(
-        family="proofs",
-        name="of another model",
-        make=lambda folder: make_bundle_folder(folder / "b"),
-        command=("prove", "b", "model.onnx"),
-        said="was compiled from",
-    )
+    yield case("of another model", whole, ("prove", "b", "model.onnx"), said="was compiled from")
 
 
 def _decoders() -> Iterator[Case]:
     """`genai_config.json` lies beside a decoder, which has caches by their names."""
     kept = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, rows, 8])
-        for name, rows in (
-            ("past_key_values.0.key", "past"),
-            ("past_key_values.0.value", "past"),
-            ("present.0.key", "total"),
-            ("present.0.value", "total"),
-        )
+        helper.make_tensor_value_info(f"{name}.0.{kind}", TensorProto.FLOAT, [1, 2, rows, 8])
+        for name, rows in (("past_key_values", "past"), ("present", "total"))
+        for kind in ("key", "value")
     ]
     ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "sequence"])
     mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, [1, "total"])
@@ -380,38 +283,20 @@ def _decoders() -> Iterator[Case]:
 
     configs = dict(TEXTS)
     configs |= {kind: json.dumps(plain).encode() for kind, plain in _variants(good)}
+    case = partial(Case, "decoders", codes=ENDED)
     for kind, config in configs.items():
-        yield Case(
-            family="decoders",
-            name=f"a configuration: {kind}",
-            make=beside(config),
-            command=("check", "d.onnx"),
-            codes=ENDED,
-        )
-        yield Case(
-            family="decoders",
-            name=f"a configuration to compile: {kind}",
-            make=beside(config),
-            command=("compile", "d.onnx"),
-            codes=ENDED,
-        )
+        yield case(f"a configuration: {kind}", beside(config), ("check", "d.onnx"))
+        name = f"a configuration to compile: {kind}"
+        yield case(name, beside(config), ("compile", "d.onnx"))
     for kind in _BRIEF:
-        yield Case(
-            family="decoders",
-            name=f"a configuration: {kind}",
-            make=lambda folder, kind=kind: (
-                (folder / "d.onnx").write_bytes(content),
-                SPECIAL[kind](folder, "genai_config.json"),
-            ),
-            command=("compile", "d.onnx"),
-            codes=ENDED,
-        )
+
+        def special(folder: Path, kind: str = kind) -> None:
+            (folder / "d.onnx").write_bytes(content)
+            SPECIAL[kind](folder, "genai_config.json")
+
+        yield case(f"a configuration: {kind}", special, ("compile", "d.onnx"))
+    make = beside(json.dumps(good).encode())
     for option in ("--context", "--prefill"):
         for word in (*_WORDS, "1", "65536", "2147483648", "1,2,3,4,5,6,7,8,9,10", "16,16"):
-            yield Case(
-                family="decoders",
-                name=f"{option} {word[:12]!r}",
-                make=beside(json.dumps(good).encode()),
-                command=("compile", "d.onnx", option, word),
-                codes=ENDED | {2},
-            )
+            command = ("compile", "d.onnx", option, word)
+            yield case(f"{option} {word[:12]!r}", make, command, codes=ENDED | {2})

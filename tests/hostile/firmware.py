@@ -3,9 +3,10 @@
 import hashlib
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from adrenoc.firmware.mcu.program import make_program
 from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
 from tests.hostile.case import ENDED, Case, Make
-from tests.hostile.models import NAMES
+from tests.hostile.models import NAMES, put
 from tests.mcu.networks import keywords
 
 CORE = "cortex-m4"
@@ -58,6 +59,9 @@ def folder(change: Callable[[Path], object], name: str = "fw") -> Make:
     return make
 
 
+plain = folder(lambda root: None)
+
+
 def _listed(root: Path) -> None:
     """List what is there now, as who forges a folder would."""
     plain = json.loads((root / LIST_FILE).read_text())
@@ -83,6 +87,7 @@ def cases() -> Iterator[Case]:
     yield from _folders()
     yield from _reports()
     yield from _models()
+    yield from _shared_cases()
 
 
 def _replaced(name: str, by: Callable[[Path], object]) -> Callable[[Path], None]:
@@ -94,6 +99,7 @@ def _replaced(name: str, by: Callable[[Path], object]) -> Callable[[Path], None]
 
 
 def _folders() -> Iterator[Case]:
+    case = partial(Case, "firmware folders")
     for name in ("model.c", "model.h", "model.json"):
         for kind, by in {
             "is missing": lambda path: None,
@@ -102,18 +108,16 @@ def _folders() -> Iterator[Case]:
             "is endless": lambda path: path.symlink_to("/dev/zero"),
             "was changed": lambda path: path.write_text('#include "/etc/passwd"\n'),
         }.items():
-            yield Case(
-                family="firmware folders",
-                name=f"{name} {kind}",
-                make=folder(_replaced(name, by)),
-                command=("firmware", "run", "fw"),
+            yield case(
+                f"{name} {kind}",
+                folder(_replaced(name, by)),
+                ("firmware", "run", "fw"),
                 codes=_BUNDLE,
             )
-    yield Case(
-        family="firmware folders",
-        name="model.json was changed, inspect",
-        make=folder(_replaced("model.json", lambda path: path.write_text("{}"))),
-        command=("inspect", "fw"),
+    yield case(
+        "model.json was changed, inspect",
+        folder(_replaced("model.json", lambda path: path.write_text("{}"))),
+        ("inspect", "fw"),
         codes=_BUNDLE,
     )
     for kind, change in {
@@ -128,44 +132,33 @@ def _folders() -> Iterator[Case]:
     }.items():
         command = list(_COMPILE)
         command[2] = "fw/k.tflite" if "model" in kind else "k.tflite"
-        yield Case(
-            family="firmware folders",
-            name=f"-o with {kind}",
-            make=folder(change),
-            command=tuple(command),
-            codes=_KEPT,
-        )
+        yield case(f"-o with {kind}", folder(change), tuple(command), codes=_KEPT)
     for command in (
         ("package", "fw", "--as", "aar", "-o", "x.aar"),
         ("device", "warm", "fw"),
         ("compile", "model.onnx", "-o", "fw"),
         ("firmware", "compile", "model.onnx", "--device", CORE),
     ):
-        yield Case(
-            family="firmware folders",
-            name=" ".join(command),
-            make=folder(lambda root: None),
-            command=command,
-        )
-    yield Case(
-        family="firmware folders",
-        name="without its tools",
-        make=folder(lambda root: None),
-        command=("firmware", "run", "fw"),
+        yield case(" ".join(command), plain, command)
+    yield case(
+        "without its tools",
+        plain,
+        ("firmware", "run", "fw"),
         environment={"PATH": "/nowhere"},
         codes=frozenset({25}),
     )
     for name in ("-fw", "@fw", "f\nw", "f w$(id)"):
-        yield Case(
-            family="firmware folders",
-            name=f"called {name!r}",
-            make=folder(lambda root: None, name),
-            command=("firmware", "run", "--", name),
+        yield case(
+            f"called {name!r}",
+            folder(lambda root: None, name),
+            ("firmware", "run", "--", name),
             codes=frozenset({0, 25}),  # 25 where QEMU is not installed
         )
 
 
 def _reports() -> Iterator[Case]:
+    case = partial(Case, "reports of firmware")
+
     def border(**values) -> Callable[[dict[str, Any]], object]:
         return lambda plain: plain["inputs"][0].update(values)
 
@@ -187,18 +180,12 @@ def _reports() -> Iterator[Case]:
         "an output twice": lambda plain: plain.update(outputs=plain["outputs"] * 2),
         "no inputs": lambda plain: plain.update(inputs=[]),
     }.items():
-        yield Case(
-            family="reports of firmware",
-            name=name,
-            make=_report(change),
-            command=("firmware", "run", "fw"),
-        )
+        yield case(name, _report(change), ("firmware", "run", "fw"))
     for name in ("file", "arr_0", "../../x", "\x1b[2J"):
-        yield Case(
-            family="reports of firmware",
-            name=f"an output called {name!r}",
-            make=_report(lambda plain, name=name: plain["outputs"][0].update(name=name)),
-            command=("firmware", "run", "fw", "--save", "o.npz"),
+        yield case(
+            f"an output called {name!r}",
+            _report(lambda plain, name=name: plain["outputs"][0].update(name=name)),
+            ("firmware", "run", "fw", "--save", "o.npz"),
             codes=frozenset({0, 25}),
             makes=("o.npz",),
         )
@@ -303,9 +290,110 @@ def _models() -> Iterator[Case]:
     for name, change in changes.items():
         for device, room in ((CORE, ("firmware",)), ("adreno", ())):
             yield Case(
-                family="TFLite files",
-                name=f"{name}, for {device}",
-                make=edited_tflite(change),
-                command=(*room, "check", "m.tflite", "--device", device),
+                "TFLite files",
+                f"{name}, for {device}",
+                edited_tflite(change),
+                (*room, "check", "m.tflite", "--device", device),
                 codes=ENDED,
             )
+
+
+_LIST = 10 << 2
+"""A list of flexbuffers, whose offsets are bytes."""
+
+
+def _shared_cases() -> Iterator[Case]:
+    case = partial(Case, "tables that are shared", command=("check", "m.tflite"), codes=ENDED)
+    for name, counts in {
+        "a graph a million times": (1_000_000, 1),
+        "a graph 9 times with 100,000 operators": (9, 100_000),
+        "an operator a million times": (1, 1_000_000),
+    }.items():
+        yield case(name=name, make=put("m.tflite", _shared(*counts)))
+    for name, stored in {
+        "2^40 lists": _doubled(40),
+        "lists within lists": _doubled(15),
+        "lengths beyond": b"\xff" * 64,
+        "300,000 bytes": bytes(300_000),
+    }.items():
+        yield case(name=f"options of {name}", make=_with_options(stored))
+
+
+def _doubled(levels: int) -> bytes:
+    """Options in flexbuffers: lists of two, both of them the same list of the level below."""
+    out, at = bytearray(b"\0"), 1
+    for _ in range(levels):
+        out += b"\2"
+        first = len(out)
+        out += bytes([first - at, first + 1 - at, _LIST, _LIST])
+        at = first
+    return bytes(out + bytes([len(out) - at, _LIST, 1]))
+
+
+def _with_options(stored: bytes) -> Make:
+    """A TFLite file whose only operator is a custom one with these options."""
+
+    def change(model) -> None:
+        code = schema.OperatorCodeT()
+        code.builtinCode, code.customCode = 32, b"TFLite_Detection_PostProcess"
+        model.operatorCodes = [code]
+        operator = model.subgraphs[0].operators[0]
+        operator.opcodeIndex, operator.customOptions = 0, np.frombuffer(stored, "uint8")
+        operator.builtinOptionsType, operator.builtinOptions = 0, None
+        model.subgraphs[0].operators = [operator]
+        model.subgraphs[0].outputs = operator.outputs
+
+    return edited_tflite(change)
+
+
+def _shared(graphs: int, operators: int) -> bytes:
+    """A model by hand: offsets are from where they stand, and may all lead to one place."""
+
+    def table(fields: dict[int, int], size: int) -> tuple[bytes, dict[int, int]]:
+        """A vtable and a table of offsets to fill in; where each field stands."""
+        last = max(fields, default=-1)
+        places = {field: 4 + 4 * n for n, field in enumerate(fields)}
+        entries = [places.get(field, 0) for field in range(last + 1)]
+        vtable = struct.pack(f"<HH{len(entries)}H", 4 + 2 * len(entries), 4 + 4 * size, *entries)
+        vtable += bytes(-len(vtable) % 4)
+        return vtable, places
+
+    out = bytearray(b"\0\0\0\0TFL3")
+
+    def put_table(fields: list[int]) -> tuple[int, dict[int, int]]:
+        vtable, places = table(dict.fromkeys(fields, 0), len(fields))
+        start = len(out)
+        out.extend(vtable)
+        at = len(out)
+        out.extend(struct.pack("<i", at - start) + bytes(4 * len(fields)))
+        return at, {field: at + place for field, place in places.items()}
+
+    # Offsets of tables in vectors are unsigned: the tables lie behind their vectors.
+    root, fields = put_table([0, 1, 2, 4])
+    struct.pack_into("<I", out, 0, root)
+    struct.pack_into("<I", out, fields[0], 3)
+    vectors: list[tuple[int, int]] = []
+
+    def later(at: int, count: int) -> int:
+        struct.pack_into("<I", out, at, len(out) - at)
+        out.extend(struct.pack("<I", count))
+        vectors.append((len(out), count))
+        out.extend(bytes(4 * count))
+        return len(vectors) - 1
+
+    def fill(index: int, target: int) -> None:
+        first, count = vectors[index]
+        numbers = np.uint32(target) - (np.uint32(first) + 4 * np.arange(count, dtype="uint32"))
+        out[first : first + 4 * count] = numbers.astype("<u4").tobytes()
+
+    codes, subgraphs, buffers = (later(fields[f], n) for f, n in ((1, 1), (2, graphs), (4, 1)))
+    code, _ = put_table([])
+    fill(codes, code)
+    subgraph, inner = put_table([3])
+    fill(subgraphs, subgraph)
+    held = later(inner[3], operators)
+    operator, _ = put_table([])
+    fill(held, operator)
+    buffer, _ = put_table([])
+    fill(buffers, buffer)
+    return bytes(out)

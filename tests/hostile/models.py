@@ -4,7 +4,7 @@ import os
 import random
 import socket
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +98,7 @@ def cases() -> Iterator[Case]:
     yield from _nests()
     yield from _names()
     yield from _weights()
+    yield from _weights_elsewhere()
     yield from _shapes()
 
 
@@ -110,24 +111,24 @@ def _special() -> Iterator[Case]:
     for kind, make in SPECIAL.items():
         for name, command in commands.items():
             yield Case(
-                family="special files as models",
-                name=f"{kind}, {name}",
-                make=lambda folder, make=make: make(folder, "m.onnx"),
-                command=command,
+                "special files as models",
+                f"{kind}, {name}",
+                lambda folder, make=make: make(folder, "m.onnx"),
+                command,
             )
 
 
 def _damage() -> Iterator[Case]:
+    models_cut_off = partial(Case, "models cut off")
     whole = network("squeezenet", size=32, width=0.25)
     light = network("mixed_small", size=31, width=1.0)
     rng = random.Random(7)
     for suffix, content in (("onnx", relu()), ("tflite", light), ("onnx", whole)):
         for at in sorted(rng.sample(range(len(content)), 12)):
-            yield Case(
-                family="models cut off",
-                name=f"{suffix} of {len(content)} at {at}",
-                make=put(f"m.{suffix}", content[:at]),
-                command=("check", f"m.{suffix}"),
+            yield models_cut_off(
+                f"{suffix} of {len(content)} at {at}",
+                put(f"m.{suffix}", content[:at]),
+                ("check", f"m.{suffix}"),
                 codes=ENDED,
             )
     for suffix, content in (("onnx", relu()), ("tflite", light)):
@@ -136,10 +137,10 @@ def _damage() -> Iterator[Case]:
             for _ in range(1 + number % 3):
                 damaged[rng.randrange(min(len(content), 4000))] = rng.randrange(256)
             yield Case(
-                family="models with wrong bytes",
-                name=f"{suffix} {number}",
-                make=put(f"m.{suffix}", bytes(damaged)),
-                command=("check", f"m.{suffix}"),
+                "models with wrong bytes",
+                f"{suffix} {number}",
+                put(f"m.{suffix}", bytes(damaged)),
+                ("check", f"m.{suffix}"),
                 codes=ENDED,
             )
     varint = b"\xff" * 9 + b"\x01"
@@ -156,22 +157,17 @@ def _damage() -> Iterator[Case]:
         "tflite, offset beyond": b"\xff\xff\xff\x7fTFL3" + bytes(64),
         "tflite, magic alone": b"\x1c\0\0\0TFL3",
     }.items():
-        yield Case(
-            family="models cut off",
-            name=name,
-            make=put("m.onnx", content),
-            command=("check", "m.onnx"),
-        )
+        yield models_cut_off(name, put("m.onnx", content), ("check", "m.onnx"))
 
 
 def _nests() -> Iterator[Case]:
     for depth in (50, 99, 120, 250, 400, 1200, 5000, 20_000):
         for command in ("check", "compile"):
             yield Case(
-                family="models within models",
-                name=f"{depth} deep, {command}",
-                make=lambda folder, depth=depth: (folder / "m.onnx").write_bytes(_nest(depth)),
-                command=(command, "m.onnx"),
+                "models within models",
+                f"{depth} deep, {command}",
+                lambda folder, depth=depth: (folder / "m.onnx").write_bytes(_nest(depth)),
+                (command, "m.onnx"),
             )
 
 
@@ -194,6 +190,7 @@ def _nest(depth: int) -> bytes:
 
 
 def _names() -> Iterator[Case]:
+    names_of_files = partial(Case, "names of files")
     for kind, name in NAMES.items():
         model = _relu(name, name + "_out").SerializeToString()
         for command in (
@@ -204,36 +201,36 @@ def _names() -> Iterator[Case]:
             if "\0" in "".join(command):
                 continue
             yield Case(
-                family="names of tensors",
-                name=f"{kind}, {' '.join(command)[:24]}",
-                make=put("m.onnx", model),
-                command=command,
+                "names of tensors",
+                f"{kind}, {' '.join(command)[:24]}",
+                put("m.onnx", model),
+                command,
                 codes=ENDED | {2},
                 makes=("r.html",),
             )
         file = name.replace("/", "_").replace("\0", "")[:200] + ".onnx"
         for command in (("check", file), ("check", file, "--html", "r.html"), ("compile", file)):
-            yield Case(
-                family="names of files",
-                name=f"{kind}, {' '.join(command)[:5]} {len(command)}",
-                make=put(file, relu() if command[0] == "check" else b"\x08"),
-                command=("--help", *command) if file.startswith("-") else command,
+            yield names_of_files(
+                f"{kind}, {' '.join(command)[:5]} {len(command)}",
+                put(file, relu() if command[0] == "check" else b"\x08"),
+                ("--help", *command) if file.startswith("-") else command,
                 codes=ENDED | {2},
                 makes=("r.html",),
             )
     raw = os.fsdecode(b"net\xff\xfe.onnx")
     for command in (("check", raw, "--json"), ("check", raw, "--html", "r.html")):
-        yield Case(
-            family="names of files",
-            name=f"not UTF-8, {' '.join(command[2:5])}",
-            make=put(raw, relu()),
-            command=command,
+        yield names_of_files(
+            f"not UTF-8, {' '.join(command[2:5])}",
+            put(raw, relu()),
+            command,
             codes=frozenset({0}),
             makes=("r.html", "d\\xff"),
         )
 
 
 def _weights() -> Iterator[Case]:
+    case = partial(Case, "weights beside models")
+
     def beside(make: Callable[[Path, str], object], **entries: object) -> Make:
         def write(folder: Path) -> None:
             tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=(4,))
@@ -262,18 +259,13 @@ def _weights() -> Iterator[Case]:
         makes[f"in {place[:20]!r}"] = beside(whole, location=place)
     makes["outside by a link"] = beside(link("/etc/passwd"))
     for name, make in makes.items():
-        yield Case(
-            family="weights beside models",
-            name=name,
-            make=make,
-            command=("check", "m.onnx"),
-            codes=ENDED if name in _FOUR_NUMBERS else Case.codes,
+        yield case(
+            name, make, ("check", "m.onnx"), codes=ENDED if name in _FOUR_NUMBERS else Case.codes
         )
-    yield Case(
-        family="weights beside models",
-        name="16 GiB of holes",
-        make=lambda folder: (_vast(folder), sparse(folder, "w.bin")),
-        command=("compile", "m.onnx"),
+    yield case(
+        "16 GiB of holes",
+        lambda folder: (_vast(folder), sparse(folder, "w.bin")),
+        ("compile", "m.onnx"),
         said="holes",
     )
 
@@ -291,6 +283,7 @@ def _vast(folder: Path) -> None:
 
 
 def _shapes() -> Iterator[Case]:
+    case = partial(Case, "shapes")
     for shape in (
         (10**18,),
         (2**31, 2**31),
@@ -301,11 +294,10 @@ def _shapes() -> Iterator[Case]:
         (2**40, 1, 1, 1),
     ):
         model = graph([helper.make_node("Relu", ["x"], ["y"])], {"x": shape}, ["y"])
-        yield Case(
-            family="shapes",
-            name=f"of the file: {str(shape)[:30]}",
-            make=put("m.onnx", model.SerializeToString()),
-            command=("check", "m.onnx"),
+        yield case(
+            f"of the file: {str(shape)[:30]}",
+            put("m.onnx", model.SerializeToString()),
+            ("check", "m.onnx"),
             codes=ENDED,  # what is 0 or less is open, and 1 where it is a batch
         )
     for text in (
@@ -313,9 +305,64 @@ def _shapes() -> Iterator[Case]:
         *("x:", ":1", "x", "x:-1", "x:0", "x:1..", "x:1..9/0", "x:1|", "x:1..99999999999", "x:1.5"),
         *("x:" + ",".join("1" * 2000), "x:\u0664", "x:1e9", "x: 1", "x:1,", "x:0x10"),
     ):
-        yield Case(
-            family="shapes",
-            name=f"of the command line: {text[:24]!r}",
+        yield case(
+            f"of the command line: {text[:24]!r}",
             command=("compile", "model.onnx", "--shape", text),
             codes=Case.codes | {2},
         )
+
+
+def _weights_elsewhere() -> Iterator[Case]:
+    def model(entries: dict[str, str], count: int = 1, extent: int = 4) -> bytes:
+        names = [f"w{i}" for i in range(count)]
+        proto = graph([helper.make_node("Sum", ["x", *names], ["y"])], {"x": (extent,)}, ["y"])
+        for name in names:
+            tensor = TensorProto(name=name, data_type=1, dims=(extent,))
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=value)
+            proto.graph.initializer.append(tensor)
+        return proto.SerializeToString()
+
+    def beside(entries: dict[str, str], make: Make, **more: int) -> Make:
+        def both(folder: Path) -> None:
+            (folder / "m.onnx").write_bytes(model(entries, **more))
+            make(folder)
+
+        return both
+
+    def zeros(name: str, count: int = 16) -> Make:
+        return lambda folder: (folder / name).write_bytes(bytes(count))
+
+    def hard(folder: Path) -> None:
+        (folder / "w.bin").hardlink_to(folder / "m.onnx")
+
+    def many(folder: Path) -> None:
+        with (folder / "w.bin").open("wb") as file:
+            for _ in range(32):
+                file.write(b"\1" * (1 << 20))
+
+    for name, make in {
+        "below a link to the root": beside(
+            {"location": "d/etc/hostname"}, lambda f: (f / "d").symlink_to("/")
+        ),
+        "below a link to here, 200 times": beside(
+            {"location": "d/" * 200 + "w.bin"},
+            lambda f: ((f / "d").symlink_to("."), zeros("w.bin")(f)),
+        ),
+        "below a folder that links to itself": beside(
+            {"location": "d/w.bin"}, lambda f: (f / "d").symlink_to("d")
+        ),
+        "the model by another name": beside({"location": "w.bin"}, hard),
+        "a checksum of escapes": beside(
+            {"location": "w.bin", "checksum": "\x1b[2J"}, zeros("w.bin")
+        ),
+        "an unknown key": beside({"location": "w.bin", "\x1b[2J": "x"}, zeros("w.bin")),
+        "no place": beside({"offset": "0"}, zeros("w.bin")),
+        "an address": beside({"location": "file:///etc/passwd"}, zeros("w.bin")),
+        "a place of Windows": beside({"location": "..\\w.bin"}, zeros("w.bin")),
+        "a place of escapes": beside({"location": "\x1b]0;x\x07"}, zeros("w.bin")),
+        "8 GiB by the same 32 MiB": beside({"location": "w.bin"}, many, count=256, extent=8 << 20),
+        "30,000 files that are not there": beside({"location": "no.bin"}, zeros("x"), count=30_000),
+    }.items():
+        yield Case("weights elsewhere", name, make, ("check", "m.onnx"), codes=ENDED)

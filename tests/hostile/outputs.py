@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.hostile.case import Case, Make
@@ -84,25 +85,20 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def cases() -> Iterator[Case]:
+    case = partial(Case, "places to write to")
     for kind, make in PLACES.items():
         for name, command in COMMANDS.items():
             if name == "check-accuracy" and not kind.startswith(("a pipe", "the model")):
                 continue  # it computes for seconds before it writes
-            yield Case(
-                family="places to write to",
-                name=f"{kind}, {name}",
-                make=make,
-                command=(*command, "out"),
-            )
+            yield case(f"{kind}, {name}", make, (*command, "out"))
     for kind, path in PATHS.items():
         for name, command in COMMANDS.items():
             if name == "check-accuracy":
                 continue
-            yield Case(
-                family="places to write to",
-                name=f"named: {kind}, {name}",
-                make=lambda f: (f / "x").mkdir(),
-                command=(*command, os.path.expanduser(path) if path != "~" else "{work}/.."),  # noqa: PTH111
+            yield case(
+                f"named: {kind}, {name}",
+                lambda f: (f / "x").mkdir(),
+                (*command, os.path.expanduser(path) if path != "~" else "{work}/.."),  # noqa: PTH111
                 codes=Case.codes | {2},
             )
     yield from _dumps()
@@ -110,6 +106,7 @@ def cases() -> Iterator[Case]:
 
 
 def _dumps() -> Iterator[Case]:
+    case = partial(Case, "folders for dumps")
     command = ("compile", "model.onnx")
     for kind, path in PATHS.items():
         if kind in (
@@ -120,31 +117,23 @@ def _dumps() -> Iterator[Case]:
             "an empty name",
         ):
             continue
-        yield Case(
-            family="folders for dumps",
-            name=f"named: {kind}",
-            make=lambda f: (f / "x").mkdir(),
-            command=command,
+        yield case(
+            f"named: {kind}",
+            lambda f: (f / "x").mkdir(),
+            command,
             environment={"ADRENOC_DUMP_DIR": path},
             codes=Case.codes | ({0} if kind == "in no folder" else set()),
             makes=("no", "model.adrenoc"),
         )
-    yield Case(
-        family="folders for dumps",
-        name="a dump over the model",
-        make=lambda f: ((f / "d").mkdir(), os.link(f / "model.onnx", f / "d" / "00_import.txt")),
-        command=command,
+    yield case(
+        "a dump over the model",
+        lambda f: ((f / "d").mkdir(), os.link(f / "model.onnx", f / "d" / "00_import.txt")),
+        command,
         environment={"ADRENOC_DUMP_DIR": "d"},
         said="is an input of this command",
     )
     for kind in ("a pipe", "a device", "a socket", "a circle of links", "a link to nothing"):
-        yield Case(
-            family="folders for dumps",
-            name=kind,
-            make=PLACES[kind],
-            command=command,
-            environment={"ADRENOC_DUMP_DIR": "out"},
-        )
+        yield case(kind, PLACES[kind], command, environment={"ADRENOC_DUMP_DIR": "out"})
 
 
 _GOOD = '{"a": 1}'
@@ -171,6 +160,7 @@ TEXTS: dict[str, bytes] = {
 
 
 def _texts() -> Iterator[Case]:
+    case = partial(Case, "texts to read")
     commands = {
         "policy": ("compile", "model.onnx", "--precision-policy", "t.json"),
         "tuning log": ("tune", "log", "show", "t.json"),
@@ -181,26 +171,23 @@ def _texts() -> Iterator[Case]:
     for name, command in commands.items():
         for kind, content in TEXTS.items():
             has_lines = name.startswith(("tuning", "log"))
-            yield Case(
-                family="texts to read",
-                name=f"{kind}, {name}",
-                make=_text(content + b"\n" * has_lines),
-                command=command,
+            yield case(
+                f"{kind}, {name}",
+                _text(content + b"\n" * has_lines),
+                command,
                 codes=Case.codes | ({0} if has_lines and kind in ("nothing", "zeros") else set()),
                 makes=("out", "model.adrenoc"),
             )
         for kind in ("a pipe", "endless zeros", "a folder", "a circle of links", "memory"):
-            yield Case(
-                family="texts to read",
-                name=f"{kind}, {name}",
-                make=lambda f, kind=kind: (SPECIAL[kind](f, "t.json"), make_bundle_folder(f / "b")),
-                command=command,
+            yield case(
+                f"{kind}, {name}",
+                lambda f, kind=kind: (SPECIAL[kind](f, "t.json"), make_bundle_folder(f / "b")),
+                command,
             )
-    yield Case(
-        family="texts to read",
-        name="notes of the user as a log to go on with",
-        make=lambda f: (f / "out.json").write_text("my notes, without an end of line"),
-        command=("tune", "run", "model.onnx", "--offline", "-o", "out.json"),
+    yield case(
+        "notes of the user as a log to go on with",
+        lambda f: (f / "out.json").write_text("my notes, without an end of line"),
+        ("tune", "run", "model.onnx", "--offline", "-o", "out.json"),
     )
 
 

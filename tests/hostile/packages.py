@@ -1,14 +1,15 @@
 """Hostile folders that options name: NDKs, runtimes, inputs; places for what packages and logs."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from adrenoc.base.files.owned_folder import LIST_FILE
-from tests.hostile.bundles import bundle
+from tests.hostile.bundles import whole
 from tests.hostile.case import ENDED, Case, Make
-from tests.hostile.models import SPECIAL, link
+from tests.hostile.models import NAMES, SPECIAL, link
 from tests.hostile.outputs import PLACES
 
 _PREBUILT = "toolchains/llvm/prebuilt/linux-x86_64/bin"
@@ -23,6 +24,7 @@ def cases() -> Iterator[Case]:
     yield from _runtimes()
     yield from _places()
     yield from _sets()
+    yield from _targets()
 
 
 def _kit(content: bytes, change: Callable[[Path], object] = lambda kit: None) -> Make:
@@ -47,6 +49,7 @@ def _replaced(name: str, by: Callable[[Path, str], object]) -> Callable[[Path], 
 
 
 def _kits() -> Iterator[Case]:
+    case = partial(Case, "folders of tools")
     whole = b"Pkg.Desc = Android NDK\nPkg.Revision = 27.0.12077973\n"
     makes: dict[str, Make] = {
         "a version of 5,000 digits": _kit(b"Pkg.Revision = " + b"9" * 5000 + b".0.1\n"),
@@ -68,11 +71,10 @@ def _kits() -> Iterator[Case]:
     for kind in ("a pipe", "endless zeros", "a folder", "a circle of links", "a socket"):
         makes[f"properties: {kind}"] = _kit(whole, _replaced("source.properties", SPECIAL[kind]))
     for name, make in makes.items():
-        yield Case(
-            family="folders of tools",
-            name=f"an NDK with {name}",
-            make=make,
-            command=("compile", "model.onnx", "--set", "ndk=ndk", "--no-cache", "-o", "out"),
+        yield case(
+            f"an NDK with {name}",
+            make,
+            ("compile", "model.onnx", "--set", "ndk=ndk", "--no-cache", "-o", "out"),
             makes=("out",),
             codes=ENDED,
         )
@@ -81,19 +83,17 @@ def _kits() -> Iterator[Case]:
         *(b'{"min": -5, "max": 3}', b"\xff\xfe"),
     )
     for number, text in enumerate(platforms):
-        yield Case(
-            family="folders of tools",
-            name=f"platforms of an NDK, {number}",
-            make=_kit(whole, lambda kit, t=text: (kit / "meta/platforms.json").write_bytes(t)),
-            command=("runtime", "build", "--abi", "arm64-v8a", "-o", "out"),
+        yield case(
+            f"platforms of an NDK, {number}",
+            _kit(whole, lambda kit, t=text: (kit / "meta/platforms.json").write_bytes(t)),
+            ("runtime", "build", "--abi", "arm64-v8a", "-o", "out"),
             environment={"ANDROID_NDK_HOME": "ndk"},
         )
     for kind in ("a pipe", "endless zeros", "a folder", "memory"):
-        yield Case(
-            family="folders of tools",
-            name=f"platforms of an NDK: {kind}",
-            make=_kit(whole, _replaced("meta/platforms.json", SPECIAL[kind])),
-            command=("runtime", "build", "--abi", "arm64-v8a", "-o", "out"),
+        yield case(
+            f"platforms of an NDK: {kind}",
+            _kit(whole, _replaced("meta/platforms.json", SPECIAL[kind])),
+            ("runtime", "build", "--abi", "arm64-v8a", "-o", "out"),
             environment={"ANDROID_NDK_HOME": "ndk"},
         )
     for name, place in (
@@ -102,17 +102,15 @@ def _kits() -> Iterator[Case]:
         ("nothing", ""),
         ("long", "n" * 5000),
     ):
-        yield Case(
-            family="folders of tools",
-            name=f"an NDK that is {name}",
+        yield case(
+            f"an NDK that is {name}",
             command=("compile", "model.onnx", "--set", f"ndk={place}", "-o", "out"),
             codes=ENDED | {2},
             makes=("out",),
         )
         for variable in ("ANDROID_NDK_HOME", "ANDROID_HOME"):
-            yield Case(
-                family="folders of tools",
-                name=f"{variable} is {name}",
+            yield case(
+                f"{variable} is {name}",
                 command=("compile", "model.onnx", "--no-cache", "-o", "out"),
                 environment={variable: place},
                 codes=ENDED,
@@ -132,7 +130,7 @@ def _runtime(change: Callable[[Path], object]) -> Make:
     """A bundle, and a folder that looks like a runtime."""
 
     def make(folder: Path) -> None:
-        bundle(lambda b: None)(folder)
+        whole(folder)
         (folder / "r").mkdir()
         for name in _RUNTIME:
             (folder / "r" / name).write_bytes(b"\x7fELF" + bytes(200))
@@ -142,6 +140,7 @@ def _runtime(change: Callable[[Path], object]) -> Make:
 
 
 def _runtimes() -> Iterator[Case]:
+    case = partial(Case, "runtimes of others")
     makes: dict[str, Make] = {
         "no library": _runtime(lambda r: None),
         "nothing": _runtime(lambda r: [path.unlink() for path in r.iterdir()]),
@@ -152,18 +151,16 @@ def _runtimes() -> Iterator[Case]:
             makes[f"{name}: {kind}"] = _runtime(_replaced(name, SPECIAL[kind]))
     for name, make in makes.items():
         for form in ("aar", "cmake"):
-            yield Case(
-                family="runtimes of others",
-                name=f"{name}, {form}",
-                make=make,
-                command=("package", "b", "--as", form, "--runtime", "r", "-o", "out"),
+            yield case(
+                f"{name}, {form}",
+                make,
+                ("package", "b", "--as", form, "--runtime", "r", "-o", "out"),
             )
     for place in ("/", "model.onnx", "nowhere", "b", "/proc/self/fd", "n" * 5000):
-        yield Case(
-            family="runtimes of others",
-            name=f"--runtime {place[:20]}",
-            make=_runtime(lambda r: None),
-            command=("package", "b", "--as", "aar", "--runtime", place, "-o", "out.aar"),
+        yield case(
+            f"--runtime {place[:20]}",
+            _runtime(lambda r: None),
+            ("package", "b", "--as", "aar", "--runtime", place, "-o", "out.aar"),
             codes=ENDED | {2},
         )
 
@@ -183,18 +180,13 @@ def _places() -> Iterator[Case]:
         for name, command in commands.items():
 
             def make(folder: Path, place: Make = place) -> None:
-                bundle(lambda b: None)(folder)
+                whole(folder)
                 (folder / "l.json").write_bytes(b"")
                 place(folder)
 
             if kind.startswith("the model") and name.startswith("tune-log"):
                 continue  # to which it is a file like others
-            yield Case(
-                family="more places to write to",
-                name=f"{kind}, {name}",
-                make=make,
-                command=(*command, "out"),
-            )
+            yield Case("more places to write to", f"{kind}, {name}", make, (*command, "out"))
 
 
 def _sets() -> Iterator[Case]:
@@ -234,9 +226,93 @@ def _sets() -> Iterator[Case]:
             ("check-accuracy", "model.onnx", "--preset", "fp16"),
         ):
             yield Case(
-                family="sets of inputs",
-                name=f"{name}, {command[0]}",
-                make=make,
-                command=(*command, "--inputs", "i"),
+                "sets of inputs",
+                f"{name}, {command[0]}",
+                make,
+                (*command, "--inputs", "i"),
                 codes=frozenset({2, 11, 24}),
             )
+
+
+_BASE = 'base = "adreno:750"\n'
+
+
+def _limit(value: str, key: str = "max_work_group_size") -> bytes:
+    return f'{_BASE}[limits]\n{key} = {{ value = {value}, source = "me" }}\n'.encode()
+
+
+_TEXTS: dict[str, bytes] = {
+    "nothing": b"",
+    "JSON": b'{"base": "adreno:750"}',
+    "not UTF-8": b'title = "\xff\xfe"',
+    "UTF-16": _BASE.encode("utf-16"),
+    "zeros": bytes(4096),
+    "deep lists": b"a = " + b"[" * 100_000,
+    "deep lists, closed": b"a = " + b"[" * 400 + b"]" * 400,
+    "deep tables": b"[" + b"a." * 20_000 + b"a]\n",
+    "deep keys": b"a." * 3000 + b"a = 1\n",
+    "deep inline tables": b"a = " + b"{ b = " * 400 + b"1" + b" }" * 400,
+    "a long number": b"a = " + b"9" * 5000,
+    "a long number of a limit": _limit("9" * 5000),
+    "a limit of 2^63": _limit(str(2**63)),
+    "a limit of 0": _limit("0"),
+    "a limit below zero": _limit("-1"),
+    "a limit of 1": _limit("1"),
+    "a limit of NaN": _limit("nan"),
+    "a limit of infinity": _limit("inf"),
+    "a limit that is a text": _limit('"1024"'),
+    "a limit that is a date": _limit("1979-05-27"),
+    "a limit that is a table": _limit("{}"),
+    "an unknown limit of escapes": _limit("1", '"\\u001b[2J"'),
+    "a rate of NaN": f"{_BASE}[performance]\nclock_mhz = {{ value = nan, source = 'x' }}".encode(),
+    "waves of a million": (
+        f"{_BASE}[performance]\nwave_sizes = {{ value = {list(range(1, 999))}, source = 'x' }}"
+    ).encode(),
+    "half a character": b'title = "\\ud800"',
+    "escapes": f'{_BASE}title = "\\u001b[2J{chr(0x9B)}"\n'.encode(),
+    "lines in a title": b'base = "adreno:750"\ntitle = "a\\nerror: b"\n',
+    "a key twice": (_BASE * 2).encode(),
+    "the base of itself": b'base = "t.toml"\n',
+    "a base elsewhere": b'base = "../../../etc/passwd"\n',
+    "a base that is none": b'base = "nothing"\n',
+    "a base of lists": b"base = [[[]]]\n",
+    "a base of the host": b'base = "host"\n',
+    "a cost elsewhere": f'{_BASE}[cost]\nbase = "../../../../etc/passwd"\n'.encode(),
+    "a cost of numbers": f"{_BASE}[cost]\nbase = 7\n".encode(),
+    "100,000 extensions": (
+        _BASE
+        + "[extensions]\n"
+        + "".join(f"cl_x{i} = {{ value = true, source = 'x' }}\n" for i in range(100_000))
+    ).encode(),
+    "extensions of escapes": (
+        f"{_BASE}[extensions]\n\"\\u001b[2J\" = {{ value = true, source = 'x' }}\n"
+    ).encode(),
+}
+
+
+def _targets() -> Iterator[Case]:
+    case = partial(Case, "target files")
+    check, targets = ("check", "model.onnx", "--device", "t.toml"), ("targets", "t.toml")
+    for name, content in _TEXTS.items():
+        for command in (check, targets):
+            yield case(
+                f"{name}, {command[0]}",
+                lambda folder, c=content: (folder / "t.toml").write_bytes(c),
+                command,
+                codes=ENDED,
+            )
+    for kind, make in SPECIAL.items():
+        yield case(kind, lambda folder, make=make: make(folder, "t.toml"), check)
+    for kind, name in NAMES.items():
+        file = name.replace("/", "_").replace("\0", "")[:200] + ".toml"
+
+        def called(folder: Path, file: str = file) -> None:
+            (folder / file).write_text(_BASE + 'title = "x"\n')
+
+        yield case(
+            f"called: {kind}",
+            called,
+            ("compile", "model.onnx", "--no-cache", "--device", file, "-o", "out"),
+            codes=ENDED,
+            makes=("out",),
+        )

@@ -1,11 +1,12 @@
 """Folders and files that may not be read or written, and firmware in hostile places."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.hostile.bundles import bundle
+from tests.hostile.bundles import whole
 from tests.hostile.case import ENDED, Case, Make
-from tests.hostile.firmware import CORE, folder
+from tests.hostile.firmware import CORE, folder, plain
 from tests.hostile.models import NAMES, SPECIAL, put, relu
 from tests.hostile.outputs import PATHS, PLACES
 from tests.mcu.networks import keywords
@@ -30,7 +31,7 @@ def cases() -> Iterator[Case]:
 
 
 def _whole(work: Path) -> None:
-    bundle(lambda b: None)(work)
+    whole(work)
     (work / "l.json").write_bytes(b"")
     (work / "k.tflite").write_bytes(keywords(width=4, blocks=1, height=11))
 
@@ -44,24 +45,21 @@ def _with(change: Callable[[Path], object]) -> Make:
 
 
 def _rights() -> Iterator[Case]:
+    case = partial(Case, "rights", without_rights=True)
     for name, command in _COMMANDS.items():
         # What writes nothing here ends well.
         writes = name not in ("inspect", "package")
-        yield Case(
-            family="rights",
-            name=f"a working folder to read alone, {name}",
-            make=_with(lambda work: work.chmod(0o555)),
-            command=command,
+        yield case(
+            f"a working folder to read alone, {name}",
+            _with(lambda work: work.chmod(0o555)),
+            command,
             codes=Case.codes if writes else ENDED,
-            without_rights=True,
         )
-        yield Case(
-            family="rights",
-            name=f"a working folder that may not be listed, {name}",
-            make=_with(lambda work: work.chmod(0o111)),
-            command=command,
+        yield case(
+            f"a working folder that may not be listed, {name}",
+            _with(lambda work: work.chmod(0o111)),
+            command,
             codes=ENDED,
-            without_rights=True,
         )
     for name, change in {
         "a model": lambda work: (work / "model.onnx").chmod(0),
@@ -73,13 +71,11 @@ def _rights() -> Iterator[Case]:
         ),
     }.items():
         for command in (("check", "model.onnx"), ("compile", "model.onnx"), _COMMANDS["tune"]):
-            yield Case(
-                family="rights",
-                name=f"{name} that may not be read, {command[0]}",
-                make=_with(change),
-                command=command,
+            yield case(
+                f"{name} that may not be read, {command[0]}",
+                _with(change),
+                command,
                 codes=frozenset({11}),
-                without_rights=True,
             )
     for name, path in {
         "manifest": "manifest.json",
@@ -93,12 +89,10 @@ def _rights() -> Iterator[Case]:
             ("package", "b", "--as", "aar", "-o", "p"),
             ("device", "warm", "b"),
         ):
-            yield Case(
-                family="rights",
-                name=f"a {name} that may not be read, {command[0]}",
-                make=_with(lambda work, path=path: (work / "b" / path).chmod(0)),
-                command=command,
-                without_rights=True,
+            yield case(
+                f"a {name} that may not be read, {command[0]}",
+                _with(lambda work, path=path: (work / "b" / path).chmod(0)),
+                command,
             )
     for mode in (0o000, 0o111, 0o444, 0o500, 0o555):
         for variable in ("ADRENOC_CACHE_DIR", "TMPDIR", "HOME"):
@@ -107,18 +101,16 @@ def _rights() -> Iterator[Case]:
                 (work / "c").mkdir()
                 (work / "c").chmod(mode)
 
-            yield Case(
-                family="rights",
-                name=f"{variable} of mode {mode:03o}",
-                make=_with(closed),
-                command=("compile", "model.onnx", "-o", "out"),
+            yield case(
+                f"{variable} of mode {mode:03o}",
+                _with(closed),
+                ("compile", "model.onnx", "-o", "out"),
                 environment={
                     **({"ADRENOC_CACHE_DIR": None} if variable == "HOME" else {}),
                     variable: "{work}/c",
                 },
                 codes=frozenset({0} if variable != "TMPDIR" else {0, 18, 27}),
                 makes=("out",),
-                without_rights=True,
             )
     for name in ("out", "out.html", "out.json"):
 
@@ -133,14 +125,12 @@ def _rights() -> Iterator[Case]:
 
         option = "--html" if name == "out.html" else "-o"
         verb = {"out": ("compile",), "out.html": ("check",), "out.json": ("tune", "run")}[name]
-        yield Case(
-            family="rights",
-            name=f"an output to read alone, {verb}",
-            make=locked,
-            command=(*verb, "model.onnx", *(["--offline"] if "tune" in verb else []), option, name),
+        yield case(
+            f"an output to read alone, {verb}",
+            locked,
+            (*verb, "model.onnx", *(["--offline"] if "tune" in verb else []), option, name),
             codes=ENDED,
             makes=("out", "out.html"),
-            without_rights=True,
         )
 
 
@@ -193,10 +183,10 @@ def _below() -> Iterator[Case]:
         ("runtime", "install-unit", "--runtime", "c/x", "-o", "p"),
     ):
         yield Case(
-            family="closed folders",
-            name=" ".join(words),
-            make=closed,
-            command=words,
+            "closed folders",
+            " ".join(words),
+            closed,
+            words,
             codes=ENDED,
             makes=("model.adrenoc", "model.tune.json", "p"),
             without_rights=True,
@@ -204,6 +194,8 @@ def _below() -> Iterator[Case]:
 
 
 def _firmware() -> Iterator[Case]:
+    case = partial(Case, "firmware in hostile places")
+
     def with_model(place: Make) -> Make:
         def make(work: Path) -> None:
             (work / "k.tflite").write_bytes(keywords(width=4, blocks=1, height=11))
@@ -213,27 +205,20 @@ def _firmware() -> Iterator[Case]:
 
     command = ("firmware", "compile", "k.tflite", "--device", CORE, "-o")
     for kind, place in PLACES.items():
-        yield Case(
-            family="firmware in hostile places",
-            name=kind,
-            make=with_model(place),
-            command=(*command, "out"),
-        )
+        yield case(kind, with_model(place), (*command, "out"))
     for kind, path in PATHS.items():
-        yield Case(
-            family="firmware in hostile places",
-            name=f"named: {kind}",
-            make=with_model(lambda work: (work / "x").mkdir()),
-            command=(*command, "{work}/.." if path == "~" else path),
+        yield case(
+            f"named: {kind}",
+            with_model(lambda work: (work / "x").mkdir()),
+            (*command, "{work}/.." if path == "~" else path),
             codes=Case.codes | {2},
         )
     for kind in ("a pipe", "endless zeros", "memory", "a folder", "a circle of links", "text"):
         for verb in ("check", "compile"):
-            yield Case(
-                family="firmware in hostile places",
-                name=f"a model: {kind}, {verb}",
-                make=lambda work, kind=kind: SPECIAL[kind](work, "m.tflite"),
-                command=("firmware", verb, "m.tflite", "--device", CORE),
+            yield case(
+                f"a model: {kind}, {verb}",
+                lambda work, kind=kind: SPECIAL[kind](work, "m.tflite"),
+                ("firmware", verb, "m.tflite", "--device", CORE),
             )
     for words in (
         ("--limit", "flash-kib=" + "9" * 4300),
@@ -245,11 +230,10 @@ def _firmware() -> Iterator[Case]:
         ("--explain",),
         ("--json",),
     ):
-        yield Case(
-            family="firmware in hostile places",
-            name=" ".join(words)[:24],
-            make=with_model(lambda work: None),
-            command=(*command, "out", *words),
+        yield case(
+            " ".join(words)[:24],
+            with_model(lambda work: None),
+            (*command, "out", *words),
             codes=ENDED | {2},
             makes=("out", "d"),
         )
@@ -268,11 +252,10 @@ def _firmware() -> Iterator[Case]:
                 (root.parent / "bin" / tool).write_text(f"#!/bin/sh\n{script}\n")
                 (root.parent / "bin" / tool).chmod(0o755)
 
-            yield Case(
-                family="firmware in hostile places",
-                name=f"{tool} {name}",
-                make=folder(linked),
-                command=("firmware", "run", "fw"),
+            yield case(
+                f"{tool} {name}",
+                folder(linked),
+                ("firmware", "run", "fw"),
                 environment={"PATH": "{work}/bin:/usr/bin:/bin"},
             )
     for name, words in {
@@ -287,43 +270,32 @@ def _firmware() -> Iterator[Case]:
         "an option for GPUs": ("--on", "127.0.0.1:1"),
         "a device of OpenCL": ("--on", f"opencl:{'9' * 4300}"),
     }.items():
-        yield Case(
-            family="firmware in hostile places",
-            name=f"run, {name}",
-            make=folder(lambda root: None),
-            command=("firmware", "run", "fw", *words),
-            codes=ENDED | {2},
-        )
+        yield case(f"run, {name}", plain, ("firmware", "run", "fw", *words), codes=ENDED | {2})
 
 
 def _names() -> Iterator[Case]:
     """Names of models that become names of folders, and of C."""
+    case = partial(Case, "names of firmware", codes=ENDED | {2})
     for kind, name in {**NAMES, "word of C": "int", "digits": "9", "dots": "..."}.items():
         stem = name.replace("/", "_").replace("\0", "")[:100]
-        yield Case(
-            family="names of firmware",
-            name=kind,
-            make=put(stem + ".tflite", keywords(width=4, blocks=1, height=11)),
-            command=("firmware", "compile", "--device", CORE, "-o", "out", "--", stem + ".tflite"),
-            codes=ENDED | {2},
+        yield case(
+            kind,
+            put(stem + ".tflite", keywords(width=4, blocks=1, height=11)),
+            ("firmware", "compile", "--device", CORE, "-o", "out", "--", stem + ".tflite"),
             makes=("out",),
         )
-        yield Case(
-            family="names of firmware",
-            name=f"{kind}, as a folder",
-            make=put("k.tflite", keywords(width=4, blocks=1, height=11)),
-            command=("firmware", "compile", "k.tflite", "--device", CORE, "-o", f"./{stem}"),
-            codes=ENDED | {2},
+        yield case(
+            f"{kind}, as a folder",
+            put("k.tflite", keywords(width=4, blocks=1, height=11)),
+            ("firmware", "compile", "k.tflite", "--device", CORE, "-o", f"./{stem}"),
             makes=(stem.encode("unicode_escape").decode(), stem),
         )
     for name in ("model.onnx/", "./model.onnx", "model.onnx/.", "-", "~", "file:model.onnx", "@x"):
         for command in ("check", "compile", "inspect", "run", "package"):
             more = ("--as", "aar", "-o", "p") if command == "package" else ()
-            yield Case(
-                family="names of firmware",
-                name=f"{command} {name}",
-                make=put("model.onnx", relu()),
-                command=(command, name, *more),
-                codes=ENDED | {2},
+            yield case(
+                f"{command} {name}",
+                put("model.onnx", relu()),
+                (command, name, *more),
                 makes=("model.adrenoc",),
             )

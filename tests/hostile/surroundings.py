@@ -3,9 +3,10 @@
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.hostile.bundles import bundle
+from tests.hostile.bundles import whole
 from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.models import pipe
 
@@ -34,7 +35,7 @@ def _streams() -> Iterator[Case]:
         "help": ("--help",),
     }
     for name, command in commands.items():
-        made = {"make": bundle(lambda b: None), "command": command, "family": "streams"}
+        made = {"make": whole, "command": command, "family": "streams"}
         for encoding in ("latin-1", "ascii", "utf-16"):
             yield Case(
                 **made,
@@ -61,6 +62,7 @@ def _streams() -> Iterator[Case]:
 
 
 def _folders() -> Iterator[Case]:
+    case = partial(Case, "folders of the user")
     places = {
         "missing": "{work}/nowhere",
         "a file": "{work}/model.onnx",
@@ -75,9 +77,8 @@ def _folders() -> Iterator[Case]:
     }
     for name, place in places.items():
         for variable in ("ADRENOC_CACHE_DIR", "TMPDIR", "HOME", "XDG_CACHE_HOME"):
-            yield Case(
-                family="folders of the user",
-                name=f"{variable} is {name}",
+            yield case(
+                f"{variable} is {name}",
                 command=_WHOLE if variable == "ADRENOC_CACHE_DIR" else _COMPILE,
                 environment={
                     **(
@@ -90,49 +91,34 @@ def _folders() -> Iterator[Case]:
                 codes=ENDED,
                 makes=("out", "nowhere", "cache", "a\nb"),
             )
-    yield Case(
-        family="folders of the user",
-        name="TMPDIR is not UTF-8",
-        make=lambda f: (f / _NO_UTF_8).mkdir(),
-        command=(*_WHOLE, "--no-cache"),
+    yield case(
+        "TMPDIR is not UTF-8",
+        lambda f: (f / _NO_UTF_8).mkdir(),
+        (*_WHOLE, "--no-cache"),
         environment={"TMPDIR": f"{{work}}/{_NO_UTF_8}"},
         codes=frozenset({17}),
     )
-    yield Case(
-        family="folders of the user",
-        name="a working folder that is gone",
-        command=_CHECK,
-        in_removed_folder=True,
-    )
-    yield Case(
-        family="folders of the user",
-        name="a cache that is a pipe",
-        make=lambda f: pipe(f, "c"),
-        command=_WHOLE,
+    yield case("a working folder that is gone", command=_CHECK, in_removed_folder=True)
+    yield case(
+        "a cache that is a pipe",
+        lambda f: pipe(f, "c"),
+        _WHOLE,
         environment={"ADRENOC_CACHE_DIR": "{work}/c"},
         codes=frozenset({0}),
         makes=("out",),
     )
     if os.geteuid() == 0:
-        yield Case(
-            family="folders of the user",
-            name="a cache of another user",
-            make=lambda f: ((f / "c").mkdir(), os.chown(f / "c", 4711, 4711)),
-            command=_WHOLE,
+        yield case(
+            "a cache of another user",
+            lambda f: ((f / "c").mkdir(), os.chown(f / "c", 4711, 4711)),
+            _WHOLE,
             environment={"ADRENOC_CACHE_DIR": "c"},
             codes=frozenset({0}),
             makes=("out",),
             said="belongs to another user",
         )
     for umask in (0, 0o777):
-        yield Case(
-            family="folders of the user",
-            name=f"umask {umask:03o}",
-            command=_COMPILE,
-            umask=umask,
-            codes=ENDED,
-            makes=("out",),
-        )
+        yield case(f"umask {umask:03o}", command=_COMPILE, umask=umask, codes=ENDED, makes=("out",))
 
 
 def _limits() -> Iterator[Case]:
@@ -145,8 +131,8 @@ def _limits() -> Iterator[Case]:
         for value in values:
             for command in (_WHOLE, (*_CHECK, "--html", "out")):
                 yield Case(
-                    family="limits",
-                    name=f"{name} {value}, {command[0]}",
+                    "limits",
+                    f"{name} {value}, {command[0]}",
                     command=command,
                     limits={name: value},
                     codes=ENDED,
@@ -158,8 +144,8 @@ def _signals() -> Iterator[Case]:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         for step in range(5):
             yield Case(
-                family="signals",
-                name=f"{number.name} after {step * 60} ms",
+                "signals",
+                f"{number.name} after {step * 60} ms",
                 command=(*_WHOLE, "--no-cache"),
                 signal=int(number),
                 after_s=step * 0.06,
@@ -169,14 +155,10 @@ def _signals() -> Iterator[Case]:
 
 
 def _options() -> Iterator[Case]:
+    case = partial(Case, "options")
     hosts = ("a" * 300 + ":1", "a" * 64 + ".b:1", "..:1", "x:0", "x:99999", "x:\u0664", ":1", "x")
     for host in (*hosts, "\x1b[2J:1", "x" * 100_000 + ":1", "a\u200b:1", "[::1:9"):
-        yield Case(
-            family="options",
-            name=f"--on {host[:16]!r} of {len(host)}",
-            make=bundle(lambda b: None),
-            command=("run", "b", "--on", host),
-        )
+        yield case(f"--on {host[:16]!r} of {len(host)}", whole, ("run", "b", "--on", host))
     for words in (
         ("compile", "model.onnx", "--device", "\x1b[2J"),
         ("compile", "model.onnx", "--device", "../../etc/passwd"),
@@ -222,11 +204,10 @@ def _options() -> Iterator[Case]:
         ("runtime", "serve", "--host", "a" * 300),
         ("runtime", "serve", "--host", "\x1b[2J", "--port", "0"),
     ):
-        yield Case(
-            family="options",
-            name=" ".join(words)[:48].encode("unicode_escape").decode(),
-            make=_with_pipes,
-            command=words,
+        yield case(
+            " ".join(words)[:48].encode("unicode_escape").decode(),
+            _with_pipes,
+            words,
             codes=ENDED | {2},
             makes=("model.adrenoc",),
         )
@@ -254,15 +235,15 @@ def _tools() -> Iterator[Case]:
         "has escapes": "printf '\\033[2J'; exit 1",
     }.items():
         yield Case(
-            family="tools",
-            name=f"a linker that {name}",
-            make=_linker(script),
-            command=(*_WHOLE, "--no-cache"),
+            "tools",
+            f"a linker that {name}",
+            _linker(script),
+            (*_WHOLE, "--no-cache"),
             environment={"PATH": "{work}/bin:/usr/bin:/bin"},
         )
 
 
 def _with_pipes(folder: Path) -> None:
-    bundle(lambda b: None)(folder)
+    whole(folder)
     for suffix in ("npy", "png", "raw"):
         pipe(folder, f"p.{suffix}")

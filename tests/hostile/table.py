@@ -6,19 +6,14 @@ from tests.hostile import (
     arrays,
     bundles,
     device_commands,
-    device_files,
-    facts,
     firmware,
     graphs,
     models,
     outputs,
     packages,
-    phones,
     rights,
     servers,
-    shared_tables,
     surroundings,
-    weights,
 )
 from tests.hostile.case import Case
 
@@ -26,8 +21,8 @@ LEAST = 400
 
 
 PARTS = (
-    *(models, graphs, facts, weights, shared_tables, outputs, bundles, arrays, firmware),
-    *(surroundings, servers, phones, packages, rights, device_files, device_commands),
+    *(models, graphs, outputs, bundles, arrays, firmware, surroundings, servers, packages),
+    *(rights, device_commands),
 )
 
 
