@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner, Result
 
-from adrenoc.base.host import commands
+from adrenoc.base.host import proc
 from adrenoc.cli.main import cli, main
 
 
@@ -35,10 +35,10 @@ def run_program(
 def compile_here(patch: pytest.MonkeyPatch) -> None:
     """Have `adrenoc build` compile in this process: others would load TVM for it."""
 
-    def run(_: commands.CommandRunner, words: Sequence[str]) -> commands.Result:
+    def run(_: proc.CommandRunner, words: Sequence[str]) -> proc.Result:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             code = main(words)
-        return commands.read_result(code, out.getvalue(), "", 0.5)
+        return proc.read_result(code, out.getvalue(), "", 0.5)
 
-    patch.setattr(commands.CommandRunner, "run", run)
+    patch.setattr(proc.CommandRunner, "run", run)

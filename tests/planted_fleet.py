@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adrenoc.base.host.commands import Result
+from adrenoc.base.host.proc import Result
 from adrenoc.lab.fleet.fleet import Fleet, FleetMember, JobRow
 from adrenoc.lab.fleet.jobs import COMPILE, IDENTIFY, RUN, FleetOptions, JobPlanner, ResultStore
 from tests.hostile.models import relu

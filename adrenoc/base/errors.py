@@ -197,3 +197,10 @@ class AccuracyError(AdrenocError):
     """No choice of tensors in float32 meets the accuracy that was asked for, or logits are NaN."""
 
     exit_code = 43
+
+
+class RefusedError(Exception):
+    """A case that a rule does not cover, which no user meets as it is; the text says why.
+
+    Whoever asked takes the next rule, or lists the case with the reason in an error for the user.
+    """

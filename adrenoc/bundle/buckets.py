@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import BundleError, InputError, OptionError
 from adrenoc.base.text import names
-from adrenoc.base.text.decode import mark_name
+from adrenoc.base.text.json_text import mark_name
 from adrenoc.base.text.spelling import did_you_mean, dims, list_first, quote_word
 from adrenoc.bundle.bundle import Bundle, is_part, open_part
 from adrenoc.bundle.manifest import (

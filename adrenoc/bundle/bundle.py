@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import BundleError, DiskFullError
-from adrenoc.base.files.owned_folder import Digests, FolderKind
+from adrenoc.base.files.aside import TemporaryFolder
+from adrenoc.base.files.outputs import Digests, FolderKind
 from adrenoc.base.files.read import read_plain, sha256_file
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.deflated import inflate_files

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from adrenoc.base.errors import BundleError, InputError
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import count_of, quote_word
 from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
 from adrenoc.bundle.decoder_names import IMAGE_ROWS, PAST_LENGTH, TOKENS

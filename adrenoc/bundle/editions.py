@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.text import names
-from adrenoc.base.text.decode import mark_name
+from adrenoc.base.text.json_text import mark_name
 from adrenoc.bundle.buckets import folder_name, open_buckets, read_signatures
 from adrenoc.bundle.bundle import (
     CHAT,

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
-from adrenoc.base.text.decode import RecordReader, mark_name
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, mark_name, read_json
 
 SCHEMA_VERSION = 3
 DEFLATED_VERSION = 4

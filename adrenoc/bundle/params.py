@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.text import names
-from adrenoc.base.text.decode import mark_name
+from adrenoc.base.text.json_text import mark_name
 from adrenoc.bundle.manifest import REBUILD_HINT, FileEntry, ParamSpec, read_record, to_plain
 
 if TYPE_CHECKING:

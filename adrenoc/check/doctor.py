@@ -175,7 +175,7 @@ def _references() -> list[CheckedItem]:
 def _saturates() -> str:
     """Return what is to be said of onnxruntime's products of bytes on this CPU."""
     try:
-        from adrenoc.base.host.onnx_runtime import runtime_errors
+        from adrenoc.base.host.extras import runtime_errors
         from adrenoc.importers.onnx.session import saturates
 
         wrong = saturates()

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from adrenoc.base.errors import BundleError, CheckFailedError, InputError
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle, open_bundle

@@ -22,8 +22,7 @@ import numpy as np
 from adrenoc.base.errors import DependencyError, InputError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import open_plain, read_plain
-from adrenoc.base.host.extras import pip_install
-from adrenoc.base.host.onnx_runtime import import_onnxruntime
+from adrenoc.base.host.extras import import_onnxruntime, pip_install
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.manifest import TensorSpec
 

@@ -22,7 +22,7 @@ import onnx
 from onnx import numpy_helper
 
 from adrenoc.base.errors import InputError, ModelFormatError, ToolError
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.check.feeds import list_tensors
 from adrenoc.check.reference import explain_installed, other_kernels, run_exact, run_reference
 from adrenoc.check.runtimes import import_runtime

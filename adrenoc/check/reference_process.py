@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 from adrenoc.base.errors import AdrenocError, ModelFormatError
-from adrenoc.base.host.onnx_runtime import runtime_errors
+from adrenoc.base.host.extras import runtime_errors
 from adrenoc.check.feeds import select_feeds
 from adrenoc.check.runtimes import (
     BLOCK_PRODUCT,
@@ -45,7 +45,7 @@ from adrenoc.importers.onnx.session import (
     widen_floats,
     with_embedding,
 )
-from adrenoc.importers.tflite.decoder.roles import (
+from adrenoc.importers.tflite.decoder_calls import (
     DECODE,
     LOGITS,
     MASKS,

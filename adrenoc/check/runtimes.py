@@ -16,8 +16,7 @@ import numpy as np
 import onnx
 
 from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, ToolError
-from adrenoc.base.host.extras import pip_install
-from adrenoc.base.host.onnx_runtime import import_onnxruntime, runtime_errors
+from adrenoc.base.host.extras import import_onnxruntime, pip_install, runtime_errors
 from adrenoc.base.text.spelling import list_first
 from adrenoc.check.feeds import (
     call_graph,
@@ -38,7 +37,7 @@ from adrenoc.importers.onnx.session import (
     widen_halves,
     with_embedding,
 )
-from adrenoc.importers.tflite.widen import widen_weights
+from adrenoc.importers.tflite.file import widen_weights
 
 ONNX_RUNTIME = "onnxruntime"
 _LACKS_A_KERNEL = "NotImplemented"

@@ -22,7 +22,7 @@ from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import say, say_aside, say_error
 
 if TYPE_CHECKING:
-    from adrenoc.base.host.commands import Result
+    from adrenoc.base.host.proc import Result
     from adrenoc.base.reporter import Reporter
     from adrenoc.bundle.gates import Figures
     from adrenoc.project.build_project import BuildResult, BundleOutcome
@@ -57,7 +57,7 @@ def build_command(given: _Given) -> int:
     beside it has digests of all that was read and made.  Where GitHub runs it, what is wrong is
     told in the form that is shown beside a change.
     """
-    from adrenoc.base.host.commands import CommandRunner
+    from adrenoc.base.host.proc import CommandRunner
     from adrenoc.project.build_project import (
         BuildOptions,
         build_junit,

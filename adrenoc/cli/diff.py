@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.errors import PolicyError
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.outputs import write_atomically
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.report import Fields, Part, Table, Title, Verdict, tabulate
 from adrenoc.base.text.spelling import show_growth, show_ms
 from adrenoc.cli import console

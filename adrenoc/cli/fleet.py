@@ -30,7 +30,7 @@ from adrenoc.cli.terminal import say_aside
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
-    from adrenoc.base.host.commands import Result
+    from adrenoc.base.host.proc import Result
     from adrenoc.lab.fleet.fleet import FleetMember, TrackedKind
     from adrenoc.lab.fleet.jobs import FleetOptions, Job
     from adrenoc.lab.fleet.table import FleetLine

@@ -16,10 +16,9 @@ import click
 
 import adrenoc
 from adrenoc.base.errors import AdrenocError, HostMemoryError
-from adrenoc.base.files.aside import remove_held
-from adrenoc.base.files.outputs import FULL_CODES, output_error
-from adrenoc.base.host.memory import memory_errors
-from adrenoc.base.host.quick_imports import leave_objects, multiply_in_one_thread
+from adrenoc.base.files.aside import FULL_CODES, remove_held
+from adrenoc.base.files.outputs import output_error
+from adrenoc.base.host.memory import leave_objects, memory_errors, multiply_in_one_thread
 from adrenoc.base.text.report import Table, tabulate
 from adrenoc.cli import console
 from adrenoc.cli.build import build_command

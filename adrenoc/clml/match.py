@@ -13,11 +13,13 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.clml.match_operators import OPERATORS, Matcher, padding_before
-from adrenoc.clml.patterns import (
+from adrenoc.clml.region import (
     Bindings,
+    ClmlOperator,
     Found,
+    Operand,
     Table,
     check_limits,
     constant,
@@ -28,7 +30,6 @@ from adrenoc.clml.patterns import (
     require,
     shape_of,
 )
-from adrenoc.clml.region import ClmlOperator, Operand
 from adrenoc.importers.relax.values import Binding, FlatFunction, constant_value, op_name
 from adrenoc.ir.half import explain_not_half
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
-from adrenoc.clml.patterns import (
+from adrenoc.base.errors import RefusedError
+from adrenoc.clml.region import (
     Bindings,
     Found,
+    Operand,
     Table,
     check_limits,
     constant,
@@ -23,7 +24,6 @@ from adrenoc.clml.patterns import (
     require,
     shape_of,
 )
-from adrenoc.clml.region import Operand
 from adrenoc.importers.relax.values import Binding, constant_value, op_name
 
 _SPATIAL = [2, 3]

@@ -35,8 +35,16 @@ from tvm import relax
 
 from adrenoc.base.decision import Decision
 from adrenoc.clml.match import find_matches
-from adrenoc.clml.patterns import Costs, Found, Table, load_table
-from adrenoc.clml.region import ClmlOperator, ClmlRegion, Operand, document_text
+from adrenoc.clml.region import (
+    ClmlOperator,
+    ClmlRegion,
+    Costs,
+    Found,
+    Operand,
+    Table,
+    document_text,
+    load_table,
+)
 from adrenoc.importers.relax.values import (
     Binding,
     FlatFunction,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.base.host.quick_imports import collect_rarely
+from adrenoc.base.host.memory import collect_rarely
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.bundle import LaunchInfo
 from adrenoc.bundle.manifest import (

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from adrenoc.base.host.quick_imports import collector_paused
+from adrenoc.base.host.memory import collector_paused
 from adrenoc.base.host.time_trace import section
 
 _NEEDED = ("opencl", "adreno")

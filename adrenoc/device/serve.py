@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.base.errors import RemoteError
-from adrenoc.base.files.aside import lock_new, remove_if_left, remove_locked
+from adrenoc.base.files.aside import lock_new, remove_if_left, remove_locked, temporary_name
 from adrenoc.base.files.read import private_folder
-from adrenoc.base.files.temporary import temporary_name
 from adrenoc.base.reporter import Reporter
 from adrenoc.device.greeting import Greetings, Peer
 from adrenoc.device.rpc_session import Standby, refuse

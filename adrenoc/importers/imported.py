@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.bundle.manifest import TensorSpec
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from typing import Any
 from adrenoc.base.errors import TuningLogError
 from adrenoc.base.files.outputs import check_file_can_be_written, output_error
 from adrenoc.base.files.read import data_folder, read_plain
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import quote_word
 
 VERSION = 1

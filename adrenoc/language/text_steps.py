@@ -1,19 +1,220 @@
 """What happens to a text before a model sees it: how it is changed, and how it is cut.
 
 Which code points the library changes, removes or cuts at hangs on its version of Unicode, so it is
-asked about each.
+asked about each, also for canonical decompositions and compositions.  Syllables of Hangul are
+computed, and in no table.
+
+A map of SentencePiece ("Precompiled") is a trie of UTF-8 whose leaves are texts.  The library looks
+a cluster up as a whole where it has at most five bytes, else letter by letter, and takes the
+shortest beginning that the trie holds.  So only keys of five bytes count, and of those none that
+begins with another.  Where clusters end the library is asked: by a map of one letter for each byte,
+in which a short cluster becomes one letter and a long one as many as it has code points.
+
+Source: Unicode Standard Annex 15, chapter 3.12 and Annex 29, table 1c; the crate spm_precompiled
+0.1.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import unicodedata
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adrenoc.language.arrays import Arrays, Step
-from adrenoc.language.clusters import learn_clusters, read_map
-from adrenoc.language.normal_form import learn_normal_form
 from adrenoc.language.pattern import POINTS, Automaton, Points, UnfitError, compile_pattern
+
+ALIGNMENT = 8
+Step: TypeAlias = dict[str, Any]
+"""What the file's object says of one thing."""
+
+
+class Arrays:
+    """Arrays as bytes, one behind the other."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, array: NDArray[Any] | bytes) -> dict[str, int]:
+        """Return where an array lies, of how many elements of how many bytes it is."""
+        stored = array if isinstance(array, bytes) else array.astype(array.dtype.newbyteorder("<"))
+        content = stored if isinstance(stored, bytes) else stored.tobytes()
+        width = 1 if isinstance(stored, bytes) else stored.itemsize
+        place = {"at": self._size, "count": len(content) // width, "bytes": width}
+        padded = content + bytes(-len(content) % ALIGNMENT)
+        self._parts.append(padded)
+        self._size += len(padded)
+        return place
+
+    def add_all(self, record: object) -> dict[str, dict[str, int]]:
+        """Return where the arrays of a record lie, by name."""
+        return {name: self.add(array) for name, array in vars(record).items()}
+
+    def add_texts(self, texts: Iterable[bytes]) -> dict[str, dict[str, int]]:
+        """Return where texts lie, one behind the other, and where each begins."""
+        held = list(texts)
+        starts = np.cumsum([0, *map(len, held)], dtype=np.uint32)
+        return {"starts": self.add(starts), "bytes": self.add(b"".join(held))}
+
+    @property
+    def content(self) -> bytes:
+        """Return all of them."""
+        return b"".join(self._parts)
+
+
+_HANGUL = range(0xAC00, 0xD7A4)
+_FIRST_CHANGED = 0xC0
+"""No code point below has a decomposition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalForm:
+    """`points` decompose to `parts` from `starts` on, marks of `marked` have the classes `ranks`,
+    and rows of `pairs` are two code points and the one that they make; all in ascending order."""
+
+    points: NDArray[np.uint32]
+    starts: NDArray[np.uint32]
+    parts: NDArray[np.uint32]
+    marked: NDArray[np.uint32]
+    ranks: NDArray[np.uint32]
+    pairs: NDArray[np.uint32]
+
+
+@cache
+def learn_normal_form() -> NormalForm:
+    """Ask the library `tokenizers`."""
+    from tokenizers import normalizers
+
+    apart, together = normalizers.NFD().normalize_str, normalizers.NFC().normalize_str
+    candidates = [p for p in POINTS.tolist() if p >= _FIRST_CHANGED and p not in _HANGUL]
+    found = {p: parts for p in candidates if (parts := apart(chr(p))) != chr(p)}
+    pairs = []
+    for point, parts in found.items():
+        first = together(parts[:-1])
+        if len(first) == 1 and together(first + parts[-1]) == chr(point):
+            pairs.append((ord(first), ord(parts[-1]), point))
+    ranks = {p: unicodedata.combining(chr(p)) for p in candidates}
+    ranks = {point: rank for point, rank in ranks.items() if rank}
+    return NormalForm(
+        points=_numbers(found),
+        starts=_numbers(accumulate(map(len, found.values()), initial=0)),
+        parts=_numbers(ord(part) for parts in found.values() for part in parts),
+        marked=_numbers(ranks),
+        ranks=_numbers(ranks.values()),
+        pairs=np.array(sorted(pairs), dtype=np.uint32).reshape(-1, 3),
+    )
+
+
+def _numbers(values: Iterable[int]) -> NDArray[np.uint32]:
+    return np.array(list(values), dtype=np.uint32)
+
+
+MOST_BYTES = 5
+"""Of a cluster that is looked up as a whole."""
+_MOST_KEYS = 1 << 20
+_LEAF, _FAR, _VALUE = 1 << 8, 1 << 9, (1 << 31) - 1
+_UNASKED = (0x0A, 0x0D)
+"""The letters between what the library is asked, and what joins them."""
+_ACUTE, _JOINER, _TRADEMARK, _VIRAMA, _KA = "\u0301", "\u200d", "\u2122", "\u094d", "\u0915"
+_CLUSTER = r"\r\n|c|p*(?:k(?:j*hj*k)+|g(?:x*zg)*|o)e*"
+"""Small letters stand for sets: controls, prepended letters, consonants that are joined by a linker
+among extenders, pictographs that are joined by U+200D, what is no control, and what extends."""
+
+
+def read_map(precompiled: str) -> dict[bytes, bytes]:
+    """Return what a map in base64 makes of which bytes.
+
+    Raises:
+        UnfitError: it is damaged, or of syllables whose clusters are not known here.
+    """
+    content = b64decode(precompiled)
+    size = int.from_bytes(content[:4], "little") // 4
+    units = np.frombuffer(content, dtype="<u4", count=size, offset=4).tolist()
+    texts = content[4 + 4 * size :]
+    found: dict[bytes, bytes] = {}
+    waiting = [(b"", _child_of(units, 0, 0))]
+    while waiting:
+        key, place = waiting.pop()
+        for byte in range(1, 256):
+            at = place ^ byte
+            unit = units[at] if at < size else 0
+            if unit & (1 << 31 | 0xFF) != byte:
+                continue
+            following = _child_of(units, at, at)
+            if unit & _LEAF:
+                begin = units[following] & _VALUE
+                found[key + bytes([byte])] = texts[begin : texts.find(b"\0", begin)]
+            elif len(key) + 1 < MOST_BYTES:
+                waiting.append((key + bytes([byte]), following))
+        if len(found) + len(waiting) > _MOST_KEYS:
+            raise UnfitError("its map of letters, which has no end")
+    if any(_is_of_syllable(key) for key in found):
+        raise UnfitError("its map of letters of Hangul's syllables")
+    return found
+
+
+def _child_of(units: list[int], at: int, place: int) -> int:
+    """Return where the children of a unit begin."""
+    unit = units[at]
+    return place ^ (unit >> 10 << (8 if unit & _FAR else 0))
+
+
+def _is_of_syllable(key: bytes) -> bool:
+    """Return whether a key is one letter of which a syllable has more before it."""
+    text = key.decode(errors="replace")
+    return len(text) == 1 and ("\u1160" <= text <= "\u11ff" or "\uac00" <= text <= "\ud7ff")
+
+
+@cache
+def learn_clusters() -> Automaton:
+    """Ask the library where clusters end."""
+    count = _ClusterCounter()
+    extends = count("a", "") == 1
+    controls = (count("", 2 * _ACUTE) == 2) | np.isin(POINTS, _UNASKED)
+    sets = {
+        "c": controls,
+        "p": count("", "a") == 1,
+        "k": count("", _VIRAMA + _KA + _ACUTE) == 4,
+        "j": extends & (count(_KA, _VIRAMA + _KA + _ACUTE) == 5),
+        "h": extends & (count(_KA, _KA + _ACUTE) == 4),
+        "g": count("", _JOINER + _TRADEMARK + _ACUTE) == 4,
+        "x": extends & (count("\u231a", _JOINER + _TRADEMARK + _ACUTE) == 5),
+        "z": np.isin(POINTS, ord(_JOINER)),
+        "o": ~controls,
+        "e": extends,
+        r"\r": np.isin(POINTS, ord("\r")),
+        r"\n": np.isin(POINTS, ord("\n")),
+    }
+    return compile_pattern(_CLUSTER, sets.__getitem__)
+
+
+class _ClusterCounter:
+    """Counts letters that the library makes of a code point between two texts."""
+
+    def __init__(self) -> None:
+        from tokenizers import normalizers
+
+        # Node 256 + byte of each byte, whose value is in node 512; no letter goes on from there.
+        units = np.zeros(768, dtype="<u4")
+        units[0] = 256 << 10
+        for byte in range(1, 256):
+            if byte not in _UNASKED:
+                units[256 + byte] = byte | _LEAF | (256 + byte ^ 512) << 10
+        trie = units.tobytes()
+        size = len(trie).to_bytes(4, "little")
+        self._map: Any = normalizers.Precompiled(size + trie + b"b\0")
+        self._asked = ~np.isin(POINTS, _UNASKED)
+
+    def __call__(self, before: str, after: str) -> NDArray[np.int64]:
+        counts = np.zeros(len(POINTS), dtype=np.int64)
+        texts = "\n".join(f"{before}{chr(p)}{after}" for p in POINTS[self._asked].tolist())
+        counts[self._asked] = list(map(len, self._map.normalize_str(texts).split("\n")))
+        return counts
+
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """How ByteLevel cuts where it is to."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from adrenoc.base.text.html_page import page
 from adrenoc.base.text.report import (
     Cards,
     Drawing,
@@ -22,6 +21,7 @@ from adrenoc.base.text.report import (
     Table,
     Title,
     Verdict,
+    page,
     shorten,
     tabulate,
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adrenoc.base.text.html_page import safe
+from adrenoc.base.text.report import safe
 
 _HEIGHT, _WIDEST = 180, 24
 

@@ -13,7 +13,6 @@ from itertools import groupby, starmap
 from typing import Any
 
 from adrenoc.base.decision import ASSUMED
-from adrenoc.base.text.html_page import page, safe
 from adrenoc.base.text.report import (
     Cards,
     Drawing,
@@ -25,6 +24,8 @@ from adrenoc.base.text.report import (
     Share,
     Table,
     Title,
+    page,
+    safe,
     shorten,
     tabulate,
 )

@@ -6,8 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adrenoc.base.text.html_page import page, safe
-from adrenoc.base.text.report import Drawing, Fields, Fold, Part, Title, Verdict, tabulate
+from adrenoc.base.text.report import (
+    Drawing,
+    Fields,
+    Fold,
+    Part,
+    Title,
+    Verdict,
+    page,
+    safe,
+    tabulate,
+)
 from adrenoc.base.text.spelling import Figure, figure
 from adrenoc.lab.calibrate.session import Calibration
 from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right

@@ -10,8 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from adrenoc.base.text.html_page import page, safe
-from adrenoc.base.text.report import Drawing, Fields, Name, Part, Table, Title, Verdict, tabulate
+from adrenoc.base.text.report import (
+    Drawing,
+    Fields,
+    Name,
+    Part,
+    Table,
+    Title,
+    Verdict,
+    page,
+    safe,
+    tabulate,
+)
 from adrenoc.base.text.spelling import Figure, show_us
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts

@@ -15,9 +15,8 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.html_page import read_style
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
+from adrenoc.base.text.report import read_style
 from adrenoc.base.text.spelling import printable
 from adrenoc.lab.calibrate.measure import plain
 from adrenoc.target.device_report import (

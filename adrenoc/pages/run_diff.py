@@ -16,8 +16,7 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.profile import GpuState, KernelTime, why_not_comparable
 from adrenoc.device.result import Times, percentile

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from adrenoc.base.text.html_page import page
 from adrenoc.base.text.report import (
     Cards,
     Cell,
@@ -19,6 +18,7 @@ from adrenoc.base.text.report import (
     Table,
     Title,
     Verdict,
+    page,
     tabulate,
 )
 from adrenoc.base.text.spelling import Figure, count_of, dims, figure, show_bytes, show_ms

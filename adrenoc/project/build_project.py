@@ -18,7 +18,7 @@ from adrenoc.base.files.outputs import (
     scratch_folder_for,
     write_atomically,
 )
-from adrenoc.base.host.commands import Result
+from adrenoc.base.host.proc import Result
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
 from adrenoc.base.text.spelling import list_first, printable, quote_word, show_bytes, show_ms
 from adrenoc.bundle.bundle import Bundle, open_bundle

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from adrenoc.base.errors import LockError, OptionError
 from adrenoc.base.files.read import read_plain, sha256_file, sha256_json
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.gates import Figures, figures_of

@@ -21,7 +21,7 @@ from typing import Any
 
 from adrenoc.base.errors import OptionError
 from adrenoc.base.files.read import read_toml
-from adrenoc.base.text.decode import RecordReader
+from adrenoc.base.text.json_text import RecordReader
 from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.gates import GrowthLimit, parse_gates

@@ -14,8 +14,7 @@ from typing import Any
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import printable, quote_word
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.own_file import OwnFile

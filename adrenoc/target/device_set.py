@@ -18,7 +18,7 @@ from typing import overload
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import read_toml, sha256_bytes
-from adrenoc.base.text.decode import RecordReader
+from adrenoc.base.text.json_text import RecordReader
 from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.target.device_report import DeviceReport, apply_report, load_listed, read_report

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import parse_toml, read_toml
-from adrenoc.base.text.decode import fits, plain_type, types_of
+from adrenoc.base.text.json_text import fits, plain_type, types_of
 from adrenoc.base.text.spelling import did_you_mean
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from adrenoc.base.host.commands import CommandRunner
+from adrenoc.base.host.proc import CommandRunner
 
 
 class CommandError(Exception):

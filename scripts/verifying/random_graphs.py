@@ -81,7 +81,7 @@ def open_device() -> object:
 
     native.use_software_device()
     native.load()
-    from adrenoc.base.host.onnx_runtime import import_onnxruntime
+    from adrenoc.base.host.extras import import_onnxruntime
 
     onnxruntime = import_onnxruntime()
     import tvm

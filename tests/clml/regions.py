@@ -14,8 +14,7 @@ from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
 from adrenoc.base.decision import DecisionLog
 from adrenoc.clml.match import Matches, find_matches
 from adrenoc.clml.partition import Partition, partition
-from adrenoc.clml.patterns import Found, load_table
-from adrenoc.clml.region import document, runtime_module
+from adrenoc.clml.region import Found, document, load_table, runtime_module
 from adrenoc.compile.pipeline import STAGES, State
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax.values import flatten

@@ -9,7 +9,7 @@ from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.clml.partition import judge, merge, partition, reckoning
-from adrenoc.clml.patterns import load_table
+from adrenoc.clml.region import load_table
 from adrenoc.compile.pipeline import STAGES, State
 from adrenoc.importers.relax.values import flatten
 from adrenoc.ir.options import resolve_options

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adrenoc.clml.patterns import load_table
+from adrenoc.clml.region import load_table
 from tests.clml.documents import expected_nodes
 from tests.clml.regions import (
     build,

@@ -14,7 +14,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from adrenoc.base.files.owned_folder import LIST_FILE
+from adrenoc.base.files.outputs import LIST_FILE
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.folder import firmware_of, write_firmware
 from adrenoc.firmware.mcu.program import make_program

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.base.files.owned_folder import LIST_FILE
+from adrenoc.base.files.outputs import LIST_FILE
 from tests.hostile.bundles import whole
 from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.models import NAMES, SPECIAL, link

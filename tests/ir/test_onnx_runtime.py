@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _ASKS = """
 import sys
 from pathlib import Path
-from adrenoc.base.host.onnx_runtime import import_onnxruntime, runtime_errors
+from adrenoc.base.host.extras import import_onnxruntime, runtime_errors
 runtime_errors()
 import_onnxruntime().InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 """
@@ -35,4 +35,4 @@ def test_it_leaves_nothing_in_the_folders_of_the_user(tmp_path):
 def test_one_room_imports_it():
     imports = re.compile(r"^\s*(import onnxruntime|from onnxruntime)|\"onnxruntime\"\)", re.M)
     theirs = [path for path in (ROOT / "adrenoc").rglob("*.py") if imports.search(path.read_text())]
-    assert [path.name for path in theirs] == ["onnx_runtime.py"]
+    assert [path.name for path in theirs] == ["extras.py"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adrenoc.base.host.commands import TIMEOUT_CODE, CommandRunner
+from adrenoc.base.host.proc import TIMEOUT_CODE, CommandRunner
 from adrenoc.cli.main import main
 from tests.hostile.models import relu
 from tests.patience import WAIT_S
@@ -97,7 +97,7 @@ def test_a_command_tells_of_its_error_and_its_output():
 def test_a_fleet_that_is_killed_takes_its_commands_along(tmp_path):
     """An orphan would hold the device, and what the next fleet goes on from."""
     text = (
-        "from adrenoc.base.host.commands import CommandRunner\n"
+        "from adrenoc.base.host.proc import CommandRunner\n"
         f"CommandRunner(60).run(['runtime', 'serve', '--port', '0', '--key', {str(tmp_path)!r}])"
     )
     process = subprocess.Popen([sys.executable, "-c", text])

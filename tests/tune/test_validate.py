@@ -95,7 +95,7 @@ def validated(
 
     @contextmanager
     def opened(request: ValidationRequest) -> Iterator[tuple[PlantedDevice, DeviceFacts, Path]]:
-        from adrenoc.base.files.temporary import TemporaryFolder
+        from adrenoc.base.files.aside import TemporaryFolder
 
         with TemporaryFolder("calibrate") as scratch:
             yield device, DeviceFacts.from_facts({"name": "planted"}), scratch

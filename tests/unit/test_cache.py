@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import adrenoc.compile.cache
-from adrenoc.base.files.owned_folder import LIST_FILE
+from adrenoc.base.files.outputs import LIST_FILE
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.manifest import Manifest

@@ -12,8 +12,7 @@ from adrenoc.base.errors import InputError
 from adrenoc.bundle.chat import ChatSettings
 from adrenoc.bundle.sampling import Sampling
 from adrenoc.device.conversation import CallForm, Toolbox, ToolCall, find_call_form, write_arguments
-from adrenoc.importers.chat_settings import read_chat_settings
-from adrenoc.importers.decoder_form import _tokens_beside
+from adrenoc.importers.decoder_form import _tokens_beside, read_chat_settings
 from adrenoc.language import tokenizer as module
 from adrenoc.language.pattern import UnfitError
 from adrenoc.language.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adrenoc.base.errors import AdbError, InputError, OutputError, RemoteError
-from adrenoc.base.host.commands import Result
+from adrenoc.base.host.proc import Result
 from adrenoc.cli.main import main
 from adrenoc.lab.fleet import fleet as fleets
 from adrenoc.lab.fleet.fleet import DONE, FAILED, LEFT, MOST_ATTEMPTS, Fleet, FleetMember

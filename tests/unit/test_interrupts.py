@@ -18,7 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts, this
 from adrenoc.base.files.aside import aside_file, aside_folder
 from adrenoc.cli.interrupts import interrupts
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 
 main = threading.get_native_id()
 
@@ -108,7 +108,7 @@ import atexit, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts, this
 from adrenoc.cli import main
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 
 def compute(*args, **named):
     global kept

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.text import names
-from adrenoc.base.text.decode import mark_name
+from adrenoc.base.text.json_text import mark_name
 from adrenoc.bundle.buckets import Buckets
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.manifest import Manifest, from_plain

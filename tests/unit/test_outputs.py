@@ -126,11 +126,11 @@ def test_a_really_full_disk(tmp_path):
     # The process's own file size limit stops a write in the middle, as a full disk does.
     script = (
         "import resource, sys, pathlib\n"
-        "from adrenoc.base.files import outputs, owned_folder\n"
+        "from adrenoc.base.files import outputs\n"
         "from adrenoc.base.errors import DiskFullError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
-        "    kind = owned_folder.make_listed_kind('thing')\n"
+        "    kind = outputs.make_listed_kind('thing')\n"
         "    with outputs.write_folder_atomically(pathlib.Path(sys.argv[1]), kind) as folder:\n"
         "        (folder / 'm').write_bytes(bytes(100000))\n"
         "except DiskFullError as error:\n"

@@ -11,8 +11,7 @@ import pytest
 
 from adrenoc.base.errors import HostMemoryError, OptionError
 from adrenoc.base.files.read import spell_native_path
-from adrenoc.base.host.memory import LEAST_BYTES
-from adrenoc.base.host.quick_imports import collect_rarely, collector_paused
+from adrenoc.base.host.memory import LEAST_BYTES, collect_rarely, collector_paused
 from adrenoc.base.host.time_trace import is_recording, record_sections, section
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.main import main
@@ -54,7 +53,7 @@ def test_products_are_calculated_in_as_many_threads_as_are_asked_for(asked, thre
     assert int(done.stdout.splitlines()[-1]) == threads
 
 
-_LOAD = "from adrenoc.base.host.quick_imports import collect_rarely, collector_paused"
+_LOAD = "from adrenoc.base.host.memory import collect_rarely, collector_paused"
 _MAKE = "made = [[] for _ in range(100_000)]"
 _COUNT = "import gc; before = gc.get_stats()[0]['collections']"
 _SHOW = "print(gc.get_stats()[0]['collections'] - before)"
@@ -117,7 +116,7 @@ circle = Circle()
 
 @pytest.mark.parametrize("ends_quickly", [False, True])
 def test_no_circles_are_looked_for_as_a_process_ends(ends_quickly):
-    lines = ["from adrenoc.base.host.quick_imports import leave_objects", _CIRCLE, "del circle"]
+    lines = ["from adrenoc.base.host.memory import leave_objects", _CIRCLE, "del circle"]
     if ends_quickly:
         lines.append("leave_objects()")
     done = run_program([sys.executable, "-c", "\n".join(lines)], check=True)

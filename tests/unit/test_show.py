@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from adrenoc.base.reporter import PartReporter
-from adrenoc.base.text.html_page import draw
 from adrenoc.base.text.report import (
     Cards,
     Drawing,
@@ -22,6 +21,7 @@ from adrenoc.base.text.report import (
     Table,
     Title,
     Verdict,
+    draw,
     tabulate,
 )
 from adrenoc.base.text.spelling import Figure, figure, show_ms, show_us, show_value

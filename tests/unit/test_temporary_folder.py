@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from adrenoc.base.errors import DiskFullError
-from adrenoc.base.files import temporary
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files import aside
+from adrenoc.base.files.aside import TemporaryFolder
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def own_folder(tmp_path, monkeypatch) -> None:
 
 
 def _leave(free_bytes: int, monkeypatch: pytest.MonkeyPatch, filename: str | None = None) -> None:
-    monkeypatch.setattr(temporary, "disk_usage", lambda path: SimpleNamespace(free=free_bytes))
+    monkeypatch.setattr(aside, "disk_usage", lambda path: SimpleNamespace(free=free_bytes))
     with TemporaryFolder("link") as folder:
         named = filename and filename.format(folder=folder)
         raise OSError(errno.ENOSPC, "No space left on device", named)

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from adrenoc.base.errors import OutputError
-from adrenoc.base.files import aside, outputs, owned_folder, read
+from adrenoc.base.files import aside, outputs, read
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.main import cli, main
@@ -47,7 +47,7 @@ def list_a_repository(path):
     make_bundle(path, "one")
     (path / ".git").mkdir()
     (path / ".git" / "HEAD").write_text("ref")
-    owned_folder.write_list(path, KIND)
+    outputs.write_list(path, KIND)
 
 
 def web_app(path):
@@ -99,7 +99,7 @@ def test_the_users_own_places_are_not_replaced(tmp_path, monkeypatch):
         with pytest.raises(OutputError, match=said):
             make_bundle(path, "two")
     with pytest.raises(OutputError, match="root of the file system"):
-        owned_folder.refuse_foreign(Path("/"), KIND)
+        outputs.refuse_foreign(Path("/"), KIND)
     assert content_of(tmp_path / "here") == "one"
 
 

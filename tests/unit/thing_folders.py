@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from adrenoc.base.files import outputs, owned_folder
+from adrenoc.base.files import outputs
 
-KIND = owned_folder.make_listed_kind("thing")
+KIND = outputs.make_listed_kind("thing")
 MARKER = KIND.marker
 
 
@@ -17,7 +17,7 @@ def make_bundle(path: Path, content: str) -> None:
         (folder / "content").write_text(content)
         (folder / "kernels").mkdir()
         (folder / "kernels" / "conv.cl").write_text("kernel")
-        owned_folder.write_list(folder, KIND)
+        outputs.write_list(folder, KIND)
 
 
 def content_of(path: Path) -> str:

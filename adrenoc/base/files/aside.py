@@ -1,7 +1,7 @@
-"""What lies beside an output while it is made: names, locks, and what killed processes left.
+"""What is there for a while: files beside outputs that are made, and temporary folders.
 
-A file or folder that is being made has a lock for as long as its process lives.  What has none was
-left by a process that was killed, and the next one that writes there removes it.
+Each has a lock for as long as its process lives.  What has none was left by a process that was
+killed, and the next one that writes there removes it.
 """
 
 import errno
@@ -11,14 +11,28 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import disk_usage
+from types import TracebackType
 from typing import BinaryIO
+
+from adrenoc.base.errors import DiskFullError
+from adrenoc.base.text.spelling import quote_word
 
 _NAME = re.compile(r"\.(?P<stem>.*)\.adrenoc-[0-9a-f]{12}\.(?P<role>part|old)", re.DOTALL)
 _LONGEST_STEM_BYTES = 200
 _REMOVALS = 3
+FULL_CAUSES = {
+    errno.ENOSPC: "no space is left on the disk",
+    errno.EDQUOT: "your disk quota is used up",
+    errno.EFBIG: "the file grows past the size limit of this process or file system",
+}
+FULL_CODES = frozenset(FULL_CAUSES)
+"""What the system says where there is no room."""
 _held: dict[Path, int] = {}
 """What this process has made and not given a lasting name yet, with its own number."""
 
@@ -199,3 +213,75 @@ def remove_if_left(path: Path) -> bool:
         return not os.path.lexists(path)
     finally:
         os.close(descriptor)
+
+
+_KINDS = ("app", "bundle", "calibrate", "firmware", "layers", "link", "moved", "tune", "verify")
+
+_ROOM_BYTES = 1 << 20
+"""With so much left a folder is not full: a write that failed was one of another folder."""
+
+
+class TemporaryFolder:
+    """A new, locked folder where temporary files go; removed by `close` or with this object.
+
+    Raises:
+        DiskFullError: there is no folder to make it in.
+        OSError: there is no room for one.
+    """
+
+    def __init__(self, kind: str) -> None:
+        if kind not in _KINDS:
+            raise ValueError(f"no kind of temporary folder: {kind}")
+        try:
+            tempfile.gettempdir()
+        except FileNotFoundError as error:
+            raise DiskFullError(
+                f"no folder for temporary files can be written: {error.strerror}",
+                hint="set TMPDIR to a folder with some space",
+            ) from error
+        _remove_left_folders()
+        self.path, lock = lock_new(lambda: temporary_name(f"adrenoc-{kind}-"), 0o700)
+        self.close = weakref.finalize(self, remove_locked, self.path, lock)
+
+    def __enter__(self) -> Path:
+        """Return the folder itself."""
+        return self.path
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove it; where there was no room in it, say so."""
+        full = error if isinstance(error, OSError) and self._is_full(error) else None
+        self.close()
+        if full is not None:
+            folder = self.path.parent
+            raise DiskFullError(
+                f"the folder for temporary files {folder} is full: {full.strerror or full}",
+                hint=f"free some space (df -h {quote_word(folder)}), or set TMPDIR to another "
+                "folder",
+            ) from error
+
+    def _is_full(self, error: OSError) -> bool:
+        """Return whether an error says that there is no room here, and not elsewhere."""
+        if error.errno not in FULL_CODES:
+            return False
+        if error.filename is None:
+            return error.errno != errno.ENOSPC or disk_usage(self.path.parent).free < _ROOM_BYTES
+        named = Path(str(error.filename))
+        return self.path in (named, *named.parents)
+
+
+def temporary_name(prefix: str) -> Path:
+    """Return a new name in the folder for temporary files, as `_remove_left_folders` asks."""
+    return Path(tempfile.gettempdir(), prefix + secrets.token_hex(4))
+
+
+def _remove_left_folders() -> None:
+    """What killed processes of this user left; a folder that is in use is locked."""
+    for kind in _KINDS:
+        for path in Path(tempfile.gettempdir()).glob(f"adrenoc-{kind}-????????"):
+            with suppress(OSError):
+                remove_if_left(path)

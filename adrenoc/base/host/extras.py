@@ -1,12 +1,20 @@
-"""The command that installs an extra of adrenoc, and what the extra `link` brings."""
+"""The command that installs an extra of adrenoc, and what extras bring: compilers, onnxruntime.
 
+The wheels of onnxruntime, which is imported here alone, send what they do to their makers unless
+told otherwise before the first import, and keep an identifier of the user in the home folder and
+files in TMPDIR for that.  A model that is compiled is nobody else's business.
+"""
+
+import importlib
 import importlib.util
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 from adrenoc.base.errors import DependencyError
@@ -60,3 +68,23 @@ def _find_source() -> tuple[str, str, str]:
         kind = f"{said['vcs_info']['vcs']}+" if "vcs_info" in said else ""
         return "adrenoc", "", f" @ {kind}{said['url']}"
     return unquote(url.path), "-e " if said["dir_info"].get("editable") else "", ""
+
+
+_SILENT = "ORT_DISABLE_TELEMETRY"
+
+
+def import_onnxruntime() -> ModuleType:
+    """Return the package, which tells nobody of what it does; who sets the variable is heard.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    os.environ.setdefault(_SILENT, "1")
+    return importlib.import_module("onnxruntime")
+
+
+def runtime_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of onnxruntime, which share no base but Exception."""
+    state = import_onnxruntime().capi.onnxruntime_pybind11_state
+    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
+    return (*own, RuntimeError, ValueError)

@@ -24,8 +24,7 @@ from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.host.extras import find_zig
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.clml.partition import partition, reckoning
-from adrenoc.clml.patterns import load_table
-from adrenoc.clml.region import attach_regions
+from adrenoc.clml.region import attach_regions, load_table
 from adrenoc.compile.pipeline.stage import (
     State,
     graph_of,

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.base.errors import DependencyError, DeviceError
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.firmware.cpu.print_cpu import ENVIRONMENT_FILE, WEIGHTS_FILE, print_cpu_model
 from adrenoc.firmware.mcu.core import Core, load_core

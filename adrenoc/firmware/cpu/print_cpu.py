@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import adrenoc
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.host.extras import find_c_compiler
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.bundle import CPU_LIBRARY

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adrenoc.base.errors import AdrenocError, DeviceError, OptionError, ToolError
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.emulator import check_tools, run_program

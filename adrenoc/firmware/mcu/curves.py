@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.fixed_point import doubling_high_product, multiplier_of, shifted_right
 
 STEPS = 512

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.base.errors import BundleError, CheckFailedError, DependencyError, DeviceError
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.firmware.mcu.core import Core, load_core

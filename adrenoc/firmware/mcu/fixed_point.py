@@ -28,8 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.base.errors import CompileError
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import CompileError, RefusedError
 from adrenoc.firmware.mcu.operators import Filter, Requantise, Sum
 
 INT8 = (-128, 127)

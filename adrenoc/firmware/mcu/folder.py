@@ -17,8 +17,7 @@ import numpy as np
 import adrenoc
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import BundleError
-from adrenoc.base.files.outputs import write_folder_atomically
-from adrenoc.base.files.owned_folder import make_listed_kind, write_list
+from adrenoc.base.files.outputs import make_listed_kind, write_folder_atomically, write_list
 from adrenoc.base.files.read import read_plain, sha256_bytes
 from adrenoc.base.host.extras import find_c_compiler
 from adrenoc.base.host.proc import run_tool

@@ -14,8 +14,8 @@ import numpy as np
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import DeviceError, ToolError, UnsupportedOperatorError
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.outputs import check_folder_can_be_replaced
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.emulator import INSTALL, Emulated, code_bytes, missing_tools, run_firmware

@@ -18,7 +18,7 @@ from operator import itemgetter
 import numpy as np
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 
 WIDTHS = {"int8": 1, "int16": 2}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import one_product, results_of, sum_product, sum_range
 from adrenoc.firmware.mcu.kernel import (

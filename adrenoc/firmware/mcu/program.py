@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.dsp.products import covers
 from adrenoc.firmware.mcu.fixed_point import sum_product

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.dsp.depthwise import depthwise_choices, paired_kernel
 from adrenoc.firmware.mcu.dsp.products import product_choices

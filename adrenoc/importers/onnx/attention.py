@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import check_grown
-from adrenoc.importers.onnx.writer import Writer
-from adrenoc.importers.relax.cache_constants import NIBBLE
+from adrenoc.importers.onnx.graph import Writer
+from adrenoc.importers.relax.own import NIBBLE
 
 PLAIN_ROTATION = {"is_packed_batching": (0,), "scale": (1.0,)}
 """Attribute -> the one value that is covered, its default."""

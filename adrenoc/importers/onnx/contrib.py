@@ -45,15 +45,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.attention import ATTENTION, CACHED
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
-from adrenoc.importers.onnx.experts import EXPERTS
-from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph
-from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
+from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, UnknownTypeError, Writer
+from adrenoc.importers.onnx.n_bits import EXPERTS, N_BITS_REWRITES
 from adrenoc.importers.onnx.prepare import is_defined
-from adrenoc.importers.onnx.writer import UnknownTypeError, Writer
 
 INVERSE = "adrenoc.Inverse"
 

@@ -17,12 +17,12 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
+from adrenoc.base.errors import RefusedError
 from adrenoc.base.files.spill import forget_pages
 from adrenoc.base.host.memory import is_out_of_memory
-from adrenoc.base.refused import RefusedError
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
-from adrenoc.importers.onnx.index import INDEX_OPS
+from adrenoc.importers.onnx.index import INDEX_OPS, SIGNAL_OPS
 from adrenoc.importers.onnx.infer import FIRST_OPSETS
 from adrenoc.importers.onnx.math import MATH_OPS
 from adrenoc.importers.onnx.node import OnnxNode
@@ -32,7 +32,6 @@ from adrenoc.importers.onnx.quantised import QUANTISED_OPS
 from adrenoc.importers.onnx.refusals import Refused
 from adrenoc.importers.onnx.resize import convert_resize
 from adrenoc.importers.onnx.rnn import RNN_OPS
-from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.relax.values import (
     UniqueNames,
     constant_value,

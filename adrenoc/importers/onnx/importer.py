@@ -18,7 +18,7 @@ from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.imported import Imported
-from adrenoc.importers.onnx.cast_caches import drop_casts
+from adrenoc.importers.onnx.contrib_quantised import fuse_qdq
 from adrenoc.importers.onnx.counted import mask_outputs
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph, TensorType, sort_nodes
@@ -33,11 +33,9 @@ from adrenoc.importers.onnx.prepare import (
     take_past_branch,
     take_rows,
 )
-from adrenoc.importers.onnx.qdq import fuse_qdq
-from adrenoc.importers.onnx.refusals import find_refused, raise_refusals
-from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
+from adrenoc.importers.onnx.refusals import find_refused, raise_refusals, validate_model
+from adrenoc.importers.onnx.steady_cache import check_kept, drop_casts, keep_cache
 from adrenoc.importers.onnx.unroll import settings_of, write_switches
-from adrenoc.importers.onnx.validate_model import validate_model
 from adrenoc.importers.shapes import OpenInputs, suggest_shapes
 from adrenoc.importers.states import check_states
 

@@ -17,7 +17,7 @@ import onnx
 from onnx import numpy_helper
 
 from adrenoc.base.errors import ModelFormatError
-from adrenoc.base.host.onnx_runtime import import_onnxruntime, runtime_errors
+from adrenoc.base.host.extras import import_onnxruntime, runtime_errors
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,

@@ -28,17 +28,21 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from adrenoc.base.errors import UnsupportedOperatorError
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, FIRST_ROW
+from adrenoc.importers.onnx.contrib_quantised import fuse_qdq
 from adrenoc.importers.onnx.found_attention import AttentionFinder, FoundAttention
 from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, TensorType, attributes, node_label
-from adrenoc.importers.onnx.join_rotations import RowReader, RowsSeen
-from adrenoc.importers.onnx.position_tables import FoundRotation, PositionTables, find_rotation
+from adrenoc.importers.onnx.join_rotations import (
+    FoundRotation,
+    PositionTables,
+    RowReader,
+    RowsSeen,
+    find_rotation,
+)
 from adrenoc.importers.onnx.probe import BATCHED, ExtentProber, LatentFinder, choose_pasts
-from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import AS_IT_IS, NotCovered
 
 

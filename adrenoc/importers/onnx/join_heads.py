@@ -31,7 +31,7 @@ from adrenoc.base.files.spill import spill
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 from adrenoc.importers.onnx.n_bits import N_BITS as OWN_N_BITS
 from adrenoc.importers.onnx.probe import is_near, look_back
-from adrenoc.importers.relax.cache_constants import NIBBLE, head_of
+from adrenoc.importers.relax.own import NIBBLE, head_of
 
 NORM = "SimplifiedLayerNormalization"
 _OF_NORMS = frozenset(("Add", "Cast", "Div", "Mul", "Pow", "Reciprocal", "ReduceMean", "Sqrt"))

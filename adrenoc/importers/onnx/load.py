@@ -29,8 +29,7 @@ from onnx import TensorProto
 from adrenoc.base.errors import DependencyError, ModelFormatError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.files.spill import LEAST_BYTES
-from adrenoc.base.host.extras import pip_install
-from adrenoc.base.host.onnx_runtime import import_onnxruntime, runtime_errors
+from adrenoc.base.host.extras import import_onnxruntime, pip_install, runtime_errors
 from adrenoc.importers.formats import (
     EXPORT_AGAIN,
     DataRange,

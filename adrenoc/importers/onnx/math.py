@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape

@@ -10,7 +10,7 @@ is, so that no file means one of them by its name.
 Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
@@ -18,18 +18,17 @@ from math import prod
 import numpy as np
 from tvm import relax, te, tirx
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.base.tvmapi import Expr
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.onnx.attention import APPEND_ROWS, CACHED_ATTENTION
 from adrenoc.importers.onnx.contrib import INVERSE
 from adrenoc.importers.onnx.n_bits import N_BITS
 from adrenoc.importers.onnx.node import OnnxNode
-from adrenoc.importers.onnx.signal import max_pool_indices
 from adrenoc.importers.relax import own
-from adrenoc.importers.relax.cache_constants import head_of
+from adrenoc.importers.relax.own import head_of
+from adrenoc.importers.relax.spatial import ceil_pads, check_window, same_pads
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, pick
-from adrenoc.importers.window import ceil_pads, check_window, same_pads
 
 
 def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:
@@ -226,12 +225,52 @@ def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
         if node.outputs == 1:
             return pooled
         values = node.emit(pooled)
-        indices = max_pool_indices(
+        indices = _max_pool_indices(
             node, values, kernel=kernel, strides=strides, dilations=dilations, pads=pads
         )
         return relax.Tuple([values, node.emit(indices)])
 
     return convert
+
+
+def _max_pool_indices(
+    node: OnnxNode,
+    values: relax.Expr,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+) -> relax.Expr:
+    """Return where each maximum of a pool lies in the whole input, as `storage_order` counts."""
+    shape = node.shape()
+    axes = len(shape) - 2
+    by_column = bool(node.attrs.get("storage_order", 0))
+
+    def indices(x: te.Tensor, pooled: te.Tensor) -> te.Tensor:
+        taps = [te.reduce_axis((0, extent), f"k{a}") for a, extent in enumerate(kernel)]
+
+        def element(n: Expr, c: Expr, *at: Expr) -> Expr:
+            where = [at[a] * strides[a] - pads[a] + taps[a].var * dilations[a] for a in range(axes)]
+            inside: Expr = tirx.const(True, "bool")
+            for a in range(axes):
+                inside = tirx.And(inside, tirx.And(where[a] >= 0, where[a] < shape[2 + a]))
+            flat = n * shape[1] + c
+            for a in range(axes):
+                flat = flat * shape[2 + a]
+            inner, span = tirx.const(0, "int32"), 1
+            for a in range(axes) if by_column else reversed(range(axes)):
+                inner, span = inner + where[a] * span, span * shape[2 + a]
+            missing = tirx.const(2**31 - 1, "int32")
+            value = x(n, c, *where)
+            taken = tirx.Or(value == pooled(n, c, *at), tirx.isnan(value))
+            hit = tirx.if_then_else(inside, taken, inside)
+            return te.min(tirx.Select(hit, (flat + inner).astype("int32"), missing), axis=taps)
+
+        first = te.compute(pooled.shape, element, name="first")
+        return te.compute(pooled.shape, lambda *i: first(*i).astype("int64"), name="indices")
+
+    return node.bb.call_te(indices, node.inputs[0], values, primfunc_name_hint="max_pool_indices")
 
 
 def _lp_pool(node: OnnxNode) -> relax.Expr:

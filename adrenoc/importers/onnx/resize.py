@@ -16,11 +16,11 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.base.tvmapi import tirx
 from adrenoc.importers.onnx.infer import scaled_extent
 from adrenoc.importers.onnx.node import OnnxNode
-from adrenoc.importers.relax.mix_neighbours import (
+from adrenoc.importers.relax.spatial import (
     ResizeNeighbours,
     mix_neighbours,
     neighbours_in_fixed_point,

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.onnx.node import OnnxNode
-from adrenoc.importers.relax.fold import Emitter
 from adrenoc.importers.relax.own import RecurrentLayer, call_recurrent
 from adrenoc.importers.relax.recurrent import GATES, Cell
-from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
+from adrenoc.importers.relax.values import Emitter, constant_value, dtype_of, make_constant
 
 _LENGTHS = 4
 _FIRST_STATES = 5

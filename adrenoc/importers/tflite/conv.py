@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
+from adrenoc.importers.relax.spatial import same_pads
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
-from adrenoc.importers.window import same_pads
 
 _SAME = 0
 

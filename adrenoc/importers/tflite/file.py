@@ -1,13 +1,16 @@
 """Reads a TFLite file whole, and proves that it is sound before anything trusts its offsets.
 
 Flatbuffers are read lazily: a damaged file fails, if at all, somewhere in the middle of its use.
+Offsets may lead to one place many times: a table that a million entries name is a million graphs,
+operators or constants to who walks them, from a file of a few megabytes; in flexbuffers, lists
+within lists double with each level.
 
-Bounds on what a TFLite file may stand for: its offsets may lead to one place many times.
+LiteRT rounds the data of models of dynamic range (floats by int8 weights) to 8 bits, a batch row at
+a time.  The GPU keeps the data as they are, nearer to the model that was trained and up to some
+percent from LiteRT: a check against that would tell nothing of the kernels, so LiteRT is given such
+models with their weights as floats.
 
-A table that a million entries name is a million graphs, operators or constants to who walks them,
-from a file of a few megabytes; in flexbuffers, lists within lists double with each level.
-
-Source: TFLite schema version 3.
+Source: TFLite schema version 3; LiteRT's hybrid kernels.
 """
 
 import math
@@ -21,8 +24,7 @@ from typing import Any
 import numpy as np
 import tflite
 
-from adrenoc.base.errors import ModelFormatError
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import ModelFormatError, RefusedError
 from adrenoc.importers.tflite.stored import (
     BlockQuantisation,
     builtin_code,
@@ -32,6 +34,7 @@ from adrenoc.importers.tflite.stored import (
     read_behind,
     read_blocks,
     read_scales,
+    serialise,
 )
 
 # What the flatbuffers runtime raises on an offset that leads out of the file.
@@ -510,3 +513,59 @@ def _value(place: Any, left: list[int], depth: int) -> Any:
 def _check_count(count: int, left: list[int]) -> None:
     if count > left[0]:
         raise ValueError(f"the options of a custom operator hold {count} values")
+
+
+_DATA = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"), 0),
+    **dict.fromkeys(("SVDF", "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN"), 0),
+    **dict.fromkeys(("BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"), 0),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": 0,
+    "TRANSPOSE_CONV": 2,
+}
+"""Operators that take data in float with weights in 4 or 8 bits -> the input that is the data."""
+
+
+def widen_weights(content: bytes, schema: Any) -> bytes | None:
+    """Return the model with the weights of hybrid operators as floats; None where it has none.
+
+    `schema` is LiteRT's module of the file's schema.
+    """
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    for buffer in model.buffers:
+        held = buffer.data is not None and len(buffer.data) > 0
+        if buffer.offset > 1 and not held:  # behind the tables, which are written anew
+            buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
+        buffer.offset = buffer.size = 0
+    data = {getattr(schema.BuiltinOperator, name): index for name, index in _DATA.items()}
+    codes = [max(c.builtinCode, c.deprecatedBuiltinCode) for c in model.operatorCodes]
+    changed = False
+    read = read_tflite(Path("its model"), content)
+    for graph, known in zip(model.subgraphs, read.graphs, strict=True):
+        floats: dict[int, int] = {}
+        for operator in graph.operators:
+            code, inputs = codes[operator.opcodeIndex], list(operator.inputs)
+            if code not in data or known.tensors[inputs[data[code]]].dtype != "float32":
+                continue
+            for index in set(inputs) - {-1, *floats}:
+                info, is_sparse = known.tensors[index], graph.tensors[index].sparsity is not None
+                is_narrow = info.is_quantised and info.dtype in ("int4", "int8")
+                if is_narrow and info.value is not None and not is_sparse:
+                    floats[index] = _add_floats(model, graph, info, schema)
+            operator.inputs = [floats.get(index, index) for index in inputs]
+            changed |= operator.inputs != inputs
+    return serialise(model) if changed else None
+
+
+def _add_floats(model: Any, graph: Any, info: TensorInfo, schema: Any) -> int:
+    """Add what a constant stands for as a tensor; returns its number."""
+    zeros, scales = (info.lay_along(part).astype(np.float32) for part in (info.zeros, info.scales))
+    real = (np.asarray(info.value) - zeros) * scales
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(real.astype(np.float32).tobytes(), np.uint8)
+    model.buffers.append(buffer)
+    made = schema.TensorT()
+    made.name = f"{info.name}/floats".encode()
+    made.type, made.shape = int(schema.TensorType.FLOAT32), list(info.shape)
+    made.buffer = len(model.buffers) - 1
+    graph.tensors.append(made)
+    return len(graph.tensors) - 1

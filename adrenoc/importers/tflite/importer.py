@@ -30,8 +30,8 @@ from adrenoc.importers.shapes import (
 )
 from adrenoc.importers.signature import fill_ports, port_of, tell_fixed
 from adrenoc.importers.tflite.converter import NUMERIC_DTYPES, GraphConverter, check_operators
-from adrenoc.importers.tflite.decoder.join import import_call
-from adrenoc.importers.tflite.decoder.roles import is_decoder
+from adrenoc.importers.tflite.decoder import import_call
+from adrenoc.importers.tflite.decoder_calls import is_decoder
 from adrenoc.importers.tflite.file import TensorInfo, TFLiteFile, read_tflite
 from adrenoc.importers.tflite.variables import (
     lift_variables,

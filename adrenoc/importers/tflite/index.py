@@ -11,10 +11,10 @@ import math
 import numpy as np
 from tvm import relax, te, tirx
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import check_grown
+from adrenoc.importers.relax.spatial import Suppression, selection
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, pick
-from adrenoc.importers.suppression import Suppression, selection
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.file import TensorInfo
 from adrenoc.importers.tflite.node import Result, TfliteNode

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tvm import relax, te, tirx
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
+from adrenoc.importers.relax.spatial import same_pads
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Result, TfliteNode
 from adrenoc.importers.tflite.reduce import window_taps
-from adrenoc.importers.window import same_pads
 
 _Turn = tuple[relax.Expr, relax.Expr]
 """The cosine and the sine of an angle."""

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert

@@ -21,9 +21,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
-from adrenoc.importers.relax.fold import Emitter
-from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
+from adrenoc.base.errors import RefusedError
+from adrenoc.importers.relax.values import (
+    Emitter,
+    constant_value,
+    dtype_of,
+    make_constant,
+    static_shape,
+)
 from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
 
 QUANTISED_RANGES = {

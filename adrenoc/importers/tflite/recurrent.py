@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.relax.own import RecurrentLayer, call_recurrent
 from adrenoc.importers.relax.recurrent import Cell
 from adrenoc.importers.relax.values import make_constant

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.base.tvmapi import select, tirx
 from adrenoc.importers.imported import check_grown
-from adrenoc.importers.relax.fourier import transform
-from adrenoc.importers.relax.mix_neighbours import (
+from adrenoc.importers.relax.spatial import (
     ResizeNeighbours,
     mix_neighbours,
     neighbours_in_fixed_point,
+    transform,
 )
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.conv import pads_of

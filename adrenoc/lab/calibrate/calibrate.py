@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.resume import Resume
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.lab.calibrate.measure import (
     DeviceFacts,
     HostOperation,

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import DeviceError, RemoteError
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.files.resume import Resume
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.device.fit import adreno_number
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.lab.calibrate.calibrate import MeasureRow, calibrate

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.base.errors import AdrenocError
-from adrenoc.base.host.commands import CommandRunner, Result
+from adrenoc.base.host.proc import CommandRunner, Result
 from adrenoc.device.tracker import HostPort, Tracker
 from adrenoc.lab.fleet.jobs import (
     RUN,

@@ -16,9 +16,8 @@ from typing import Any
 from adrenoc.base.errors import InputError, OutputError
 from adrenoc.base.files.outputs import output_error, write_atomically
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.host.commands import Result
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.host.proc import Result
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.fit import adreno_number

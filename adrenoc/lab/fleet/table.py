@@ -12,11 +12,9 @@ from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.decode import RecordReader
-from adrenoc.base.text.html_page import page
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
-from adrenoc.base.text.report import Cell, Marked, Table, tabulate
+from adrenoc.base.text.report import Cell, Marked, Table, page, tabulate
 from adrenoc.base.text.spelling import count_of, figure, quote_word, show_bytes
 from adrenoc.device.profile import GpuState, why_not_comparable
 from adrenoc.lab.fleet.fleet import DONE, LEFT, JobRow

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.files.resume import Resume
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_remote

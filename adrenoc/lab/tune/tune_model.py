@@ -13,7 +13,7 @@ from pathlib import Path
 
 from adrenoc import native
 from adrenoc.base.errors import OptionError
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.compile.cache import tool_versions
 from adrenoc.device.remote import RemoteAddress

@@ -15,8 +15,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from adrenoc.base.errors import BundleError, LinkError
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.read import open_plain
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.native.android.elf import ElfFacts, read_elf
 from adrenoc.native.android.java_classes import JNI_LIBRARY
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES

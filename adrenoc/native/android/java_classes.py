@@ -15,8 +15,8 @@ from types import MappingProxyType
 
 import adrenoc
 from adrenoc.base.errors import DependencyError
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.read import java_folders
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.native.android.runtime_toolchain import find_tool
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from adrenoc.base.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.base.files import read
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.read import spell_native_path
-from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.extras import find_zig, pip_install
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.host.time_trace import section

@@ -17,11 +17,14 @@ from pathlib import Path
 import adrenoc
 from adrenoc.base.errors import DependencyError
 from adrenoc.base.files.outputs import (
+    LIST_FILE,
     cache_errors,
     check_folder_can_be_replaced,
+    make_listed_kind,
+    what_is_wrong,
     write_folder_atomically,
+    write_list,
 )
-from adrenoc.base.files.owned_folder import LIST_FILE, make_listed_kind, what_is_wrong, write_list
 from adrenoc.base.files.read import cache_folder, private_folder, sha256_bytes
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.reporter import Reporter, SilentReporter

@@ -7,7 +7,7 @@ import importlib.util
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
-from adrenoc.base.files.owned_folder import what_is_wrong
+from adrenoc.base.files.outputs import what_is_wrong
 from adrenoc.base.reporter import Reporter
 from adrenoc.native.android.java_classes import native_half_digest
 from adrenoc.native.android.runtime_build import (

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adrenoc.base.files.outputs import write_atomically
-from adrenoc.base.text import html_page
+from adrenoc.base.text import report
 from adrenoc.base.text.report import Drawing
 from adrenoc.base.text.report import Verdict as Broken
 from adrenoc.base.text.spelling import printable_json
@@ -46,7 +46,7 @@ def page(verdict: Verdict) -> str:
             ("", _read("page.js")),
         )
     )
-    return html_page.page(
+    return report.page(
         verdict.model,
         *(Broken(passed=False, text=f"broken: {sentence}") for sentence in verdict.broken),
         Drawing(html=_read("page.html")),

@@ -21,7 +21,7 @@ less than one more kernel in the queue.
 
 from dataclasses import replace
 
-from adrenoc.importers.relax.cache_constants import (
+from adrenoc.importers.relax.own import (
     KEYS,
     OF_ATTENTION,
     OF_ROWS,

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from adrenoc.importers.relax.fold import slice_bounds
 from adrenoc.importers.relax.values import (
     FlatFunction,
     constant_value,
     make_constant,
     op_name,
+    slice_bounds,
     static_shape,
 )
 from adrenoc.passes.rewrites.fold_scale import remake_conv

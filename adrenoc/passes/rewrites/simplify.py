@@ -27,17 +27,18 @@ import tvm
 from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.importers.relax.fold import fold_call, slice_bounds
 from adrenoc.importers.relax.values import (
     Binding,
     FlatFunction,
     constant_value,
     dtype_of,
     flatten,
+    fold_call,
     make_constant,
     op_name,
     rebuild,
     replace_main,
+    slice_bounds,
     static_shape,
     substitute,
 )

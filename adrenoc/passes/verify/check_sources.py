@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from adrenoc.base.errors import DefectError, ToolError
-from adrenoc.base.files.temporary import TemporaryFolder, temporary_name
+from adrenoc.base.files.aside import TemporaryFolder, temporary_name
 from adrenoc.base.host.proc import run_tool
 from adrenoc.ir.layout import TEXTURE
 from adrenoc.ir.program import Kernel, Program

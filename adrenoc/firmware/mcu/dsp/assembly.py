@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8, high_product, sum_range
 from adrenoc.firmware.mcu.operators import Filter
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import (
     MOST_OFFSET,
     DspConstants,

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import (
     MOST_OFFSET,
     DspConstants,

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import DspConstants, function, pack_constants
 from adrenoc.firmware.mcu.dsp.depthwise import count_strips, strip_kernel
 from adrenoc.firmware.mcu.fixed_point import INT8

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import DspConstants, OutputStage, function, pack_constants
 from adrenoc.firmware.mcu.dsp.products import patch_fields, sum_fields
 from adrenoc.firmware.mcu.kernel import (

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.kernel import Array, FirmwareKernel, fields_of
 from adrenoc.firmware.mcu.neon.assembly import (
     NeonConstants,

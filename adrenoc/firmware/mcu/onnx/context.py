@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
 from adrenoc.firmware.mcu.network import FirmwareTensor, offsets_of
 from adrenoc.firmware.mcu.operators import Move, Requantise, Reshape
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
+from adrenoc.importers.onnx.contrib_quantised import QdqFuser, Rule, fuse_move, make_fused
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
-from adrenoc.importers.onnx.qdq import QdqFuser, Rule, fuse_move, make_fused
 
 _UNSIGNED = 128
 _BYTES = {onnx.TensorProto.INT8: 0, onnx.TensorProto.UINT8: _UNSIGNED}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import INT8
 from adrenoc.firmware.mcu.network import index_padded, offsets_of

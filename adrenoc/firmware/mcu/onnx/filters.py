@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.network import split_groups, spread_axis
 from adrenoc.firmware.mcu.onnx.context import (

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import onnx
 
-from adrenoc.base.errors import CompileError, UnsupportedOperatorError
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import CompileError, RefusedError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.onnx.context import OnnxContext, close_islands

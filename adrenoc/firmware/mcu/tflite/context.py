@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import tflite
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu.network import WIDTHS, FirmwareTensor, offsets_of
 from adrenoc.firmware.mcu.operators import Move
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.curves import exponentials
 from adrenoc.firmware.mcu.evaluate import SUM_BITS

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tflite
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.network import (

@@ -14,8 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.base.errors import CompileError, ModelFormatError, UnsupportedOperatorError
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import (
+    CompileError,
+    ModelFormatError,
+    RefusedError,
+    UnsupportedOperatorError,
+)
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.firmware.mcu.network import WIDTHS, Network
 from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation

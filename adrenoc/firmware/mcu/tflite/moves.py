@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tflite
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.network import index_padded, offsets_of, spread_axis
 from adrenoc.firmware.mcu.tflite.context import (

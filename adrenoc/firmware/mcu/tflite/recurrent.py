@@ -5,7 +5,7 @@ Weights and results of the LSTM are int8, its gates and cells int16.
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import INT8, multiplier_of
 from adrenoc.firmware.mcu.network import FirmwareTensor

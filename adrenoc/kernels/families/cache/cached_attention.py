@@ -24,7 +24,7 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.importers.relax.cache_constants import OF_ATTENTION, head_of
+from adrenoc.importers.relax.own import OF_ATTENTION, head_of
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.families.attention.attention import AttentionWork, candidates, estimate_clocks

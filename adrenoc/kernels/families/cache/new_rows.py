@@ -37,7 +37,7 @@ from adrenoc.base.tvmapi import (
     store,
     tirx,
 )
-from adrenoc.importers.relax.cache_constants import (
+from adrenoc.importers.relax.own import (
     NIBBLE,
     OF_ROWS,
     Kinds,

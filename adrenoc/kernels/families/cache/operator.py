@@ -17,7 +17,9 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.importers.relax.cache_constants import (
+from adrenoc.importers.relax.own import (
+    APPEND_ROWS,
+    CACHED_ATTENTION,
     KEYS,
     OF_ATTENTION,
     ROW,
@@ -26,7 +28,6 @@ from adrenoc.importers.relax.cache_constants import (
     head_of,
     name_constants,
 )
-from adrenoc.importers.relax.own import APPEND_ROWS, CACHED_ATTENTION
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.builder import groups_within, power_of_two, power_of_two_within

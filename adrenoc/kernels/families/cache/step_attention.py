@@ -28,7 +28,7 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.importers.relax.cache_constants import Kinds
+from adrenoc.importers.relax.own import Kinds
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.families.cache.new_rows import (

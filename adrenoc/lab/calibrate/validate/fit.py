@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import DeviceError
-from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.ir.options import CompileOptions
 from adrenoc.lab.calibrate.target_file import base_of
 from adrenoc.lab.calibrate.validate.findings import Confirmed, JoinFinding

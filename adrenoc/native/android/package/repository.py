@@ -19,8 +19,13 @@ from xml.sax.saxutils import escape
 
 import adrenoc
 from adrenoc.base.errors import BundleError
-from adrenoc.base.files.outputs import output_error, write_atomically, write_folder_atomically
-from adrenoc.base.files.owned_folder import make_listed_kind, write_list
+from adrenoc.base.files.outputs import (
+    make_listed_kind,
+    output_error,
+    write_atomically,
+    write_folder_atomically,
+    write_list,
+)
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.bundle.write_bundle import copy_files

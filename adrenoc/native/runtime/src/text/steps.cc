@@ -119,7 +119,7 @@ class Swap final : public TextStep {
   bool keeps_;
 };
 
-// Puts texts in place of letters, and of short clusters of them (adrenoc/language/clusters.py).
+// Puts texts in place of letters, and of short clusters of them (adrenoc/language/text_steps.py).
 class Map final : public TextStep {
  public:
   Map(const TextTables& tables, const Json& said)

@@ -21,8 +21,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.errors import OptionError, UnsupportedOperatorError
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import OptionError, RefusedError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import FILLED, LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
@@ -30,12 +29,12 @@ from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax import own
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.converter import GraphConverter, check_operators
-from adrenoc.importers.tflite.decoder.find_attention import (
+from adrenoc.importers.tflite.decoder_attention import (
     CallProber,
     DecoderAttention,
     find_attention,
 )
-from adrenoc.importers.tflite.decoder.roles import (
+from adrenoc.importers.tflite.decoder_calls import (
     HINT,
     Call,
     DecoderCache,

@@ -17,9 +17,9 @@ from math import prod
 
 import numpy as np
 
-from adrenoc.base.refused import RefusedError
+from adrenoc.base.errors import RefusedError
 from adrenoc.importers.tflite.converter import GraphConverter
-from adrenoc.importers.tflite.decoder.roles import Call, DecoderCache, mask_values
+from adrenoc.importers.tflite.decoder_calls import Call, DecoderCache, mask_values
 from adrenoc.importers.tflite.file import OperatorInfo, TFLiteFile
 
 
