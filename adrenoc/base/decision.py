@@ -9,10 +9,8 @@ ASSUMED = "assumed"
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One choice: `subject` (node, tensor, kernel), what was `taken`, and the `reason`.
-
-    `stage` is the pipeline stage that chose; the driver fills it in.
-    """
+    """One choice: `subject` (node, tensor, kernel), what was `taken`, and the `reason`. `stage` is
+    the pipeline stage that chose; the driver fills it in."""
 
     subject: str
     taken: str

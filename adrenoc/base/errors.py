@@ -200,7 +200,5 @@ class AccuracyError(AdrenocError):
 
 
 class RefusedError(Exception):
-    """A case that a rule does not cover, which no user meets as it is; the text says why.
-
-    Whoever asked takes the next rule, or lists the case with the reason in an error for the user.
-    """
+    """A case that a rule does not cover, which no user meets as it is; the text says why. Whoever
+    asked takes the next rule, or lists the case with the reason in an error for the user."""

@@ -201,8 +201,7 @@ def larger(a: Expr, b: Expr) -> Expr:
     """Return the larger one, lane by lane, and NaN where one is NaN.
 
     Functions of `prelude.cl`: `max` of OpenCL C may give the other one, and GPUs do.  Beside a
-    constant that takes two instructions, else four.
-    """
+    constant that takes two instructions, else four."""
     return _by_lanes("LARGER", a, b) if _is_float(a) else maximum(a, b)
 
 
@@ -273,19 +272,16 @@ _OPENCL_TYPE = {
 def construct(scalars: Sequence[Expr]) -> Expr:
     """Return a vector of four out of four scalars.
 
-    TVM prints a Shuffle of scalars as `float4(a, b, c, d)`, which is CUDA; OpenCL wants the type
-    in parentheses, and that is what a call to an external function of this name prints.
-    """
+    TVM prints a Shuffle of scalars as `float4(a, b, c, d)`, which is CUDA; OpenCL wants the type in
+    parentheses, and that is what a call to an external function of this name prints."""
     dtype = dtype_of(scalars[0])
     name = f"({_OPENCL_TYPE[dtype]}4)"
     return tirx.call_pure_extern(vector_dtype(dtype), name, *scalars)
 
 
 def keep_in_place(value: Expr) -> Expr:
-    """Put the value behind a call that TVM knows nothing of: it is computed where it stands.
-
-    The function of OpenCL C gives it as it is.  A value of another dtype comes back as it was.
-    """
+    """Put the value behind a call that TVM knows nothing of: it is computed where it stands. The
+    function of OpenCL C gives it as it is.  A value of another dtype comes back as it was."""
     dtype = dtype_of(value)
     name = _CONVERT.get(dtype)
     return value if name is None else tirx.call_extern(dtype, name, value)
@@ -313,20 +309,17 @@ def own_function(operator: str, value: Expr, dtype: str, *, exact: bool = True) 
 
 
 def always(number: int) -> Expr:
-    """Return a condition that holds, untold to compilers; those of other numbers are others.
-
-    A macro that `prelude.cl` defines.
-    """
+    """Return a condition that holds, untold to compilers; those of other numbers are others. A
+    macro that `prelude.cl` defines."""
     return tirx.call_extern("bool", "ALWAYS", iconst(number))
 
 
 def load_vector(buffer: Buffer, base: Expr, offset: int, compute: str) -> Expr:
     """Load vector `base + offset` of a flat 32-bit buffer.
 
-    A float buffer gives four floats.  Of packed halves, half arithmetic gets 16 bytes as words
-    and float arithmetic gets four converted floats.  TVM's own vector load promises no alignment,
-    and compilers split it; these are macros that `prelude.cl` defines.
-    """
+    A float buffer gives four floats.  Of packed halves, half arithmetic gets 16 bytes as words and
+    float arithmetic gets four converted floats.  TVM's own vector load promises no alignment, and
+    compilers split it; these are macros that `prelude.cl` defines."""
     stored = str(buffer.dtype)
     name, dtype = _LOADS[stored, compute]
     # Bytes are read by many products: TVM would repeat a call that it knows to be pure in each.
@@ -338,8 +331,7 @@ def load_numbers(buffer: Buffer, base: Expr, offset: int, count: int, *, aligned
     """Number `base + offset` of a buffer of floats, whatever its shape, or four from there on.
 
     Four are loaded at once where they are `aligned`, at a multiple of 16 bytes, and perhaps else.
-    Macros of `prelude.cl`.
-    """
+    Macros of `prelude.cl`."""
     if count == 1:
         return tirx.call_extern("float32", "LOAD_NUMBER", buffer.data, base, offset)
     name = "LOAD_ALIGNED" if aligned else "LOAD_NUMBERS"
@@ -348,9 +340,7 @@ def load_numbers(buffer: Buffer, base: Expr, offset: int, count: int, *, aligned
 
 def load_texel(buffer: Buffer, at: Expr) -> Expr:
     """Vector number `at` of a buffer of floats or of halves, whatever its shape, as four floats.
-
-    Macros of `prelude.cl`.
-    """
+    Macros of `prelude.cl`."""
     name = "LOAD_HALF4" if str(buffer.dtype) == "float16" else "LOAD_FLOAT4"
     return tirx.call_extern("float32x4", name, buffer.data, at, 0)
 
@@ -372,9 +362,7 @@ def round_numbers(value: Expr) -> Expr:
 
 def share_words(buffer: Buffer, index: Expr, words: Expr) -> Stmt:
     """Return the statement that stores four words into an array in local memory, whatever its type.
-
-    A macro that `prelude.cl` defines; a barrier has to follow before anything is read.
-    """
+    A macro that `prelude.cl` defines; a barrier has to follow before anything is read."""
     return tirx.Evaluate(tirx.call_extern("int32", "SHARE_UINT4", buffer.data, index, words))
 
 
@@ -382,8 +370,7 @@ def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
     """Four sums and four products of four bytes each, in 32 bits.
 
     `weights` holds four words of signed bytes, `word` one of unsigned bytes; a macro that
-    `prelude.cl` defines, by the device's dot product where it has one.
-    """
+    `prelude.cl` defines, by the device's dot product where it has one."""
     return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS", weights, word, total)
 
 
@@ -405,9 +392,8 @@ def pack_bytes(numbers: Expr) -> Expr:
 def texture_load(buffer: Buffer, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:
     """Read one texel as four values of `dtype`; outside of the image all four are zero.
 
-    `dtype` is what the kernel computes in, not how the image stores: the texture unit converts
-    a half image to float for free, so mixed precision costs no instruction.
-    """
+    `dtype` is what the kernel computes in, not how the image stores: the texture unit converts a
+    half image to float for free, so mixed precision costs no instruction."""
     width_bits = iconst(4 * bits_of(dtype))
     texel = tirx.Ramp(iconst(0), iconst(1), 4)
     return call(

@@ -66,10 +66,8 @@ def _depth_to_space(table: Table, bindings: Bindings, start: Binding) -> Found |
 
 
 def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """Return a product by constant weights, with its bias, or of two computed matrices.
-
-    Rank 2 is TVM's `nn.dense` (weights [O, I]), rank 3 with batch 1 `nn.batch_matmul`.
-    """
+    """Return a product by constant weights, with its bias, or of two computed matrices. Rank 2 is
+    TVM's `nn.dense` (weights [O, I]), rank 3 with batch 1 `nn.batch_matmul`."""
     left, right = start.value.args
     rank, weights = len(shape_of(left)), constant_value(right)
     if rank == 2:
@@ -176,11 +174,8 @@ class Matches:
 
 
 def find_matches(flat: FlatFunction, table: Table, *, version: int, dtype: str = "") -> Matches:
-    """Match every operator of `flat` against the rows that interface `version` has.
-
-    With a `dtype`, rows that lack it are refused: what regions will hold may not be what the
-    model says.
-    """
+    """Match every operator of `flat` against the rows that interface `version` has. With a `dtype`,
+    rows that lack it are refused: what regions will hold may not be what the model says."""
     bindings = Bindings(flat, version=version)
     claimed: set[relax.Var] = set()
     taken: list[Found] = []

@@ -139,9 +139,7 @@ def reckoning(
     table: Table, performance: Performance, *, half: bool, launch_source: str
 ) -> tuple[str, str]:
     """Return what estimates are made with, and where that is from: for the decision log.
-
-    `launch_source` is the target's word on its `performance.launch_us`.
-    """
+    `launch_source` is the target's word on its `performance.launch_us`."""
     machine, costs = _machine(performance, table.costs, half=half), table.costs
     what = (
         f"{machine.flops_per_us / 1000:.0f} GFLOPS, {machine.bytes_per_us / 1000:.0f} GB/s, "
@@ -194,10 +192,8 @@ def _machine(performance: Performance, costs: Costs, *, half: bool) -> _Machine:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Partition:
-    """The module with the calls, the functions for textures in it, and the regions.
-
-    `kept_back` counts the operators that CLML was asked for and does not compute.
-    """
+    """The module with the calls, the functions for textures in it, and the regions. `kept_back`
+    counts the operators that CLML was asked for and does not compute."""
 
     module: tvm.IRModule
     regions: tuple[ClmlRegion, ...]
@@ -218,8 +214,7 @@ def partition(
     """Offload what CLML `version` computes; without `keep_all` only what the cost model favours.
 
     `dtype` is that of tensors between kernels: regions hold their floats in it, and add halves up
-    in `sum_dtype`.
-    """
+    in `sum_dtype`."""
     table = load_table()
     flat = flatten(module["main"])
     matches = find_matches(flat, table, version=version, dtype=dtype)
@@ -333,8 +328,7 @@ class _Cutter:
         """Return the main function: a region is called where its last operator stood.
 
         What reads a region's earlier results may stand before that place, so the rest is sorted
-        anew: a binding comes as soon as all that it reads is there.
-        """
+        anew: a binding comes as soon as all that it reads is there."""
         pending: list[Binding] = []
         for binding in self._flat.bindings:
             if binding.var in by_last:

@@ -53,8 +53,7 @@ class ClmlOperator:
     `name` is what the runtime dispatches on (a composite name of TVM's, matched by its ending),
     `output` the tensor of the graph that it makes, with its shape.  `attrs` hold int, float, str,
     or flat lists of these.  `row` is the row of the pattern table that it came from, and `covers`
-    names the operators of the model that it stands for.
-    """
+    names the operators of the model that it stands for."""
 
     name: str
     inputs: tuple[Operand, ...]
@@ -69,10 +68,9 @@ class ClmlOperator:
 class ClmlRegion:
     """Operators in execution order; tensors of `inputs` come in, those of `outputs` go out.
 
-    `shapes` holds the shape of each input; all floats of the graph have the one `dtype`.
-    `version` is the oldest CLML interface that has all of the operators.  Halves are added up as
-    `sum_dtype`; "" leaves it to the runtime, which takes halves as TVM's does.
-    """
+    `shapes` holds the shape of each input; all floats of the graph have the one `dtype`. `version`
+    is the oldest CLML interface that has all of the operators.  Halves are added up as `sum_dtype`;
+    "" leaves it to the runtime, which takes halves as TVM's does."""
 
     symbol: str
     dtype: str
@@ -184,10 +182,7 @@ def plain_text(graph: dict[str, Any]) -> str:
 
 def attach_regions(module: tvm.IRModule, regions: Sequence[ClmlRegion]) -> tvm.IRModule:
     """Return the module with what TVM needs to link the regions; the same where there are none.
-
-    Raises:
-        DependencyError: the native runtime cannot be built (it needs a C++ compiler).
-    """
+    Raises DependencyError where the native runtime cannot be built (it needs a C++ compiler)."""
     if not regions:
         return module
     constants = {
@@ -215,8 +210,7 @@ class PatternRow:
 
     `version` is the first interface that has it.  `gain` is the time of a texture kernel over that
     of CLML for the same operator, in float32 and in float16, `pointwise_gain` the same for windows
-    of one element.  `source` tells where all are from.
-    """
+    of one element.  `source` tells where all are from."""
 
     name: str
     operators: tuple[str, ...]
@@ -242,8 +236,7 @@ class Costs:
     `gflops` and `gb_per_s` stand in for a target that does not tell, `efficiency` is the part of
     the peak that a good kernel reaches.  An operator of a recording takes `recorded_us`, a launch
     what the target tells.  CLML has to be `margin` times faster.  `sources` says of each where it
-    is from.
-    """
+    is from."""
 
     gflops: float
     gb_per_s: float
@@ -267,11 +260,8 @@ class Table:
 
 @cache
 def load_table() -> Table:
-    """Read `targets/clml.toml`.
-
-    Raises:
-        OptionError: the file lacks a key or has one too many.
-    """
+    """Read `targets/clml.toml`. Raises OptionError where the file lacks a key or has one too
+    many."""
     path = data_folder("targets") / "clml.toml"
     data = read_toml(path)
     try:
@@ -316,10 +306,8 @@ class Found:
 
 
 class Bindings:
-    """The bindings of a function, asked by who makes and who reads what.
-
-    `version` is the interface that they are matched for.
-    """
+    """The bindings of a function, asked by who makes and who reads what. `version` is the interface
+    that they are matched for."""
 
     def __init__(self, flat: FlatFunction, *, version: int) -> None:
         self.version = version
@@ -367,11 +355,7 @@ def constant(value: np.ndarray) -> Operand:
 
 
 def shape_of(expr: Any) -> tuple[int, ...]:
-    """Return the shape of a tensor.
-
-    Raises:
-        RefusedError: it is not static.
-    """
+    """Return the shape of a tensor. Raises RefusedError where it is not static."""
     shape = static_shape(expr)
     if shape is None:
         raise RefusedError("its shape is not static")
@@ -384,21 +368,14 @@ def ints(values: Sequence[Any]) -> list[int]:
 
 
 def require(holds: bool, reason: str) -> None:
-    """Refuse a case unless `holds`.
-
-    Raises:
-        RefusedError: with the reason.
-    """
+    """Refuse a case unless `holds`. Raises RefusedError with the reason."""
     if not holds:
         raise RefusedError(reason)
 
 
 def check_limits(row: PatternRow, tensors: Sequence[Any], *, batched: bool = True) -> None:
-    """Compare dtypes, rank, batch and extents of tensor expressions with the row's limits.
-
-    Raises:
-        RefusedError: one of them is beyond.
-    """
+    """Compare dtypes, rank, batch and extents of tensor expressions with the row's limits. Raises
+    RefusedError where one of them is beyond."""
     dtypes = {dtype_of(t) for t in tensors}
     require(len(dtypes) == 1, f"operands of {' and '.join(sorted(dtypes))}, expected one dtype")
     (dtype,) = dtypes

@@ -28,16 +28,13 @@ def import_model(
     """Import the ONNX or TFLite model at `path`; `shapes` fixes its dynamic dimensions.
 
     `states` are inputs, each with the output that it is in the next run; `caches` those of a
-    decoder, whose past grows from run to run in the file and is made memory of fixed rows.
-    `fixed` are inputs that are constants, each with its value as `--fix` has it; `signature`
-    names one of a TFLite file that has several.  Without `digested` there is no `model_sha256`.
-
-    Raises:
-        ModelNotFoundError, ModelFormatError: see `find_model_files`.
-        CustomDomainError, UnsupportedOperatorError: with every node that cannot be imported.
-        ShapeError: a shape is missing, unknown or does not fit.
-        OptionError: an input that is fixed is unknown, or takes no such value.
-    """
+    decoder, whose past grows from run to run in the file and is made memory of fixed rows. `fixed`
+    are inputs that are constants, each with its value as `--fix` has it; `signature` names one of a
+    TFLite file that has several.  Without `digested` there is no `model_sha256`. Raises
+    ModelNotFoundError or ModelFormatError as `find_model_files` does; CustomDomainError or
+    UnsupportedOperatorError with every node that cannot be imported; ShapeError where a shape is
+    missing, unknown or does not fit; OptionError where an input that is fixed is unknown, or takes
+    no such value."""
     from dataclasses import replace
 
     from adrenoc.importers.index_bounds import find_bounds

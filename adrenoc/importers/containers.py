@@ -77,11 +77,8 @@ def is_container(head: bytes, path: Path) -> bool:
 
 
 def read_contents(file: BinaryIO, path: Path) -> Contents:
-    """Find the decoder in an open container.
-
-    Raises:
-        ModelFormatError: it is damaged, or holds none that lies in one piece.
-    """
+    """Find the decoder in an open container. Raises ModelFormatError where it is damaged, or holds
+    none that lies in one piece."""
     file.seek(0)
     if file.read(len(LITERTLM)) != LITERTLM:
         return Contents(model=_find_in_task(file, path))
@@ -122,10 +119,7 @@ def read_contents(file: BinaryIO, path: Path) -> Contents:
 
 def open_tokenizer(stored: bytes, path: Path) -> bytes:
     """Return the text of a tokenizer.json as a container stores it: its length, then zlib's bytes.
-
-    Raises:
-        ModelFormatError: it is no such thing.
-    """
+    Raises ModelFormatError where it is no such thing."""
     length = int.from_bytes(stored[:8], "little")
     if length <= _MOST_TOKENIZER_BYTES:
         try:

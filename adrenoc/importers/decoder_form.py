@@ -44,13 +44,10 @@ empty, though only the first call makes them."""
 def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm | None:
     """Return the form of a decoder whose past grows from run to run; None of any other model.
 
-    `signature` is the model's, where it was read before.
-
-    Raises:
-        ModelNotFoundError, ModelFormatError: see `find_model_files`; or it is a decoder that takes
-            embeddings in place of tokens.
-        UnsupportedOperatorError: it is a decoder in TFLite whose signatures are not covered.
-    """
+    `signature` is the model's, where it was read before. Raises ModelNotFoundError or
+    ModelFormatError as `find_model_files` does, or where it is a decoder that takes embeddings in
+    place of tokens; UnsupportedOperatorError where it is a decoder in TFLite whose signatures are
+    not covered."""
     files = find_model_files(model)
     if files.format != "onnx":
         return _find_in_tflite(files)
@@ -225,8 +222,7 @@ def _tokens_beside(model: Path) -> dict[str, tuple[int, ...]]:
     that are not made, as Whisper's that stand for sounds.
 
     What generation_config.json lists is more than config.json has: a model's turn may end with a
-    token of its own.
-    """
+    token of its own."""
     files = {"end_tokens": (GENAI_CONFIG, GENERATION_CONFIG, MAKERS_CONFIG)}
     found = {}
     for option in TOKEN_OPTIONS:
@@ -240,10 +236,8 @@ def _tokens_beside(model: Path) -> dict[str, tuple[int, ...]]:
 def _said_beside(
     model: Path, key: str, files: Sequence[str] = (GENAI_CONFIG, MAKERS_CONFIG)
 ) -> tuple[Any, str]:
-    """Return what the first of some configurations says that there is, and the file's name.
-
-    Nothing where it is not understood.
-    """
+    """Return what the first of some configurations says that there is, and the file's name. Nothing
+    where it is not understood."""
     for name in files:
         whole = read_beside(model, name)
         if name == GENAI_CONFIG:
@@ -276,9 +270,8 @@ def read_chat_settings(
 ) -> tuple[ChatSettings | None, tuple[Decision, ...]]:
     """Read what lies beside a model, or one folder up; None where nothing has a template.
 
-    `tokenizer` is the tokenizer.json that goes with it.
-    Damaged files say nothing, with a Decision each.
-    """
+    `tokenizer` is the tokenizer.json that goes with it. Damaged files say nothing, with a Decision
+    each."""
     decisions: list[Decision] = []
     files = {
         name: read_beside(model, name, decisions)

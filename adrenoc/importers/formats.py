@@ -71,8 +71,7 @@ class ModelFiles:
     as it is stored, may lie beside it, and which may say the tokens that end a text (`ends`) and
     the model's checksum (`crc32`, else 0).  `embedding` is the model beside it, whose files are
     among `paths`, that looks up what it takes in place of tokens.  Who needs no digest of what is
-    read saves its time (`digested`).
-    """
+    read saves its time (`digested`)."""
 
     format: str
     paths: tuple[Path, ...]
@@ -89,8 +88,7 @@ class ModelFiles:
         """Return the digest of the model's file and of what its tensors name of others, in order.
 
         Of a file that is all of the model it is the file's own SHA-256.  What else lies in a data
-        file is not read: it may be as long as a disk.
-        """
+        file is not read: it may be as long as a disk."""
         digest = hashlib.sha256()
         model = self.paths[0]
         whole = DataRange(path=model, offset=0, length=model.stat().st_size)
@@ -127,11 +125,8 @@ class ModelFiles:
         nothing where it is not `digested`.
 
         `begin` reads the model's own file and gives what takes the bytes of each of `spans`.  So
-        what is digested is what is compiled, whoever writes to the files meanwhile.
-
-        Raises:
-            ModelFormatError: the model has another checksum than its container says.
-        """
+        what is digested is what is compiled, whoever writes to the files meanwhile. Raises
+        ModelFormatError where the model has another checksum than its container says."""
         model = self.paths[0]
         with _open_file(model) as file:
             whole = DataRange(path=model, offset=0, length=os.fstat(file.fileno()).st_size)
@@ -226,13 +221,10 @@ TakeData = Callable[[DataRange, np.ndarray], None]
 
 
 def find_model_files(path: Path) -> ModelFiles:
-    """Recognise the model at `path` by its content and find its external data files.
-
-    Raises:
-        ModelNotFoundError: the file, or an external data file that it names, cannot be read.
-        ModelFormatError: it is empty, cut off, neither ONNX nor TFLite, or holds more than
-            `MOST_FILE_BYTES` itself or `MOST_DATA_BYTES` in data files.
-    """
+    """Recognise the model at `path` by its content and find its external data files. Raises
+    ModelNotFoundError where the file, or an external data file that it names, cannot be read;
+    ModelFormatError where it is empty, cut off, neither ONNX nor TFLite, or holds more than
+    `MOST_FILE_BYTES` itself or `MOST_DATA_BYTES` in data files."""
     head = _read_head(path)
     if not head:
         raise ModelFormatError(
@@ -390,10 +382,7 @@ def _pieces(
     part: DataRange, spans: Sequence[DataRange]
 ) -> Iterator[tuple[DataRange, list[DataRange]]]:
     """Yield `part` in pieces that cut through no span, with their spans; those that overlap are in
-    one.
-
-    `spans` are sorted by `_order`, and all that begin in `part` end in it.
-    """
+    one. `spans` are sorted by `_order`, and all that begin in `part` end in it."""
     end = part.offset
     held: list[DataRange] = []
 

@@ -23,9 +23,8 @@ class Imported:
     own names, and so do variables of `main` where they can: `tensors` maps each that holds a tensor
     of the model as the model has it to that tensor, which a comparison layer by layer needs.
     `states` are pairs of an input and of the output, which is not among `outputs` then, that it is
-    in the next run: `main` gives those after the others, in this order.
-    `nodes` maps a tensor of the model to its node there, where nodes have names.
-    """
+    in the next run: `main` gives those after the others, in this order. `nodes` maps a tensor of
+    the model to its node there, where nodes have names."""
 
     module: tvm.IRModule
     format: str
@@ -38,10 +37,8 @@ class Imported:
     states: tuple[tuple[str, str], ...] = ()
 
     def node_of(self, tensor: str) -> str:
-        """Return the model's node that makes a tensor of the graph, or an empty string.
-
-        A tensor `MODEL'S NAME.PART` is a step on the way to the model's.
-        """
+        """Return the model's node that makes a tensor of the graph, or an empty string. A tensor
+        `MODEL'S NAME.PART` is a step on the way to the model's."""
         whole, _, part = tensor.rpartition(".")
         if tensor not in self.nodes and whole in self.nodes:
             return f"{self.nodes[whole]} ({part})"
@@ -53,11 +50,8 @@ MOST_GROWN = 2**24
 
 
 def check_grown(count: int) -> None:
-    """Check that a constant which a few numbers of the file describe is not out of measure.
-
-    Raises:
-        RefusedError: it is.
-    """
+    """Check that a constant which a few numbers of the file describe is not out of measure. Raises
+    RefusedError where it is out of measure."""
     if count > MOST_GROWN:
         raise RefusedError(too_much(count))
 

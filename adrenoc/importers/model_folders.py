@@ -53,9 +53,7 @@ def find_beside(model: Path, name: str) -> Path | None:
 
 def read_beside(model: Path, name: str, decisions: list[Decision] | None = None) -> dict[str, Any]:
     """Return the table in a JSON file beside a model, or one folder up; empty where there is none.
-
-    A damaged file says nothing, with a Decision where these are asked for.
-    """
+    A damaged file says nothing, with a Decision where these are asked for."""
     path = find_beside(model, name)
     if path is None:
         return {}
@@ -75,10 +73,8 @@ def table_of(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def find_embedding(model: Path) -> Path | None:
-    """Return the model beside a decoder that looks its tokens up; None where there is none.
-
-    Of several it is the one of the decoder's numbers, else of the most precise.
-    """
+    """Return the model beside a decoder that looks its tokens up; None where there is none. Of
+    several it is the one of the decoder's numbers, else of the most precise."""
     base, own = _split(model.stem)
     if base == _EMBEDDING:
         return None
@@ -90,12 +86,8 @@ def find_embedding(model: Path) -> Path | None:
 
 def choose_model(path: Path, dtype: str = "") -> Path:
     """Return the model file of a folder, of the numbers that are asked for, or a file as it is.
-
-    Raises:
-        ModelNotFoundError: the folder has no model.
-        OptionError: it has none of such numbers, or several models; or numbers are asked for of a
-            file that is named.
-    """
+    Raises ModelNotFoundError where the folder has no model; OptionError where it has none of such
+    numbers, or several models; or numbers are asked for of a file that is named."""
     if not _is_folder(path) or (path / "manifest.json").is_file():
         if dtype:
             raise OptionError(

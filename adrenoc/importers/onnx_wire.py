@@ -102,12 +102,9 @@ def read_outline(path: Path) -> Outline:
     """Return what the file at `path` says, which nobody changes.
 
     A command asks for a model's files many times, and the tables of a decoder whose weights lie
-    beside it take a tenth of a second to walk; bytes that are the same say the same.
-
-    Raises:
-        WireError: the file is not one whole protobuf message, or it is no model.
-        TooManyNodesError: nothing could be made of the model.
-    """
+    beside it take a tenth of a second to walk; bytes that are the same say the same. Raises
+    WireError where the file is not one whole protobuf message, or it is no model; TooManyNodesError
+    where nothing could be made of the model."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size <= _SMALL_BYTES and (content := file.read()):
             return _outline_once(content)
@@ -143,10 +140,8 @@ class External:
 
 def external_of(tensor: Any) -> External:
     """Return where the bytes of a tensor lie; by its shape and type where no length is stated.
-
-    Raises:
-        ValueError: it says that in no number, of no file, or of other bytes than its shape takes.
-    """
+    Raises ValueError where it says that in no number, of no file, or of other bytes than its shape
+    takes."""
     from onnx import TensorProto, helper
 
     kind = tensor.data_type
@@ -203,11 +198,7 @@ def walk_fields(view: View | bytes, position: int, end: int) -> Iterator[tuple[i
 
 
 def read_varint(view: View | bytes, position: int, end: int) -> tuple[int, int]:
-    """Return a number of some bytes, and where it ends.
-
-    Raises:
-        WireError: it is cut off.
-    """
+    """Return a number of some bytes, and where it ends. Raises WireError where it is cut off."""
     value = shift = 0
     while position < end and shift < 70:
         byte = view[position]

@@ -72,11 +72,8 @@ def fix_input_shapes(
 
     A symbolic dimension that `shapes` fixes at one input is fixed wherever it occurs.  Where
     batches alone stay open they are 1, or what `shapes` says of other batches.  `suggest` writes
-    the hint of an error for inputs that stay open.
-
-    Raises:
-        ShapeError: an unknown input, a wrong rank, a contradiction, or a dimension left open.
-    """
+    the hint of an error for inputs that stay open. Raises ShapeError of an unknown input, a wrong
+    rank, a contradiction, or a dimension left open."""
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     check_names(shapes, [value.name for value in inputs])

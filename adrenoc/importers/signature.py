@@ -45,8 +45,7 @@ class Signature:
     """The inputs that a user gives, constants left out, and the outputs.
 
     `variables` are those that a TFLite file keeps in variables from run to run: an input, and the
-    output that it is in the next run.
-    """
+    output that it is in the next run."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -67,12 +66,9 @@ UNKNOWN = Signature(inputs=(), outputs=())
 
 
 def read_signature(model: Path, key: str = "") -> Signature:
-    """Read the inputs and outputs of a model file, of a TFLite file by the signature `key`.
-
-    Raises:
-        ModelNotFoundError, ModelFormatError: see `find_model_files`.
-        OptionError: the file has no such signature.
-    """
+    """Read the inputs and outputs of a model file, of a TFLite file by the signature `key`. Raises
+    ModelNotFoundError or ModelFormatError as `find_model_files` does; OptionError where the file
+    has no such signature."""
     files = find_model_files(model)
     if files.format == "onnx":
         if key:
@@ -109,11 +105,8 @@ def _as_tokens(port: Port, tokens: Port) -> Port:
 
 
 def list_signatures(model: Path) -> tuple[str, ...]:
-    """Return the names of the signatures that a TFLite file lists; none of another file.
-
-    Raises:
-        ModelNotFoundError, ModelFormatError: the file cannot be read.
-    """
+    """Return the names of the signatures that a TFLite file lists; none of another file. Raises
+    ModelNotFoundError or ModelFormatError where the file cannot be read."""
     files = find_model_files(model)
     if files.format == "onnx":
         return ()
@@ -215,11 +208,8 @@ _WORDS = {"true": 1, "false": 0}
 
 
 def parse_fixed(text: str) -> tuple[str, str]:
-    """Read `NAME=VALUE` of the command line; the name may itself hold `=`.
-
-    Raises:
-        OptionError: it has another form.
-    """
+    """Read `NAME=VALUE` of the command line; the name may itself hold `=`. Raises OptionError where
+    it has another form."""
     name, equals, value = (part.strip() for part in text.rpartition("="))
     if not (equals and name and value):
         raise OptionError(
@@ -233,11 +223,8 @@ def read_fixed_inputs(
     model: Path, fixed: Fixed, signature: str = "", shapes: Shapes = ()
 ) -> dict[str, np.ndarray]:
     """Return the arrays of inputs of a model file that are fixed, by name: a bundle takes them no
-    more.  `shapes` are those that options give to inputs.
-
-    Raises:
-        OptionError: the model has no such input, or that takes no such value.
-    """
+    more.  `shapes` are those that options give to inputs. Raises OptionError where the model has no
+    such input, or that takes no such value."""
     if not fixed:
         return {}
     return fill_ports(read_signature(model, signature).inputs, fixed, dict(shapes))
@@ -249,11 +236,8 @@ def fill_ports(
     """Return the arrays of `fixed` inputs, of the dtypes and extents that their ports have.
 
     One value fills all of an input; axes that are open have the extents of `shapes`, else one
-    element, or as many as there are values.
-
-    Raises:
-        OptionError: there is no such input, it is named twice, or it takes no such value.
-    """
+    element, or as many as there are values. Raises OptionError where there is no such input, it is
+    named twice, or it takes no such value."""
     known = {port.name: port for port in ports}
     found: dict[str, np.ndarray] = {}
     for name, text in fixed:

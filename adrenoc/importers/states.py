@@ -51,12 +51,11 @@ class DecoderForm:
 
     `context` (as the file `source` says) is 0 and `tokens` are none where no configuration lies
     beside the model: those after which it has no more to say, and those that it does not make, by
-    the names of `CompileOptions`.  Where the file fixes them, `rows`
-    are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
-    `slides` says that caches of a window may have fewer rows than others.  `merged` is of files
-    with a graph for a first call beside that for a past; `single` of those whose runs take one
-    token.  `streams` is how many positions a token has where there are more than one.
-    """
+    the names of `CompileOptions`.  Where the file fixes them, `rows` are those that its caches have
+    and `lengths` the tokens of a prompt that it has calls for. `slides` says that caches of a
+    window may have fewer rows than others.  `merged` is of files with a graph for a first call
+    beside that for a past; `single` of those whose runs take one token.  `streams` is how many
+    positions a token has where there are more than one."""
 
     caches: tuple[CacheSpec, ...]
     recurrent: tuple[StateSpec, ...] = ()
@@ -104,11 +103,7 @@ _RENAMED = (
 
 
 def parse_state(text: str) -> State:
-    """Read `past=present`.
-
-    Raises:
-        OptionError: it is of another form.
-    """
+    """Read `past=present`. Raises OptionError where it is of another form."""
     past, equals, present = (part.strip() for part in text.partition("="))
     stars = (past.count(_ANY), present.count(_ANY))
     if not past or not equals or not present or stars not in ((0, 0), (1, 1)):
@@ -122,10 +117,7 @@ def parse_state(text: str) -> State:
 
 def expand_states(asked: Sequence[State], signature: Signature) -> tuple[State, ...]:
     """Return the pairs that `asked` names, in the order of the inputs where a `*` stands for many.
-
-    Raises:
-        OptionError: the model has no such input or output.
-    """
+    Raises OptionError where the model has no such input or output."""
     inputs = [port.name for port in signature.inputs]
     outputs = [port.name for port in signature.outputs]
     found = [pair for one in asked for pair in _expand(one, inputs, outputs)]
@@ -179,11 +171,8 @@ def _check_names(states: Sequence[State], inputs: Sequence[str], outputs: Sequen
 def check_states(
     states: Sequence[State], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> None:
-    """Refuse pairs that cannot be one memory, or that leave nothing to give or to hand out.
-
-    Raises:
-        OptionError: naming the first.
-    """
+    """Refuse pairs that cannot be one memory, or that leave nothing to give or to hand out. Raises
+    OptionError, naming the first."""
     if not states:
         return
     taken = {spec.name: spec for spec in inputs}
@@ -212,9 +201,7 @@ def find_states(
     signature: Signature, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[tuple[State, ...], tuple[State, ...]]:
     """Return the states that names tell, and the pairs whose names do and whose forms are unlike.
-
-    `shapes` fixes open axes of inputs, as `--shape` does.
-    """
+    `shapes` fixes open axes of inputs, as `--shape` does."""
     named: dict[str, int | None] = {}
     for port in signature.inputs:
         for axis, extent in zip(port.axes or (), shapes.get(port.name, ()), strict=False):

@@ -48,8 +48,7 @@ class Automaton:
 
     The class of a code point p is classes[256 * pages[p >> 8] + (p & 255)].  A row of `steps` is a
     state, a column a class and the last the end of the text; an element is the next state, with
-    `ACCEPTS` where a match ends before the code point.  State 0 goes nowhere, state 1 begins.
-    """
+    `ACCEPTS` where a match ends before the code point.  State 0 goes nowhere, state 1 begins."""
 
     pages: NDArray[np.uint16]
     classes: NDArray[np.uint8]
@@ -262,11 +261,8 @@ def _repeat(node: _Node, least: int, most: int) -> _Node:
 
 
 def compile_pattern(text: str, learn: Learn) -> Automaton:
-    """Make the automaton of a pattern.
-
-    Raises:
-        UnfitError: it has what these automata do not do, or may match nothing.
-    """
+    """Make the automaton of a pattern. Raises UnfitError where it has what these automata do not
+    do, or may match nothing."""
     program = _Program(learn)
     end = program.add(_Match())
     begin = _Reader(text).read()(program, end)
@@ -313,10 +309,7 @@ def _step(
     kind: Points | None,
 ) -> tuple[tuple[int, ...], bool]:
     """Return where a state goes by a code point of a kind (None: at the end), and whether a match
-    ends before it.
-
-    `kind` says whether each set of the pattern holds it.
-    """
+    ends before it. `kind` says whether each set of the pattern holds it."""
     following: dict[int, None] = {}
     for place in _reach(places, state, kind):
         if isinstance(place, _Match):

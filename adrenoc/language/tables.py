@@ -31,11 +31,8 @@ _UNKNOWN_PENALTY = 10.0
 def make_model(
     arrays: Arrays, model: Mapping[str, Any], contents: Sequence[bytes], *, is_bytes: bool
 ) -> Step:
-    """Return what the runtime reads of a model, whose tokens are written as `contents`.
-
-    Raises:
-        UnfitError: it is of another kind, or has what the tables do not hold.
-    """
+    """Return what the runtime reads of a model, whose tokens are written as `contents`. Raises
+    UnfitError where it is of another kind, or has what the tables do not hold."""
     makers = {"BPE": _make_merges, "Unigram": _make_scores, "WordPiece": _make_words}
     kind = model["type"]
     if kind not in makers or (is_bytes and kind != "BPE"):
@@ -290,12 +287,9 @@ def make_tables(
     turns: Mapping[str, Any] | None = None,
     sampling: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the file of a tokenizer, as the `library` has read it, of how a template writes
-    turns, and of how the model's makers pick tokens.
-
-    Raises:
-        UnfitError: the tokenizer has what the tables do not hold.
-    """
+    """Return the file of a tokenizer, as the `library` has read it, of how a template writes turns,
+    and of how the model's makers pick tokens. Raises UnfitError where the tokenizer has what the
+    tables do not hold."""
     try:
         return _Maker(library).make({"turns": turns, "sampling": sampling})
     except (KeyError, TypeError, IndexError) as error:
@@ -304,10 +298,7 @@ def make_tables(
 
 def _length(truncation: Any, padding: Any) -> Step:
     """Return the most tokens of a text (0: any number), and up to how many it is filled with one.
-
-    Raises:
-        UnfitError: they are not those at its end.
-    """
+    Raises UnfitError where they are not those at its end."""
     for said, name in ((truncation, "truncation"), (padding, "padding")):
         if said and (said["direction"] != "Right" or said.get("pad_to_multiple_of")):
             raise UnfitError(f"its {name} of another kind")

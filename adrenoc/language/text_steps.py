@@ -126,11 +126,8 @@ among extenders, pictographs that are joined by U+200D, what is no control, and 
 
 
 def read_map(precompiled: str) -> dict[bytes, bytes]:
-    """Return what a map in base64 makes of which bytes.
-
-    Raises:
-        UnfitError: it is damaged, or of syllables whose clusters are not known here.
-    """
+    """Return what a map in base64 makes of which bytes. Raises UnfitError where it is damaged, or
+    of syllables whose clusters are not known here."""
     content = b64decode(precompiled)
     size = int.from_bytes(content[:4], "little") // 4
     units = np.frombuffer(content, dtype="<u4", count=size, offset=4).tolist()
@@ -236,11 +233,8 @@ class StepMaker:
         self._learned: dict[str, Points] = {}
 
     def changes(self, said: Any) -> list[Step]:
-        """Return how a text is changed before it is cut.
-
-        Raises:
-            UnfitError: in a way that the tables do not hold.
-        """
+        """Return how a text is changed before it is cut. Raises UnfitError where the tables do not
+        hold that."""
         steps: list[Step] = []
         for one in flatten(said, "normalizers"):
             kind = one["type"]
@@ -266,11 +260,8 @@ class StepMaker:
         return steps
 
     def cuts(self, said: Any) -> tuple[list[Step], bool]:
-        """Return how a text is cut before the model sees it, and whether it sees bytes.
-
-        Raises:
-            UnfitError: in a way that the tables do not hold.
-        """
+        """Return how a text is cut before the model sees it, and whether it sees bytes. Raises
+        UnfitError where the tables do not hold that."""
         from tokenizers import pre_tokenizers
 
         steps: list[Step] = []
@@ -412,11 +403,8 @@ def flatten(said: Any, key: str) -> list[Mapping[str, Any]]:
 
 
 def replacing(said: Mapping[str, Any]) -> Step:
-    """Return how one text becomes another.
-
-    Raises:
-        UnfitError: it is no text but a pattern, or nothing.
-    """
+    """Return how one text becomes another. Raises UnfitError where it is no text but a pattern, or
+    nothing."""
     ((kind, text),) = said["pattern"].items()
     if kind != "String" or not text:
         raise UnfitError(f"its replacement of the pattern {text!r}")

@@ -50,13 +50,9 @@ class Tokenizer:
     """What a tokenizer.json says; a process of its own with limits of time and memory reads it."""
 
     def __init__(self, path: Path, text: str | None = None, most_cpu_s: int = 0) -> None:
-        """Read a file, or its `text`; a question may take `most_cpu_s` of processor time, 0 for
-        as long as is usual.
-
-        Raises:
-            DependencyError: the package is not installed.
-            InputError: the file is no such thing, or takes more than the limits.
-        """
+        """Read a file, or its `text`; a question may take `most_cpu_s` of processor time, 0 for as
+        long as is usual. Raises DependencyError where the package is not installed; InputError
+        where the file is no such thing, or takes more than the limits."""
         if importlib.util.find_spec("tokenizers") is None:
             raise DependencyError(
                 "text needs the Python package tokenizers, which is not installed",
@@ -83,11 +79,8 @@ class Tokenizer:
         self._ask("load", text, "is no tokenizer.json")
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, with those that the tokeniser puts around it.
-
-        Raises:
-            InputError: there are none, or the tokeniser fails.
-        """
+        """Return the tokens of a text, with those that the tokeniser puts around it. Raises
+        InputError where there are none, or the tokeniser fails."""
         tokens: list[int] = self._ask("encode", text, _NO_TOKENS)
         if not tokens:
             raise InputError(
@@ -96,12 +89,8 @@ class Tokenizer:
         return tokens
 
     def read_template(self, settings: ChatSettings) -> None:
-        """Take a model's template of chats, for `render`.
-
-        Raises:
-            DependencyError: the package that runs it is not installed.
-            InputError: it is no such thing.
-        """
+        """Take a model's template of chats, for `render`. Raises DependencyError where the package
+        that runs it is not installed; InputError where it is no such thing."""
         if importlib.util.find_spec("jinja2") is None:
             raise DependencyError(
                 "a template of chats needs the Python package jinja2, which is not installed",
@@ -114,11 +103,8 @@ class Tokenizer:
         """Return the tokens of messages (`role` and `content` each), up to where the model is to
         speak.
 
-        `more` are other names that the template may read, such as `tools`.
-
-        Raises:
-            InputError: the template refuses the messages, or takes more than the limits.
-        """
+        `more` are other names that the template may read, such as `tools`. Raises InputError where
+        the template refuses the messages, or takes more than the limits."""
         given = {"messages": list(messages), "add_generation_prompt": True, **more}
         text: str = self._ask("render", given, "comes with a template that refuses the messages")
         tokens: list[int] = self._ask("encode_plain", text, _NO_TOKENS)
@@ -130,31 +116,22 @@ class Tokenizer:
         return self._process.poll() is None
 
     def ask_of_grammar(self, deed: str, of: Any) -> Any:
-        """Have `adrenoc.language.tokenizer.Matcher` do what it does ("grammar", "allow").
-
-        Raises:
-            InputError: the grammar is wrong, or takes more than the limits.
-        """
+        """Have `adrenoc.language.tokenizer.Matcher` do what it does ("grammar", "allow"). Raises
+        InputError where the grammar is wrong, or takes more than the limits."""
         return self._ask(deed, of, "does not go with the grammar", _GRAMMAR_HINT)
 
     def make_tables(self, sampling: Sampling) -> dict[str, str]:
         """Have the file made by which a runtime of a phone does the same, and what it holds of the
         template that was taken: what `adrenoc.language.tokenizer_process` says to "tables".
 
-        `sampling` is how the model's makers pick tokens.
-
-        Raises:
-            InputError: it takes more than the limits.
-        """
+        `sampling` is how the model's makers pick tokens. Raises InputError where it takes more than
+        the limits."""
         told: dict[str, str] = self._ask("tables", asdict(sampling), "makes no tables")
         return told
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, without those that are no text.
-
-        Raises:
-            InputError: the tokeniser fails.
-        """
+        """Return the text of tokens, without those that are no text. Raises InputError where the
+        tokeniser fails."""
         said: str = self._ask("decode", [int(t) for t in tokens], "makes no text of tokens")
         return said
 
@@ -245,11 +222,8 @@ class Grammar:
 
 
 def read_grammar(path: Path) -> Grammar:
-    """Read a file: a JSON object is a schema, and any other text a grammar.
-
-    Raises:
-        InputError: it is no text.
-    """
+    """Read a file: a JSON object is a schema, and any other text a grammar. Raises InputError where
+    it is no text."""
     try:
         text = read_plain(path, _MOST_BYTES).decode()
     except (OSError, ValueError) as error:
@@ -271,11 +245,8 @@ class Constrainer:
 
     def begin(self, grammar: Grammar, ends: Sequence[int]) -> Allow:
         """Begin an answer of this form, which one of `ends` ends; what was begun before is over.
-
-        Raises:
-            DependencyError: llguidance is not installed.
-            InputError: the grammar is wrong or beyond the limits, or the model has no end token.
-        """
+        Raises DependencyError where llguidance is not installed; InputError where the grammar is
+        wrong or beyond the limits, or the model has no end token."""
         if importlib.util.find_spec("llguidance") is None:
             raise DependencyError(
                 "answers by a grammar need the Python package llguidance, which is not installed",
@@ -310,11 +281,7 @@ class Matcher:
         self._matcher: Any = None
 
     def begin(self, kind: Kind, text: str, ends: list[int]) -> None:
-        """Take a grammar.
-
-        Raises:
-            ValueError: it is wrong.
-        """
+        """Take a grammar. Raises ValueError where it is wrong."""
         from llguidance import LLMatcher, LLTokenizer, grammar_from
 
         if self._tokens is None:
@@ -329,11 +296,8 @@ class Matcher:
         self._check()
 
     def allow(self, tokens: list[int]) -> str | None:
-        """Take tokens in; the bits of those that may follow in base64, or None.
-
-        Raises:
-            ValueError: the grammar does not go on so.
-        """
+        """Take tokens in; the bits of those that may follow in base64, or None. Raises ValueError
+        where the grammar does not go on so."""
         self._matcher.consume_tokens(tokens)
         self._check()
         if self._matcher.is_stopped():

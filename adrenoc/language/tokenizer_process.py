@@ -46,11 +46,8 @@ class _Generation(Extension):
 
 
 def compile_template(text: str, format_now: Callable[[str], str] | None = None) -> Template:
-    """Make a template of its text; `format_now` says what date it is.
-
-    Raises:
-        jinja2.TemplateError: it is none.
-    """
+    """Make a template of its text; `format_now` says what date it is. Raises jinja2.TemplateError
+    where it is none."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
     )

@@ -40,9 +40,8 @@ class Turns:
     behind `begin_system`, that and `after_system`; both are None where the template takes none of a
     system.  Between a user's message and an answer is `to_answer`, between that and the next
     `to_user`, behind the last `end`.  Blanks around messages of the roles in `trims` are left out,
-    and of an answer all up to the last `drops`, with the letters of `drops_blanks` behind it.
-    A date in one of them is written as its form between two letters of the code 1.
-    """
+    and of an answer all up to the last `drops`, with the letters of `drops_blanks` behind it. A
+    date in one of them is written as its form between two letters of the code 1."""
 
     begin: str
     begin_system: str | None
@@ -78,12 +77,9 @@ def write_date(form: str) -> str:
 
 
 def find_turns(render: Render) -> Turns:
-    """Ask a template, whose dates are those of `write_date`.
-
-    Raises:
-        UnfitError: it writes conversations in a way that is none of these.
-        Exception: whatever it raises of the plainest of all conversations.
-    """
+    """Ask a template, whose dates are those of `write_date`. Raises UnfitError where it writes
+    conversations in a way that is none of these; Exception as it does of the plainest of all
+    conversations."""
     asked, said, again = _user(_ASKED), _assistant(_SAID), _user(_AGAIN)
     begin, end = _cut(render([asked]), _ASKED)
     _, to_answer, to_user, _ = _cut(render([asked, said, again]), _ASKED, _SAID, _AGAIN)
@@ -138,11 +134,8 @@ def _conversations(parts: Turns) -> Iterator[list[Message]]:
 
 
 def _cut(text: str, *words: str) -> list[str]:
-    """Return what is around words, each of which is there once, in this order.
-
-    Raises:
-        UnfitError: it is otherwise.
-    """
+    """Return what is around words, each of which is there once, in this order. Raises UnfitError
+    where it is otherwise."""
     parts = []
     for word in words:
         before, _, text = text.partition(word)

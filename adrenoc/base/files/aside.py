@@ -40,10 +40,7 @@ _held: dict[Path, int] = {}
 @contextmanager
 def aside_folder(path: Path) -> Iterator[Path]:
     """A new, locked folder beside `path`; whatever has its name when the block ends is removed.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    Raises OSError where it cannot be made."""
     folder, lock = lock_new(lambda: aside_name(path, "part"))
     try:
         yield folder
@@ -54,10 +51,7 @@ def aside_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def aside_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new, locked file beside `path`, open for writing; removed where it has kept its name.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    Raises OSError where it cannot be made."""
     while True:
         aside = aside_name(path, "part")
         _held[aside] = os.getpid()
@@ -84,10 +78,8 @@ def aside_name(path: Path, role: str) -> Path:
 
 
 def remove_left(folder: Path) -> int:
-    """Remove from `folder` what killed processes of this user left; returns how many.
-
-    An older output that such a process had put aside goes back to its place.
-    """
+    """Remove from `folder` what killed processes of this user left; returns how many. An older
+    output that such a process had put aside goes back to its place."""
     removed = 0
     try:
         entries = [entry for entry in os.scandir(folder) if _NAME.fullmatch(entry.name)]
@@ -101,10 +93,7 @@ def remove_left(folder: Path) -> int:
 
 def lock_new(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
     """Return a new folder of a name that `name` finds, and the descriptor that holds its lock.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    Raises OSError where it cannot be made."""
     while True:
         folder = name()
         # Before it is there: a signal may come between any two steps.
@@ -188,11 +177,8 @@ def _lock(descriptor: int) -> bool:
 
 
 def remove_if_left(path: Path) -> bool:
-    """Remove a file or folder of this user that no process holds; says whether it was one.
-
-    Raises:
-        OSError: it is held, or cannot be removed.
-    """
+    """Remove a file or folder of this user that no process holds; says whether it was one. Raises
+    OSError where it is held, or cannot be removed."""
     facts = path.lstat()
     kind_fits = stat.S_ISDIR(facts.st_mode) or stat.S_ISREG(facts.st_mode)
     if facts.st_uid != os.geteuid() or not kind_fits:
@@ -222,12 +208,8 @@ _ROOM_BYTES = 1 << 20
 
 
 class TemporaryFolder:
-    """A new, locked folder where temporary files go; removed by `close` or with this object.
-
-    Raises:
-        DiskFullError: there is no folder to make it in.
-        OSError: there is no room for one.
-    """
+    """A new, locked folder where temporary files go; removed by `close` or with this object. Raises
+    DiskFullError where there is no folder to make it in; OSError where there is no room for one."""
 
     def __init__(self, kind: str) -> None:
         if kind not in _KINDS:

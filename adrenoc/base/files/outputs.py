@@ -52,8 +52,7 @@ class FolderKind:
     """A kind of folder that adrenoc writes: `name` for messages, `marker` the file that tells.
 
     `listed` gives what the marker of a folder lists, as digests by path; an empty digest lets the
-    content be anything.  It gives None where the marker is not one of ours.
-    """
+    content be anything.  It gives None where the marker is not one of ours."""
 
     name: str
     marker: str
@@ -76,11 +75,8 @@ def make_listed_kind(name: str) -> FolderKind:
 
 
 def write_list(folder: Path, kind: FolderKind) -> None:
-    """Write the list of all files in `folder`, so that it may be replaced later.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the list of all files in `folder`, so that it may be replaced later. Raises OSError
+    where it cannot be written."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
     plain = {"adrenoc": kind.name, "version": _LIST_VERSION, "files": files}
@@ -91,8 +87,7 @@ def what_is_wrong(folder: Path, kind: FolderKind) -> str:
     """Return why a folder of the cache is not taken as it is; empty where it is whole and ours.
 
     Whole is one whose listed files are there, with their digests, and nobody else's.  What lies
-    beside them is not asked about.
-    """
+    beside them is not asked about."""
     try:
         if not is_trusted_owner(folder.lstat()):
             return "it belongs to another user"
@@ -112,12 +107,8 @@ def what_is_wrong(folder: Path, kind: FolderKind) -> str:
 def refuse_foreign(path: Path, kind: FolderKind) -> None:
     """Refuse to replace what is at `path` unless it is nothing, empty, or a folder of this kind.
 
-    `path` is free of links.
-
-    Raises:
-        OutputError: naming what is in the way.
-        OSError: it cannot be looked at.
-    """
+    `path` is free of links. Raises OutputError, naming what is in the way; OSError where it cannot
+    be looked at."""
     if not os.path.lexists(path):
         return
     if not path.is_dir():
@@ -269,11 +260,8 @@ def cache_error(path: Path, error: OSError) -> OutputError:
 
 @contextmanager
 def cache_errors(path: Path) -> Iterator[None]:
-    """What the system says in the block of a folder of the cache is an error of ours.
-
-    Raises:
-        OutputError: it cannot be made, or nothing can be written there.
-    """
+    """What the system says in the block of a folder of the cache is an error of ours. Raises
+    OutputError where it cannot be made, or nothing can be written there."""
     try:
         yield
     except OSError as error:
@@ -281,11 +269,8 @@ def cache_errors(path: Path) -> Iterator[None]:
 
 
 def output_place(path: Path) -> Path:
-    """Return where an output of that name goes: links are followed to what is there.
-
-    Raises:
-        OutputError: a link leads nowhere or in a circle, or is another user's.
-    """
+    """Return where an output of that name goes: links are followed to what is there. Raises
+    OutputError where a link leads nowhere or in a circle, or is another user's."""
     try:
         place = path.resolve()
         if not path.is_symlink():
@@ -311,12 +296,8 @@ def output_place(path: Path) -> Path:
 def check_file_can_be_written(path: Path) -> Path:
     """Refuse an output file that could not be written, before work is lost on it.
 
-    Returns where it goes.
-
-    Raises:
-        OutputError: its folder is missing or closed, or what is there is not a regular file, or
-            an input of this command.
-    """
+    Returns where it goes. Raises OutputError where its folder is missing or closed, or what is
+    there is not a regular file, or an input of this command."""
     place = output_place(path)
     try:
         _check_parent(place)
@@ -339,11 +320,8 @@ def check_folder_can_be_replaced(path: Path, kind: FolderKind) -> Path:
     """Refuse an output folder that could not be written, before hours of work are lost on it.
 
     Nothing, an empty folder, or an older output of this kind may be replaced; anything else is the
-    user's.  Returns where it goes.
-
-    Raises:
-        OutputError: something else is in the way, or the parent folder is missing or closed.
-    """
+    user's.  Returns where it goes. Raises OutputError where something else is in the way, or the
+    parent folder is missing or closed."""
     place = output_place(path)
     try:
         _check_parent(place)
@@ -357,11 +335,8 @@ def check_folder_can_be_replaced(path: Path, kind: FolderKind) -> Path:
 def check_folder_can_be_made(path: Path) -> None:
     """Refuse a folder that could not be made or filled, before work is lost on it.
 
-    It may be there, with whatever it holds, and folders above it may be missing.
-
-    Raises:
-        OutputError: something else is in the way, or nothing can be written there.
-    """
+    It may be there, with whatever it holds, and folders above it may be missing. Raises OutputError
+    where something else is in the way, or nothing can be written there."""
     place = output_place(path)
     try:
         above = place
@@ -378,11 +353,8 @@ def check_folder_can_be_made(path: Path) -> None:
 def write_atomically(path: Path, data: bytes | str, *, private: bool = False) -> None:
     """Write a file so that others see the old content or the new one, never a part.
 
-    With `private` no other user can read it.
-
-    Raises:
-        OutputError: it could not be written; what was there before is untouched.
-    """
+    With `private` no other user can read it. Raises OutputError where it could not be written; what
+    was there before is untouched."""
     place = check_file_can_be_written(path)
     content = data.encode("utf-8") if isinstance(data, str) else data
     remove_left(place.parent)
@@ -403,12 +375,9 @@ def write_atomically(path: Path, data: bytes | str, *, private: bool = False) ->
 def write_folder_atomically(path: Path, kind: FolderKind) -> Iterator[Path]:
     """Fill a new folder aside, and put it in the place of `path` when the block ends well.
 
-    Yields the folder to fill, in the same parent.  When the block fails, that folder is removed
-    and an older one at `path` stays as it was.
-
-    Raises:
-        OutputError: `path` cannot be replaced, or writing failed.
-    """
+    Yields the folder to fill, in the same parent.  When the block fails, that folder is removed and
+    an older one at `path` stays as it was. Raises OutputError where `path` cannot be replaced, or
+    writing failed."""
     place = check_folder_can_be_replaced(path, kind)
     with scratch_folder_for(place) as aside:
         yield aside
@@ -418,11 +387,8 @@ def write_folder_atomically(path: Path, kind: FolderKind) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder_for(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, to prepare it in; gone when the block ends.
-
-    Raises:
-        OutputError: nothing can be written there, or the disk is full.
-    """
+    """A new folder beside `path`, to prepare it in; gone when the block ends. Raises OutputError
+    where nothing can be written there, or the disk is full."""
     place = output_place(path)
     remove_left(place.parent)
     try:
@@ -481,11 +447,8 @@ def _check_parent(place: Path) -> None:
 
 
 def _find_mode(place: Path) -> int:
-    """Return what kind of thing is there, 0 where nothing is.
-
-    Raises:
-        OSError: nothing of that name can be there, as where it is too long.
-    """
+    """Return what kind of thing is there, 0 where nothing is. Raises OSError where nothing of that
+    name can be there, as where it is too long."""
     with suppress(FileNotFoundError):
         return place.lstat().st_mode
     return 0

@@ -41,10 +41,7 @@ _NO_FILES = {
 
 def data_folder(name: str) -> Path:
     """Find the data folder `name` (`targets` or `presets`) of the wheel or of the source tree.
-
-    Raises:
-        DependencyError: neither place holds it, so the installation is damaged.
-    """
+    Raises DependencyError where neither place holds it, so the installation is damaged."""
     package = Path(adrenoc.__file__).resolve().parent
     installed = package / "_data" / name
     if installed.is_dir():
@@ -60,21 +57,14 @@ def data_folder(name: str) -> Path:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is not TOML, or not UTF-8 (the caller says which error this is to a user).
-    """
+    """Parse a TOML file. Raises OSError where the file cannot be read; ValueError where it is not
+    TOML, or not UTF-8 (the caller says which error this is to a user)."""
     return parse_toml(read_plain(path, MOST_TOML_BYTES).decode("utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML text.
-
-    Raises:
-        ValueError: it is not TOML, or nested so deeply that no reader follows.
-    """
+    """Return the tables of a TOML text. Raises ValueError where it is not TOML, or nested so deeply
+    that no reader follows."""
     try:
         data: dict[str, Any] = _toml.loads(text)
     except RecursionError as error:
@@ -86,11 +76,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a file for reading, whose size is known and which ends: no pipe, no device.
-
-    Raises:
-        OSError: it is missing, may not be read, or is something else.
-    """
+    """Open a file for reading, whose size is known and which ends: no pipe, no device. Raises
+    OSError where it is missing, may not be read, or is something else."""
     # Without O_NONBLOCK a pipe of that name would wait for a writer for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -106,11 +93,8 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def read_plain(path: Path, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
-    """Return the content of a plain file of at most `most_bytes`.
-
-    Raises:
-        OSError: it cannot be read, is no plain file, or is longer.
-    """
+    """Return the content of a plain file of at most `most_bytes`. Raises OSError where it cannot be
+    read, is no plain file, or is longer."""
     with open_plain(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most_bytes:
@@ -147,11 +131,8 @@ def sha256_json(value: object) -> str:
 def cache_folder() -> Path:
     """Return the folder of the compile cache; not created here.
 
-    `ADRENOC_CACHE_DIR`, else `XDG_CACHE_HOME/adrenoc`, else `~/.cache/adrenoc`.
-
-    Raises:
-        OutputError: none is set and this user has no home folder.
-    """
+    `ADRENOC_CACHE_DIR`, else `XDG_CACHE_HOME/adrenoc`, else `~/.cache/adrenoc`. Raises OutputError
+    where none is set and this user has no home folder."""
     own = os.environ.get("ADRENOC_CACHE_DIR", "")
     if own:
         return _home_resolved(lambda: Path(own).expanduser().absolute())
@@ -165,11 +146,7 @@ def private_folder(path: Path) -> Path:
     """Make a folder of the cache, unless it is there, and see that it is this user's alone.
 
     What lies in it is run, so nobody else may have put it there.  Root's folders are trusted too.
-
-    Raises:
-        OutputError: it belongs to somebody else.
-        OSError: it cannot be made.
-    """
+    Raises OutputError where it belongs to somebody else; OSError where it cannot be made."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process makes it too
@@ -235,11 +212,8 @@ def adb_server_place() -> tuple[str, str]:
 
 
 def config_folder() -> Path:
-    """Return where programs of this user look for their settings.
-
-    Raises:
-        OutputError: nothing tells where that is.
-    """
+    """Return where programs of this user look for their settings. Raises OutputError where nothing
+    tells where that is."""
     named = os.environ.get("XDG_CONFIG_HOME", "")
     if named:
         return Path(named)
@@ -277,11 +251,8 @@ OTHER_CACHE_FOLDER = "export ADRENOC_CACHE_DIR=/a/folder/of/yours"
 
 
 def spell_native_path(path: Path, *, hint: str) -> str:
-    """Return the path in Unicode, whatever the locale reads its bytes as.
-
-    Raises:
-        OptionError: its bytes are not UTF-8.
-    """
+    """Return the path in Unicode, whatever the locale reads its bytes as. Raises OptionError where
+    its bytes are not UTF-8."""
     try:
         return os.fsencode(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -298,10 +269,8 @@ _kept: list[FindInputs] = []
 
 @contextmanager
 def inputs_kept(find: FindInputs) -> Iterator[None]:
-    """While the block runs, nothing that `find` names is replaced by an output.
-
-    `find` is asked only where an output exists already: it may have to read a model.
-    """
+    """While the block runs, nothing that `find` names is replaced by an output. `find` is asked
+    only where an output exists already: it may have to read a model."""
     _kept.append(find)
     try:
         yield
@@ -310,11 +279,7 @@ def inputs_kept(find: FindInputs) -> Iterator[None]:
 
 
 def refuse_input(output: Path) -> None:
-    """Refuse an output that is one of the inputs.
-
-    Raises:
-        OutputError: naming both.
-    """
+    """Refuse an output that is one of the inputs. Raises OutputError, naming both."""
     here = _identity(output)
     for path in _all_inputs() if here is not None else ():
         if _identity(path) == here:
@@ -326,11 +291,8 @@ def refuse_input(output: Path) -> None:
 
 
 def refuse_folder_of_inputs(output: Path) -> None:
-    """Refuse to replace a folder that is one of the inputs, or in which one lies.
-
-    Raises:
-        OutputError: naming both.
-    """
+    """Refuse to replace a folder that is one of the inputs, or in which one lies. Raises
+    OutputError, naming both."""
     refuse_input(output)
     place = output.resolve()
     for path in _all_inputs() if output.is_dir() else ():

@@ -32,11 +32,8 @@ class _Piece:
 
 
 class Resume:
-    """Pieces of work by the words that tell what they are; without a path nothing is kept.
-
-    Raises:
-        OutputError: the file cannot be written, is something else, or another command's now.
-    """
+    """Pieces of work by the words that tell what they are; without a path nothing is kept. Raises
+    OutputError where the file cannot be written, is something else, or another command's now."""
 
     def __init__(self, path: Path | None) -> None:
         self.taken = 0
@@ -65,11 +62,8 @@ class Resume:
         return None
 
     def put(self, what: str, came: str) -> None:
-        """Keep what came of a piece of work that was done now.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Keep what came of a piece of work that was done now. Raises OutputError where it cannot
+        be written."""
         if self._file is None or self._path is None:
             return
         head = b"" if self._file.tell() else _HEAD

@@ -44,10 +44,8 @@ class TarMember:
 
 def read_members(stream: BinaryIO, total_bytes: int) -> list[TarMember]:
     """Return the plain files of a tar file of `total_bytes`, in order, no two of which clash.
-
-    Raises:
-        TarError: it is damaged, or holds something that is neither a plain file nor a folder.
-    """
+    Raises TarError where it is damaged, or holds something that is neither a plain file nor a
+    folder."""
     found: list[TarMember] = []
     at, long_name, is_ended = 0, "", False
     for _ in range(_MOST_MEMBERS):

@@ -21,10 +21,8 @@ from adrenoc.base.errors import DependencyError
 
 
 def pip_install(extra: str) -> str:
-    """Return the pip command for `extra`: of the folder that was installed, or of the index.
-
-    Names of other people's packages are not guessed: whoever installed a clone installs from it.
-    """
+    """Return the pip command for `extra`: of the folder that was installed, or of the index. Names
+    of other people's packages are not guessed: whoever installed a clone installs from it."""
     name, option, place = _find_source()
     return f"pip install {option}{shlex.quote(f'{name}[{extra}]{place}')}"
 
@@ -38,10 +36,7 @@ def find_zig() -> str | None:
 
 def find_c_compiler(title: str, zig_options: Sequence[str], gcc: Sequence[str]) -> list[str]:
     """Return the start of a command that compiles C for what `title` names: ziglang's, or GCC's.
-
-    Raises:
-        DependencyError: neither is there.
-    """
+    Raises DependencyError where neither is there."""
     if (zig := find_zig()) is not None:
         # Its own checks of undefined behaviour would call functions that nothing has.
         return [zig, "cc", *zig_options, "-fno-sanitize=all"]
@@ -75,10 +70,7 @@ _SILENT = "ORT_DISABLE_TELEMETRY"
 
 def import_onnxruntime() -> ModuleType:
     """Return the package, which tells nobody of what it does; who sets the variable is heard.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    Raises ImportError where it is not installed."""
     os.environ.setdefault(_SILENT, "1")
     return importlib.import_module("onnxruntime")
 

@@ -72,16 +72,13 @@ def return_large_blocks() -> None:
 
     glibc raises the size of what it calls large with each such block that is freed, and keeps the
     smaller ones: a tenth of what compiling a language model takes.  Other C libraries have no such
-    call, and do not need it.
-    """
+    call, and do not need it."""
     _call_library("mallopt", _M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def return_memory() -> None:
-    """Drop objects that only hold each other, and what the C library keeps of freed blocks.
-
-    TVM's objects hang in such circles, a model's weights among them.
-    """
+    """Drop objects that only hold each other, and what the C library keeps of freed blocks. TVM's
+    objects hang in such circles, a model's weights among them."""
     gc.collect()
     _call_library("malloc_trim", 0)
 
@@ -120,11 +117,8 @@ LEAST_BYTES = 768 << 20
 
 
 def require_address_space() -> None:
-    """Refuse to start what could not load its libraries.
-
-    Raises:
-        HostMemoryError: `ulimit -v` is lower than `LEAST_BYTES`.
-    """
+    """Refuse to start what could not load its libraries. Raises HostMemoryError where `ulimit -v`
+    is lower than `LEAST_BYTES`."""
     limit = _mapped_at_most()
     if limit is not None and limit < LEAST_BYTES:
         raise HostMemoryError(
@@ -152,10 +146,8 @@ _RARELY = (100_000, 20, 20)
 
 @contextmanager
 def collect_rarely() -> Iterator[None]:
-    """While the block runs, what was there before is left alone, and new objects are many.
-
-    What a caller has frozen stays so: there is no thawing of a part.
-    """
+    """While the block runs, what was there before is left alone, and new objects are many. What a
+    caller has frozen stays so: there is no thawing of a part."""
     before, is_ours = gc.get_threshold(), gc.get_freeze_count() == 0
     if is_ours:
         gc.freeze()
@@ -169,10 +161,8 @@ def collect_rarely() -> Iterator[None]:
 
 
 def leave_objects() -> None:
-    """The process ends: what there is goes with it, and nobody looks for circles once more.
-
-    Python does so twice as it ends, which takes a tenth of a compilation's time.
-    """
+    """The process ends: what there is goes with it, and nobody looks for circles once more. Python
+    does so twice as it ends, which takes a tenth of a compilation's time."""
     gc.freeze()
     gc.disable()
 

@@ -43,13 +43,8 @@ def own_module(module: str, *words: str) -> tuple[str, ...]:
 
 def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> str:
     """Run `command` and return its standard output; `deed` says what it is for ("link model.so").
-
-    Raises:
-        DiskFullError: the tool says that it had no room to write.
-        ToolError: the tool cannot be started, takes longer than `timeout_s`, or does not exit
-            with 0.  The message holds the exit code or signal and the last lines of stderr, the
-            hint the command line to run again.
-    """
+    Raises DiskFullError where the tool says that it had no room to write; ToolError where the tool
+    cannot be started, takes longer than `timeout_s`, or does not exit with 0."""
     again = shlex.join(command)
     try:
         done = _run(command, timeout_s)
@@ -130,9 +125,7 @@ def _wait(process: subprocess.Popen[str], timeout_s: float) -> tuple[str, str]:
 @contextmanager
 def ending_with_us(target: int) -> Iterator[None]:
     """While this is open, a process (a group by its negative number) ends when ours is killed.
-
-    After SIGKILL nothing of ours runs: a shell waits for the end of a pipe that we hold.
-    """
+    After SIGKILL nothing of ours runs: a shell waits for the end of a pipe that we hold."""
     watch = _start_watch(target)
     try:
         yield

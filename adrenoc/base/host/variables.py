@@ -40,11 +40,8 @@ def read_variable(name: str) -> str:
 
 
 def read_choice(name: str, *choices: str) -> str:
-    """Return one of the choices of a variable, or empty where it is not set.
-
-    Raises:
-        OptionError: it says something else.
-    """
+    """Return one of the choices of a variable, or empty where it is not set. Raises OptionError
+    where it says something else."""
     value = read_variable(name)
     if value and value not in choices:
         raise OptionError(
@@ -54,11 +51,8 @@ def read_choice(name: str, *choices: str) -> str:
 
 
 def read_number(name: str, default: float, *, least: float, most: float) -> float:
-    """Return the number that a variable says.
-
-    Raises:
-        OptionError: it says none, or one out of its range.
-    """
+    """Return the number that a variable says. Raises OptionError where it says none, or one out of
+    its range."""
     text = read_variable(name)
     try:
         value = float(text or default)

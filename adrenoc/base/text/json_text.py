@@ -27,12 +27,9 @@ _MOST_DIGITS = 19
 
 
 def read_json(text: str | bytes) -> Any:
-    """Return the value that a JSON text holds.
-
-    Raises:
-        ValueError: it is not UTF-8, not JSON, nested too deeply, or holds a number that is too
-            long or half a character; the reason is one line.
-    """
+    """Return the value that a JSON text holds. Raises ValueError where it is not UTF-8, not JSON,
+    nested too deeply, or holds a number that is too long or half a character; the reason is one
+    line."""
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8")
@@ -109,10 +106,8 @@ def fits(kind: type, value: object) -> bool:
 
 
 class RecordReader:
-    """Reads dataclasses; `wrong` makes the errors.
-
-    With `defaults` a key may be missing wherever the field has a default.
-    """
+    """Reads dataclasses; `wrong` makes the errors. With `defaults` a key may be missing wherever
+    the field has a default."""
 
     def __init__(self, wrong: Wrong, *, defaults: bool = False) -> None:
         self._wrong, self._defaults = wrong, defaults

@@ -40,10 +40,8 @@ class Name(str):
 
 
 def shorten(name: str) -> str:
-    """Shorten a name of the model to its end, which tells it from its neighbours.
-
-    TFLite joins the names of all that a tensor was fused from; the first one stands for them.
-    """
+    """Shorten a name of the model to its end, which tells it from its neighbours. TFLite joins the
+    names of all that a tensor was fused from; the first one stands for them."""
     first, joined, _ = name.partition(";")
     if len(first) > _NAME_COLUMNS:
         first = f"…{first[1 - _NAME_COLUMNS :]}"
@@ -103,8 +101,7 @@ class Table:
     """Rows under the names of columns, on pages under a title and a note.
 
     Without rows it is nothing.  Of more than `most` rows a terminal shows the first, and how many
-    there are; `others` has the rest.
-    """
+    there are; `others` has the rest."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -153,10 +150,8 @@ def spell(cell: Cell) -> str:
 
 
 def page(title: str, *parts: Part, about: str = "", by: str = "") -> str:
-    """Return the whole file under a title.
-
-    `about` says in a line what is shown, and `by` names the command that wrote it.
-    """
+    """Return the whole file under a title. `about` says in a line what is shown, and `by` names the
+    command that wrote it."""
     named = f"<p>{safe(about)}</p>" if about else ""
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"

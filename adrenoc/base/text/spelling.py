@@ -31,10 +31,8 @@ def list_first(items: Iterable[str], *, between: str = "; ", most: int = MOST_LI
 
 
 def quote_word(value: object) -> str:
-    """Return a path, or what else a user named, as one word of a command to type.
-
-    A path that begins with a dash would be read as an option.
-    """
+    """Return a path, or what else a user named, as one word of a command to type. A path that
+    begins with a dash would be read as an option."""
     begins = isinstance(value, Path) and str(value).startswith("-")
     return shlex.quote(f"./{value}" if begins else str(value))
 
@@ -130,9 +128,7 @@ _BYTE_ESCAPES = range(0xDC80, 0xDD00)
 
 def printable(text: str, *, lines: bool = False) -> str:
     r"""Return the text with every character that is not shown as one replaced: `\x1b`, `\u202e`.
-
-    With `lines`, ends of lines and tabs stay.
-    """
+    With `lines`, ends of lines and tabs stay."""
     if text.isprintable():
         return text
     kept = "\n\t" if lines else ""

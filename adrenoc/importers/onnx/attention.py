@@ -166,11 +166,8 @@ def attend(
     """Write attention of queries, keys and values [batch, length, sum of sizes] in one tensor.
 
     `past` holds the keys and the values before them, [2, batch, heads, past, head], and `present`
-    is the name that both are wanted by together with the new ones.
-
-    Raises:
-        RefusedError: the mask has a shape that says nothing here.
-    """
+    is the name that both are wanted by together with the new ones. Raises RefusedError where the
+    mask has a shape that says nothing here."""
     batch, length = extents
     q, k, v = (_split_heads(write, p, batch, length) for p in write.split(projected, sizes, 2))
     total = length

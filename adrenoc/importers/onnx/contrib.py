@@ -314,9 +314,7 @@ _RULES = {
 @dataclass(frozen=True, kw_only=True)
 class _Operands:
     """Tensors [1, heads, tokens, ...], a head a state; `decay` and `beta` have one number a token.
-
-    Those that the rule does not know are empty.
-    """
+    Those that the rule does not know are empty."""
 
     q: str
     k: str
@@ -451,8 +449,7 @@ def _invert(write: Writer, told: str, tokens: int) -> str:
     """Write (1 + told below the diagonal)^-1, from blocks of one token to one of all.
 
     With X the inverse within blocks of some tokens and B what lies between the two halves of blocks
-    of twice as many, the inverse within these is X - X B X: no more, since B X B is zero.
-    """
+    of twice as many, the inverse within these is X - X B X: no more, since B X B is zero."""
     dtype = np.dtype(write.dtype(write.input(0)))
     place = np.arange(tokens)
     inverse, size = "", 1
@@ -514,10 +511,8 @@ those that the standard took over from opset 27 on, by the same inputs."""
 
 
 def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """Return the standard nodes that take the place of a node of onnxruntime's domain.
-
-    None where there are none; `graph.refusals` then says why, if it is for how the node is used.
-    """
+    """Return the standard nodes that take the place of a node of onnxruntime's domain. None where
+    there are none; `graph.refusals` then says why, if it is for how the node is used."""
     ours = node.domain == MICROSOFT or node.op_type in _IN_STANDARD_DOMAIN
     rewrite = REWRITES.get(node.op_type) if ours else None
     if rewrite is None:

@@ -435,10 +435,8 @@ class QdqFuser:
         return found if found is not None and found.is_per_tensor else None
 
     def result(self, node: onnx.NodeProto, *, clamps: bool = True) -> QuantisedTensor | None:
-        """Return what the output of a node is quantised to, if nothing else reads it.
-
-        An activation between that does what the range of the integers does anyway is left out.
-        """
+        """Return what the output of a node is quantised to, if nothing else reads it. An activation
+        between that does what the range of the integers does anyway is left out."""
         while True:
             name = node.output[0]
             readers = self._readers.get(name, [])

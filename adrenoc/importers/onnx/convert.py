@@ -80,8 +80,7 @@ def convert(
     """Translate `graph`; return the module, the tensor of each variable, and all failures.
 
     The constants leave `graph`, lest weights are held twice.  Nodes that make a tensor of `unknown`
-    are left out.  The module is of use only where there are neither these nor failures.
-    """
+    are left out.  The module is of use only where there are neither these nor failures."""
     importer = _Importer(graph, unknown)
     proto = onnx.GraphProto(node=graph.nodes)
     for spec in graph.inputs:

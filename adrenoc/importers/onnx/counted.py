@@ -216,10 +216,8 @@ def find_counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
 
 
 def begin(graph: OnnxGraph, node: onnx.NodeProto) -> None:
-    """Give the result of one of `COUNTS` as many entries as it may find.
-
-    A refusal is noted where these are not known.
-    """
+    """Give the result of one of `COUNTS` as many entries as it may find. A refusal is noted where
+    these are not known."""
     name = node.output[0]
     shape = _most_rows(graph, node) if node.op_type == "NonMaxSuppression" else _most(graph, node)
     if shape is None:
@@ -243,8 +241,7 @@ def is_one_picture(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     """Return whether a node finds which pictures are there, by a flag each, where there is one.
 
     So encoders of several pictures (Idefics3's, SmolVLM's: `pixel_values` of five axes) leave those
-    out that are zeros alone.
-    """
+    out that are zeros alone."""
     pixels = (spec.shape for spec in graph.inputs if spec.name == "pixel_values")
     return (
         node.op_type == "NonZero"
@@ -261,10 +258,8 @@ def find_one(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray:
 
 
 def follow(graph: OnnxGraph, node: onnx.NodeProto) -> None:
-    """Mark what `node` makes of counted tensors, or note why it cannot be had.
-
-    Nodes that make missing indices harmless are put before it.  Its types are known already.
-    """
+    """Mark what `node` makes of counted tensors, or note why it cannot be had. Nodes that make
+    missing indices harmless are put before it.  Its types are known already."""
     if first_output(node) in graph.counted:
         return
     axes = _follow_axis(graph, node)

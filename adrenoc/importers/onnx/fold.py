@@ -103,11 +103,8 @@ _MOST_SELECTED = 256
 
 
 def fold_constants(graph: OnnxGraph) -> None:
-    """Fold `graph` in place: constants, If with a constant condition, Identity, Dropout.
-
-    Raises:
-        ModelFormatError: a node contradicts the types of its inputs.
-    """
+    """Fold `graph` in place: constants, If with a constant condition, Identity, Dropout. Raises
+    ModelFormatError where a node contradicts the types of its inputs."""
     folder = _Folder(graph)
     pending = list(reversed(graph.nodes))
     graph.nodes = []
@@ -414,21 +411,16 @@ def scatter_found(
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """The values of a node's outputs, in order; None where nothing here can compute it.
-
-    `trouble` is what the reference said, where it failed.
-    """
+    """The values of a node's outputs, in order; None where nothing here can compute it. `trouble`
+    is what the reference said, where it failed."""
 
     values: tuple[np.ndarray, ...] | None
     trouble: str = ""
 
 
 def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> Evaluated:
-    """Compute a node whose inputs are all constants.
-
-    Raises:
-        ModelFormatError: neither the reference nor onnxruntime can, which has a reason to give.
-    """
+    """Compute a node whose inputs are all constants. Raises ModelFormatError where neither the
+    reference nor onnxruntime can, which has a reason to give."""
     whole = make_filled(graph, node)
     if whole is not None:
         return Evaluated(values=(whole,))

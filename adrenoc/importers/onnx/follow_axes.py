@@ -22,10 +22,8 @@ from adrenoc.importers.onnx.graph import attributes
 
 @dataclass(frozen=True, kw_only=True)
 class Visit:
-    """A node that reads a tensor as its input number `at`, of whose axes one is followed.
-
-    `rank_of` tells how many axes a tensor has, `ints_of` the whole numbers of a constant.
-    """
+    """A node that reads a tensor as its input number `at`, of whose axes one is followed. `rank_of`
+    tells how many axes a tensor has, `ints_of` the whole numbers of a constant."""
 
     node: onnx.NodeProto
     at: int
@@ -223,9 +221,8 @@ def find_batches(
 ) -> frozenset[Axis]:
     """Return the open axes of inputs that are batches; `axes` has the extents of each input.
 
-    An axis 0 of several is one where nothing speaks against it: neither a node nor its name.
-    Others are where a node says so, or where they share the name of such a one.
-    """
+    An axis 0 of several is one where nothing speaks against it: neither a node nor its name. Others
+    are where a node says so, or where they share the name of such a one."""
     open_axes = [
         (name, axis)
         for name, extents in axes.items()

@@ -39,10 +39,8 @@ MOST_MASK_AXES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class FoundMask:
-    """A constant that says which rows count: booleans, or numbers that are added.
-
-    With `turned` its true ones do not; numbers are multiplied by `factor` behind it.
-    """
+    """A constant that says which rows count: booleans, or numbers that are added. With `turned` its
+    true ones do not; numbers are multiplied by `factor` behind it."""
 
     name: str
     turned: bool = False
@@ -139,8 +137,7 @@ class Seen:
     """Which rows each token sees [tokens, rows], and what is added to scores [heads, tokens, rows].
 
     `added` is None where nothing is, and nothing where a row is not seen.  `precision` is that of
-    the numbers that were added.
-    """
+    the numbers that were added."""
 
     rows: np.ndarray
     added: np.ndarray | None
@@ -220,8 +217,7 @@ class FoundAttention:
 
     `sinks` are scores of no row, one a head.  With `causal` it masks by itself: rows after each
     token, or, where the past is joined `before` it, rows after as many as there are new tokens.
-    Where it is `latent`, keys and values are made of both caches together.
-    """
+    Where it is `latent`, keys and values are made of both caches together."""
 
     query: str
     keys: FoundCache
@@ -428,10 +424,8 @@ class AttentionFinder:
         )
 
     def _cache_behind(self, name: str, *, turned: bool) -> tuple[FoundCache, float] | None:
-        """Return the cache that a product reads, with what it is multiplied by.
-
-        How its heads are repeated is looked at by numbers: each has to stand for those of a group.
-        """
+        """Return the cache that a product reads, with what it is multiplied by. How its heads are
+        repeated is looked at by numbers: each has to stand for those of a group."""
         chain = collect_chain(self.graph, name, self.caches)
         if chain is None or len(chain.sources) > 1:
             return None

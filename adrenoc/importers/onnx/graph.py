@@ -57,10 +57,8 @@ class TensorType:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """How many entries of `axis` there are depends on data; those found come first.
-
-    Beyond them the tensor `source` holds -1 on its `source_axis`.
-    """
+    """How many entries of `axis` there are depends on data; those found come first. Beyond them the
+    tensor `source` holds -1 on its `source_axis`."""
 
     source: str
     source_axis: int
@@ -73,12 +71,11 @@ class OnnxGraph:
 
     `types` holds what is known about each tensor, constants included; `refusals` says of a first
     output why its node is left as it is, for the error that lists it, and `untold` where that is
-    only because nothing is known of an operand; `counted` holds tensors
-    whose extent depends on data, and None for those that are made of them and do not; `sequences`
-    holds the tensors in each sequence that is known; `disputed` names the nodes that onnx's
-    inference refuses and onnxruntime takes; with `vast` some constant is refused for its size, and
-    nothing more may be made of the others; `log` holds what was decided on the way.
-    """
+    only because nothing is known of an operand; `counted` holds tensors whose extent depends on
+    data, and None for those that are made of them and do not; `sequences` holds the tensors in each
+    sequence that is known; `disputed` names the nodes that onnx's inference refuses and onnxruntime
+    takes; with `vast` some constant is refused for its size, and nothing more may be made of the
+    others; `log` holds what was decided on the way."""
 
     nodes: list[onnx.NodeProto]
     inputs: list[TensorSpec]
@@ -127,11 +124,8 @@ class OnnxGraph:
         return next((node for node in reversed(self.nodes) if name in node.output), None)
 
     def scalar(self, name: str) -> float | int | bool:
-        """Return the number that a constant holds; of several, the first.
-
-        Raises:
-            ModelFormatError: it holds none.
-        """
+        """Return the number that a constant holds; of several, the first. Raises ModelFormatError
+        where it holds none."""
         value = self.constants[name]
         if not value.size:
             raise ModelFormatError(
@@ -159,22 +153,15 @@ def load_constants(
     graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return the initialisers of a graph as arrays, by name; `weights` are those that it lacks the
-    data of.
-
-    Raises:
-        ModelFormatError: the data of one does not fit its shape.
-    """
+    data of. Raises ModelFormatError where the data of one does not fit its shape."""
     # The message keeps its own bytes as long as it lives.
     inner = (tensor for tensor in graph.initializer if tensor.name not in weights)
     return {**weights, **{tensor.name: spill(array_of(tensor)) for tensor in inner}}
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:
-    """Return the array that a tensor of the file holds.
-
-    Raises:
-        ModelFormatError: its data does not fit its shape.
-    """
+    """Return the array that a tensor of the file holds. Raises ModelFormatError where its data does
+    not fit its shape."""
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except ValueError as error:
@@ -190,8 +177,7 @@ def sort_nodes(graph: onnx.GraphProto) -> bool:
     there; whether it was not.
 
     The standard asks for such an order, and some exporters do not keep it.  Nodes that no order
-    serves stay as they are.
-    """
+    serves stay as they are."""
     nested = [inner for node in graph.node for inner in inner_graphs(node)]
     was_not = any([sort_nodes(inner) for inner in nested])
     makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
@@ -308,30 +294,19 @@ class Writer:
         return str(self.node.output[index]) if index < len(self.node.output) else ""
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the static shape of an input.
-
-        Raises:
-            UnknownTypeError: it is not known.
-        """
+        """Return the static shape of an input. Raises UnknownTypeError where it is not known."""
         shape = self._graph.shape_of(name)
         if shape is None:
             raise UnknownTypeError(f"the shape of '{name}' is not known")
         return shape
 
     def dtype(self, name: str) -> str:
-        """Return the element type of an input.
-
-        Raises:
-            UnknownTypeError: it is not known.
-        """
+        """Return the element type of an input. Raises UnknownTypeError where it is not known."""
         return str(helper.tensor_dtype_to_np_dtype(self.element(name)))
 
     def element(self, name: str) -> int:
-        """Return the element type of an input, as ONNX counts them.
-
-        Raises:
-            UnknownTypeError: it is not known.
-        """
+        """Return the element type of an input, as ONNX counts them. Raises UnknownTypeError where
+        it is not known."""
         known = self._graph.types.get(name)
         if known is None:
             raise UnknownTypeError(f"the dtype of '{name}' is not known")
@@ -347,11 +322,7 @@ class Writer:
 
     def refuse_odd(self, covered: Mapping[str, Sequence[object]], *others: str) -> None:
         """Refuse attributes with other values than those that are covered, and what is told of
-        others.
-
-        Raises:
-            RefusedError: naming them all.
-        """
+        others. Raises RefusedError, naming them all."""
         odd = [
             f"{name} {self.attrs[name]}"
             for name, values in covered.items()
@@ -371,11 +342,8 @@ class Writer:
 
     @property
     def float_dtype(self) -> np.dtype[Any]:
-        """Return the dtype of the first input, or float32 where that holds integers.
-
-        Raises:
-            UnknownTypeError: it is not known.
-        """
+        """Return the dtype of the first input, or float32 where that holds integers. Raises
+        UnknownTypeError where it is not known."""
         dtype = np.dtype(self.dtype(self.input(0)))
         return dtype if dtype.kind == "f" else np.dtype(np.float32)
 

@@ -56,14 +56,11 @@ def import_onnx(
 
     `states` are pairs of an input and the output that it is in the next run; `caches` those of a
     decoder whose past grows (`steady_cache.py`), `recurrent` those of its states that do not.
-    `fixed` are inputs that are constants, with their values.
-
-    Raises:
-        ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
-        CustomDomainError, UnsupportedOperatorError: every node concerned is named.
-        ShapeError: a shape is missing or does not fit.
-        OptionError: `states`, `caches`, `recurrent` or `fixed` are not what the model has.
-    """
+    `fixed` are inputs that are constants, with their values. Raises ModelFormatError where it is
+    damaged, inconsistent, or of an opset outside of what onnx knows; CustomDomainError or
+    UnsupportedOperatorError, naming every node concerned; ShapeError where a shape is missing or
+    does not fit; OptionError where `states`, `caches`, `recurrent` or `fixed` are not what the
+    model has."""
     from adrenoc.importers.onnx.convert import convert, supported_operators
 
     said = {"states": states, "caches": caches, "recurrent": recurrent, "fixed": fixed}
@@ -180,12 +177,8 @@ def _outputs_of(graph: OnnxGraph, names: Sequence[str]) -> tuple[TensorSpec, ...
 
 def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
     """Return the graph with quantised operators where conversions stood, and the digest of its
-    files.
-
-    Raises:
-        ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
-        ShapeError: a shape is missing.
-    """
+    files. Raises ModelFormatError where it is damaged, inconsistent, or of an opset outside of what
+    onnx knows; ShapeError where a shape is missing."""
     loaded, log = _load(files)
     graph = prepare(loaded.model, loaded.weights, {}, (), log)
     fuse_qdq(graph)

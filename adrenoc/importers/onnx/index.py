@@ -295,11 +295,8 @@ _Sample = tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]
 
 
 def _max_unpool(node: OnnxNode) -> relax.Expr:
-    """TVM: fails on a constant output_shape.
-
-    The positions count in the shape that kernel, strides and pads give; a larger output_shape
-    adds zeros behind it.
-    """
+    """TVM: fails on a constant output_shape. The positions count in the shape that kernel, strides
+    and pads give; a larger output_shape adds zeros behind it."""
     shape, wanted = node.shape(), node.ints(2, "output_shape")
     axes = len(shape) - 2
     kernel = node.attrs["kernel_shape"]
@@ -360,8 +357,7 @@ def _grid_sample(node: OnnxNode) -> relax.Expr:
 
     Between two pixels it is the same to reflect the place, which is of no axis: the image ends at
     -1 and 1, whatever its corners are.  Elsewhere an axis of one element is doubled, which is the
-    same image, as each place between two equal elements has their value.
-    """
+    same image, as each place between two equal elements has their value."""
     image, grid, shape = node.inputs[0], node.inputs[1], node.shape()
     method, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")
     corners = bool(node.attrs.get("align_corners", 0))

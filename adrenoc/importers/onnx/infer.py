@@ -36,10 +36,8 @@ _NO_VERDICT = ("NotImplemented", "NoSuchFile", "EPFail")
 
 @dataclass(frozen=True, kw_only=True)
 class Opinion:
-    """The values or the types of the node's results by name; `refusal` is why there are none.
-
-    All are empty where it has no opinion: it is not installed, or lacks the operator.
-    """
+    """The values or the types of the node's results by name; `refusal` is why there are none. All
+    are empty where it has no opinion: it is not installed, or lacks the operator."""
 
     values: Mapping[str, np.ndarray] | None = None
     types: Mapping[str, TensorType] | None = None
@@ -166,10 +164,7 @@ an outer tensor which a nested graph reads.  Source: onnx 1.23, all operators tr
 
 def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     """Find the types of the results of `node` from those of its inputs, as far as they are known.
-
-    Raises:
-        ModelFormatError: the node contradicts the types of its inputs.
-    """
+    Raises ModelFormatError where the node contradicts the types of its inputs."""
     if node.domain not in STANDARD_DOMAINS:
         return
     try:
@@ -267,8 +262,7 @@ def scaled_extent(extent: int, factor: float) -> int:
     """Return the extent that a resize makes by a factor: their product in float32, cut off.
 
     So does onnxruntime, and so do exporters mean it: five times 1.8 is nine, although the float
-    that is nearest to 1.8 lies below it.
-    """
+    that is nearest to 1.8 lies below it."""
     return int(np.float32(extent) * np.float32(factor))
 
 
@@ -308,10 +302,9 @@ def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
     """Return the opset whose shape inference to ask.
 
     Optimised models hold norms that are newer than their opset, which onnxruntime always had.
-    Before opset 22 that of pools counts windows which start behind the data when rounding up;
-    the runtimes never did.  Before opset 11 that of some operators has no axes from the end, which
-    exporters write and the runtimes take.
-    """
+    Before opset 22 that of pools counts windows which start behind the data when rounding up; the
+    runtimes never did.  Before opset 11 that of some operators has no axes from the end, which
+    exporters write and the runtimes take."""
     if node.op_type in _AXES_FROM_THE_END:
         return max(graph.opset, 11)
     if node.op_type in _SHAPELESS and graph.opset >= 12:

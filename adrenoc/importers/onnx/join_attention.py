@@ -105,12 +105,9 @@ def join_attention(
 ) -> None:
     """Change `graph` in place, for `tokens` new ones and caches of `rows`.
 
-    A graph whose caches no standard operator makes is left as it is.
-
-    Raises:
-        UnsupportedOperatorError: attention or a mask is in no form that is known, or something
-            else hangs on how long the past is.
-    """
+    A graph whose caches no standard operator makes is left as it is. Raises
+    UnsupportedOperatorError where attention or a mask is in no form that is known, or something
+    else hangs on how long the past is."""
     makers = graph.makers()
     kinds = {makers[present].op_type for _, present in caches if present in makers}
     if not kinds & {"Concat", "Attention", "Identity", "MultiHeadAttention"}:
@@ -155,9 +152,7 @@ def _find_unread(
     finder: AttentionFinder, found: Sequence[FoundAttention], caches: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Find the caches that no attention was found over: of others nobody knows what N rows mean.
-
-    What there is to say of them, in at most one text that names them, with what makes the first.
-    """
+    What there is to say of them, in at most one text that names them, with what makes the first."""
     read = {cache.past for one in found for cache in (one.keys, one.values)}
     missing = [(past, present) for past, present in caches if past not in read]
     if not missing:
@@ -176,10 +171,8 @@ def _find_unread(
 
 
 def _find_shared(found: Sequence[FoundAttention]) -> list[str]:
-    """Find the caches that several attentions read: each would add the rows of its own tokens.
-
-    What there is to say of them, in at most one text that names them.
-    """
+    """Find the caches that several attentions read: each would add the rows of its own tokens. What
+    there is to say of them, in at most one text that names them."""
     readers = Counter(cache.past for one in found for cache in (one.keys, one.values))
     shared = [past for past, count in readers.items() if count > 1]
     if not shared:
@@ -192,11 +185,8 @@ def _find_shared(found: Sequence[FoundAttention]) -> list[str]:
 
 
 def _check_readers(graph: OnnxGraph, caches: Sequence[tuple[str, str]]) -> None:
-    """Refuse what else reads a cache: it would find rows that hold no token yet.
-
-    Raises:
-        UnsupportedOperatorError: naming them all.
-    """
+    """Refuse what else reads a cache: it would find rows that hold no token yet. Raises
+    UnsupportedOperatorError, naming them all."""
     held = {name for pair in caches for name in pair}
     others = [
         node
@@ -224,11 +214,8 @@ class _Joiner:
     biased: int = 0
 
     def join(self, one: FoundAttention) -> None:
-        """Put an attention over caches in the place of one that is spelt out.
-
-        Raises:
-            RefusedError: its masks or its heads are in no form that is known.
-        """
+        """Put an attention over caches in the place of one that is spelt out. Raises RefusedError
+        where its masks or its heads are in no form that is known."""
         seen = self.reader.read(
             one.masks, causal=one.causal, before=one.before, shifted=one.sinks is None
         )
@@ -300,11 +287,7 @@ class _Joiner:
 
     def _heads(self, name: str) -> tuple[int, int]:
         """Return heads and numbers a head of a tensor [1, heads, tokens, head], or without the
-        batch.
-
-        Raises:
-            RefusedError: it is of another form.
-        """
+        batch. Raises RefusedError where it is of another form."""
         given = self.graph.shape_of(name)
         shape = (1, *given) if given is not None and len(given) == BATCHED - 1 else given
         if (

@@ -325,9 +325,7 @@ def join_projections(graph: OnnxGraph, parts: Sequence[Projection]) -> list[onnx
 
 def _join_operands(parts: Sequence[Projection]) -> list[np.ndarray | None] | None:
     """Return the constants of products beside each other, by position from 1 on; None: not alike.
-
-    Rows of outputs follow each other in those of few bits, flat ones too; columns in plain ones.
-    """
+    Rows of outputs follow each other in those of few bits, flat ones too; columns in plain ones."""
     axis = 1 if parts[0].product.op_type == MATMUL else 0
     positions = {at for part in parts for at in part.operands}
     joined: list[np.ndarray | None] = []

@@ -64,8 +64,7 @@ class RowsSeen:
     """`window` is how many rows a token sees, itself included, 0 for all up to it.
 
     `bias` [heads, rows], or [1, rows] for all heads, is what is added to the score of a row that
-    lies so many rows before the token; None for nothing.
-    """
+    lies so many rows before the token; None for nothing."""
 
     window: int
     bias: np.ndarray | None
@@ -73,10 +72,8 @@ class RowsSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class RowReader:
-    """Reads masks of a graph whose run has `tokens` new ones, over caches of `rows`.
-
-    `graph` is folded.
-    """
+    """Reads masks of a graph whose run has `tokens` new ones, over caches of `rows`. `graph` is
+    folded."""
 
     prober: ExtentProber
     graph: OnnxGraph
@@ -96,11 +93,8 @@ class RowReader:
 
         With `causal` it hides by itself the rows after each token, or, where the past is joined
         `before` it, those after as many as there are new tokens.  Where scores may be `shifted`,
-        all of a token by one number, the softmax is the same.
-
-        Raises:
-            RefusedError: they say something else.
-        """
+        all of a token by one number, the softmax is the same. Raises RefusedError where they say
+        something else."""
         given = (masks, causal, before)
         first = self._look(*given, 1, self.rows - 1)
         row = None if first is None else first.rows[0]
@@ -279,11 +273,8 @@ _WINDOW = "local_window_size"
 def join_biases(
     graph: OnnxGraph, caches: Sequence[tuple[str, str]], tokens: int, rows: int
 ) -> None:
-    """Change `graph` in place, for `tokens` new ones and caches of `rows`.
-
-    Raises:
-        UnsupportedOperatorError: biases hang on more than how far a row lies before the token.
-    """
+    """Change `graph` in place, for `tokens` new ones and caches of `rows`. Raises
+    UnsupportedOperatorError where biases hang on more than how far a row lies before the token."""
     biased = [
         node
         for node in graph.nodes
@@ -349,9 +340,7 @@ class FoundRotation:
 
 def find_rotation(graph: OnnxGraph, name: str) -> FoundRotation | None:
     """Return what turns a tensor [1, heads, tokens, head]; None where nothing that is known does.
-
-    It is looked at by numbers: so it does not matter how an exporter spells it.
-    """
+    It is looked at by numbers: so it does not matter how an exporter spells it."""
     shape = graph.shape_of(name)
     if shape is None or len(shape) != BATCHED:
         return None
@@ -429,9 +418,7 @@ class PositionTables:
 
     def _table(self, name: str) -> tuple[np.ndarray, int] | None:
         """Return what a constant of the new tokens is for all rows, and the axis of the tokens.
-
-        None where it is something else.
-        """
+        None where it is something else."""
         held = self.graph.constants[name]
         if not self.prober.find_hanging([name]):
             return None
@@ -454,11 +441,8 @@ class PositionTables:
         return None
 
     def _look_at_all(self, name: str) -> np.ndarray | None:
-        """Return what a constant is for as many new tokens as tables have rows.
-
-        Raises:
-            OptionError: what it is read of ends before.
-        """
+        """Return what a constant is for as many new tokens as tables have rows. Raises OptionError
+        where what it is read of ends before."""
         try:
             return self.prober.values([name], self._reach, 0).get(name)
         except ModelFormatError as error:
@@ -486,10 +470,7 @@ class PositionTables:
 
     def read_at_positions(self) -> None:
         """Have what is left of constants that hang on the past's length read at the positions.
-
-        Raises:
-            UnsupportedOperatorError: one is something else.
-        """
+        Raises UnsupportedOperatorError where one is something else."""
         graph = self.graph
         graph.drop_unused()
         hanging = self.prober.find_hanging(graph.constants)

@@ -45,12 +45,9 @@ from adrenoc.importers.onnx_wire import Outline, WireError, external_of
 
 
 def read_ort(content: bytes, path: Path) -> onnx.ModelProto:
-    """Return the model in the bytes of an .ort file, as onnxruntime writes it in ONNX.
-
-    Raises:
-        ModelFormatError: damaged, cut off, or for another CPU.
-        DependencyError: onnxruntime is not installed.
-    """
+    """Return the model in the bytes of an .ort file, as onnxruntime writes it in ONNX. Raises
+    ModelFormatError where it is damaged, cut off, or for another CPU; DependencyError where
+    onnxruntime is not installed."""
     try:
         runtime = import_onnxruntime()
     except ImportError as error:
@@ -99,11 +96,8 @@ class LoadedModel:
 
 
 def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
-    """Return the model in `files`, with all its weights, and the digest of what was read.
-
-    Raises:
-        ModelFormatError: it cannot be read, or its data files do not fit it.
-    """
+    """Return the model in `files`, with all its weights, and the digest of what was read. Raises
+    ModelFormatError where it cannot be read, or its data files do not fit it."""
     loaded = load_parts(files)
     return loaded.fill(), loaded.sha256
 
@@ -111,12 +105,9 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
 def load_parts(files: ModelFiles) -> LoadedModel:
     """Return the model in `files`; its large initialisers are arrays that protobuf never holds.
 
-    A decoder that takes embeddings has the model that looks them up before it.
-
-    Raises:
-        ModelFormatError: it cannot be read, its data files do not fit it, or its embedding does
-            not.
-    """
+    A decoder that takes embeddings has the model that looks them up before it. Raises
+    ModelFormatError where it cannot be read, its data files do not fit it, or its embedding does
+    not."""
     own = _load_own(files)
     if files.embedding is None:
         return own
@@ -188,11 +179,8 @@ def _set_data(tensor: TensorProto, data: bytes) -> None:
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """Return the message of a model file alone: weights in files beside it stay there.
-
-    Raises:
-        ModelFormatError: it cannot be read.
-    """
+    """Return the message of a model file alone: weights in files beside it stay there. Raises
+    ModelFormatError where it cannot be read."""
     with open_plain(path) as file:
         head = file.read(8)
         if is_ort(head):
@@ -235,11 +223,8 @@ _NOTHING = np.empty(0, np.uint8)
 
 def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]:
     """Return the message in a model's own file, and the initialisers that it lacks the data of, by
-    their place among the graph's.
-
-    Raises:
-        WireError, google.protobuf.message.DecodeError: it is no message.
-    """
+    their place among the graph's. Raises WireError or google.protobuf.message.DecodeError where it
+    is no message."""
     loader = _Loader(model=onnx.ModelProto(), walked=("GraphProto", "TensorProto"))
     loader.read(loader.model, _Stream(own), 0, own.left)
     return loader.model, loader.held

@@ -183,9 +183,7 @@ def _reverse_sequence(node: OnnxNode) -> relax.Expr:
 
 def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[OnnxNode], relax.Expr]:
     """TVM: two reshapes around it below opset 13, which normalised all axes from one on together.
-
-    Where only one of these is longer than one, that axis is all there is to normalise.
-    """
+    Where only one of these is longer than one, that axis is all there is to normalise."""
 
     def convert(node: OnnxNode) -> relax.Expr:
         x, shape = node.inputs[0], node.shape()
@@ -376,10 +374,8 @@ def _extreme(fold: Fold) -> Convert:
 
 
 def _place_of(fold: Fold, loser: float) -> Convert:
-    """Find a place; TVM takes the last of equal ones without a look at NaN.
-
-    onnxruntime keeps one that is first and passes over others.
-    """
+    """Find a place; TVM takes the last of equal ones without a look at NaN. onnxruntime keeps one
+    that is first and passes over others."""
 
     def convert(node: OnnxNode) -> relax.Expr:
         x, shape = node.inputs[0], node.shape()

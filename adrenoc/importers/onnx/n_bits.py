@@ -110,11 +110,8 @@ def _keep(write: Writer, weights: _Weights, x: str, result: str) -> str:
 
 
 def _read_weights(write: Writer) -> _Weights:
-    """Read the weights of a MatMulNBits in one form.
-
-    Raises:
-        RefusedError: they are no constants, or of a form that nothing here reads.
-    """
+    """Read the weights of a MatMulNBits in one form. Raises RefusedError where they are no
+    constants, or of a form that nothing here reads."""
     bits, block = int(write.number("bits", 4)), int(write.number("block_size", 32))
     k, n = int(write.number("K", 0)), int(write.number("N", 0))
     packed, scales = write.value(write.input(1)), write.value(write.input(2))
@@ -318,8 +315,7 @@ class _Experts:
     """The weights of a product by each expert: `held` are floats [E, N, K], or bytes [E, N, blocks,
     bytes] with scales and perhaps zero points [E, N, blocks], of which `few_bits` says the form.
 
-    `bias` [E, N] is added to the outputs.
-    """
+    `bias` [E, N] is added to the outputs."""
 
     held: tuple[np.ndarray, ...]
     bias: np.ndarray | None
@@ -351,11 +347,7 @@ def _lay_beside(value: np.ndarray) -> np.ndarray:
 
 
 def _read_floats(write: Writer, weights: str, bias: str) -> _Experts:
-    """Return the weights of one product of MoE.
-
-    Raises:
-        RefusedError: they are no constants.
-    """
+    """Return the weights of one product of MoE. Raises RefusedError where they are no constants."""
     held, added = write.value(weights), write.value(bias)
     if held is None or held.ndim != 3:
         raise RefusedError(f"its weights '{weights}' are no constants of three axes")
@@ -365,12 +357,9 @@ def _read_floats(write: Writer, weights: str, bias: str) -> _Experts:
 
 
 def _read_few_bits(write: Writer, number: int, at: Sequence[int]) -> _Experts:
-    """Return the weights of a product of QMoE by its number; `at` are the inputs that hold
-    weights, scales, biases, zero points.
-
-    Raises:
-        RefusedError: they are no constants, or of a form that nothing here reads.
-    """
+    """Return the weights of a product of QMoE by its number; `at` are the inputs that hold weights,
+    scales, biases, zero points. Raises RefusedError where they are no constants, or of a form that
+    nothing here reads."""
     said = f"fc{number}_expert_weight_bits"
     bits = int(write.number(said, write.number("expert_weight_bits", 4)))
     names = [write.input(index) for index in at]

@@ -15,8 +15,7 @@ class OnnxNode:
     """One ONNX node with translated inputs.
 
     `inputs` holds None for an optional input that is left out; strings in `attrs` are bytes;
-    `outputs` counts the outputs up to the last one that the graph names.
-    """
+    `outputs` counts the outputs up to the last one that the graph names."""
 
     bb: relax.BlockBuilder
     inputs: list[Any]
@@ -29,11 +28,8 @@ class OnnxNode:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def constant(self, index: int) -> np.ndarray | None:
-        """Return the value of a constant input, or None where it is left out.
-
-        Raises:
-            RefusedError: the input is there, but not constant.
-        """
+        """Return the value of a constant input, or None where it is left out. Raises RefusedError
+        where the input is there, but not constant."""
         expr = self.input(index)
         if expr is None:
             return None
@@ -44,10 +40,7 @@ class OnnxNode:
 
     def number(self, index: int) -> float | int | bool | None:
         """Return the number in a constant input, the first of several; None where it is left out.
-
-        Raises:
-            RefusedError: the input is there, but not constant, or holds nothing.
-        """
+        Raises RefusedError where the input is there, but not constant, or holds nothing."""
         value = self.constant(index)
         if value is None:
             return None

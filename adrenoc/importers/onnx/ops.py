@@ -46,9 +46,8 @@ def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callabl
 def _lrn(node: OnnxNode) -> relax.Expr:
     """TVM: a 3-D pool over a five-dimensional view, for which no texture layout exists.
 
-    The sum over a window of channels is a 1x1 convolution with a band of ones.  The data is
-    scaled before it is squared: squares stay small enough for half floats.
-    """
+    The sum over a window of channels is a 1x1 convolution with a band of ones.  The data is scaled
+    before it is squared: squares stay small enough for half floats."""
     x, shape, size = node.inputs[0], node.shape(), int(node.attrs["size"])
     channels = shape[1]
     alpha, beta = node.attrs.get("alpha", 1e-4), node.attrs.get("beta", 0.75)
@@ -363,10 +362,8 @@ def _slice(node: OnnxNode) -> relax.Expr:
 
 
 def _gather(node: OnnxNode) -> relax.Expr:
-    """TVM: a test for negative indices at run time, and a gather where a slice does.
-
-    Places outside, which ONNX forbids, read the nearest: no read leaves the memory.
-    """
+    """TVM: a test for negative indices at run time, and a gather where a slice does. Places
+    outside, which ONNX forbids, read the nearest: no read leaves the memory."""
     shape = node.shape()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     indices = constant_value(node.inputs[1])

@@ -67,11 +67,8 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def convert_opset(model: onnx.ModelProto, opset: int, path: Path) -> onnx.ModelProto:
-    """Return the model of `path` in an opset: itself, where it is in that.
-
-    Raises:
-        ModelFormatError: onnx cannot convert it.
-    """
+    """Return the model of `path` in an opset: itself, where it is in that. Raises ModelFormatError
+    where onnx cannot convert it."""
     own = opset_of(model)
     if own == opset:
         return model
@@ -100,14 +97,10 @@ def prepare(
     """Return the graph with static shapes of its inputs; what is assumed of these goes into `log`.
 
     `weights` are initialisers that `model` lacks the data of.  Inputs that are `fixed` are
-    constants.  `suggest` writes the hint of an error for inputs whose
-    shapes stay open.
-
-    Raises:
-        ShapeError: a shape is missing or does not fit.
-        ModelFormatError: an output is computed by nothing.
-        OptionError: an input that is fixed is unknown, or takes no such value.
-    """
+    constants.  `suggest` writes the hint of an error for inputs whose shapes stay open. Raises
+    ShapeError where a shape is missing or does not fit; ModelFormatError where an output is
+    computed by nothing; OptionError where an input that is fixed is unknown, or takes no such
+    value."""
     source = model.graph
     settings = fill_ports(ports_of(source), tuple(fixed), shapes)
     forms = {**shapes, **{name: array.shape for name, array in settings.items()}}
@@ -153,11 +146,8 @@ Key = tuple[str, str, str]
 
 
 def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProto:
-    """`model` with its own functions inlined.
-
-    Raises:
-        ModelFormatError: one calls itself, or they grow out of measure.
-    """
+    """`model` with its own functions inlined. Raises ModelFormatError where one calls itself, or
+    they grow out of measure."""
     _check_sizes(model)
     names = list_first(sorted({f.name for f in model.functions}), between=", ")
     log.add("graph", "inlined its functions", f"it defines {names}")
@@ -233,10 +223,8 @@ def _make_error(text: str) -> ModelFormatError:
 
 
 def take_past_branch(graph: OnnxGraph) -> None:
-    """Fix the input that chooses, and have the nodes of the branch with a past in `graph`.
-
-    A past of no rows is what the other branch is for.
-    """
+    """Fix the input that chooses, and have the nodes of the branch with a past in `graph`. A past
+    of no rows is what the other branch is for."""
     if PAST_BRANCH not in graph.constants and all(s.name != PAST_BRANCH for s in graph.inputs):
         return
     graph.inputs = [spec for spec in graph.inputs if spec.name != PAST_BRANCH]
@@ -315,12 +303,9 @@ JOINED = "embed_tokens/"
 def join_embedding(
     decoder: onnx.ModelProto, embedding: onnx.ModelProto, path: Path
 ) -> onnx.ModelProto:
-    """Return the decoder taking tokens, which the embedding from `path` looks up.
-
-    Raises:
-        ModelFormatError: the embedding takes or gives something else, or its opset cannot be made
-            the decoder's.
-    """
+    """Return the decoder taking tokens, which the embedding from `path` looks up. Raises
+    ModelFormatError where the embedding takes or gives something else, or its opset cannot be made
+    the decoder's."""
     taken = [port.name for port in ports_of(embedding.graph)]
     if taken != [TOKENS] or len(embedding.graph.output) != 1:
         listed = list_first((f"'{name}'" for name in taken), between=", ")
@@ -354,10 +339,8 @@ def join_embedding(
 
 
 def take_rows(decoder: onnx.ModelProto, shape: Sequence[int]) -> None:
-    """Have a decoder with its embedding also take rows of pictures, [..., width] of `shape`.
-
-    A token below zero is one of them: -1 the first, -2 the second.
-    """
+    """Have a decoder with its embedding also take rows of pictures, [..., width] of `shape`. A
+    token below zero is one of them: -1 the first, -2 the second."""
     graph, make = decoder.graph, helper.make_node
     at, cast = next((n, one) for n, one in enumerate(graph.node) if EMBEDDINGS in one.output)
     looked_up, rest = [*graph.node[:at]], [*graph.node[at + 1 :]]

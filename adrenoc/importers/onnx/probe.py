@@ -199,10 +199,8 @@ BATCHED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class FoundLatent:
-    """Two tensors that hold caches, of one head each, and the matrices of all heads.
-
-    `keys` and `values` are [heads, numbers of a row, numbers of a key or value].
-    """
+    """Two tensors that hold caches, of one head each, and the matrices of all heads. `keys` and
+    `values` are [heads, numbers of a row, numbers of a key or value]."""
 
     sources: tuple[str, ...]
     keys: np.ndarray
@@ -226,10 +224,7 @@ class LatentFinder:
         self, graph: OnnxGraph, caches: Collection[str], keys: str, values: str, *, turned: bool
     ) -> FoundLatent | None:
         """Return the matrices of keys, perhaps turned, and of values; None where there are no such
-        ones.
-
-        `caches` are the tensors that hold caches with their new rows, in their order.
-        """
+        ones. `caches` are the tensors that hold caches with their new rows, in their order."""
         parts = [collect_chain(graph, name, caches) for name in (keys, values)]
         reached = {source for part in parts if part is not None for source in part.sources}
         sources = tuple(name for name in caches if name in reached)

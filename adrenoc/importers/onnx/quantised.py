@@ -153,10 +153,8 @@ def quantize(node: OnnxNode) -> relax.Expr:
 
 
 def _dynamic_quantize(node: OnnxNode) -> relax.Expr:
-    """Return bytes, scale and zero point by the largest and the smallest number.
-
-    Numbers that are all zero have a scale of one, as onnxruntime says: TVM divides by their range.
-    """
+    """Return bytes, scale and zero point by the largest and the smallest number. Numbers that are
+    all zero have a scale of one, as onnxruntime says: TVM divides by their range."""
     x = _cast_to_float(node, node.inputs[0])
     zero, most = make_constant(np.float32(0)), float(np.iinfo(np.uint8).max)
     top = relax.op.maximum(relax.op.max(x), zero)

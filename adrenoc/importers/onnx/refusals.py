@@ -52,11 +52,8 @@ _SHOWN_LETTERS = 80
 
 
 def validate_model(model: onnx.ModelProto, *, opset: int) -> None:
-    """Check the texts, types, sizes and attributes of `model`.
-
-    Raises:
-        ModelFormatError: naming the place, what is there, and what is expected.
-    """
+    """Check the texts, types, sizes and attributes of `model`. Raises ModelFormatError, naming the
+    place, what is there, and what is expected."""
     _check_graph(model.graph, opset)
     _check_order(model.graph, frozenset())
     for function in model.functions:
@@ -86,10 +83,8 @@ def _check_graph(graph: onnx.GraphProto, opset: int, *, in_function: bool = Fals
 
 
 def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
-    """Check that every node reads what is there by then, and computes what is not.
-
-    `outside` are names of outer graphs; what is inside may be called the same.
-    """
+    """Check that every node reads what is there by then, and computes what is not. `outside` are
+    names of outer graphs; what is inside may be called the same."""
     made = {v.name for v in graph.input}
     if len(made) < len(graph.input):
         names = sorted(v.name for v in graph.input)
@@ -279,8 +274,7 @@ def find_refused(graph: OnnxGraph, known: Set[str]) -> tuple[list[Refused], froz
 
     They are refused for their operator, which is neither the standard's nor one of `known`, or for
     how it is used.  That cannot be told of nodes that read what refused ones make: those are not
-    named.
-    """
+    named."""
     refused: list[Refused] = []
     unknown: set[str] = set()
     for node in graph.nodes:
@@ -308,12 +302,9 @@ def raise_refusals(
 ) -> None:
     """Raise one error that counts all refused nodes and names the first; nothing where none are.
 
-    `failed` are nodes of known operators that are used as no translation covers.
-
-    Raises:
-        CustomDomainError: some are outside of the standard.
-        UnsupportedOperatorError: all are of the standard.
-    """
+    `failed` are nodes of known operators that are used as no translation covers. Raises
+    CustomDomainError where some are outside of the standard; UnsupportedOperatorError where all are
+    of the standard."""
     foreign = [one for one in refused if not is_standard(one.node)]
     missing = [one for one in refused if is_standard(one.node)]
     parts = [
@@ -405,11 +396,7 @@ class NotCovered:
         self._attentions.setdefault(str(reason), []).append(label)
 
     def raise_if_any(self) -> None:
-        """Say all of it.
-
-        Raises:
-            UnsupportedOperatorError: there is anything.
-        """
+        """Say all of it. Raises UnsupportedOperatorError where there is anything to say."""
         found = [*self.others]
         found += [reason.format(_name(labels)) for reason, labels in self._attentions.items()]
         if found:

@@ -184,8 +184,7 @@ def convert_resize(node: OnnxNode) -> relax.Expr:
 
     `resize2d` serves where it computes what ONNX says.  Elsewhere the resize, which is linear and
     separable, becomes a product with one matrix an axis; the matrices are what ONNX's reference
-    gives for unit vectors.
-    """
+    gives for unit vectors."""
     shape = node.shape()
     if node.opset < 11:
         scales, sizes, roi = node.constant(1), None, None
@@ -407,10 +406,7 @@ def _reference_factor(extent: int, scale: float | None) -> np.float32:
 
 def _lengthen(rows: np.ndarray, count: int, attrs: dict[str, Any]) -> np.ndarray:
     """Return rows with the last element repeated, which is what samples beyond it read anyway.
-
-    Raises:
-        RefusedError: the mode asks where the end is.
-    """
+    Raises RefusedError where the mode asks where the end is."""
     mode = attrs["coordinate_transformation_mode"].decode()
     if mode not in ("half_pixel", "pytorch_half_pixel", "asymmetric") or attrs["exclude_outside"]:
         raise RefusedError(f"keep_aspect_ratio_policy rounds an extent up, with {mode} samples")

@@ -24,8 +24,7 @@ def resolve_sequence(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     """Return the nodes in place of one that reads a sequence; None for those that stay.
 
     Nodes that make sequences are noted and stay: nobody needs them once all readers are resolved,
-    and what still needs them is refused by their names.
-    """
+    and what still needs them is refused by their names."""
     if any(name in graph.sequences for name in node.output):
         return None
     rule = _RULES.get(node.op_type)

@@ -125,8 +125,7 @@ def _move_to_unsigned(model: onnx.ModelProto, *, as_unsigned: bool = False) -> N
     """Make unsigned bytes of the signed ones that a model multiplies by unsigned ones, in place.
 
     `as_unsigned` says that onnxruntime makes unsigned bytes of signed data, so that all signed
-    weights meet these.
-    """
+    weights meet these."""
     for signed in list(_find_signed(model.graph, _Scope(), as_unsigned)):
         _move(signed)
 
@@ -321,12 +320,8 @@ def open_session(
     Weights of a model that multiplies no signed by unsigned bytes may also lie in the folder
     `beside`, as it says.  With `plain` onnxruntime fuses nothing; with `signed` off it makes
     unsigned bytes of signed data between conversions.  Its own exceptions (`runtime_errors`) are
-    passed on.
-
-    Raises:
-        ImportError: it is not installed.
-        InputError: a model is too large to be handed over in memory.
-    """
+    passed on. Raises ImportError where it is not installed; InputError where a model is too large
+    to be handed over in memory."""
     runtime = import_onnxruntime()
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # It prints what it also raises.
@@ -374,10 +369,7 @@ class _Embedded:
 
 def with_embedding(model: Path, session: Any) -> Any:
     """Return the session of a model, with that of its embedding before it where it takes rows.
-
-    Raises:
-        ImportError, InputError: see `open_session`.
-    """
+    Raises ImportError or InputError as `open_session` does."""
     embedding = find_model_files(model).embedding
     takes_rows = EMBEDDINGS in {one.name for one in session.get_inputs()}
     if embedding is None or not takes_rows:
@@ -386,11 +378,8 @@ def with_embedding(model: Path, session: Any) -> Any:
 
 
 def open_as_installed(model: Path | onnx.ModelProto) -> Any:
-    """Open the session that a user's own program has: no setting, and the model as it is.
-
-    Raises:
-        ImportError: onnxruntime is not installed.
-    """
+    """Open the session that a user's own program has: no setting, and the model as it is. Raises
+    ImportError where onnxruntime is not installed."""
     runtime = import_onnxruntime()
     options = runtime.SessionOptions()
     options.log_severity_level = 4
@@ -400,11 +389,8 @@ def open_as_installed(model: Path | onnx.ModelProto) -> Any:
 
 @cache
 def saturates() -> bool:
-    """Return whether onnxruntime's own products of uint8 by int8 are wrong on this CPU.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Return whether onnxruntime's own products of uint8 by int8 are wrong on this CPU. Raises
+    ImportError where it is not installed."""
     ones = np.full((4, 4), np.iinfo(np.int8).max, np.int8)
     data = np.full((4, 4), np.iinfo(np.uint8).max, np.uint8)
     graph = helper.make_graph(

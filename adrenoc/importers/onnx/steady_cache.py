@@ -56,11 +56,8 @@ NO_END = 1 << 30
 def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> None:
     """Change `graph` in place; `caches` are pairs of an input and the output that it is next.
 
-    `recurrent` are those of states that every token changes as a whole.
-
-    Raises:
-        OptionError: it has no such input or output.
-    """
+    `recurrent` are those of states that every token changes as a whole. Raises OptionError where it
+    has no such input or output."""
     kept = (*caches, *recurrent)
     _check_names(graph, kept)
     tokens = next(spec for spec in graph.inputs if spec.name == TOKENS).shape[-1]
@@ -97,9 +94,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> None
 
 def _pick_nodes(graph: OnnxGraph) -> list[onnx.NodeProto]:
     """Return what picks the likeliest token; one beyond the last where logits are no numbers.
-
-    ArgMax itself gives the first place then, which would be a token like any other.
-    """
+    ArgMax itself gives the first place then, which would be a token like any other."""
     for name, value in (("begin", 0), ("end", 1), ("last", -1)):
         graph.set_constant(f"pick/{name}", np.array([value], np.int64))
     edges = ["pick/begin", "pick/end", "pick/last"]
@@ -143,11 +138,8 @@ def _tell_kept(
 
 
 def check_kept(graph: OnnxGraph, caches: Caches) -> None:
-    """Refuse caches that no operator adds rows to: of others nobody knows what N rows mean.
-
-    Raises:
-        UnsupportedOperatorError: naming them, with what makes the first.
-    """
+    """Refuse caches that no operator adds rows to: of others nobody knows what N rows mean. Raises
+    UnsupportedOperatorError, naming them, with what makes the first."""
     makers = graph.makers()
     grown = [
         (present, makers[present].op_type if present in makers else "nothing")
@@ -199,10 +191,7 @@ def _know_first_rows(graph: OnnxGraph) -> list[onnx.NodeProto]:
 
 def _check_tables(graph: OnnxGraph, rows: int) -> None:
     """Refuse rotations by tables that end before the cache does: there is no row to read there.
-
-    Raises:
-        OptionError: naming the first.
-    """
+    Raises OptionError, naming the first."""
     for node in graph.nodes:
         at = _COSINES.get(node.op_type, len(node.input))
         name = node.input[at] if at < len(node.input) else ""

@@ -56,8 +56,7 @@ def find_switches(
     with.
 
     `inputs` are those of one number.  The value is empty where nothing says one.  None are found
-    where the condition hangs on more than these and constants, or on a long computation.
-    """
+    where the condition hangs on more than these and constants, or on a long computation."""
     found: dict[str, str] = {}
     pending, seen = [condition], {condition}
     while pending:
@@ -81,9 +80,7 @@ def find_switches(
 
 def settings_of(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Return the inputs that alone decide the Ifs of a graph, with values they are compared with.
-
-    `weights` are the initialisers that the graph lacks the data of.
-    """
+    `weights` are the initialisers that the graph lacks the data of."""
     makers = {name: node for node in graph.node for name in node.output}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
@@ -170,8 +167,7 @@ def instantiate(
     """Return the nodes of a nested graph applied to `inputs`, and the names of its results.
 
     Names inside may repeat outside: they get `prefix`.  What is `known` inside is there already,
-    under another name.
-    """
+    under another name."""
     names = dict(zip((v.name for v in body.input), inputs, strict=True))
     for tensor in body.initializer:
         names[tensor.name] = prefix + tensor.name
@@ -335,11 +331,8 @@ def _unroll_steps(
 def _steps(
     graph: OnnxGraph, node: onnx.NodeProto, scanned: Sequence[str], axes: Sequence[int]
 ) -> int | None:
-    """Return how many steps a Scan takes; None where that is not known or too many.
-
-    Raises:
-        ModelFormatError: the tensors lack the axis, or differ along it.
-    """
+    """Return how many steps a Scan takes; None where that is not known or too many. Raises
+    ModelFormatError where the tensors lack the axis, or differ along it."""
     found = set()
     for name, axis in zip(scanned, axes, strict=True):
         shape = graph.shape_of(name)
@@ -367,11 +360,8 @@ def _make_scan_error(node: onnx.NodeProto, what: str) -> ModelFormatError:
 def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """Return the steps of a Scan of opset 8, each batch on its own.
 
-    None where lengths are given, or where there are too many batches.
-
-    Raises:
-        ModelFormatError: the tensors have different numbers of batches.
-    """
+    None where lengths are given, or where there are too many batches. Raises ModelFormatError where
+    the tensors have different numbers of batches."""
     types = [graph.types.get(name) for name in node.input[1:]]
     shapes = [t.shape for t in types if t is not None and t.shape is not None]
     if node.input[0] or len(shapes) != len(types) or not shapes or not all(shapes):
@@ -450,10 +440,8 @@ def _cannot_go_on(graph: OnnxGraph, node: onnx.NodeProto, state: LoopState) -> s
 def unroll_loop(
     graph: OnnxGraph, node: onnx.NodeProto, state: LoopState
 ) -> list[onnx.NodeProto] | None:
-    """Return the nodes of the next iteration and the loop again, or those of its end.
-
-    None where it is not known whether there is a next iteration, or there are too many.
-    """
+    """Return the nodes of the next iteration and the loop again, or those of its end. None where it
+    is not known whether there is a next iteration, or there are too many."""
     body = attributes(node)["body"]
     limit, condition = node.input[0], node.input[1]
     carried = list(node.input[2:])
@@ -502,10 +490,8 @@ def unroll_loop(
 
 
 def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
-    """Return the nodes of the branch that a constant condition takes.
-
-    Names inside get `prefix`, which may be empty where they are no others of the graph.
-    """
+    """Return the nodes of the branch that a constant condition takes. Names inside get `prefix`,
+    which may be empty where they are no others of the graph."""
     nodes, results = instantiate(graph, _branch(node, branch_taken(graph, node)), (), prefix)
     for source, name in zip(results, node.output, strict=True):
         if source != name:
@@ -520,11 +506,8 @@ def branch_taken(graph: OnnxGraph, node: onnx.NodeProto) -> str:
 
 
 def select_branches(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
-    """Return the nodes of both branches, and a Where for each output.
-
-    The last ones take inputs whose types only the walk over the first ones finds; `can_select`
-    judges them then.
-    """
+    """Return the nodes of both branches, and a Where for each output. The last ones take inputs
+    whose types only the walk over the first ones finds; `can_select` judges them then."""
     condition = f"{prefix}condition"
     graph.set_constant(f"{prefix}scalar", np.zeros(0, np.int64))
     nodes = [helper.make_node("Reshape", [node.input[0], f"{prefix}scalar"], [condition])]

@@ -389,9 +389,7 @@ def call_own(
     name: str, inputs: Sequence[relax.Expr], *, shape: Sequence[int], **attrs: Any
 ) -> relax.Expr:
     """Return a call of one of our operators, whose result is of the first operand's type.
-
-    Attributes are numbers, texts, or lists of numbers.
-    """
+    Attributes are numbers, texts, or lists of numbers."""
     held = {**attrs, _SHAPE: [int(e) for e in shape], _DTYPE: str(inputs[0].ty.dtype)}
     return Call(Op.get(name), list(inputs), tvm.ir.make_node("ir.DictAttrs", **held), [])
 
@@ -422,8 +420,7 @@ class RecurrentLayer:
         weights: [gates, units, depth]
         recurrence: [gates, units, units]
         bias: [gates, units], or None
-        extra: [3, units] peepholes or [1, units], a GRU's bias of what is reset; or None
-    """
+        extra: [3, units] peepholes or [1, units], a GRU's bias of what is reset; or None"""
 
     cell: Cell
     weights: relax.Expr
@@ -451,8 +448,7 @@ def call_recurrent(
     them.
 
     Each gate begins at a whole block of channels, so that none is read of two.  `hold` gives what
-    is added to the gates, of their number and the width of each.
-    """
+    is added to the gates, of their number and the width of each."""
     batch, steps, depth = (int(extent) for extent in x.ty.shape)
     gates, more = GATES[layer.cell.kind], -layer.units % _LANES
     width = gates * (layer.units + more)

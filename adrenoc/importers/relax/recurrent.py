@@ -45,9 +45,7 @@ PEEPHOLES = 3
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """A kind of layer; `clip` bounds what gates activate, 0 does not; `clip_cell` the LSTM's cell.
-
-    What an LSTM lets out of its cell is no gate: onnxruntime does not bound it.
-    """
+    What an LSTM lets out of its cell is no gate: onnxruntime does not bound it."""
 
     kind: str
     activations: tuple[str, ...]

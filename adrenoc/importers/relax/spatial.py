@@ -31,11 +31,8 @@ def same_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[int]:
-    """Return the explicit pads of a convolution or pool.
-
-    Raises:
-        RefusedError: `auto_pad` is not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER.
-    """
+    """Return the explicit pads of a convolution or pool. Raises RefusedError where `auto_pad` is
+    not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER."""
     axes = len(extents)
     if auto_pad == "NOTSET":
         return list(pads) if pads else [0] * (2 * axes)
@@ -78,11 +75,8 @@ def ceil_pads(
 def check_window(
     extents: Sequence[int], kernel: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> None:
-    """Check that a window fits into the padded data once at least.
-
-    Raises:
-        RefusedError: it does not, or does not have as many axes as the data.
-    """
+    """Check that a window fits into the padded data once at least. Raises RefusedError where it
+    does not, or does not have as many axes as the data."""
     axes = len(extents)
     if (len(kernel), len(dilations), len(pads)) != (axes, axes, 2 * axes):
         raise RefusedError(f"a window {list(kernel)} does not go with {axes} axes")
@@ -110,8 +104,7 @@ def transform(
     """Transform along `axis` by a product; the last axis holds real and imaginary parts.
 
     `length` pads or cuts the axis first.  With `onesided` the half of the spectrum that says all of
-    real numbers is made, or taken.
-    """
+    real numbers is made, or taken."""
     held = shape[axis] * max(shape[axis], length or 0) * 4
     if held > _LARGEST_MATRIX:
         raise RefusedError(f"its matrix has {held} elements, expected up to {_LARGEST_MATRIX}")
@@ -188,11 +181,8 @@ def mix_neighbours(
     term: Callable[[Any, Any, Any], Any],
     finish: Callable[[Any], Any],
 ) -> relax.Expr:
-    """Mix along an axis and the next one.
-
-    `term` is of the share of a column, that of a row and the element; the four terms are summed row
-    by row, and `finish` makes the result of the sum.
-    """
+    """Mix along an axis and the next one. `term` is of the share of a column, that of a row and the
+    element; the four terms are summed row by row, and `finish` makes the result of the sum."""
     shape = static_shape(x)
     if shape is None:
         raise RefusedError("it has no static shape")
@@ -231,9 +221,8 @@ class Suppression:
     """What is kept: at most `by_class` boxes of each class and `total` of all.
 
     Candidates score above `least`, or as much where `least_counts`.  A box that overlaps a chosen
-    one by more than `overlap` goes, or by as much where `overlap_counts`; the scores of others
-    fall by exp(decay * overlap^2).
-    """
+    one by more than `overlap` goes, or by as much where `overlap_counts`; the scores of others fall
+    by exp(decay * overlap^2)."""
 
     by_class: int
     total: int
@@ -250,8 +239,7 @@ def selection(boxes: int, classes: int, rules: Suppression, batches: int = 0) ->
     Of corners [boxes, 4] and scores [boxes, classes] a row holds the number of the box, its class
     and its score; where there are no more, the number is -1, and the others are 0.  Of several
     `batches`, [batches, boxes, 4] and [batches, classes, boxes], it holds batch, class and number,
-    by batch and by class; where there are no more, all are -1.
-    """
+    by batch and by class; where there are no more, all are -1."""
     least = _exclude(rules.least, counts=rules.least_counts)
     limit = _exclude(rules.overlap, counts=rules.overlap_counts)
     by_class, total, decay = min(rules.by_class, boxes), rules.total, float(rules.decay)

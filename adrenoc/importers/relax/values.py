@@ -38,10 +38,8 @@ def array_view(tensor: Any) -> np.ndarray:
 
 
 def constant_value(expr: object) -> np.ndarray | None:
-    """Return the array that `expr` holds, or None where it is not a constant tensor.
-
-    It is the constant's own memory, so that asking costs nothing, and cannot be written.
-    """
+    """Return the array that `expr` holds, or None where it is not a constant tensor. It is the
+    constant's own memory, so that asking costs nothing, and cannot be written."""
     if isinstance(expr, GenericConst) and isinstance(expr.ty, relax.TensorType):
         return array_view(expr.value)
     return None
@@ -72,11 +70,8 @@ def take_constant(value: np.ndarray) -> relax.Expr:
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
-    """Return the shape of a tensor expression, or None where a part of it is not known.
-
-    Raises:
-        TypeError: it is a call that no builder has bound, whose type nothing has derived yet.
-    """
+    """Return the shape of a tensor expression, or None where a part of it is not known. Raises
+    TypeError where it is a call that no builder has bound, whose type nothing has derived yet."""
     ty = expr.ty
     if type(ty) is tvm.ir.Type:
         raise TypeError(f"the shape is asked of a call that is not bound: {op_name(expr)}")
@@ -100,10 +95,7 @@ def op_name(expr: object) -> str:
 
 def pick(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
     """Return elements of `x` along `axis` at constant places: a slice where they follow each other.
-
-    Raises:
-        RefusedError: there is no such place.
-    """
+    Raises RefusedError where there is no such place."""
     extent = (static_shape(x) or ())[axis]
     if indices.size and (indices.min() < 0 or indices.max() >= extent):
         raise RefusedError(f"an index lies outside of the extent {extent} of axis {axis}")
@@ -117,8 +109,7 @@ class UniqueNames:
     """Hands out names of variables, each once.
 
     They are the model's own where they can be, so that whatever speaks of a tensor later calls it
-    what the model calls it; TVM's printer makes identifiers of them.
-    """
+    what the model calls it; TVM's printer makes identifiers of them."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
@@ -138,9 +129,7 @@ def emit_named(
     builder: relax.BlockBuilder, expr: relax.Expr, name: str, *, output: bool = False
 ) -> relax.Var:
     """Bind `expr` to a variable that is called just `name`; TVM's own `emit` would change it.
-
-    `output` keeps the variable in sight after the dataflow block.
-    """
+    `output` keeps the variable in sight after the dataflow block."""
     value = builder.normalize(expr)
     inner = builder.current_block_is_dataflow() and not output
     var = (relax.DataflowVar if inner else relax.Var)(name, value.ty)
@@ -161,11 +150,8 @@ class Binding:
 
 @dataclass
 class FlatFunction:
-    """Parameters, bindings in order, and what the function returns.
-
-    `aliases` holds better names for variables that have no name of their own, `log` what those
-    decided that rewrote it.
-    """
+    """Parameters, bindings in order, and what the function returns. `aliases` holds better names
+    for variables that have no name of their own, `log` what those decided that rewrote it."""
 
     params: list[relax.Var]
     bindings: list[Binding]
@@ -211,11 +197,8 @@ class FlatFunction:
 
 
 def flatten(function: relax.Function) -> FlatFunction:
-    """Read `function` into a list.
-
-    Raises:
-        UnsupportedOperatorError: it holds control flow or run-time shapes.
-    """
+    """Read `function` into a list. Raises UnsupportedOperatorError where it holds control flow or
+    run-time shapes."""
     bindings = []
     body = function.body
     for block in body.blocks:
@@ -233,10 +216,8 @@ def flatten(function: relax.Function) -> FlatFunction:
 
 
 def rebuild(flat: FlatFunction) -> tuple[relax.Function, dict[str, str]]:
-    """Return the function again: one dataflow block, unique names, types derived anew.
-
-    Returns it with a map from each new variable's name to its name in `flat`.
-    """
+    """Return the function again: one dataflow block, unique names, types derived anew. Returns it
+    with a map from each new variable's name to its name in `flat`."""
     builder = relax.BlockBuilder()
     names = UniqueNames(p.name for p in flat.params)
     env: dict[relax.Var, relax.Expr] = {}
@@ -344,9 +325,7 @@ _RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
 
 def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
     """Return the value of `call`, or None where it is not constant or not of a known operator.
-
-    `result` is the variable that the call is bound to: it carries the shape and dtype.
-    """
+    `result` is the variable that the call is bound to: it carries the shape and dtype."""
     name = op_name(call).removeprefix("relax.")
     shape = static_shape(result)
     if shape is None:

@@ -78,19 +78,15 @@ def _finish(node: TfliteNode, total: relax.Expr, scale: Any, bias_index: int) ->
 
 def _quanta(node: TfliteNode, total: relax.Expr, scale: Any, bias_index: int) -> QuantisedResult:
     """Return sums of products; LiteRT adds up those of words in 64 bits, but where a bias has 32.
-
-    Its fully connected layers scale such sums by all 31 bits of a multiplier.
-    """
+    Its fully connected layers scale such sums by all 31 bits of a multiplier."""
     words = node.results[0].dtype == "int16" and node.operator.kind != "FULLY_CONNECTED"
     short = node.has(bias_index) and node.info(bias_index).dtype == "int32"
     return QuantisedResult(expr=total, scale=scale, by_fifteen_bits=words and not short)
 
 
 def _convolution(node: TfliteNode, axes: list[int], groups: int) -> Result:
-    """Return a convolution whose filter's `axes` are those of HWIO.
-
-    That of a depthwise one is [1, h, w, c * m]: m results in a row for each of c channels.
-    """
+    """Return a convolution whose filter's `axes` are those of HWIO. That of a depthwise one is [1,
+    h, w, c * m]: m results in a row for each of c channels."""
     x, weight, scale = _operands(node, 0, 1)
     strides, dilations = node.steps("Stride{}"), node.steps("Dilation{}Factor")
     pads = pads_of(node, node.shape()[1:3], node.shape(1)[1:3], strides, dilations)

@@ -169,9 +169,7 @@ Failure = tuple[OperatorInfo, str, str]
 
 class GraphConverter:
     """Translates graph by graph, the first one of the file as `main`; all failures are collected.
-
-    `more` translates operators that no file has: what rewrites of the graph put there.
-    """
+    `more` translates operators that no file has: what rewrites of the graph put there."""
 
     def __init__(
         self,
@@ -200,12 +198,9 @@ class GraphConverter:
     def import_main(
         self, sha256: str, told: Sequence[Decision], states: Sequence[tuple[str, str]]
     ) -> Imported:
-        """Return the model of a file with this digest; its last outputs are `states`.
-
-        Raises:
-            UnsupportedOperatorError: naming all that could not be translated.
-            OptionError: no memory can be such states.
-        """
+        """Return the model of a file with this digest; its last outputs are `states`. Raises
+        UnsupportedOperatorError, naming all that could not be translated; OptionError where no
+        memory can be such states."""
         module, main = self._convert(), self.file.main
         if self.failures:
             _refuse(self.failures)
@@ -293,10 +288,8 @@ class GraphConverter:
     def _try(
         self, graph: GraphInfo, operator: OperatorInfo, env: dict[int, TensorValue], prefix: str
     ) -> None:
-        """Translate an operator, or note why not and go on with stand-ins for what it makes.
-
-        Where those do not fit what reads them, that is no failure of its own.
-        """
+        """Translate an operator, or note why not and go on with stand-ins for what it makes. Where
+        those do not fit what reads them, that is no failure of its own."""
         first = len(self.failures)
         guessed = any(env.get(index) in self._guessed for index in operator.inputs)
         try:
@@ -420,11 +413,8 @@ _TAKE_BOOLS = frozenset(
 
 
 def check_bools(kind: str, operands: Sequence[TensorInfo | None]) -> None:
-    """Check that an operator which computes numbers gets no truth values.
-
-    Raises:
-        RefusedError: naming the operand.
-    """
+    """Check that an operator which computes numbers gets no truth values. Raises RefusedError,
+    naming the operand."""
     if kind in _TAKE_BOOLS:
         return
     for index, info in enumerate(operands):
@@ -449,11 +439,8 @@ _CUSTOM_OPS: dict[str, Convert] = {**MEDIAPIPE_OPS, **SELECT_CUSTOM_OPS, **STATE
 
 
 def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> None:
-    """Refuse custom operators that are neither `known` nor translated.
-
-    Raises:
-        CustomDomainError: naming them all.
-    """
+    """Refuse custom operators that are neither `known` nor translated. Raises CustomDomainError,
+    naming them all."""
     known = {*known, *_CUSTOM_OPS, *extension_names()}
     custom = [(g, o) for g in graphs for o in g.operators if o.custom and o.kind not in known]
     if custom:

@@ -114,12 +114,8 @@ _BITS = {"int4": 4, "int8": 8}
 
 def _join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[DecoderAttention]]:
     """Return the graph of a call over caches of `rows`, with inputs and outputs as a bundle has
-    them.
-
-    Raises:
-        UnsupportedOperatorError: caches or attention are in no form that is known.
-        OptionError: the file's caches have fewer rows.
-    """
+    them. Raises UnsupportedOperatorError where caches or attention are in no form that is known;
+    OptionError where the file's caches have fewer rows."""
     caches = find_caches(call)
     prober = CallProber(file, call)
     short = [cache for cache in caches.values() if cache.rows < rows]
@@ -288,11 +284,8 @@ class _Writer:
         kept: Mapping[str, tuple[int, int]],
         past: int,
     ) -> GraphInfo:
-        """Return the graph of what a run of these tokens is asked for.
-
-        Raises:
-            UnsupportedOperatorError: more reads the caches or the mask.
-        """
+        """Return the graph of what a run of these tokens is asked for. Raises
+        UnsupportedOperatorError where more reads the caches or the mask."""
         self.tensors[call.tokens] = replace(self.tensors[call.tokens], name=TOKENS)
         if call.length == 1:
             self.tensors[call.logits] = replace(self.tensors[call.logits], name=LOGITS)
@@ -341,8 +334,7 @@ def _arrange(one: DecoderAttention, tokens: int) -> tuple[int, int, str]:
     """Return heads of queries, how many share a head of the cache, and how they lie in the
     products.
 
-    The last is an order of t (tokens), k (heads of the cache) and g (those that share one).
-    """
+    The last is an order of t (tokens), k (heads of the cache) and g (those that share one)."""
     products, rows = len(one.kept), len(one.order)
     group = products * rows // (tokens * one.keys.heads)
     each, order = rows // tokens, list(one.order)
@@ -424,12 +416,9 @@ def _keep_bits(tensors: Sequence[TensorInfo], operator: OperatorInfo) -> Operato
 
 
 def import_call(file: TFLiteFile, sha256: str, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
-    """Import the call of the tokens that `shapes` has, over caches of its rows.
-
-    Raises:
-        OptionError: the file has no such call, or caches of fewer rows.
-        CustomDomainError, UnsupportedOperatorError: every operator concerned is named.
-    """
+    """Import the call of the tokens that `shapes` has, over caches of its rows. Raises OptionError
+    where the file has no such call, or caches of fewer rows; CustomDomainError or
+    UnsupportedOperatorError, naming every operator concerned."""
     call, rows = _choose(file, shapes)
     graph, found = _join_call(file, call, rows)
     check_operators((graph,), _DECODER_OPS)

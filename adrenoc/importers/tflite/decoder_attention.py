@@ -59,11 +59,7 @@ class CallProber:
         self, wanted: Sequence[int], given: Mapping[int, np.ndarray]
     ) -> dict[int, np.ndarray]:
         """Return what tensors hold where `given` tensors hold that; those that hang on more are
-        left out.
-
-        Raises:
-            RefusedError: an operator on the way cannot be translated.
-        """
+        left out. Raises RefusedError where an operator on the way cannot be translated."""
         graph = self.call.graph
         needed, left = set(), [index for index in wanted if index not in given]
         while left:
@@ -95,8 +91,7 @@ class DecoderAttention:
     """An attention: its caches, its queries and result as [products, rows, numbers], its scores.
 
     `order` has the token of each row of a product, `kept` the head of the caches that each product
-    reads.
-    """
+    reads."""
 
     keys: DecoderCache
     values: DecoderCache
@@ -113,11 +108,8 @@ class DecoderAttention:
 def find_attention(
     prober: CallProber, keys: DecoderCache, values: DecoderCache, rows: int
 ) -> DecoderAttention:
-    """Return the attention over two caches of a layer.
-
-    Raises:
-        RefusedError: there is none, or it is in another form.
-    """
+    """Return the attention over two caches of a layer. Raises RefusedError where there is none, or
+    it is in another form."""
     scores, query = _product_over(prober, keys)
     mix, powers = _product_over(prober, values)
     softmax = _climb(prober, mix.inputs[powers], (SOFTMAX,))
@@ -212,10 +204,7 @@ def _check_operand(
     prober: CallProber, cache: DecoderCache, product: OperatorInfo, side: int, *, is_turned: bool
 ) -> tuple[int, ...]:
     """Return the head that each of the products of matrices reads; rows and numbers have to lie in
-    order.
-
-    `is_turned`: rows are the product's last axis, as those of keys are.
-    """
+    order. `is_turned`: rows are the product's last axis, as those of keys are."""
     operand = product.inputs[side]
     factor = _factor(prober, cache, operand)
     adjoint = bool(product.options.get("AdjY" if side else "AdjX"))

@@ -54,11 +54,7 @@ class Call:
 
 def mask_values(mine: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Return what a caller gives for a mask of some shape: tokens of the numbers `mine` see all up
-    to it.
-
-    Raises:
-        ValueError: the shape is no [1, 1, tokens, rows] or [1, tokens, 1, rows].
-    """
+    to it. Raises ValueError where the shape is no [1, 1, tokens, rows] or [1, tokens, 1, rows]."""
     seen = np.arange(shape[-1])[None, :] <= mine[:, None]
     value = np.where(seen, 0.0, _HIDDEN[dtype]) if dtype in _HIDDEN else seen
     return np.asarray(value.astype(dtype).reshape(shape))
@@ -71,11 +67,8 @@ def is_decoder(file: TFLiteFile) -> bool:
 
 
 def read_calls(file: TFLiteFile) -> tuple[Call, ...]:
-    """Return the calls of a decoder, that of one token first, those of prompts by length.
-
-    Raises:
-        UnsupportedOperatorError: they take or give what nothing here does, each named.
-    """
+    """Return the calls of a decoder, that of one token first, those of prompts by length. Raises
+    UnsupportedOperatorError where they take or give what nothing here does, each named."""
     decode = [s for s in file.signatures if s.key == DECODE]
     others = [s for s in file.signatures if s.key.startswith(PREFILL)]
     unknown = [
@@ -166,11 +159,8 @@ class DecoderCache:
 
 
 def find_caches(call: Call) -> dict[str, DecoderCache]:
-    """Return the caches of a call by name.
-
-    Raises:
-        UnsupportedOperatorError: some are not written row by row, each named.
-    """
+    """Return the caches of a call by name. Raises UnsupportedOperatorError where some are not
+    written row by row, each named."""
     makers = {index: one for one in call.graph.operators for index in one.outputs}
     found, odd = {}, []
     for name, (before, after) in call.caches.items():
@@ -226,11 +216,8 @@ def check_starts(cache: DecoderCache, starts: np.ndarray | None, past: int) -> s
 
 
 def decoder_form(file: TFLiteFile) -> DecoderForm:
-    """Return the form of a file of which `is_decoder` says that it is one.
-
-    Raises:
-        UnsupportedOperatorError: its signatures are not covered.
-    """
+    """Return the form of a file of which `is_decoder` says that it is one. Raises
+    UnsupportedOperatorError where its signatures are not covered."""
     calls = read_calls(file)
     caches = find_caches(calls[0])
     return DecoderForm(

@@ -68,8 +68,7 @@ class TensorInfo:
 
     `dtype` is NumPy's name, or the schema's where NumPy has none (STRING, RESOURCE, ...).  Where
     `scales` holds something, real = scale * (stored - zero), with one scale for all or for each
-    index of `axis`.  `value` is what a constant stores.
-    """
+    index of `axis`.  `value` is what a constant stores."""
 
     name: str
     shape: tuple[int, ...]
@@ -99,11 +98,8 @@ class TensorInfo:
 
     @property
     def scale(self) -> float:
-        """Return the one scale of a tensor.
-
-        Raises:
-            RefusedError: it has one for each channel.
-        """
+        """Return the one scale of a tensor. Raises RefusedError where it has one for each
+        channel."""
         if self.scales.size != 1:
             raise RefusedError(f"'{self.name}' has {self.scales.size} scales, expected one")
         return float(self.scales[0])
@@ -179,11 +175,8 @@ class TFLiteFile:
 
 
 def read_tflite(path: Path, content: bytes) -> TFLiteFile:
-    """Read and verify the `content` of the file at `path`.
-
-    Raises:
-        ModelFormatError: damaged, cut off, without a graph, or quantised by no scale.
-    """
+    """Read and verify the `content` of the file at `path`. Raises ModelFormatError where it is
+    damaged, cut off, without a graph, or quantised by no scale."""
     hint = "convert or download the model again"
     try:
         model = tflite.Model.GetRootAsModel(content, 0)
@@ -205,10 +198,8 @@ def read_tflite(path: Path, content: bytes) -> TFLiteFile:
 
 
 def _refuse_scales(path: Path, info: TensorInfo) -> None:
-    """Raise ModelFormatError where a scale of a quantised tensor measures nothing.
-
-    Scales of blocks are constants of the file as any other: formats with negative ones exist.
-    """
+    """Raise ModelFormatError where a scale of a quantised tensor measures nothing. Scales of blocks
+    are constants of the file as any other: formats with negative ones exist."""
     bad = np.flatnonzero(~(np.isfinite(info.scales) & (info.scales > 0)))
     if not info.is_quantised or info.block or not bad.size:
         return
@@ -431,22 +422,16 @@ class ReadLimits:
         self._bytes = max(_FREE_BYTES, _MOST_TIMES * size)
 
     def tables(self, count: int) -> int:
-        """Count so many tables that are read, and hand back their count.
-
-        Raises:
-            ValueError: there are more than any model has.
-        """
+        """Count so many tables that are read, and hand back their count. Raises ValueError where
+        there are more than any model has."""
         self._tables -= count
         if self._tables < 0:
             raise ValueError(f"it has more than {MOST_TABLES} graphs, tensors, operators, buffers")
         return count
 
     def memory(self, count: int) -> None:
-        """Count so many bytes that are taken for what the file holds.
-
-        Raises:
-            ValueError: its tables name the same bytes again and again.
-        """
+        """Count so many bytes that are taken for what the file holds. Raises ValueError where its
+        tables name the same bytes again and again."""
         self._bytes -= count
         if self._bytes < 0:
             raise ValueError("its tables stand for far more bytes than it has")
@@ -454,10 +439,7 @@ class ReadLimits:
 
 def _read_custom_options(node: Any) -> tuple[dict[str, Any], bytes]:
     """Return the options of a custom operator of the file, and its bytes where these are no map.
-
-    Raises:
-        ValueError: see `custom_options`.
-    """
+    Raises ValueError as `custom_options` does."""
     found = node.CustomOptionsAsNumpy()
     stored = b"" if isinstance(found, int) else bytes(found)
     options = custom_options(stored) if stored else {}
@@ -466,11 +448,7 @@ def _read_custom_options(node: Any) -> tuple[dict[str, Any], bytes]:
 
 def custom_options(stored: bytes) -> dict[str, Any]:
     """Return the options of a custom operator, a map in flexbuffers; none where it is something
-    else.
-
-    Raises:
-        ValueError: lists and maps hold each other too deeply or too often.
-    """
+    else. Raises ValueError where lists and maps hold each other too deeply or too often."""
     from flatbuffers import flexbuffers
 
     if len(stored) > _MOST_STORED_BYTES:
@@ -527,9 +505,7 @@ _DATA = {
 
 def widen_weights(content: bytes, schema: Any) -> bytes | None:
     """Return the model with the weights of hybrid operators as floats; None where it has none.
-
-    `schema` is LiteRT's module of the file's schema.
-    """
+    `schema` is LiteRT's module of the file's schema."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
     for buffer in model.buffers:
         held = buffer.data is not None and len(buffer.data) > 0

@@ -56,13 +56,10 @@ def import_tflite(
     give inputs other extents there.  `states` are pairs of an input and the output that it is in
     the next run; with `caches` it is a decoder, of which `shapes` chooses a call.  `fixed` are
     inputs that are constants, with their values.  Of several signatures `signature` names one.
-
-    Raises:
-        ModelFormatError: damaged or cut off.
-        CustomDomainError, UnsupportedOperatorError: every operator concerned is named.
-        ShapeError: `shapes` names an unknown input or another shape.
-        OptionError: `states`, `fixed` or `signature` are not what the model has.
-    """
+    Raises ModelFormatError where it is damaged or cut off; CustomDomainError or
+    UnsupportedOperatorError, naming every operator concerned; ShapeError where `shapes` names an
+    unknown input or another shape; OptionError where `states`, `fixed` or `signature` are not what
+    the model has."""
     content, sha256 = files.read()
     whole = read_tflite(files.paths[0], content)
     if caches:
@@ -109,11 +106,8 @@ def _put_states_last(file: TFLiteFile, states: Sequence[tuple[str, str]]) -> TFL
 
 
 def _check_graphs(file: TFLiteFile, signature: str) -> None:
-    """Refuse operators that nothing translates, and outputs of no numbers.
-
-    A language model as one graph is refused, too: its prefill and decode are calls that share
-    caches.
-    """
+    """Refuse operators that nothing translates, and outputs of no numbers. A language model as one
+    graph is refused, too: its prefill and decode are calls that share caches."""
     check_operators(file.graphs)
     for i in file.main.outputs:
         check_numbers(file.main.tensors[i])
@@ -135,11 +129,8 @@ def shape_inputs(
     others.
 
     `suggest` writes the hint of an error for inputs of which the file says no extent of worth.
-
-    Raises:
-        ShapeError: `shapes` names an unknown input or another shape, or leaves one unknown.
-        UnsupportedOperatorError: an input holds no numbers.
-    """
+    Raises ShapeError where `shapes` names an unknown input or another shape, or leaves one unknown;
+    UnsupportedOperatorError where an input holds no numbers."""
     check_names(shapes, [info.name for info in infos])
     specs = []
     for info in infos:
@@ -156,11 +147,8 @@ def shape_inputs(
 
 
 def check_numbers(info: TensorInfo) -> None:
-    """Refuse a tensor at the border of the graph that holds no numbers.
-
-    Raises:
-        UnsupportedOperatorError: it holds none.
-    """
+    """Refuse a tensor at the border of the graph that holds no numbers. Raises
+    UnsupportedOperatorError where it holds none."""
     if info.dtype not in NUMERIC_DTYPES:
         raise UnsupportedOperatorError(
             f"'{info.name}' holds {info.dtype}, which no OpenCL device computes",

@@ -90,8 +90,7 @@ def _turn(node: TfliteNode, line: _Turn, *, is_first: bool) -> _Turn:
     """Return cosine and sine of the turn that lays a line as it is wanted.
 
     Version 1 has its angle by the tangent alone, so that it looks to the right; a line of no length
-    has none in version 2.
-    """
+    has none in version 2."""
     dx, dy = line
     zero, one = _number(0), _number(1)
     length = relax.op.sqrt(dx * dx + dy * dy)
@@ -171,11 +170,8 @@ class PoolOptions:
 
 
 def pool_options(node: TfliteNode) -> PoolOptions:
-    """Read TfLitePoolParams: padding, strides, window, activation.
-
-    Raises:
-        RefusedError: the record is too short, or says what no window is.
-    """
+    """Read TfLitePoolParams: padding, strides, window, activation. Raises RefusedError where the
+    record is too short, or says what no window is."""
     padding, across, down, width, height, activation = _ints(node, 6)
     return PoolOptions(
         is_same=_is_same(padding),
@@ -186,11 +182,8 @@ def pool_options(node: TfliteNode) -> PoolOptions:
 
 
 def transpose_options(node: TfliteNode) -> tuple[bool, tuple[int, int]]:
-    """Read TfLiteTransposeConvParams: whether it pads, and strides by rows and columns.
-
-    Raises:
-        RefusedError: the record is too short, or has no strides.
-    """
+    """Read TfLiteTransposeConvParams: whether it pads, and strides by rows and columns. Raises
+    RefusedError where the record is too short, or has no strides."""
     padding, across, down = _ints(node, 3)
     return _is_same(padding), _check_sizes(down, across)
 
@@ -294,10 +287,8 @@ def _max_unpool(node: TfliteNode) -> Result:
 
 
 def _transform_tensor(node: TfliteNode) -> Result:
-    """Read each pixel of the result from where a matrix leads; zero where that is outside.
-
-    In version 2 a pixel's number is that of its middle.
-    """
+    """Read each pixel of the result from where a matrix leads; zero where that is outside. In
+    version 2 a pixel's number is that of its middle."""
     batch, height, width, channels = node.shape()
     _, rows, columns, _ = node.results[0].shape
     if batch != 1:

@@ -44,12 +44,11 @@ QUANTISED_RANGES = {
 class QuantisedResult:
     """A result in units of `scale`: real = scale * expr.
 
-    `scale` has one value, or one for each channel of the last axis.  `is_integer` says that
-    `expr` holds integers already.  `bounds` are real numbers that a fused activation keeps to.
-    `by_fifteen_bits` says that LiteRT scales these by a multiplier of so many bits, as it does
-    sums of 64 bits: a fiftieth of all words is a quantum off by any other.  `copied` is the tensor
-    whose integers these are, as LiteRT copies them: whatever the result's scale is, it holds them.
-    """
+    `scale` has one value, or one for each channel of the last axis.  `is_integer` says that `expr`
+    holds integers already.  `bounds` are real numbers that a fused activation keeps to.
+    `by_fifteen_bits` says that LiteRT scales these by a multiplier of so many bits, as it does sums
+    of 64 bits: a fiftieth of all words is a quantum off by any other.  `copied` is the tensor whose
+    integers these are, as LiteRT copies them: whatever the result's scale is, it holds them."""
 
     expr: relax.Expr
     scale: np.ndarray | np.float32
@@ -93,11 +92,8 @@ class TensorValue:
 
     @cached_property
     def expr(self) -> relax.Expr:
-        """Return what it holds: of a quantised tensor the quanta, else the numbers.
-
-        Raises:
-            RefusedError: nothing computes it, and it holds no numbers.
-        """
+        """Return what it holds: of a quantised tensor the quanta, else the numbers. Raises
+        RefusedError where nothing computes it, and it holds no numbers."""
         if self.made is not None:
             return self.made
         if self.info.value is None:
@@ -124,10 +120,7 @@ class TfliteNode:
 
     def steps(self, names: str, axes: str = "HW") -> list[int]:
         """Return strides or dilations, of options called like "Stride{}", for each of `axes`.
-
-        Raises:
-            RefusedError: one is below 1.
-        """
+        Raises RefusedError where one is below 1."""
         steps = [int(self.option(names.format(axis), 1)) for axis in axes]
         if min(steps) < 1:
             raise RefusedError(f"{names.format(axes)} of {steps}; expected 1 or more")
@@ -138,11 +131,7 @@ class TfliteNode:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int) -> TensorValue:
-        """Return input `index`.
-
-        Raises:
-            RefusedError: it is left out.
-        """
+        """Return input `index`. Raises RefusedError where it is left out."""
         found = self.inputs[index] if index < len(self.inputs) else None
         if found is None:
             raise RefusedError(f"input {index} is missing")
@@ -168,11 +157,8 @@ class TfliteNode:
         return constant_value(self.value(index).expr) is not None
 
     def constant(self, index: int) -> np.ndarray:
-        """Return the value of a constant input, as stored less its zero point.
-
-        Raises:
-            RefusedError: it is not constant.
-        """
+        """Return the value of a constant input, as stored less its zero point. Raises RefusedError
+        where it is not constant."""
         value = constant_value(self.value(index).expr)
         if value is None:
             raise RefusedError(f"input {index} must be constant")

@@ -45,8 +45,7 @@ def _run_lstm(
     `gates`.
 
     None where something lies at the inputs `others` (peepholes, projections, norms), or a gate
-    lacks weights: the layer is written out then, step by step.
-    """
+    lacks weights: the layer is written out then, step by step."""
     parts = [[first + number for number in _GATE_ORDER] for first in gates]
     if any(map(node.has, others)) or not all(node.has(i) for part in parts for i in part):
         return None

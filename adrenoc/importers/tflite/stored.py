@@ -21,11 +21,7 @@ _NIBBLE = 4
 
 def read_behind(buffer: Any, content: bytes) -> np.ndarray:
     """Return the bytes that a buffer names behind all tables, as files of 2 GB have them; none as a
-    rule.
-
-    Raises:
-        ValueError: they lie outside of the file.
-    """
+    rule. Raises ValueError where they lie outside of the file."""
     begin, size = int(buffer.Offset()), int(buffer.Size())
     if begin <= 1:  # 1 is what a writer puts there before it knows
         return np.zeros(0, np.uint8)
@@ -76,11 +72,8 @@ _DENSE = 0
 
 
 def dense_of(sparsity: Any, stored: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the dense array of a sparse tensor.
-
-    Raises:
-        ValueError: the indices do not fit the shape or the number of stored values.
-    """
+    """Return the dense array of a sparse tensor. Raises ValueError where the indices do not fit the
+    shape or the number of stored values."""
     order = [int(i) for i in sparsity.TraversalOrderAsNumpy()]
     blocks = sparsity.BlockMapAsNumpy()
     block_axes = [] if isinstance(blocks, int) else [int(b) for b in blocks]
@@ -178,11 +171,8 @@ def read_scales(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the scales of a tensor's blocks, [rows, blocks of a row], and their zero points.
 
-    `values` are what the graph's tensors hold.
-
-    Raises:
-        ValueError: they fit no blocks of its rows.
-    """
+    `values` are what the graph's tensors hold. Raises ValueError where they fit no blocks of its
+    rows."""
     if not 0 <= blocks.scales < len(values) or not -1 <= blocks.zeros < len(values):
         raise ValueError(f"'{name}' names tensors for its scales that do not exist")
     scales = values[blocks.scales]

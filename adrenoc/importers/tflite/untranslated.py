@@ -103,10 +103,7 @@ def extension_names() -> frozenset[str]:
 
 def extension_versions() -> dict[str, str]:
     """Return the modules that bring operators, each with its package's version and a digest of its
-    file.
-
-    What they say is part of what is compiled.
-    """
+    file. What they say is part of what is compiled."""
     return {point.module: _version_of(point) for point in _found().values()}
 
 
@@ -122,11 +119,8 @@ def _version_of(point: EntryPoint) -> str:
 
 
 def load_extensions(kinds: Iterable[str]) -> dict[str, Convert]:
-    """Return the translations of those of these operators that packages bring.
-
-    Raises:
-        DependencyError: a package cannot be imported, or has no such function.
-    """
+    """Return the translations of those of these operators that packages bring. Raises
+    DependencyError where a package cannot be imported, or has no such function."""
     return {kind: _load(_found()[kind]) for kind in set(kinds) & extension_names()}
 
 

@@ -40,10 +40,7 @@ from adrenoc.importers.tflite.file import (
 
 def take_signature(file: TFLiteFile, key: str) -> TFLiteFile:
     """Return the file with the graph of a signature as its main one; as it is where `key` is empty.
-
-    Raises:
-        OptionError: the file has no such signature.
-    """
+    Raises OptionError where the file has no such signature."""
     if not key:
         return file
     known = {one.key: one for one in file.signatures}
@@ -111,10 +108,8 @@ class Lifted:
 
 
 def lift_variables(file: TFLiteFile) -> Lifted:
-    """Make states of the variables of the main graph whose first values the file has.
-
-    What has none, or is used by other graphs, stays as it is, and is refused with the reason.
-    """
+    """Make states of the variables of the main graph whose first values the file has. What has
+    none, or is used by other graphs, stays as it is, and is refused with the reason."""
     main = file.main
     firsts = _find_firsts(file)
     handles = _find_handles(main)
@@ -285,11 +280,8 @@ COMPOSITE, BODY = "STABLEHLO_COMPOSITE", "DecompositionSubgraphIndex"
 
 
 def inline_composites(file: TFLiteFile, graph: GraphInfo) -> GraphInfo:
-    """Return the same as `graph` without composites.
-
-    Raises:
-        ModelFormatError: one stands for itself, or for more than any model has.
-    """
+    """Return the same as `graph` without composites. Raises ModelFormatError where one stands for
+    itself, or for more than any model has."""
     if not any(operator.kind == COMPOSITE for operator in graph.operators):
         return graph
     inliner = _Inliner(file, list(graph.tensors))
