@@ -334,7 +334,12 @@ class _Heads:
 
 
 def _group_query_attention(write: Writer) -> None:
-    _check_covered(write)
+    given = [name for index, name in _NOT_HERE.items() if write.input(index)]
+    if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
+        given.append("sliding_window_cache without a window")
+    if write.output(3):
+        given.append("output_qk")
+    write.refuse_odd(_PLAIN_ATTRIBUTES, *given)
     heads = _read_heads(write)
     row = _first_row(write, heads.tokens)
     context = _count_beyond(write)
@@ -445,16 +450,6 @@ def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
         )
     flat = np.broadcast_to(value.reshape(-1), (channels,))
     return [write.array(np.ascontiguousarray(flat, np.float32))]
-
-
-def _check_covered(write: Writer) -> None:
-    """Refuse what would be another result."""
-    given = [name for index, name in _NOT_HERE.items() if write.input(index)]
-    if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
-        given.append("sliding_window_cache without a window")
-    if write.output(3):
-        given.append("output_qk")
-    write.refuse_odd(_PLAIN_ATTRIBUTES, *given)
 
 
 def _first_row(write: Writer, tokens: int) -> str:

@@ -126,7 +126,9 @@ class _Importer(ONNXGraphImporter):
         printed = io.StringIO()
         for node in graph.node:
             self._current = node
-            if self._unknown.intersection(node.output) or self._reads_untold(node):
+            if self._unknown.intersection(node.output) or any(
+                not self._untold.isdisjoint(inner.input) for inner in all_nodes([node])
+            ):
                 self._stand_in(node)
                 continue
             try:
@@ -147,9 +149,6 @@ class _Importer(ONNXGraphImporter):
         """Return whether a node fills a shape that is computed: TVM says so in words of its own."""
         asked = self._nodes.get(node.input[0]) if node.op_type == "ConstantOfShape" else None
         return asked is not None and constant_value(asked) is None
-
-    def _reads_untold(self, node: onnx.NodeProto) -> bool:
-        return any(not self._untold.isdisjoint(inner.input) for inner in all_nodes([node]))
 
     def _convert_operator(
         self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int

@@ -49,7 +49,8 @@ Rule = Callable[[OnnxGraph, onnx.NodeProto, Own], "int | None"]
 
 def _follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
     """Return what the results of `node` are, or in words why they are nothing that can be had."""
-    own = _find_counted(graph, node)
+    known = ((name, graph.counted.get(name)) for name in node.input)
+    own = {name: counted for name, counted in known if counted is not None}
     sources = sorted({one.source for one in own.values()})
     if len(sources) > 1:
         found = " and of ".join(f"'{name}'" for name in sources)
@@ -65,12 +66,6 @@ def _follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
             "the first on, and computed one by one; give them as an output, and do this on the CPU"
         )
     return replace(next(iter(own.values())), axis=axis)
-
-
-def _find_counted(graph: OnnxGraph, node: onnx.NodeProto) -> dict[str, Counted]:
-    """Return the counted inputs."""
-    known = ((name, graph.counted.get(name)) for name in node.input)
-    return {name: counted for name, counted in known if counted is not None}
 
 
 def _shape(graph: OnnxGraph, name: str) -> tuple[int, ...]:

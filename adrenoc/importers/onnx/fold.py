@@ -153,7 +153,10 @@ class _Folder:
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
         if node.op_type == "Concat" and is_standard(node):
-            self._drop_empty_parts(node)
+            # Leave out operands of a Concat that hold no element.
+            kept = [name for name in node.input if not self._is_empty(name)]
+            if kept:
+                node.input[:] = kept
         counted = bool(find_counted_inputs(self.graph, node))
         if counted:
             state_shape(self.graph, node)
@@ -294,12 +297,6 @@ class _Folder:
         self.graph.set_constant(name, value)
         self.folded += 1
         self._budget.take(value.size)
-
-    def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
-        """Leave out operands of a Concat that hold no element."""
-        kept = [name for name in node.input if not self._is_empty(name)]
-        if kept:
-            node.input[:] = kept
 
     def _is_empty(self, name: str) -> bool:
         shape = self.graph.shape_of(name)

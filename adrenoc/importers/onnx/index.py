@@ -368,7 +368,13 @@ def _grid_sample(node: OnnxNode) -> relax.Expr:
     if dtype_of(grid) != dtype_of(image):  # exporters write grids as doubles
         grid = node.emit(grid.astype(dtype_of(image)))
     if padding == "reflection" and method == "bilinear":
-        grid, padding = _reflect(grid), "border"
+
+        def number(value: float) -> relax.Expr:
+            return make_constant(np.asarray(value, dtype_of(grid)))
+
+        start = grid + number(1)
+        rest = start - relax.op.floor(start * number(0.25)) * number(4)
+        grid, padding = (number(1) - relax.op.abs(rest - number(2))), "border"
     elif padding == "reflection" and corners:
         for axis in range(2, rank):
             if shape[axis] == 1:
@@ -381,17 +387,6 @@ def _grid_sample(node: OnnxNode) -> relax.Expr:
         padding_mode=padding,
         align_corners=corners,
     )
-
-
-def _reflect(grid: relax.Expr) -> relax.Expr:
-    """Mirror the places of a grid outside of -1 to 1 into that: 1 - |(g + 1) mod 4 - 2|."""
-
-    def number(value: float) -> relax.Expr:
-        return make_constant(np.asarray(value, dtype_of(grid)))
-
-    start = grid + number(1)
-    rest = start - relax.op.floor(start * number(0.25)) * number(4)
-    return number(1) - relax.op.abs(rest - number(2))
 
 
 INDEX_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {

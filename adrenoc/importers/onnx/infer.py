@@ -76,7 +76,9 @@ def _ask(
     except runtime_errors() as error:
         if type(error).__name__ in _NO_VERDICT or "opset" in str(error).lower():
             return Opinion()
-        return Opinion(refusal=_read_sentence(error))
+        # Its last sentence.
+        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+        return Opinion(refusal=lines[-1] if lines else type(error).__name__)
 
 
 def _is_installed() -> bool:
@@ -94,12 +96,6 @@ def _type_of(output: Any) -> TensorType | None:
     if name not in known or not all(isinstance(d, int) for d in output.shape):
         return None
     return TensorType(element=known[name], shape=tuple(output.shape))
-
-
-def _read_sentence(error: Exception) -> str:
-    """Return its last sentence, without the marks of its own before it."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 _WHOLE = 1e-4
@@ -201,7 +197,11 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         return
     for name, proto in found.items():
         if proto.tensor_type.elem_type:  # inference may leave it open
-            graph.types[name] = _read_type(proto)
+            tensor = proto.tensor_type
+            shape: tuple[int, ...] | None = None
+            if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+                shape = tuple(d.dim_value for d in tensor.shape.dim)
+            graph.types[name] = TensorType(element=tensor.elem_type, shape=shape)
     _complete(graph, node)
 
 
@@ -321,14 +321,6 @@ def _small(graph: OnnxGraph, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
         for n in node.input
         if n in constants and constants[n].size <= _SHAPE_OPERAND_MAX_ELEMENTS
     }
-
-
-def _read_type(proto: onnx.TypeProto) -> TensorType:
-    tensor = proto.tensor_type
-    shape: tuple[int, ...] | None = None
-    if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-        shape = tuple(d.dim_value for d in tensor.shape.dim)
-    return TensorType(element=tensor.elem_type, shape=shape)
 
 
 def first_line(error: Exception) -> str:

@@ -431,7 +431,16 @@ def _floats(write: Writer) -> None:
         else None
         for weights, bias in _FLOATS
     ]
-    _mix(write, _share_floats(write), products)
+    scores = write.input(_ROUTER)
+    is_normed = bool(write.number("normalize_routing_weights", 0))
+    if not is_normed:
+        scores = write("Softmax", scores, axis=-1)
+    values, picks = _pick(write, scores)
+    _mix(
+        write,
+        _spread(write, write("Softmax", values, axis=-1) if is_normed else values, picks),
+        products,
+    )
 
 
 def _share_few_bits(write: Writer, tokens: int) -> str:
@@ -445,16 +454,6 @@ def _share_few_bits(write: Writer, tokens: int) -> str:
     if not write.number("normalize_routing_weights", 0):
         return shares
     return write("Div", shares, write.reshape(write.total(shares, 1), tokens, 1))
-
-
-def _share_floats(write: Writer) -> str:
-    """Return the same of MoE: the largest shares of all, or of themselves if normed."""
-    scores = write.input(_ROUTER)
-    is_normed = bool(write.number("normalize_routing_weights", 0))
-    if not is_normed:
-        scores = write("Softmax", scores, axis=-1)
-    values, picks = _pick(write, scores)
-    return _spread(write, write("Softmax", values, axis=-1) if is_normed else values, picks)
 
 
 def _pick(write: Writer, scores: str) -> tuple[str, str]:

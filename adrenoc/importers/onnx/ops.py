@@ -202,7 +202,8 @@ def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
         include = kind == "avg" and bool(node.attrs.get("count_include_pad", 0))
         if include and grown != pads:
             # Zeros of the model count, those that only round the extent up do not.
-            x = node.emit(relax.op.nn.pad(x, _pad_width(pads, axes)))
+            spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
+            x = node.emit(relax.op.nn.pad(x, [0, 0, 0, 0, *spatial]))
             grown = [g - p for g, p in zip(grown, pads, strict=True)]
             include = False
         pads = grown
@@ -307,12 +308,6 @@ def _lp_root(node: OnnxNode, total: relax.Expr, p: int) -> relax.Expr:
     if p == 2:
         return relax.op.sqrt(total)
     return total if p == 1 else total ** node.like(1.0 / p)
-
-
-def _pad_width(pads: list[int], axes: int) -> list[int]:
-    """Return ONNX pads of spatial axes as (before, after) of each axis of an NCHW-like tensor."""
-    spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
-    return [0, 0, 0, 0, *spatial]
 
 
 def _gemm(node: OnnxNode) -> relax.Expr:
