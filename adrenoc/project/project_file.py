@@ -26,7 +26,7 @@ from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.gates import GrowthLimit, parse_gates
 from adrenoc.bundle.tar import SUFFIX
-from adrenoc.importers.model_folders import choose_model
+from adrenoc.importers.containers import choose_model
 from adrenoc.ir.options import SETTINGS, show_setting
 from adrenoc.target.own_file import is_for_host, own_path
 

@@ -276,13 +276,6 @@ def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
     return write("Where", write("Cast", kept, to=9), write.constant(0.0), far)
 
 
-ATTENTION: dict[str, Callable[[Writer], None]] = {
-    "Attention": _attention,
-    "MultiHeadAttention": _multi_head_attention,
-    "RotaryEmbedding": _rotary_embedding,
-}
-
-
 APPEND_ROWS = "adrenoc.AppendRows"
 """Our own operator: cache [1, heads, rows, head], x, first row [1], perhaps cosines and sines, and
 perhaps the weights of a norm of each head."""
@@ -551,4 +544,9 @@ def _with_room(write: Writer, past: int, heads: _Heads) -> str:
     return zeros if not given[2] else write("Concat", name, zeros, axis=2)
 
 
-CACHED: dict[str, Callable[[Writer], None]] = {"GroupQueryAttention": _group_query_attention}
+ATTENTION: dict[str, Callable[[Writer], None]] = {
+    "Attention": _attention,
+    "GroupQueryAttention": _group_query_attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "RotaryEmbedding": _rotary_embedding,
+}

@@ -22,12 +22,11 @@ from adrenoc.base.files.spill import forget_pages
 from adrenoc.base.host.memory import is_out_of_memory
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
-from adrenoc.importers.onnx.index import INDEX_OPS, SIGNAL_OPS
+from adrenoc.importers.onnx.index import INDEX_OPS
 from adrenoc.importers.onnx.infer import FIRST_OPSETS
 from adrenoc.importers.onnx.math import MATH_OPS
 from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.onnx.ops import OWN as OWN_OPS
-from adrenoc.importers.onnx.ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
 from adrenoc.importers.onnx.refusals import Refused
 from adrenoc.importers.onnx.resize import convert_resize
@@ -44,10 +43,8 @@ OWN = {
     **OWN_OPS,
     **INDEX_OPS,
     **MATH_OPS,
-    **OWN_DOMAIN_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
-    **SIGNAL_OPS,
     "Resize": convert_resize,
     "Upsample": convert_resize,
 }

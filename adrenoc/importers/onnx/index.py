@@ -389,25 +389,6 @@ def _grid_sample(node: OnnxNode) -> relax.Expr:
     )
 
 
-INDEX_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
-    "AffineGrid": _affine_grid,
-    "CumProd": lambda node: _scan(node, relax.op.cumprod),
-    "CumSum": lambda node: _scan(node, relax.op.cumsum),
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
-    "MaxUnpool": _max_unpool,
-    "NonMaxSuppression": _non_max_suppression,
-    "NonZero": _non_zero,
-    "GridSample": _grid_sample,
-    "OneHot": _one_hot,
-    "RoiAlign": _roi_align,
-    "Scatter": _scatter_elements,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": lambda node: relax.op.scatter_nd(*node.inputs[:3], _reduction(node)),
-    "Trilu": _trilu,
-}
-
-
 def _dft(node: OnnxNode) -> relax.Expr:
     shape = node.shape()
     axis = node.ints(2, "axis") if node.opset >= 20 else [int(node.attrs.get("axis", 1))]
@@ -535,9 +516,24 @@ def _det(node: OnnxNode) -> relax.Expr:
     return node.bb.call_te(determinant, node.inputs[0], primfunc_name_hint="det")
 
 
-SIGNAL_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+INDEX_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+    "AffineGrid": _affine_grid,
+    "CumProd": lambda node: _scan(node, relax.op.cumprod),
+    "CumSum": lambda node: _scan(node, relax.op.cumsum),
     "DFT": _dft,
     "DeformConv": _deform_conv,
     "Det": _det,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "GridSample": _grid_sample,
+    "MaxUnpool": _max_unpool,
+    "NonMaxSuppression": _non_max_suppression,
+    "NonZero": _non_zero,
+    "OneHot": _one_hot,
+    "RoiAlign": _roi_align,
     "STFT": _stft,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": lambda node: relax.op.scatter_nd(*node.inputs[:3], _reduction(node)),
+    "Trilu": _trilu,
 }

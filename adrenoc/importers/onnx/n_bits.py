@@ -211,12 +211,6 @@ def _split_nibbles(write: Writer, data: str, shape: tuple[int, ...]) -> str:
     return write("Concat", *apart, axis=len(shape) - 1)
 
 
-N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
-    "GatherBlockQuantized": _gather_block_quantized,
-    "MatMulNBits": _matmul_n_bits,
-}
-
-
 _LEAST_BLOCK = 16
 _ZERO_OF = {**_TYPED, "int8": 128, "uint8": 0}
 """Type -> what makes numbers from zero on of it."""
@@ -545,4 +539,9 @@ def _multiply(write: Writer, x: str, part: _Experts) -> str:
     return write("Add", product, write.array(bias))
 
 
-EXPERTS: dict[str, Callable[[Writer], None]] = {"MoE": _floats, "QMoE": _few_bits}
+N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
+    "GatherBlockQuantized": _gather_block_quantized,
+    "MatMulNBits": _matmul_n_bits,
+    "MoE": _floats,
+    "QMoE": _few_bits,
+}

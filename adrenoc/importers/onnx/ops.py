@@ -432,29 +432,6 @@ def _dropout(node: OnnxNode) -> relax.Expr:
     return relax.Tuple([node.inputs[0], mask])
 
 
-OWN: dict[str, Callable[[OnnxNode], relax.Expr]] = {
-    "AveragePool": _pool("avg"),
-    "Col2Im": _col2im,
-    "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
-    "Dropout": _dropout,
-    "Gather": _gather,
-    "Gemm": _gemm,
-    "GlobalLpPool": _global_lp_pool,
-    "LRN": _lrn,
-    "LpPool": _lp_pool,
-    "Max": _n_ary(relax.op.maximum),
-    "MaxPool": _pool("max"),
-    "Mean": _n_ary(relax.op.add, mean=True),
-    "Min": _n_ary(relax.op.minimum),
-    "Pad": _pad,
-    "Pow": _pow,
-    "Slice": _slice,
-    "SpaceToDepth": _space_to_depth,
-    "Sum": _n_ary(relax.op.add),
-}
-
-
 def _n_bits(node: OnnxNode) -> relax.Expr:
     operands = _given(node)
     return own.call_own(
@@ -549,7 +526,26 @@ def _choose(
     return node.bb.call_te(scatter, *operands, primfunc_name_hint="tensor_scatter")
 
 
-OWN_DOMAIN_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+OWN: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+    "AveragePool": _pool("avg"),
+    "Col2Im": _col2im,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Dropout": _dropout,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "GlobalLpPool": _global_lp_pool,
+    "LRN": _lrn,
+    "LpPool": _lp_pool,
+    "Max": _n_ary(relax.op.maximum),
+    "MaxPool": _pool("max"),
+    "Mean": _n_ary(relax.op.add, mean=True),
+    "Min": _n_ary(relax.op.minimum),
+    "Pad": _pad,
+    "Pow": _pow,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Sum": _n_ary(relax.op.add),
     "TensorScatter": _tensor_scatter,
     APPEND_ROWS: _append_rows,
     CACHED_ATTENTION: _cached_attention,

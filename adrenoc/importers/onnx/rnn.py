@@ -85,7 +85,10 @@ def _lengths_of(node: OnnxNode, x: relax.Expr) -> Lengths | None:
     given = node.input(_LENGTHS)
     if given is None:
         return None
-    return Lengths.of(node, given, *[int(extent) for extent in x.ty.shape][:2])
+    batch, steps = (int(extent) for extent in x.ty.shape[:2])
+    whole = node.emit(relax.op.astype(given, "int32"))
+    shaped = node.emit(relax.op.reshape(whole, [batch, 1]))
+    return Lengths(node=node, expr=shaped, batch=batch, steps=steps)
 
 
 def _layer(node: OnnxNode, kind: str, number: int, *, reverse: bool) -> RecurrentLayer:
@@ -170,13 +173,6 @@ class Lengths:
     expr: relax.Expr
     batch: int
     steps: int
-
-    @classmethod
-    def of(cls, node: OnnxNode, given: relax.Expr, batch: int, steps: int) -> Lengths:
-        """Return those that a layer is given."""
-        whole = node.emit(relax.op.astype(given, "int32"))
-        shaped = node.emit(relax.op.reshape(whole, [batch, 1]))
-        return cls(node=node, expr=shaped, batch=batch, steps=steps)
 
     def turn(self, x: relax.Expr) -> relax.Expr:
         """Return x [batch, steps, n] with each sequence's steps turned round, others as are."""
