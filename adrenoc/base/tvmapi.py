@@ -30,13 +30,29 @@ from tvm.tirx import (
     decl_buffer,
 )
 
-# fmt: off
 __all__ = [
-    "AllocBuffer", "AttrStmt", "Bind", "BufferLoad", "BufferStore", "Call", "Evaluate", "Expr",
-    "For", "ForKind", "IfThenElse", "IterVar", "Op", "PrimFunc", "SeqStmt", "StringImm", "Var",
-    "decl_buffer", "sym", "tirx", "tvm",
+    "AllocBuffer",
+    "AttrStmt",
+    "Bind",
+    "BufferLoad",
+    "BufferStore",
+    "Call",
+    "Evaluate",
+    "Expr",
+    "For",
+    "ForKind",
+    "IfThenElse",
+    "IterVar",
+    "Op",
+    "PrimFunc",
+    "SeqStmt",
+    "StringImm",
+    "Var",
+    "decl_buffer",
+    "sym",
+    "tirx",
+    "tvm",
 ]
-# fmt: on
 
 if TYPE_CHECKING:
     # TVM has no stubs, so for a type checker its classes are anything at all.  These say what

@@ -157,12 +157,7 @@ _TAPS = 9
 
 
 def check_model(
-    model: Path,
-    *,
-    target: Target,
-    options: CompileOptions,
-    policy: Policy,
-    reporter: Reporter,
+    model: Path, *, target: Target, options: CompileOptions, policy: Policy, reporter: Reporter
 ) -> Verdict:
     """Plan `model` and hold the plan against `policy`.
 

@@ -26,7 +26,9 @@ from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS
 from adrenoc.check.accuracy.causes import number_of_layer
-from adrenoc.check.accuracy.passage import (
+from adrenoc.check.accuracy.judge_preset import shortest_prefix
+from adrenoc.check.accuracy.result import Arrays, TokenScore
+from adrenoc.check.accuracy.samples import (
     Passage,
     Wording,
     check_tokens_known,
@@ -35,8 +37,6 @@ from adrenoc.check.accuracy.passage import (
     read_passage,
     score_tokens,
 )
-from adrenoc.check.accuracy.result import Arrays, TokenScore
-from adrenoc.check.accuracy.search import shortest_prefix
 from adrenoc.check.reference import run_reference
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.formats import MOST_FILE_BYTES, find_model_files
@@ -79,7 +79,6 @@ class WeightedProduct:
 
 
 def _find_products(model: onnx.ModelProto) -> dict[str, WeightedProduct]:
-    """Return the products of a model by their keys, in the order of the file."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     makers = {name: node for node in model.graph.node for name in node.output}
     fixed: dict[str, bool] = dict.fromkeys(constants, True)

@@ -116,7 +116,7 @@ def _linker() -> CheckedItem:
 
 
 def _ndk() -> CheckedItem:
-    from adrenoc.native.android.runtime_wheel import look_at_wheel
+    from adrenoc.native.android.runtime_build import look_at_wheel
 
     def look() -> str:
         ndk = find_ndk()
@@ -146,7 +146,6 @@ def _builders() -> CheckedItem:
 
 
 def _phones() -> list[CheckedItem]:
-    """Return what is to say of adb, and of each phone that it lists."""
     needed_for, fix = "run --on adb, device list", "adrenoc device list shows its state"
     try:
         phones = list_phones(timeout_s=_ADB_SECONDS)
@@ -190,7 +189,7 @@ def _saturates() -> str:
 
 def _opencl() -> list[CheckedItem]:
     """Return one finding for each OpenCL device, or one that says why there is none."""
-    from adrenoc.device.opencl import list_devices
+    from adrenoc.device.place import list_devices
 
     fix = pip_install("opencl")
     try:

@@ -23,9 +23,8 @@ from onnx import numpy_helper
 
 from adrenoc.base.errors import InputError, ModelFormatError, ToolError
 from adrenoc.base.files.aside import TemporaryFolder
-from adrenoc.check.feeds import list_tensors
 from adrenoc.check.reference import explain_installed, other_kernels, run_exact, run_reference
-from adrenoc.check.runtimes import import_runtime
+from adrenoc.check.runtimes import import_runtime, list_tensors
 from adrenoc.device.compare import CheckResult, TensorCheck, Uncertainty, compare, settle, step_of
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import load_onnx, read_proto
@@ -33,13 +32,7 @@ from adrenoc.importers.onnx.session import MOVES, stores_halves
 from adrenoc.importers.tflite.stored import serialise
 
 _QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
-_QUANTISED_NAMES = (
-    "QLinear",
-    "MatMulInteger",
-    "ConvInteger",
-    "DynamicQuantize",
-    "QGemm",
-)
+_QUANTISED_NAMES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm")
 _SCALE_OF_QGEMM = 7
 """The input that says the scale of what comes out; floats do where it is absent."""
 

@@ -128,7 +128,11 @@ class Apart:
             process = self._ensure_process()
             is_whole = False
             try:
-                answer: tuple[str, Any] = _exchange(process, question)
+                assert process.stdin is not None
+                assert process.stdout is not None
+                pickle.dump(question, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+                process.stdin.flush()
+                answer: tuple[str, Any] = pickle.load(process.stdout)
                 is_whole = True
                 return answer
             except (OSError, EOFError, pickle.UnpicklingError) as error:
@@ -166,14 +170,6 @@ class Apart:
 
 
 APART = Apart()
-
-
-def _exchange(process: subprocess.Popen[bytes], question: object) -> Any:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    pickle.dump(question, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-    process.stdin.flush()
-    return pickle.load(process.stdout)
 
 
 def _ask(function: str, model: Path, inputs: object, **more: object) -> Any:

@@ -23,7 +23,6 @@ import onnx
 
 from adrenoc.base.errors import AdrenocError, ModelFormatError
 from adrenoc.base.host.extras import runtime_errors
-from adrenoc.check.feeds import select_feeds
 from adrenoc.check.runtimes import (
     BLOCK_PRODUCT,
     find_rounding,
@@ -32,6 +31,7 @@ from adrenoc.check.runtimes import (
     run_reference,
     run_reference_kernels,
     run_steps,
+    select_feeds,
 )
 from adrenoc.device.compare import compare
 from adrenoc.importers.formats import find_model_files
@@ -182,10 +182,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Who is killed leaves a question half asked, or an answer with nobody to read it: closing the
     # pipe would write that once more.
-    with (
-        suppress(BrokenPipeError),
-        os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers,
-    ):
+    with suppress(BrokenPipeError), os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the runtimes print is no answer
         while True:
             try:

@@ -16,10 +16,9 @@ from adrenoc.base.files.read import is_on_github
 from adrenoc.base.text.report import Cell, Fields, Part, tabulate
 from adrenoc.base.text.spelling import count_of, show_bytes, show_us
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, wants_json
+from adrenoc.cli.console import say, say_aside, say_error
+from adrenoc.cli.guarded import Command, argument, give_options, option, wants_json
 from adrenoc.cli.options import junit_option
-from adrenoc.cli.records import argument, give_options, option
-from adrenoc.cli.terminal import say, say_aside, say_error
 
 if TYPE_CHECKING:
     from adrenoc.base.host.proc import Result
@@ -91,7 +90,6 @@ def build_command(given: _Given) -> int:
 
 
 def _report(reporter: Reporter, name: str, said: Result) -> None:
-    """Tell of a compilation that has ended."""
     if said.exit_code:
         reporter.warn(f"{name}  failed: {said.error}")
         return

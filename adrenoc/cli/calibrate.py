@@ -13,26 +13,27 @@ from adrenoc.base.files.outputs import check_file_can_be_written, write_atomical
 from adrenoc.base.text.report import Fields, Part
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
-from adrenoc.cli.guarded import HeavyCommand, wants_json
+from adrenoc.cli.guarded import HeavyCommand, give_options, option, wants_json
 from adrenoc.cli.model_params import TARGET, Parsed, read_duration
 from adrenoc.cli.options import (
+    PlaceChoice,
     finish_resumed,
     html_option,
     open_resume,
     output_option,
+    place_option,
     preset_option,
+    reach,
     resume_option,
+    timeout_s,
 )
-from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
-from adrenoc.cli.records import give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
     from adrenoc.device.remote import RemoteAddress
-    from adrenoc.lab.calibrate.calibrate import MeasureRow
+    from adrenoc.lab.calibrate.measure import MeasureRow
     from adrenoc.lab.calibrate.session import Calibration, DeviceRequest
-    from adrenoc.lab.calibrate.validate.fit import Fit
-    from adrenoc.lab.calibrate.validate.session import Validation
+    from adrenoc.lab.calibrate.validate.session import Fit, Validation
     from adrenoc.target.target import Target
 
 _MOST_BUDGET_S = 3600.0
@@ -102,27 +103,22 @@ class _Asked:
 
     @property
     def validate(self) -> bool:
-        """Return whether schedules of layers are measured."""
         return self.validates is not None
 
     @property
     def fit(self) -> bool:
-        """Return whether the cost model is fitted to them."""
         return self.validates == "fit"
 
     @property
     def output(self) -> Path:
-        """Return the path of the target file."""
         return self.named or _OUTPUT
 
     @property
     def calibrates(self) -> bool:
-        """Return whether the device is measured with small kernels."""
         return not self.validate or self.listed is None
 
     @property
     def writes(self) -> bool:
-        """Return whether a target file is written."""
         return self.calibrates or self.fit
 
 
@@ -169,7 +165,6 @@ def _request_of(asked: _Asked, address: RemoteAddress | None) -> DeviceRequest:
 
 
 def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> Calibration:
-    """Measure with small kernels, and write the target file."""
     from adrenoc.lab.calibrate.session import run_calibration
 
     request = _request_of(asked, address)
@@ -182,7 +177,6 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> 
 
 
 def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
-    """Measure schedules of layers as the target has them."""
     from adrenoc.ir.options import resolve_options
     from adrenoc.lab.calibrate.validate.session import ValidationRequest, run_validation
     from adrenoc.lab.calibrate.validate.table import wanted_rows
@@ -201,8 +195,7 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
 def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress | None) -> Fit:
     """Fit constants, have the device confirm them, and write the target file. Raises DeviceError
     where too little was measured to fit to, RemoteError where the device went away."""
-    from adrenoc.lab.calibrate.validate.fit import fit_validation, fitted_toml
-    from adrenoc.lab.calibrate.validate.session import confirm_choices
+    from adrenoc.lab.calibrate.validate.session import confirm_choices, fit_validation, fitted_toml
     from adrenoc.lab.calibrate.validate.table import wanted_rows
 
     request = _request_of(asked, address)
@@ -225,7 +218,6 @@ def _write_target(path: Path, text: str) -> None:
 def _report(
     asked: _Asked, done: Calibration | None, validation: Validation | None, fitted: Fit | None
 ) -> None:
-    """Write the page, and tell what was found."""
     from adrenoc.pages import calibration_page as shown
 
     told: dict[str, Any] = {}
@@ -254,7 +246,6 @@ class _RowProgress:
         self._done = 0
 
     def say(self, row: MeasureRow, count: int) -> None:
-        """Tell of a row, of so many."""
         self._done += 1
         told = row.figure if row.is_measured else f"{row.status}: {row.reason}"
         spread = f", spread {100 * row.spread:.0f} %" if row.samples > 1 else ""

@@ -19,13 +19,11 @@ from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.text.report import Title
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
+from adrenoc.cli.console import say_aside, say_json
 from adrenoc.cli.generate import reach_place
-from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
-from adrenoc.cli.named_values import Said, apply_sample, sample_option
-from adrenoc.cli.options import input_option, seed_option
-from adrenoc.cli.place_options import PlaceChoice, place_option
-from adrenoc.cli.records import argument, give_options, option
-from adrenoc.cli.terminal import say_aside, say_json
+from adrenoc.cli.guarded import HeavyCommand, InputPath, argument, give_options, option, wants_json
+from adrenoc.cli.model_params import Said, apply_sample, sample_option
+from adrenoc.cli.options import PlaceChoice, input_option, place_option, seed_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,7 +135,7 @@ def open_talker(
     from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
     from adrenoc.bundle.chat import ChatSettings, find_pictures, read_chat
     from adrenoc.check.inputs import InputFile
-    from adrenoc.cli.encoders import EncoderInputs, run_encoders
+    from adrenoc.cli.generate import EncoderInputs, run_encoders
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
     from adrenoc.language.tokenizer import Tokenizer, read_grammar

@@ -1,9 +1,5 @@
-"""`adrenoc compile`: a model file becomes a bundle.
-
-Several devices at once: what commands make of a set.
-
-Signatures of a TFLite file that the command line names: one, or several for one bundle.
-"""
+"""`adrenoc compile`: a model file becomes a bundle, for one device or several, of one signature of
+a TFLite file or several."""
 
 from __future__ import annotations
 
@@ -18,8 +14,15 @@ import click
 from adrenoc.base.files.outputs import check_file_can_be_written
 from adrenoc.base.host.variables import read_path
 from adrenoc.cli import console
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
-from adrenoc.cli.model_params import TARGETS, Parsed, read_shape_or_range
+from adrenoc.cli.guarded import (
+    HeavyCommand,
+    InputPath,
+    OutputPath,
+    give_options,
+    option,
+    wants_json,
+)
+from adrenoc.cli.model_params import TARGETS, Parsed
 from adrenoc.cli.options import (
     DEVICE_HELP,
     EnteredModel,
@@ -30,7 +33,6 @@ from adrenoc.cli.options import (
     policy_of,
     shape_option,
 )
-from adrenoc.cli.records import give_options, option
 from adrenoc.cli.write_views import trace_time
 from adrenoc.target.system import SYSTEMS
 
@@ -40,8 +42,7 @@ if TYPE_CHECKING:
     from adrenoc.base.decision import Decision
     from adrenoc.base.reporter import Reporter
     from adrenoc.check.accuracy.result import AccuracyReport
-    from adrenoc.cli.plan_shapes import AskedShapes, ShapePlan
-    from adrenoc.cli.shape_ranges import ShapeRange
+    from adrenoc.cli.plan_shapes import AskedShapes, ShapePlan, ShapeRange
     from adrenoc.compile.decoder_plan import EditionPlan
     from adrenoc.compile.make import Made
     from adrenoc.importers.signature import Entry, Signature
@@ -49,6 +50,13 @@ if TYPE_CHECKING:
     from adrenoc.ir.precision_policy import PrecisionPolicy
     from adrenoc.target.device_set import DeviceSet, SetMember
     from adrenoc.target.target import Target
+
+
+def read_shape_or_range(text: str) -> tuple[str, tuple[int, ...]] | ShapeRange:
+    """Read `NAME:D,D,...` where a D may be a range of extents."""
+    from adrenoc.cli.plan_shapes import parse_shape_or_range
+
+    return parse_shape_or_range(text)
 
 
 def _split_set(target: Target | DeviceSet) -> tuple[Target, tuple[SetMember, ...]]:
@@ -233,7 +241,6 @@ class _Compiled(EnteredModel):
 
     @property
     def entry(self) -> Entry:
-        """Return how the model is entered: by the first signature that is named."""
         from adrenoc.importers.signature import Entry
 
         return Entry(fixed=self.fixed, signature="".join(self.keys[:1]))
@@ -317,7 +324,7 @@ def compile_command(given: _Compiled) -> None:
     For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
     Microcontrollers and CPUs have `adrenoc firmware compile`.
     """
-    from adrenoc.cli.show_made import list_options, made_parts
+    from adrenoc.cli.write_views import list_options, made_parts
     from adrenoc.ir.options import resolve_options
 
     target, _ = given.devices

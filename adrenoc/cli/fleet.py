@@ -15,18 +15,19 @@ from adrenoc.base.host.variables import read_number
 from adrenoc.base.text.report import Title
 from adrenoc.base.text.spelling import count_of
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, OutputPath, wants_json
+from adrenoc.cli.console import say_aside
+from adrenoc.cli.guarded import Command, OutputPath, argument, give_options, option, wants_json
 from adrenoc.cli.model_params import TARGETS, Parsed, read_duration
 from adrenoc.cli.options import (
+    MOST_SECONDS,
+    PlaceChoice,
     html_option,
     junit_option,
     output_option,
+    places_option,
     preset_option,
     repeat_option,
 )
-from adrenoc.cli.place_options import MOST_SECONDS, PlaceChoice, places_option
-from adrenoc.cli.records import argument, give_options, option
-from adrenoc.cli.terminal import say_aside
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
@@ -112,7 +113,14 @@ def fleet_command(given: _Given) -> int:
         on_end=_silent if wants_json() else _say,
     )
     lines = lines_of(rows, before)
-    _write_reports(given, lines)
+    if given.page is not None:
+        from adrenoc.lab.fleet.table import fleet_html
+
+        write_atomically(given.page, fleet_html(lines))
+    if given.junit is not None:
+        from adrenoc.lab.fleet.table import junit_xml
+
+        write_atomically(given.junit, junit_xml(lines))
     good = sum(line.status in ("right", "done") for line in lines)
     title = Title(text="fleet", detail=f"{count_of(len(lines), 'row')}, {good} good")
     return console.tell({"fleet": lines}, title, list_jobs(lines), error=find_error(lines))
@@ -153,18 +161,6 @@ def _fleet_options(given: _Given) -> FleetOptions:
     )
 
 
-def _write_reports(given: _Given, lines: tuple[FleetLine, ...]) -> None:
-    """Write the table as a page and as JUnit's XML, where they are asked for."""
-    if given.page is not None:
-        from adrenoc.lab.fleet.table import fleet_html
-
-        write_atomically(given.page, fleet_html(lines))
-    if given.junit is not None:
-        from adrenoc.lab.fleet.table import junit_xml
-
-        write_atomically(given.junit, junit_xml(lines))
-
-
 def _describe_line(line: FleetLine) -> str:
     what = Path(line.model).name or line.action
     where = f" on {line.device}" if line.device else ""
@@ -172,8 +168,7 @@ def _describe_line(line: FleetLine) -> str:
 
 
 def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[TrackedKind, ...]]:
-    """Return the devices that the options name."""
-    from adrenoc.device.tracker import HostPort
+    from adrenoc.device.peers import HostPort
     from adrenoc.lab.fleet.fleet import FleetMember, TrackedKind
 
     if not given.places:
@@ -210,7 +205,6 @@ def _silent(job: Job, result: Result) -> None:
 
 
 def _say(job: Job, result: Result) -> None:
-    """Print one line on stderr for a job that has ended."""
     where = f" on {job.device}" if job.device else ""
     what = f" {Path(job.model).name}" if job.model else ""
     target = f" for {job.target}" if job.action == "compile" else ""

@@ -1,7 +1,5 @@
-"""The command group, which lists commands in sections, and `adrenoc presets`.
-
-It is the one place where errors become messages and exit codes.
-"""
+"""The command group, which lists commands in sections, and the one place where errors become
+messages and exit codes."""
 
 from __future__ import annotations
 
@@ -24,29 +22,9 @@ from adrenoc.cli import console
 from adrenoc.cli.build import build_command
 from adrenoc.cli.calibrate import calibrate_command
 from adrenoc.cli.chat import chat_command
-from adrenoc.cli.check import check_command
-from adrenoc.cli.check_accuracy import check_accuracy_command
+from adrenoc.cli.check import check_accuracy_command, check_command
 from adrenoc.cli.compile import compile_command
-from adrenoc.cli.devices import (
-    devices_command,
-    import_command,
-    report_command,
-    warm_command,
-)
-from adrenoc.cli.diff import compare_command, diff_command
-from adrenoc.cli.doctor import doctor_command
-from adrenoc.cli.firmware import check_firmware_command, compile_firmware_command
-from adrenoc.cli.fleet import fleet_command
-from adrenoc.cli.guarded import JSON_OPTION, Command
-from adrenoc.cli.inspect import inspect_command
-from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
-from adrenoc.cli.package import package_command
-from adrenoc.cli.run import run_command
-from adrenoc.cli.run_firmware import run_firmware_command, tune_firmware_command
-from adrenoc.cli.runtime import build_runtime_command, install_unit_command
-from adrenoc.cli.serve import serve_command, serve_model_command
-from adrenoc.cli.targets import targets_command
-from adrenoc.cli.terminal import (
+from adrenoc.cli.console import (
     discard_output,
     flush_output,
     prepare_streams,
@@ -54,8 +32,34 @@ from adrenoc.cli.terminal import (
     say_error,
     say_json,
 )
+from adrenoc.cli.devices import (
+    devices_command,
+    import_command,
+    prove_command,
+    report_command,
+    verify_device_command,
+    warm_command,
+)
+from adrenoc.cli.firmware import (
+    check_firmware_command,
+    compile_firmware_command,
+    run_firmware_command,
+    tune_firmware_command,
+)
+from adrenoc.cli.fleet import fleet_command
+from adrenoc.cli.guarded import JSON_OPTION, Command
+from adrenoc.cli.inspect import compare_command, diff_command, inspect_command
+from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
+from adrenoc.cli.package import package_command
+from adrenoc.cli.run import run_command
+from adrenoc.cli.runtime import (
+    build_runtime_command,
+    install_unit_command,
+    serve_command,
+    serve_model_command,
+)
+from adrenoc.cli.targets import doctor_command, targets_command
 from adrenoc.cli.tune import tune_command, tune_log_command
-from adrenoc.cli.verify_device import prove_command, verify_device_command
 from adrenoc.cli.write_views import view_command
 
 
@@ -289,7 +293,6 @@ def _name_command(args: Sequence[str]) -> str:
 
 
 def _find_system_error(error: OSError) -> AdrenocError | None:
-    """Return what the system says of this process as a whole, as an error of ours."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HostMemoryError(
             "this process may open no more files than it has", hint="ulimit -n 1024"

@@ -16,9 +16,8 @@ from adrenoc.base.files.outputs import (
 from adrenoc.base.text.report import Fields, Part, Title, tabulate
 from adrenoc.base.text.spelling import show_bytes
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command, OutputPath
+from adrenoc.cli.guarded import Command, OutputPath, argument, give_options, option
 from adrenoc.cli.options import output_option
-from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -71,7 +70,6 @@ class _Packed:
 
     @property
     def is_archive(self) -> bool:
-        """Return whether all goes into one file."""
         return self.form != "cmake" and self.output.suffix == _ARCHIVE
 
 
@@ -80,7 +78,6 @@ class _Packed:
 def package_command(given: _Packed) -> int:
     """Put bundles and the runtime into packages for an app."""
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.native.android.java_classes import find_javac
     from adrenoc.native.android.package.aar import check_for_android, write_aar
     from adrenoc.native.android.package.repository import (
         PROVIDER,
@@ -89,6 +86,7 @@ def package_command(given: _Packed) -> int:
         write_repository,
         write_sample,
     )
+    from adrenoc.native.android.runtime_toolchain import find_javac
 
     output, sample = given.output, given.sample
     _check_outputs(given)
@@ -126,8 +124,7 @@ def _list_files(packed: Packed) -> list[Part]:
 
 def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path) -> int:
     """Write the runtime as an archive, and the bundles as an asset pack."""
-    from adrenoc.native.android.package.aar import Packed
-    from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
+    from adrenoc.native.android.package.aar import PACK, TARGETING, Packed, write_asset_pack
     from adrenoc.native.android.package.repository import RUNTIME, write_runtime
 
     split = write_asset_pack(bundles, output)
@@ -164,9 +161,8 @@ def _check_outputs(given: _Packed) -> None:
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
     """Return the runtimes that were named, or else one for each machine of the bundles."""
-    from adrenoc.native.android.runtime_build import open_runtime
+    from adrenoc.native.android.runtime_build import find_runtime, open_runtime
     from adrenoc.native.android.runtime_toolchain import find_abi
-    from adrenoc.native.android.runtime_wheel import find_runtime
 
     if folders:
         return [open_runtime(folder) for folder in folders]

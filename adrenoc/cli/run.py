@@ -1,4 +1,5 @@
-"""`adrenoc run`: a bundle computes on a device of this machine or of a server."""
+"""`adrenoc run`: a bundle computes, or a decoder generates, on a device of this machine or of a
+server."""
 
 from __future__ import annotations
 
@@ -13,20 +14,38 @@ from adrenoc.base.errors import AdrenocError, CheckFailedError
 from adrenoc.base.host.variables import read_choice, read_number
 from adrenoc.base.text.report import Fields
 from adrenoc.base.text.spelling import list_first
+from adrenoc.bundle.sampling import Sampling
 from adrenoc.cli import console
 from adrenoc.cli.generate import run_if_decoder
-from adrenoc.cli.generate_options import GenerationOptions
-from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
-from adrenoc.cli.model_params import Parsed, read_scale, read_sustain
+from adrenoc.cli.guarded import (
+    HeavyCommand,
+    OutputPath,
+    argument,
+    give_options,
+    group_of,
+    option,
+    wants_json,
+)
+from adrenoc.cli.model_params import (
+    Parsed,
+    Said,
+    apply_sample,
+    check_sample,
+    read_scale,
+    read_sustain,
+    sample_option,
+)
 from adrenoc.cli.options import (
+    PlaceChoice,
+    choose_programs,
     input_option,
+    place_option,
+    reach,
     repeat_option,
     seed_option,
     shape_option,
     tolerance_option,
 )
-from adrenoc.cli.place_options import PlaceChoice, choose_programs, place_option, reach
-from adrenoc.cli.records import argument, give_options, group_of, option
 from adrenoc.cli.write_views import RunViews, refuse_firmware, write_run_views
 
 if TYPE_CHECKING:
@@ -37,6 +56,64 @@ if TYPE_CHECKING:
     from adrenoc.check.inputs import ImageOptions, InputFile
     from adrenoc.cli.steps import Steps
     from adrenoc.device.result import RunOptions, RunResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """What `run` is asked of a decoder; nothing where the first three are not said."""
+
+    prompt: str | None = option(
+        "--prompt TEXT", help="Generate text after this, by a bundle of a decoder."
+    )
+    ids: str | None = option(
+        "--prompt-ids ID,ID,...", help="Generate tokens after these, by a bundle of a decoder."
+    )
+    bench: bool = option(
+        "--bench",
+        help="Of a decoder: the time of prompts, of the first token and of each further one.",
+    )
+    most: int = option(
+        "--max-tokens",
+        type=click.IntRange(min=1),
+        default=32,
+        help="Of a decoder: how many to generate.",
+    )
+    sample: Said = sample_option()
+    encoders: tuple[Path, ...] = option(
+        "--encoder BUNDLE",
+        help="Of a decoder: run this first, and hand on what it makes; may be repeated.",
+    )
+
+    @property
+    def is_for_decoder(self) -> bool:
+        """Return whether the bundle is to be a decoder."""
+        return self.prompt is not None or self.ids is not None or self.bench
+
+    @property
+    def option(self) -> str:
+        """Return the option that asks for a decoder."""
+        if self.bench:
+            return "--bench"
+        return "--prompt-ids" if self.prompt is None else "--prompt"
+
+    def sampling(self, seed: int) -> Sampling:
+        """Return how tokens are picked."""
+        return apply_sample(Sampling(seed=seed), self.sample)
+
+    def check(self, reference: Path | None) -> None:
+        """Refuse what does not go together. Raises click.UsageError naming it."""
+        if sum((self.prompt is not None, self.ids is not None, self.bench)) > 1:
+            raise click.UsageError("--prompt, --prompt-ids and --bench exclude each other")
+        if self.encoders and self.prompt is None and self.ids is None:
+            raise click.UsageError("--encoder is for --prompt and --prompt-ids")
+        if self.sample and self.prompt is None and self.ids is None:
+            raise click.UsageError("--sample is for --prompt and --prompt-ids")
+        check_sample(self.sampling(0), self.sample)
+        if self.sample and reference is not None:
+            raise click.UsageError(
+                "--check compares with the likeliest tokens: it excludes --sample"
+            )
+
 
 _HINTS, _LEVELS = ("clock", "priority"), ("low", "normal", "high")
 
@@ -90,16 +167,14 @@ class RunGiven:
         "first, or this (priority=...); may be repeated.  [default: the driver decides]",
     )
     reference: Path | None = option(
-        "--check MODEL",
-        help="Compare with what onnxruntime or LiteRT computes from MODEL.",
+        "--check MODEL", help="Compare with what onnxruntime or LiteRT computes from MODEL."
     )
     with_floor: bool = option(
         "--rounding-floor",
         help="With --check: also what rounding alone costs on these inputs, to tell a defect.",
     )
     layers_of: Path | None = option(
-        "--check-layers MODEL",
-        help="Compare every layer with MODEL's, and name the first bad one.",
+        "--check-layers MODEL", help="Compare every layer with MODEL's, and name the first bad one."
     )
     tolerance: float | None = tolerance_option()
     asked: GenerationOptions = group_of(GenerationOptions)
@@ -237,7 +312,6 @@ def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:
 
 
 def _measure_floor(given: RunGiven, bundle: Bundle, several: Steps, result: RunResult) -> Floor:
-    """Measure the floor on the first inputs."""
     from adrenoc.check.accuracy.samples import floor_of_bundle
 
     assert given.reference is not None
@@ -300,6 +374,5 @@ def _in_float32(bundle: Bundle) -> bool:
 
 
 def _dtypes(bundle: Bundle) -> tuple[str, str]:
-    """Return the dtypes in which the bundle stores and computes."""
     values = bundle.manifest.options.values
     return str(values["storage_dtype"]), str(values["compute_dtype"])

@@ -18,11 +18,11 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.report import Fields, Part, Table, Verdict, tabulate
 from adrenoc.base.text.spelling import count_of, figure, quote_word, show_ms, show_us
 from adrenoc.cli import console
+from adrenoc.cli.console import say_json
 from adrenoc.cli.tables import make_table
-from adrenoc.cli.terminal import say_json
 
 if TYPE_CHECKING:
-    from adrenoc.lab.tune.standing import KernelProgress, TuneObserver, TuneProgress
+    from adrenoc.lab.tune.search import KernelProgress, TuneObserver, TuneProgress
 
 _SHOWN_KERNELS = 12
 _SHOWN_EVENTS = 5

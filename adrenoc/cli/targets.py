@@ -1,22 +1,26 @@
-"""`adrenoc targets`: what can be compiled for."""
+"""`adrenoc targets`: what can be compiled for; `adrenoc doctor`: what works here, and what to
+type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.base.text.report import Fields, Part, Table, Title, tabulate
+from adrenoc.base.errors import AppError, DependencyError
+from adrenoc.base.text.report import Fields, Part, Table, Title, Verdict, tabulate
 from adrenoc.base.text.spelling import Figure, show_bytes
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Command
+from adrenoc.cli.guarded import Command, give_options, option
 from adrenoc.cli.model_params import DEVICE
 
 if TYPE_CHECKING:
     from adrenoc.firmware.mcu.core import Core
     from adrenoc.target.target import Target
+
 
 _FACT = ("fact", "value", "source")
 
@@ -132,3 +136,50 @@ def _format_value(value: object) -> Figure:
     if isinstance(value, bool):
         return Figure("yes" if value else "no")
     return Figure(f"{value:g}" if isinstance(value, float) else value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Examined:
+    app: Path | None = option("--app FILE", help="Look over an APK or AAR instead.")
+
+
+@click.command("doctor", cls=Command)
+@give_options(_Examined)
+def doctor_command(given: _Examined) -> int:
+    """Check this installation and name the fix for what is missing."""
+    if given.app is not None:
+        return _check_app(given.app)
+    from adrenoc.check.doctor import examine
+
+    findings = examine()
+    broken = [finding for finding in findings if finding.state == "broken"]
+
+    parts: list[Part] = []
+    for one in findings:
+        parts.append(Verdict(passed=one.state == "ok", text=f"{one.subject}: {one.seen}"))
+        fields = [("needed for", one.needed_for), ("fix", one.fix)]
+        parts.append(Fields(pairs=fields if one.fix else []))
+    error = None
+    if broken:
+        error = DependencyError(
+            f"this installation does not work: {broken[0].subject} is {broken[0].seen}",
+            hint=broken[0].fix,
+        )
+    return console.tell(findings, parts, error=error)
+
+
+def _check_app(app: Path) -> int:
+    from adrenoc.native.android.app_check import check_app
+
+    troubles = check_app(app)
+
+    right = Verdict(passed=True, text=f"{app.name}: finds OpenCL, loads the runtime and the bundle")
+    parts: list[Part] = [] if troubles else [right]
+    for one in troubles:
+        parts.append(Verdict(passed=False, text=f"{one.where} {one.wrong}"))
+        parts.append(Fields(pairs=[("then", one.then), ("fix", one.fix)]))
+    error = None
+    if troubles:
+        first = troubles[0]
+        error = AppError(f"{app}: {first.where} {first.wrong}, so {first.then}", hint=first.fix)
+    return console.tell(troubles, parts, error=error)

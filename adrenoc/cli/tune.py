@@ -1,7 +1,5 @@
-"""`adrenoc tune run`: search the schedules of a model's kernels, on devices or without one.
-
-`adrenoc tune log`: look at tuning logs, merge, prune, compare and export them.
-"""
+"""`adrenoc tune run`: search the schedules of a model's kernels, on devices or without one;
+`adrenoc tune log`: look at logs, merge, prune, compare and export them."""
 
 from __future__ import annotations
 
@@ -15,16 +13,30 @@ import click
 from adrenoc.base.text.report import Title, Verdict, tabulate
 from adrenoc.base.text.spelling import count_of, figure, printable, quote_word, show_ms
 from adrenoc.cli import console
-from adrenoc.cli.guarded import Group, HeavyCommand, InputPath, OutputPath, wants_json
-from adrenoc.cli.options import ModelOptions, context_option
-from adrenoc.cli.place_options import PlaceChoice, places_option, reach, timeout_s
-from adrenoc.cli.records import give_options, group_of, option
-from adrenoc.cli.run_firmware import TuningBudget
-from adrenoc.cli.terminal import say
+from adrenoc.cli.console import say
+from adrenoc.cli.firmware import TuningBudget
+from adrenoc.cli.guarded import (
+    Group,
+    HeavyCommand,
+    InputPath,
+    OutputPath,
+    give_options,
+    group_of,
+    option,
+    wants_json,
+)
+from adrenoc.cli.options import (
+    ModelOptions,
+    PlaceChoice,
+    context_option,
+    places_option,
+    reach,
+    timeout_s,
+)
 
 if TYPE_CHECKING:
-    from adrenoc.lab.tune.standing import TuneObserver, TuneProgress
-    from adrenoc.lab.tune.tune_model import TuneRequest
+    from adrenoc.lab.tune.search import TuneObserver, TuneProgress
+    from adrenoc.lab.tune.tuner import TuneRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +54,6 @@ class _Given(ModelOptions):
 
     @property
     def command(self) -> str:
-        """Return the command that compiles the same kernels."""
         words = f"adrenoc compile {quote_word(self.path)} --device {self.target.option}"
         context = "" if self.context is None else f" --context {self.context}"
         return words + self.asked_words + context
@@ -71,7 +82,7 @@ def tune_command(given: _Given) -> None:
 def _request_of(given: _Given) -> TuneRequest:
     from adrenoc.cli.plan_shapes import plan_shapes
     from adrenoc.ir.options import resolve_options
-    from adrenoc.lab.tune.tune_model import TuneRequest
+    from adrenoc.lab.tune.tuner import TuneRequest
 
     target, wanted, prefill = given.target, given.budget, given.prefill
     decoding = given.context, None if prefill is None else str(prefill)
@@ -94,7 +105,7 @@ def _request_of(given: _Given) -> TuneRequest:
 
 def _run(given: _Given, request: TuneRequest, observer: TuneObserver) -> TuneProgress:
     from adrenoc.cli.show_tune import EventReporter
-    from adrenoc.lab.tune.tune_model import tune_model, tune_offline
+    from adrenoc.lab.tune.tuner import tune_model, tune_offline
 
     reporter = EventReporter(observer)
     if given.offline:

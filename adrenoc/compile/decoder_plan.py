@@ -15,9 +15,10 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.bundle import CHAT, TOKENIZER
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.bundle.editions import DEVICES_FOLDER, Edition
-from adrenoc.importers.containers import find_beside, open_tokenizer
+from adrenoc.importers.containers import open_tokenizer
 from adrenoc.importers.decoder_form import GENERATION_CONFIG, MAKERS_CONFIG, read_chat_settings
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.model_folders import find_beside
 from adrenoc.importers.states import GENAI_CONFIG, DecoderForm
 from adrenoc.ir.options import CompileOptions, Shapes
 from adrenoc.target.device_set import SetMember

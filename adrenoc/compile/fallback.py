@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import CompileError
 from adrenoc.bundle.bundle import CPU_LIBRARY
-from adrenoc.firmware.cpu.print_cpu import build_cpu_library
-from adrenoc.firmware.cpu.shared_weights import find_shared_weights
+from adrenoc.firmware.cpu.print_cpu import build_cpu_library, find_shared_weights
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.folder import Firmware
 from adrenoc.firmware.mcu.make import plan_firmware

@@ -19,8 +19,8 @@ from adrenoc.base.errors import AdbError, DependencyError
 from adrenoc.base.files.read import adb_server_place, sha256_file
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.text.json_text import read_json
+from adrenoc.device.peers import HostPort
 from adrenoc.device.remote import RemoteAddress
-from adrenoc.device.tracker import HostPort
 from adrenoc.native.android.runtime_toolchain import MIN_API
 
 # Where a shell may write and run programs.

@@ -1,13 +1,12 @@
 """A conversation with a language model: messages in, pieces of text out, and caches that are kept.
 
-Each turn is the whole conversation as the model's template writes it.  Of its tokens those that the
+Each turn is the whole conversation as the model's template writes it. Of its tokens those that the
 caches hold already are not computed again: what both begin with stays, the rest is forgotten.
 
-Calls of tools: how a model writes them, found by asking its template, and read from its answers.
-
-A template is given a conversation in which an assistant calls a tool.  What it writes around the
-name and the arguments is the form, so that no list of models' marks is needed.  A template that
-does not write arguments as JSON behind the name has no form, and what its model calls stays text.
+How a model writes calls of tools is found by giving its template a conversation in which an
+assistant calls one. What it writes around the name and the arguments is the form, so that no list
+of models' marks is needed. A template that does not write arguments as JSON behind the name has no
+form, and what its model calls stays text.
 """
 
 import json

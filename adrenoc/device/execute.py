@@ -1,7 +1,5 @@
-"""Run a bundle at a place, time it and measure its memory: the one order of events.
-
-It is the same on this machine and on a server.
-"""
+"""Run a bundle at a place, time it and measure its memory: the one order of events, the same on
+this machine and on a server."""
 
 from __future__ import annotations
 
@@ -15,19 +13,9 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.base.reporter import ms_since
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.fit import other_gpu_notes
-from adrenoc.device.opencl import clml_ms, prepare_regions, textures_ms
-from adrenoc.device.place import RunPlace, start_build
-from adrenoc.device.profile import (
-    GpuState,
-    TimedLaunch,
-    Tracer,
-    clock_notes,
-    kernel_times,
-    node_times,
-    read_gpu_state,
-    tells_time,
-)
+from adrenoc.device.place import RunPlace, clml_ms, prepare_regions, start_build, textures_ms
 from adrenoc.device.result import (
+    GpuState,
     HintUse,
     LaunchReport,
     ProgramReport,
@@ -36,7 +24,14 @@ from adrenoc.device.result import (
     RunOptions,
     RunResult,
     Sustained,
+    TimedLaunch,
     Times,
+    Tracer,
+    clock_notes,
+    kernel_times,
+    node_times,
+    read_gpu_state,
+    tells_time,
 )
 
 if TYPE_CHECKING:

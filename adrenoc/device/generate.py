@@ -29,8 +29,13 @@ from adrenoc.bundle.sampling import Sampling
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.fit import choose_edition
 from adrenoc.device.place import RemotePlace, RunPlace, start_build
-from adrenoc.device.profile import GpuState, clock_notes, read_gpu_state
-from adrenoc.device.result import LaunchReport, ProgramOptions
+from adrenoc.device.result import (
+    GpuState,
+    LaunchReport,
+    ProgramOptions,
+    clock_notes,
+    read_gpu_state,
+)
 
 if TYPE_CHECKING:
     from adrenoc.language.tokenizer import Allow, Grammar

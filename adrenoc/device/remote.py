@@ -44,12 +44,10 @@ from adrenoc.device.fit import (
     run_with_edition,
     twin_name,
 )
-from adrenoc.device.greeting import MAGIC, MISMATCH
-from adrenoc.device.opencl import choose_device
-from adrenoc.device.place import RemotePlace, absent_devices, remote_function
+from adrenoc.device.peers import MAGIC, MISMATCH, HostPort, TrackedServer, Tracker
+from adrenoc.device.place import RemotePlace, absent_devices, choose_device, remote_function
 from adrenoc.device.result import Progress, RunOptions, RunResult
 from adrenoc.device.rpc_session import refusal
-from adrenoc.device.tracker import HostPort, TrackedServer, Tracker
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +95,13 @@ class RelayedServer:
             self._channel, theirs = socket.socketpair()
             with theirs:
                 ends = (server.fileno(), listening.fileno(), theirs.fileno())
-                self._process = start_relay(ends)
+                self._process = subprocess.Popen(
+                    own_module("adrenoc.device.rpc_relay", *map(str, ends)),
+                    pass_fds=ends,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for us
+                )
         self._order({"key": self.key, "limit_s": timeout_s})
 
     def limit_waits(self, timeout_s: float) -> None:
@@ -132,19 +136,7 @@ class RelayedServer:
         self._process.wait()
 
 
-def start_relay(ends: tuple[int, int, int]) -> subprocess.Popen[bytes]:
-    """Return a relay for these sockets: the server's, TVM's, and ours."""
-    return subprocess.Popen(
-        own_module("adrenoc.device.rpc_relay", *map(str, ends)),
-        pass_fds=ends,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for us
-    )
-
-
 def _connect(where: HostPort, key: str, timeout_s: float, session_s: float) -> socket.socket:
-    """Return a connection to a server that took the key."""
     try:
         server = socket.create_connection((where.host, where.port), timeout_s)
     except (OSError, UnicodeError) as error:

@@ -2,16 +2,14 @@
 
 `python -m adrenoc.device.rpc_relay SERVER LISTENING CHANNEL`, started by `adrenoc.device.remote`:
 SERVER is a socket to a server that was greeted, TVM connects to LISTENING, and CHANNEL leads to who
-started this.  Lines of JSON come from there (the key that TVM shows, how long to wait for answers),
-and one goes back at the end, with the reason.  Whatever a server sends is held against what it was
-asked, and every request and answer has a limit in time: TVM sees
-whole answers that it can read, or a connection that was closed.
+started this. Lines of JSON come from there (the key that TVM shows, how long to wait for answers),
+and one goes back at the end, with the reason.
 
 TVM's own reader believes a peer: it makes room for the length that a message claims, for counts and
-shapes below zero too, and hands pointers on to whoever asked.  Here each answer is held against the
-request that it belongs to and against its own length, before TVM sees the first byte of it.
-
-A message is its length (8 bytes), a code (4 bytes) and what belongs to the code.
+shapes below zero too, and hands pointers on to whoever asked. Here each answer is held against the
+request that it belongs to, its own length and a limit in time, before TVM sees the first byte of
+it: TVM sees whole answers that it can read, or a connection that was closed. A message is its
+length (8 bytes), a code (4 bytes) and what belongs to the code.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import sys
 import time
 from contextlib import suppress
 
-from adrenoc.device.greeting import Greetings
+from adrenoc.device.peers import Greetings
 
 HEAD = struct.Struct("<Qi")
 LENGTH = struct.Struct("<Q")
@@ -97,7 +95,11 @@ def check_reply(request: int, message: bytes) -> bytes:
     reader = _Reader(message)
     code = reader.number("<i")
     if code == _EXCEPTION:
-        return _check_error(reader)
+        if reader.number("<i") != 1 or not reader.value((_TEXT,)):
+            raise WrongReplyError("it sent an error without a text")
+        reader.end()
+        text = reader.text[:_MOST_ERROR_BYTES].decode("utf-8", "replace").encode()
+        return struct.pack("<iiiQ", _EXCEPTION, 1, _TEXT, len(text)) + text
     if code != _RETURN:
         raise WrongReplyError(f"it sent a message of kind {code}, where an answer was due")
     count = reader.number("<i")
@@ -115,14 +117,6 @@ def check_reply(request: int, message: bytes) -> bytes:
         raise WrongReplyError(f"it answered a request of kind {request} by another kind of value")
     reader.end()
     return reader.rewritten()
-
-
-def _check_error(reader: _Reader) -> bytes:
-    if reader.number("<i") != 1 or not reader.value((_TEXT,)):
-        raise WrongReplyError("it sent an error without a text")
-    reader.end()
-    text = reader.text[:_MOST_ERROR_BYTES].decode("utf-8", "replace").encode()
-    return struct.pack("<iiiQ", _EXCEPTION, 1, _TEXT, len(text)) + text
 
 
 def _check_call(reader: _Reader, count: int) -> bool:

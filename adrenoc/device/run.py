@@ -22,7 +22,6 @@ from adrenoc.base.errors import BundleError, DeviceError
 from adrenoc.base.reporter import ms_since
 from adrenoc.bundle.buckets import fit, open_buckets
 from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle
-from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.bundle.write_bundle import add_programs
 from adrenoc.device.execute import execute
 from adrenoc.device.fit import (
@@ -35,8 +34,7 @@ from adrenoc.device.fit import (
     diagnose,
     run_with_edition,
 )
-from adrenoc.device.opencl import pick_device
-from adrenoc.device.place import RunPlace, start_build
+from adrenoc.device.place import RunPlace, pick_device, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place
 from adrenoc.device.result import (
     ProgramOptions,
@@ -236,7 +234,10 @@ class _CpuModel:
             raise _unusable(bundle, "it has other inputs or outputs than the manifest promises")
         self._borders = [self._facts.borders[n] for n in range(len(specs))]
         for border, spec in zip(self._borders, specs, strict=True):
-            if not _is_of(border, spec):
+            dtypes = {_INT8: "int8", _UINT8: "uint8", _FLOAT: "float32", _FLOAT_EVEN: "float32"}
+            if not (
+                dtypes.get(border.dtype) == spec.dtype and border.elements == np.prod(spec.shape)
+            ):
                 raise _unusable(bundle, f"it has '{spec.name}' in another size or dtype")
         self._borrow(bundle)
         self._arena = np.zeros(self._facts.arena_bytes + _ALIGN, np.int8)
@@ -260,11 +261,9 @@ class _CpuModel:
         self._facts.borrow((ctypes.c_void_p * len(dense))(*pointers))
 
     def close(self) -> None:
-        """End its threads."""
         self._pool.shutdown()
 
     def compute(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs, in the model's own dtypes."""
         count = len(inputs)
         given = [
             np.ascontiguousarray(_encode(array, border))
@@ -291,7 +290,6 @@ class _CpuModel:
 
 
 def _features() -> int:
-    """Return what the core has, as the library asks it."""
     if platform.machine() not in ("aarch64", "arm64"):
         return 0
     ask = ctypes.CDLL(None).getauxval
@@ -299,11 +297,6 @@ def _features() -> int:
     found = _NEON
     found |= _DOT if ask(_AT_HWCAP) & _HWCAP_DOT else 0
     return found | (_I8MM if ask(_AT_HWCAP2) & _HWCAP2_I8MM else 0)
-
-
-def _is_of(border: _Border, spec: TensorSpec) -> bool:
-    dtypes = {_INT8: "int8", _UINT8: "uint8", _FLOAT: "float32", _FLOAT_EVEN: "float32"}
-    return dtypes.get(border.dtype) == spec.dtype and border.elements == np.prod(spec.shape)
 
 
 def _encode(numbers: np.ndarray, border: _Border) -> np.ndarray:

@@ -19,9 +19,8 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.aside import lock_new, remove_if_left, remove_locked, temporary_name
 from adrenoc.base.files.read import private_folder
 from adrenoc.base.reporter import Reporter
-from adrenoc.device.greeting import Greetings, Peer
+from adrenoc.device.peers import TICK_S, Greetings, HostPort, Peer, TrackerEntry
 from adrenoc.device.rpc_session import Standby, refuse
-from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 
 # How often one that waits for peers, or for the end of a session, looks at other things.
 _TICK_S = 1.0

@@ -20,8 +20,8 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.chat import ChatSettings, PictureSettings
 from adrenoc.bundle.decoder_names import EMBEDDINGS, LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.bundle.sampling import RANGES, Sampling
-from adrenoc.importers.containers import folders_beside, read_beside, table_of
 from adrenoc.importers.formats import ModelFiles, find_model_files
+from adrenoc.importers.model_folders import folders_beside, read_beside, table_of
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec, names_of_next
 from adrenoc.ir.options import TOKEN_OPTIONS

@@ -24,7 +24,8 @@ from adrenoc.base.files.read import open_plain
 from adrenoc.base.files.spill import read_aligned
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
-from adrenoc.importers.containers import find_embedding, is_container, read_contents
+from adrenoc.importers.containers import is_container, read_contents
+from adrenoc.importers.model_folders import find_embedding
 from adrenoc.importers.onnx_wire import (
     External,
     TooManyNodesError,

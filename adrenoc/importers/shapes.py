@@ -23,7 +23,7 @@ from adrenoc.base.decision import ASSUMED, Decision
 from adrenoc.base.errors import AdrenocError, ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.containers import read_beside, table_of
+from adrenoc.importers.model_folders import read_beside, table_of
 from adrenoc.importers.onnx.follow_axes import find_batches
 from adrenoc.importers.signature import Extent, extent_of
 from adrenoc.importers.states import is_state_name

@@ -181,14 +181,7 @@ class _Reader:
         if mark == "[":
             self._skip_class()
         elif mark == "\\":
-            kind = self._text[self._at + 1 : self._at + 2]
-            if not kind or kind in "bBAzZGKRXkg" or kind.isdecimal():
-                raise self._unfit()
-            self._at += 2
-            if kind in "pPx" and self._text.startswith("{", self._at):
-                self._at = self._text.find("}", self._at) + 1
-            elif kind in "xu":
-                self._at += 2 if kind == "x" else 4
+            self._skip_escape()
         else:
             self._at += 1
         source = self._text[begin : self._at]
@@ -221,6 +214,16 @@ class _Reader:
             if depth == 0:
                 return
         raise self._unfit()
+
+    def _skip_escape(self) -> None:
+        kind = self._text[self._at + 1 : self._at + 2]
+        if not kind or kind in "bBAzZGKRXkg" or kind.isdecimal():
+            raise self._unfit()
+        self._at += 2
+        if kind in "pPx" and self._text.startswith("{", self._at):
+            self._at = self._text.find("}", self._at) + 1
+        elif kind in "xu":
+            self._at += 2 if kind == "x" else 4
 
     def _take(self, text: str) -> bool:
         found = self._text.startswith(text, self._at)

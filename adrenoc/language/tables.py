@@ -141,12 +141,14 @@ def _merges(
     return starts, np.ascontiguousarray(ordered[:, 1:])
 
 
-_PLAIN_BYTES = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_OTHER_BYTES = [byte for byte in range(256) if byte not in _PLAIN_BYTES]
-_BYTE_LETTERS = {chr(b): b for b in _PLAIN_BYTES} | {
-    chr(256 + at): b for at, b in enumerate(_OTHER_BYTES)
-}
-"""The letters that ByteLevel writes bytes as."""
+def _byte_letters() -> dict[str, int]:
+    """Return the letters that ByteLevel writes bytes as."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + at): b for at, b in enumerate(others)}
+
+
+_BYTE_LETTERS = _byte_letters()
 
 
 def byte_letters(token: str) -> bytes | None:

@@ -188,22 +188,21 @@ class TextStream:
     def feed(self, tokens: Sequence[int]) -> str:
         """Return the text that these add; of a letter that they begin, nothing yet."""
         self._tokens += tokens
-        text = self._added()
-        if text.endswith(_UNFINISHED) and len(self._tokens) - self._shown < _LONGEST_LETTER:
+        # Decoded with some tokens before it: tokenisers may drop the blank that begins a text.
+        before = self._tokenizer.decode(self._tokens[self._base : self._shown])
+        whole = self._tokenizer.decode(self._tokens[self._base :])
+        unfinished = whole.endswith(_UNFINISHED)
+        if unfinished and len(self._tokens) - self._shown < _LONGEST_LETTER:
             return ""
         self._base, self._shown = self._shown, len(self._tokens)
-        return text
+        return whole[len(before) :]
 
     def finish(self) -> str:
         """Return what is left when no more tokens come."""
-        text = self._added()
-        self._base = self._shown = len(self._tokens)
-        return text
-
-    def _added(self) -> str:
-        # Decoded with some tokens before it: tokenisers may drop the blank that begins a text.
         before = self._tokenizer.decode(self._tokens[self._base : self._shown])
-        return self._tokenizer.decode(self._tokens[self._base :])[len(before) :]
+        whole = self._tokenizer.decode(self._tokens[self._base :])
+        self._base = self._shown = len(self._tokens)
+        return whole[len(before) :]
 
 
 Allow: TypeAlias = Callable[[Sequence[int]], "bytes | None"]

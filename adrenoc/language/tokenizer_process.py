@@ -88,6 +88,12 @@ def _limit(kind: int, most: int) -> None:
     resource.setrlimit(kind, (allowed, hard))
 
 
+def _limit_time(most_s: int) -> None:
+    """Give the next question its processor time, whatever those before it took."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + most_s)
+
+
 class _Model:
     """What was loaded: the tokenizer and the template of one model."""
 
@@ -162,9 +168,7 @@ def main() -> None:
     _limit(resource.RLIMIT_AS, most_bytes)
     model = _Model()
     for line in sys.stdin.buffer:
-        # Give the next question its processor time, whatever those before it took.
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + most_s)
+        _limit_time(most_s)
         try:
             told = {"is": model.answer(json.loads(line))}
         except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception

@@ -71,11 +71,9 @@ class Model:
         self.outputs = self._list("output")
 
     def __enter__(self) -> Model:
-        """Return this model, which is loaded."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give its memory back."""
         self.close()
 
     def close(self) -> None:

@@ -1,7 +1,5 @@
-"""What halves do to a model, in terminals and on pages: the error of each layer, what mends it.
-
-`adrenoc check-accuracy --source`: a decoder beside the same one with more bits.
-"""
+"""What halves do to a model, or fewer bits to a decoder, in terminals and on pages: the error of
+each layer, and what mends it."""
 
 from __future__ import annotations
 
@@ -166,7 +164,6 @@ def floor_text(floor: Floor) -> str:
 
 
 def _count_samples(report: AccuracyReport) -> str:
-    """Tell on what a model was examined."""
     if report.passage:
         return f"{count_of(report.samples, 'token')} ({report.passage})"
     return f"{count_of(report.samples, 'set')} of inputs: {report.inputs}"

@@ -1,7 +1,4 @@
-"""A bundle in a terminal and on a page: its figures, launches, kernels, memory, decisions.
-
-The pages of one and of two bundles list the same figures.
-"""
+"""A bundle in a terminal and on a page: its figures, launches, kernels, memory, decisions."""
 
 from __future__ import annotations
 
@@ -187,10 +184,7 @@ def _facts(bundle: Bundle) -> Fields:
 def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
     """List what was assumed, of what, and how to say otherwise."""
     return [
-        (
-            ASSUMED,
-            f"{d['taken'].removeprefix(ASSUMED)[1:]}, {shorten(d['subject'])}: {d['reason']}",
-        )
+        (ASSUMED, f"{d['taken'].removeprefix(ASSUMED)[1:]}, {shorten(d['subject'])}: {d['reason']}")
         for d in decisions
         if d["taken"].startswith(ASSUMED)
     ]

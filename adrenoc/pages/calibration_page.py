@@ -20,8 +20,7 @@ from adrenoc.base.text.report import (
 from adrenoc.base.text.spelling import Figure, figure
 from adrenoc.lab.calibrate.session import Calibration
 from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
-from adrenoc.lab.calibrate.validate.fit import Fit
-from adrenoc.lab.calibrate.validate.session import Validation
+from adrenoc.lab.calibrate.validate.session import Fit, Validation
 
 
 def calibration_html(done: Calibration | None, validation: Validation | None) -> str:

@@ -1,14 +1,12 @@
-"""Collect what commands wrote about a device into one file that a user reads, and then sends.
+"""Collect what commands wrote about a device into one file that a user reads, and then sends. A
+file is known by its keys; its kind says what of it is sent.
 
-A file is known by its keys; its kind says what of it is sent.
-
-Pick what may leave a user's computer of what commands print: parts by name, texts by word.
-
-Both are lists of what may, not of what may not: what has no pick is left out with all that is below
-it, so that a new field of some command stays at home until somebody has looked at it.  Names of
-models, of tensors and of files, addresses and serial numbers have no pick.  Texts come from others,
-too (a target file's sources are typed by hand, drivers quote what they were given), so a text keeps
-the words of adrenoc's own and of drivers, and figures; no other, whatever it looks like.
+Parts are picked by name, texts by word. Both are lists of what may leave a computer, not of what
+may not: what has no pick is left out with all that is below it, so that a new field of some command
+stays at home until somebody has looked at it. Names of models, of tensors and of files, addresses
+and serial numbers have no pick. Texts come from others, too (a target file's sources are typed by
+hand, drivers quote what they were given), so a text keeps the words of adrenoc's own and of
+drivers, and figures; no other, whatever it looks like.
 """
 
 from __future__ import annotations

@@ -12,14 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.device.profile import GpuState, KernelTime, why_not_comparable
-from adrenoc.device.result import Times, percentile
+from adrenoc.device.result import GpuState, KernelTime, Times, percentile, why_not_comparable
 
 FASTER, SLOWER, EQUAL, OPEN = "faster", "slower", "no difference", "open"
 _LEAST_RUNS = 8
@@ -71,7 +69,18 @@ def read_run(path: Path) -> PrintedRun:
     """Return the run whose `--json` output is in the file `path`. Raises InputError where the file
     is missing, or holds something else."""
     try:
-        return _take_run(read_json(read_plain(path)))
+        told = read_json(read_plain(path))
+        keys = ("device", "driver", "gpu", "times", "kernels")
+        plain = {key: told[key] for key in keys} | {"warm_ms": told.get("warm_ms", [])}
+        run: PrintedRun = RecordReader(_wrong).read(PrintedRun, plain, "")
+        times = {f"warm_ms[{number}]": time_ms for number, time_ms in enumerate(run.warm_ms)}
+        for place, time_ms in ({"times.p50_ms": run.times.p50_ms} | times).items():
+            if not 0 < time_ms <= _MOST_MS:
+                raise _wrong(place, f"is {time_ms:g}, expected more than 0")
+        clocks = [clock for state in run.gpu for clock in (state.clock_mhz, state.max_clock_mhz)]
+        if min(clocks, default=0) < 0:
+            raise _wrong("gpu", f"has a clock of {min(clocks):g} MHz, expected 0 or more")
+        return run
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -83,20 +92,6 @@ def read_run(path: Path) -> PrintedRun:
             f"{path} is not what `adrenoc run --json` printed: {reason}",
             hint="adrenoc run BUNDLE --json > run.json",
         ) from error
-
-
-def _take_run(told: Any) -> PrintedRun:
-    keys = ("device", "driver", "gpu", "times", "kernels")
-    plain = {key: told[key] for key in keys} | {"warm_ms": told.get("warm_ms", [])}
-    run: PrintedRun = RecordReader(_wrong).read(PrintedRun, plain, "")
-    times = {f"warm_ms[{number}]": time_ms for number, time_ms in enumerate(run.warm_ms)}
-    for place, time_ms in ({"times.p50_ms": run.times.p50_ms} | times).items():
-        if not 0 < time_ms <= _MOST_MS:
-            raise _wrong(place, f"is {time_ms:g}, expected more than 0")
-    clocks = [clock for state in run.gpu for clock in (state.clock_mhz, state.max_clock_mhz)]
-    if min(clocks, default=0) < 0:
-        raise _wrong("gpu", f"has a clock of {min(clocks):g} MHz, expected 0 or more")
-    return run
 
 
 def _wrong(place: str, what: str) -> ValueError:

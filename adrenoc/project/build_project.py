@@ -1,7 +1,5 @@
-"""A build: every bundle of a project compiled, held against gates and against the lock.
-
-A build as build servers read it: JUnit's XML, and annotations in GitHub's form.
-"""
+"""A build: every bundle of a project compiled, held against gates and against the lock; as JUnit's
+XML and annotations in GitHub's form for build servers."""
 
 from __future__ import annotations
 
@@ -26,16 +24,19 @@ from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.gates import Figures, figures_of, list_broken
 from adrenoc.bundle.write_bundle import move_bundle
 from adrenoc.compile.cache import tool_versions
-from adrenoc.project.lock import (
+from adrenoc.project.project_file import (
+    BundleLimits,
     Lock,
     LockedBundle,
+    Project,
+    Recipe,
     digest_reads,
     list_unlike_reads,
     list_unlike_results,
     lock_bundle,
     read_lock,
+    resolve_words,
 )
-from adrenoc.project.project_file import BundleLimits, Project, Recipe, resolve_words
 
 MADE, FAILED, BROKEN, DIFFERS = "made", "failed", "broken", "differs"
 _MIB = 2**20
@@ -91,10 +92,7 @@ class BuildResult:
 
 
 def build_project(
-    project: Project,
-    options: BuildOptions,
-    run: Run,
-    progress: Callable[[str, Result], None],
+    project: Project, options: BuildOptions, run: Run, progress: Callable[[str, Result], None]
 ) -> BuildResult:
     """Make all bundles; `run` starts a command of adrenoc, `progress` hears of each.
 
@@ -175,7 +173,6 @@ def _put_in_place(recipe: Recipe, made_at: Path, outcome: BundleOutcome) -> Bund
 
 
 def _write_lock(project: Project, old: Lock | None, made: Sequence[LockedBundle | None]) -> bool:
-    """Write the lock, where it is another one."""
     bundles = sorted((one for one in made if one is not None), key=lambda one: one.name)
     new = Lock(bundles=tuple(bundles))
     if new == old:
@@ -297,7 +294,6 @@ def _list_over_parts(limits: BundleLimits, bundle: Bundle, size_bytes: int) -> t
 
 
 def _list_over(limits: BundleLimits, figures: Figures) -> tuple[str, ...]:
-    """Return a sentence for each limit that is broken."""
     said = []
     for name, (key, unit, show) in _LIMITED.items():
         most, seen = getattr(limits, name), getattr(figures, key)

@@ -50,8 +50,8 @@ def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> 
 def _open_for_tuner(address: Any) -> None:
     """A session as the tuner has it; what it takes for a broken one is refused."""
     from adrenoc.base.errors import RemoteError
+    from adrenoc.lab.tune.farm import BROKEN
     from adrenoc.lab.tune.session import DevicePlace, Session
-    from adrenoc.lab.tune.trial_queue import BROKEN
 
     try:
         Session(DevicePlace(server=address, limit_s=2.0)).close()

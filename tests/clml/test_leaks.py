@@ -14,7 +14,7 @@ import tvm_ffi
 import adrenoc
 from adrenoc import native
 from adrenoc.clml.region import document_text
-from adrenoc.native.compile_plugin import _include_options, package_folder
+from adrenoc.native import _include_options, package_folder
 from tests.clml.every_operator import SHAPE, make, plain
 from tests.clml.regions import cut, module_of
 from tests.clml.stub_sdk import write_stub_library, write_stub_sdk

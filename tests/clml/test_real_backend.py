@@ -9,8 +9,8 @@ import pytest
 
 import adrenoc
 from adrenoc.base.errors import OptionError
+from adrenoc.native import _include_options
 from adrenoc.native.android.runtime_build import build_runtime
-from adrenoc.native.compile_plugin import _include_options
 from tests.clml.stub_sdk import write_stub_sdk
 from tests.commands import run_program
 

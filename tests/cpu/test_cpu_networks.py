@@ -7,7 +7,7 @@ import pytest
 
 from adrenoc.base.errors import BundleError, CompileError, PolicyError, TargetError
 from adrenoc.cli.main import main
-from adrenoc.firmware.mcu.print_c import NOT_FUSED
+from adrenoc.firmware.mcu.folder import NOT_FUSED
 from tests.cpu import judge
 from tests.cpu.judge import needs_arm, needs_compiler, run_and_compare
 from tests.mcu import networks

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.compile.fallback import plan_fallback
 from adrenoc.firmware.cpu.make_cpu import C_FOLDER
-from adrenoc.firmware.cpu.print_cpu import WEIGHTS_FILE, build_cpu_library, print_cpu_model
-from adrenoc.firmware.cpu.shared_weights import find_shared_weights, find_weight_sources
+from adrenoc.firmware.cpu.print_cpu import (
+    WEIGHTS_FILE,
+    build_cpu_library,
+    find_shared_weights,
+    find_weight_sources,
+    print_cpu_model,
+)
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.operators import Convolution
 from adrenoc.firmware.mcu.program import make_program

@@ -11,9 +11,9 @@ import pytest
 from adrenoc.lab.calibrate.facts import Fact
 from adrenoc.lab.calibrate.session import Calibration, DeviceRequest, run_calibration
 from adrenoc.lab.prove.examine import judge
-from adrenoc.lab.prove.session import RemoteBench
 from adrenoc.lab.prove.suite import CASES, Suite, make_suite
-from adrenoc.lab.tune.tune_model import local_server
+from adrenoc.lab.prove.verify_device import RemoteBench
+from adrenoc.lab.tune.tuner import local_server
 from adrenoc.target.target import Target, load_target
 from tests.faulty.driver import misbehaving
 from tests.patience import WAIT_S

@@ -14,9 +14,8 @@ import pytest
 from adrenoc.base.errors import CheckFailedError, PrecisionPolicyError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import examine
-from adrenoc.check.accuracy.doctor import Doctor
-from adrenoc.check.accuracy.examine import check_accuracy
-from adrenoc.check.accuracy.program_run import ProgramRun
+from adrenoc.check.accuracy.bench import ProgramRun
+from adrenoc.check.accuracy.examine import Doctor, check_accuracy
 from adrenoc.check.accuracy.result import AccuracyReport, Arrays, Floor
 from adrenoc.check.accuracy.samples import Judge
 from adrenoc.target.target import load_target

@@ -17,14 +17,12 @@ from adrenoc.base.errors import (
 )
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import bench as bench_module
-from adrenoc.check.accuracy import program_run
-from adrenoc.check.accuracy.bench import AccuracyBench
-from adrenoc.check.accuracy.program_run import NOTHING, HalfTensors, round_to
+from adrenoc.check.accuracy.bench import NOTHING, AccuracyBench, HalfTensors, round_to
 from adrenoc.check.accuracy.result import Deviation
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.cli.main import main
 from adrenoc.compile.pipeline import State
-from adrenoc.device import opencl
+from adrenoc.device import place as place_module
 from adrenoc.native import opencl as opencl_runtime
 from adrenoc.target.target import load_target
 from tests.commands import invoke
@@ -108,7 +106,7 @@ def test_what_the_reference_knows_no_better_is_met(device, tmp_path):
 
 
 def test_without_a_device_it_says_what_brings_one(device, tmp_path, monkeypatch):
-    monkeypatch.setattr(opencl, "list_devices", list)
+    monkeypatch.setattr(place_module, "list_devices", list)
     model = planted.save(planted.overflow(), tmp_path)
     with pytest.raises(DependencyError, match="no OpenCL device") as raised:
         invoke("compile", model, "--device", "adreno", "--no-cache", "--accuracy", 1e-2)
@@ -136,7 +134,7 @@ def test_a_second_search_builds_no_kernel_again(device, tmp_path, monkeypatch):
         told.append(opencl_runtime.build_cached(*arguments))
         return dict(told[-1])
 
-    monkeypatch.setattr(program_run, "build_cached", noted)
+    monkeypatch.setattr(bench_module, "build_cached", noted)
     words = ("--device", "host", "--no-cache", "-o", tmp_path / "a.adrenoc", "--accuracy", 1e-2)
     _compiled(model, *words)
     told.clear()

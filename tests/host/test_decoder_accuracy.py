@@ -11,10 +11,10 @@ from onnx import numpy_helper
 from adrenoc.base.errors import AccuracyError, InputError, OptionError
 from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.bundle.sampling import Sampling
-from adrenoc.check.accuracy import passage, program_run
+from adrenoc.check.accuracy import bench, samples
 from adrenoc.check.accuracy.examine import check_accuracy
-from adrenoc.check.accuracy.passage import Wording
 from adrenoc.check.accuracy.result import AccuracyReport
+from adrenoc.check.accuracy.samples import Wording
 from adrenoc.check.reference import run_steps
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
@@ -111,7 +111,7 @@ def test_a_wrong_layer_is_found(device, tmp_path, monkeypatch):
     other = write_decoder(tmp_path / "other", SHAPE)
     scale_constants(other, **{"/model/layers.0/mlp/down_proj/s": 1.5})
     monkeypatch.setattr(
-        passage, "run_steps", lambda _model, feeds, **more: run_steps(other, feeds, **more)
+        samples, "run_steps", lambda _model, feeds, **more: run_steps(other, feeds, **more)
     )
     report = examine(model)
     (found,) = report.presets
@@ -131,17 +131,17 @@ def one_layer(device, tmp_path_factory) -> tuple[Path, AccuracyReport]:
         tensor.copyfrom(np.full(spec.physical, 9, spec.dtype))
         return tensor
 
-    make_empty = program_run.empty
+    make_empty = bench.empty
     model = write_decoder(tmp_path_factory.mktemp("one"), DecoderShape(context=24, layers=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program_run, "empty", fill_with_rubbish)
+        patch.setattr(bench, "empty", fill_with_rubbish)
         return model, examine(model)
 
 
 def test_agreement_and_perplexity_are_those_of_the_logits(one_layer):
     model, report = one_layer
     score = report.presets[0].score
-    tokens = passage.draw_passage(TOKENS, vocabulary=SHAPE.vocabulary, seed=0).tokens
+    tokens = samples.draw_passage(TOKENS, vocabulary=SHAPE.vocabulary, seed=0).tokens
     wanted = _logits_by_onnxruntime(model, tokens)
     bundle, _ = make_decoder_bundle(model, "mixed")
     with local_place(bundle, "") as place:

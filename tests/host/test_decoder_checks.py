@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.sampling import Sampling
-from adrenoc.check.accuracy.passage import Passage, compute_passage
+from adrenoc.check.accuracy.samples import Passage, compute_passage
 from adrenoc.cli.main import main
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place

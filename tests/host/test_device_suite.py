@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adrenoc.device.opencl import pick_device
+from adrenoc.device.place import pick_device
 from adrenoc.device.run import run_bundle
 from adrenoc.lab.prove.examine import judge
 from adrenoc.lab.prove.suite import CASES, all_suites, make_suite, that_compiles

@@ -21,7 +21,7 @@ from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.chat import read_chat
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.inputs import InputFile, make_inputs
-from adrenoc.cli.encoders import EncoderInputs
+from adrenoc.cli.generate import EncoderInputs
 from adrenoc.cli.main import cli, main
 from adrenoc.device.generate import Wish
 from adrenoc.device.openai.protocol import RequestError, read_request

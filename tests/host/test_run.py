@@ -26,7 +26,7 @@ from adrenoc.bundle.manifest import (
 )
 from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
-from adrenoc.device.opencl import list_devices, pick_device
+from adrenoc.device.place import list_devices, pick_device
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.formats import find_model_files
 from adrenoc.native.android.link import find_linker, link_library

@@ -13,13 +13,19 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import CheckFailedError, DeviceError, DeviceMemoryError, RemoteError
-from adrenoc.cli.verify_device import find_wrong
+from adrenoc.cli.devices import find_wrong
 from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.prove.examine import GoneError, SuiteRuns, judge
-from adrenoc.lab.prove.session import RemoteBench, VerifyRequest, pick_suites, run_verification
 from adrenoc.lab.prove.suite import CASES, BuiltSuite, Suite, all_suites, make_suite
-from adrenoc.lab.prove.verify_device import Verification, verify_device
-from adrenoc.lab.tune.tune_model import local_server
+from adrenoc.lab.prove.verify_device import (
+    RemoteBench,
+    Verification,
+    VerifyRequest,
+    pick_suites,
+    run_verification,
+    verify_device,
+)
+from adrenoc.lab.tune.tuner import local_server
 from adrenoc.target.device_report import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
 from tests.commands import run_program

@@ -34,7 +34,7 @@ _HEAVY = (
     "adrenoc.importers.tflite.importer",
     "adrenoc.compile.make",
     "adrenoc.check.reference",
-    "adrenoc.lab.tune.tune_model",
+    "adrenoc.lab.tune.tuner",
     "rich.live",
     "safetensors.numpy",
 )

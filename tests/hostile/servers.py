@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from adrenoc.device.greeting import MAGIC, MISMATCH
+from adrenoc.device.peers import MAGIC, MISMATCH
 from tests.hostile.bundles import whole
 from tests.hostile.case import Case
 from tests.hostile.models import NAMES

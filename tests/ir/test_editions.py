@@ -12,10 +12,9 @@ from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PARAMS, Bundle, open_bundle
 from adrenoc.bundle.editions import name_parts, open_edition, read_editions
 from adrenoc.bundle.gates import parse_gates
-from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
-from adrenoc.pages.bundle_diff import diff_bundles
+from adrenoc.native.android.package.aar import PACK, TARGETING, write_asset_pack
+from adrenoc.pages.bundle_diff import diff_bundles, diff_html
 from adrenoc.pages.bundle_page import bundle_html
-from adrenoc.pages.diff_page import diff_html
 from tests.commands import compile_here, invoke
 from tests.models import graph, write
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from adrenoc.base.tvmapi import BufferLoad, Var, call, decl_buffer, fconst, tirx
-from adrenoc.check.accuracy.program_run import HalfTensors
-from adrenoc.check.accuracy.search import NODES, Effort, Unit, rank_units
+from adrenoc.check.accuracy.bench import HalfTensors
+from adrenoc.check.accuracy.judge_preset import NODES, Effort, Unit, rank_units
 from adrenoc.ir.graph import Body, Graph, Node, Tensor
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.typical import sums_over_taps

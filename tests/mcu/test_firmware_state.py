@@ -11,7 +11,7 @@ import pytest
 
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import main
-from adrenoc.firmware.mcu.evaluate_lstm import logistic, tanh
+from adrenoc.firmware.mcu.evaluate import gate_logistic, gate_tanh
 from adrenoc.firmware.mcu.folder import open_firmware
 from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
@@ -127,10 +127,10 @@ def test_curves_are_near_what_they_are_of():
     """Each number of 16 bits; that they are LiteRT's to the bit is shown by networks."""
     numbers = np.arange(-32768, 32768)
     real = 1 / (1 + np.exp(-numbers / 4096))
-    assert np.abs(logistic(numbers) / 32768 - real).max() < 1e-3
+    assert np.abs(gate_logistic(numbers) / 32768 - real).max() < 1e-3
     for bits in range(7):
         real = np.tanh(numbers / 2.0 ** (15 - bits))
-        assert np.abs(tanh(numbers, bits) / 32768 - real).max() < 1e-3
+        assert np.abs(gate_tanh(numbers, bits) / 32768 - real).max() < 1e-3
 
 
 @pytest.mark.parametrize(

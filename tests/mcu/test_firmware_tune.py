@@ -11,13 +11,18 @@ from pathlib import Path
 import pytest
 
 from adrenoc.cli.main import main
-from adrenoc.firmware.mcu.boards import EmulatedBoard
+from adrenoc.firmware.mcu.boards import (
+    Candidate,
+    EmulatedBoard,
+    expected_hash,
+    tasks_of,
+    trial_program,
+)
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.kernel import Measured
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.program import make_program
 from adrenoc.firmware.mcu.tflite.importer import network_of
-from adrenoc.firmware.mcu.trials import Candidate, expected_hash, tasks_of, trial_program
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.ir.tuning_log import Status, read_log
 from adrenoc.lab.tune.firmware import read_lines

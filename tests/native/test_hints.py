@@ -14,7 +14,7 @@ import tvm_ffi
 import adrenoc
 from adrenoc import native
 from adrenoc.base.errors import DeviceError
-from adrenoc.device.profile import GpuState, parse_gpu_state
+from adrenoc.device.result import GpuState, parse_gpu_state
 from adrenoc.native import opencl
 from tests.commands import run_program
 from tests.compilers import compile_once

@@ -9,7 +9,6 @@ import pytest
 
 from adrenoc import native
 from adrenoc.base.errors import DependencyError, OutputError, ToolError
-from adrenoc.native import compile_plugin
 from tests.commands import run_program
 
 
@@ -101,7 +100,7 @@ def test_a_cache_that_cannot_be_written(tmp_path):
 
 
 def test_tvm_is_missing(monkeypatch):
-    monkeypatch.setattr(compile_plugin.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DependencyError, match="Python package tvm is not installed"):
         native.build()
 

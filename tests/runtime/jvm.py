@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.native.android.java_classes import (
+from adrenoc.native.android.package.aar import archive
+from adrenoc.native.android.runtime_build import LIBRARY, Runtime
+from adrenoc.native.android.runtime_toolchain import (
     QUICKLY,
     build_native_half,
     compile_classes,
     find_javac,
     java_folder,
 )
-from adrenoc.native.android.package.aar import archive
-from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from tests.runtime.programs import HERE, Finished
 
 

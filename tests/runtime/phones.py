@@ -7,10 +7,16 @@ from pathlib import Path
 
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.manifest import Manifest
-from adrenoc.native.android.java_classes import JNI_LIBRARY
-from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.link import find_linker
-from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime, open_runtime
+from adrenoc.native.android.runtime_build import (
+    HEADERS,
+    LIBRARY,
+    LICENSE,
+    NOTICE,
+    Runtime,
+    open_runtime,
+)
+from adrenoc.native.android.runtime_toolchain import JNI_LIBRARY
 
 
 def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:

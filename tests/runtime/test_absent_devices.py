@@ -24,7 +24,7 @@ KINDS = {
 _IN_PYTHON = """
 import sys
 from adrenoc import native
-from adrenoc.device.opencl import choose_device
+from adrenoc.device.place import choose_device
 from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 import tvm_ffi

@@ -17,16 +17,16 @@ from adrenoc.bundle.onnx_context import PROVIDER as PROVIDER_NAME
 from adrenoc.bundle.onnx_context import write_onnx_context
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java_classes import (
+from adrenoc.native.android.link import ANDROID_PAGE_BYTES
+from adrenoc.native.android.package.aar import model_content, name_models
+from adrenoc.native.android.runtime_build import LIBRARY, PROVIDER
+from adrenoc.native.android.runtime_toolchain import (
     JNI_LIBRARY,
     QUICKLY,
     compile_classes,
     find_javac,
     java_folder,
 )
-from adrenoc.native.android.link import ANDROID_PAGE_BYTES
-from adrenoc.native.android.package.aar import model_content, name_models
-from adrenoc.native.android.runtime_build import LIBRARY, PROVIDER
 from tests.commands import run_program
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.phones import without_sources

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adrenoc.cli.main import main
-from adrenoc.native.android.java_classes import java_folder
+from adrenoc.native.android.runtime_toolchain import java_folder
 from tests.commands import run_program
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, make_writer, write_decoder
 from tests.models import graph, write

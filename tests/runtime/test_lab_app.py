@@ -18,8 +18,8 @@ from lab_contents import Contents
 from adrenoc.bundle.bundle import PROOF, open_bundle
 from adrenoc.bundle.write_bundle import put_files, write_app_tar
 from adrenoc.cli.main import main
-from adrenoc.lab.prove.session import pick_cases
-from adrenoc.native.android.java_classes import QUICKLY, find_javac
+from adrenoc.lab.prove.verify_device import pick_cases
+from adrenoc.native.android.runtime_toolchain import QUICKLY, find_javac
 from adrenoc.target.device_report import DeviceReport, read_report
 from adrenoc.target.target import load_target
 from tests.commands import run_program

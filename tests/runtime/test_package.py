@@ -22,11 +22,9 @@ from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.native.android.app_check import check_app
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java_classes import JNI_LIBRARY, java_folder
-from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.aar import write_aar
-from adrenoc.native.android.runtime_build import LIBRARY
-from adrenoc.native.android.runtime_toolchain import MIN_API
+from adrenoc.native.android.runtime_build import LIBRARY, LICENSE, NOTICE
+from adrenoc.native.android.runtime_toolchain import JNI_LIBRARY, MIN_API, java_folder
 from tests.binary_manifest import binary_manifest
 from tests.patience import WAIT_S
 from tests.runtime.phones import link_stub, without_sources

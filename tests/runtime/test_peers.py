@@ -9,8 +9,8 @@ import pytest
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.device.peers import HostPort, Tracker
 from adrenoc.device.remote import RemoteAddress, describe, run_remote
-from adrenoc.device.tracker import HostPort, Tracker
 from tests.runtime.programs import Case
 from tests.runtime.servers import (
     WAIT_S,

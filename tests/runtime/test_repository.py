@@ -21,9 +21,9 @@ from adrenoc.base.text.names import BUNDLE
 from adrenoc.bundle.bundle import MANIFEST, Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.app_check import check_app
-from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.aar import name_models
 from adrenoc.native.android.package.repository import PROVIDER, RUNTIME, write_repository
+from adrenoc.native.android.runtime_build import LICENSE, NOTICE
 from adrenoc.native.android.runtime_build import PROVIDER as PROVIDER_LIBRARY
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest

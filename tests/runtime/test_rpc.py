@@ -22,7 +22,7 @@ from adrenoc.base.errors import BundleError, OptionError, RemoteError
 from adrenoc.base.files.read import sha256_file
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.device.greeting import MAGIC
+from adrenoc.device.peers import MAGIC
 from adrenoc.device.remote import RemoteAddress, open_session, run_remote
 from tests.runtime.programs import Case
 from tests.runtime.servers import (

@@ -18,11 +18,17 @@ from adrenoc.check.doctor import examine
 from adrenoc.cli.console import ConsoleReporter
 from adrenoc.cli.main import main
 from adrenoc.device import adb
+from adrenoc.native import package_folder
 from adrenoc.native.android import runtime_build
-from adrenoc.native.android.runtime_build import Runtime, copy_runtime
+from adrenoc.native.android.runtime_build import (
+    PACKAGE,
+    SOURCES_FILE,
+    Runtime,
+    copy_runtime,
+    find_runtime,
+    look_at_wheel,
+)
 from adrenoc.native.android.runtime_toolchain import MIN_API, find_toolchain
-from adrenoc.native.android.runtime_wheel import PACKAGE, SOURCES_FILE, find_runtime, look_at_wheel
-from adrenoc.native.compile_plugin import package_folder
 from tests.commands import run_program
 from tests.ndks import forget_ndks
 from tests.runtime.fake_adb import fake_adb_process, what_happened

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adrenoc.cli.main import main
-from adrenoc.device.greeting import MAGIC, MISMATCH
+from adrenoc.device.peers import MAGIC, MISMATCH
 from adrenoc.native.android.runtime_build import Runtime
 from tests.commands import run_program
 from tests.runtime.servers import (

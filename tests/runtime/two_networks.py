@@ -13,8 +13,7 @@ import time
 from contextlib import suppress
 
 from adrenoc.base.errors import RemoteError
-from adrenoc.device.greeting import MAGIC
-from adrenoc.device.tracker import HostPort, Tracker
+from adrenoc.device.peers import MAGIC, HostPort, Tracker
 from tests.runtime.servers import server_process, tvm_process
 
 SERVER, ATTACKER = "10.99.0.1", "10.99.0.2"

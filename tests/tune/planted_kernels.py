@@ -17,8 +17,8 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.shared.context import KernelCall
 from adrenoc.lab.tune.farm import MeasureOutcome
+from adrenoc.lab.tune.search import TuneProgress
 from adrenoc.lab.tune.session import MeasureJob
-from adrenoc.lab.tune.standing import TuneProgress
 from adrenoc.lab.tune.tasks import Argument, TunePlan, TuneTask, Variant, VariantBuilder, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.target.target import load_target

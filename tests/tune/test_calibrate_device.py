@@ -8,7 +8,7 @@ import pytest
 from adrenoc.lab.calibrate.measure import HostOperation, KernelArgument, MicroKernel, ProbeError
 from adrenoc.lab.calibrate.session import Bench
 from adrenoc.lab.tune.session import DevicePlace
-from adrenoc.lab.tune.tune_model import local_server
+from adrenoc.lab.tune.tuner import local_server
 from adrenoc.target.target import load_target
 from tests.commands import invoke, succeed
 

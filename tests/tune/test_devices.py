@@ -13,15 +13,14 @@ pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 from adrenoc import native
 from adrenoc.base.errors import OptionError, RemoteError
 from adrenoc.cli.main import main
+from adrenoc.device.peers import HostPort, Tracker
 from adrenoc.device.remote import RemoteAddress
-from adrenoc.device.tracker import HostPort, Tracker
 from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm
 from adrenoc.lab.tune.session import DevicePlace, MeasureJob
 from adrenoc.lab.tune.tasks import TunePlan
-from adrenoc.lab.tune.tune_model import local_server
-from adrenoc.lab.tune.tuner import TuneOptions, Tuner
+from adrenoc.lab.tune.tuner import TuneOptions, Tuner, local_server
 from tests.patience import WAIT_S
 from tests.runtime.servers import python_server, tvm_process
 from tests.tune.planted_kernels import (

@@ -6,7 +6,7 @@ import pytest
 
 from adrenoc import native
 from adrenoc.device.remote import describe
-from adrenoc.lab.tune.tune_model import local_server
+from adrenoc.lab.tune.tuner import local_server
 
 
 def test_the_folder_of_a_session_goes_with_it(tmp_path, monkeypatch):

@@ -10,11 +10,11 @@ import pytest
 
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.remote import RemoteAddress
+from adrenoc.lab.tune import farm
 from adrenoc.lab.tune import session as session_module
-from adrenoc.lab.tune import trial_queue
+from adrenoc.lab.tune.farm import TrialQueue
 from adrenoc.lab.tune.session import DevicePlace, MeasureJob, Session, TrialResult
 from adrenoc.lab.tune.tasks import Argument, Variant
-from adrenoc.lab.tune.trial_queue import TrialQueue
 
 PLACE = DevicePlace(server=RemoteAddress.parse("127.0.0.1:1"))
 
@@ -98,7 +98,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch, device: Device, count: int, careful: tuple[int, ...] = ()
 ) -> dict[int, TrialResult]:
     """Hand over trials 1 and on at once; what came of each."""
-    monkeypatch.setattr(trial_queue, "Session", lambda place: ScriptedSession(device))
+    monkeypatch.setattr(farm, "Session", lambda place: ScriptedSession(device))
     ends: dict[int, TrialResult] = {}
 
     def end(job: MeasureJob, result: TrialResult) -> None:
@@ -177,13 +177,13 @@ def test_without_a_device_all_come_back(monkeypatch):
 
 
 def test_a_compiler_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(trial_queue, "START_S", -PLACE.limit_s)
+    monkeypatch.setattr(farm, "START_S", -PLACE.limit_s)
     assert _blamed(run(monkeypatch, Device(deeds={2: "never builds"}), 3)) == {2: "lost"}
 
 
 def test_what_is_ended_from_outside_comes_back(monkeypatch):
     device = Device(deeds={})
-    monkeypatch.setattr(trial_queue, "Session", lambda place: ScriptedSession(device))
+    monkeypatch.setattr(farm, "Session", lambda place: ScriptedSession(device))
     trials = TrialQueue(
         PLACE,
         fetch=lambda held: [MeasureJob(tag=held)] if held < 3 else [],

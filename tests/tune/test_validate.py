@@ -12,7 +12,6 @@ import pytest
 from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.measure import DeviceFacts, ProbeError
-from adrenoc.lab.calibrate.validate import fit as fit_module
 from adrenoc.lab.calibrate.validate import session
 from adrenoc.lab.calibrate.validate.findings import (
     TOGETHER,
@@ -24,19 +23,17 @@ from adrenoc.lab.calibrate.validate.findings import (
     overall,
     share_right,
 )
-from adrenoc.lab.calibrate.validate.fit import (
+from adrenoc.lab.calibrate.validate.session import (
+    JOINS,
     Fit,
+    Validation,
+    ValidationRequest,
     best_threshold,
     fit_validation,
     fitted_toml,
-    set_key,
-)
-from adrenoc.lab.calibrate.validate.session import (
-    JOINS,
-    Validation,
-    ValidationRequest,
     forms_of,
     run_validation,
+    set_key,
 )
 from adrenoc.lab.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
 from adrenoc.lab.tune.refit import Fitted, FittedKernel, quality_of, replace_values, value_of
@@ -372,7 +369,7 @@ def test_a_fit_that_chooses_worse_is_not_taken(monkeypatch, tmp_path):
         qualities = {"before": before, "after": after, "kept_before": before, "kept_after": after}
         return Fitted(cost=worse, changed=((key, value_of(cost, key), 500.0),), **qualities)
 
-    monkeypatch.setattr(fit_module, "fit_cost", fit_badly)
+    monkeypatch.setattr(session, "fit_cost", fit_badly)
     fit = fit_on(found, device, *only)
     assert fit.fitted.before.regret == fit.fitted.after.regret == 1.0
     assert fit.fitted.kept_after.regret == 1.0
@@ -481,7 +478,7 @@ def test_a_threshold_that_is_wrong_where_it_was_not_fitted_stays(monkeypatch):
     joins = [replace(join, layer=row.layer.name) for join in joins]
     device = PlantedDevice(TARGET.cost)
     found = validated(monkeypatch, device, "1x1", "depthwise")
-    monkeypatch.setattr(fit_module, "_end_of_joining", lambda *_: 1.4)
+    monkeypatch.setattr(session, "_end_of_joining", lambda *_: 1.4)
     joined = replace(found, joins=tuple(joins))
     fit = fit_validation(joined, ROWS, lambda cost: ran(found, device, cost))
     assert fit.cost.joins == TARGET.cost.joins

@@ -8,18 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.lab.calibrate.calibrate import MeasureRow, calibrate
 from adrenoc.lab.calibrate.facts import differences
 from adrenoc.lab.calibrate.measure import (
     DeviceFacts,
     HostOperation,
     Measure,
+    MeasureRow,
     MicroKernel,
     ProbeError,
     TimedWork,
+    calibrate,
 )
-from adrenoc.lab.calibrate.session import MEASURES, Calibration, listed_for, measured_of
-from adrenoc.lab.calibrate.target_file import target_toml
+from adrenoc.lab.calibrate.session import (
+    MEASURES,
+    Calibration,
+    listed_for,
+    measured_of,
+    target_toml,
+)
 from adrenoc.lab.tune.session import TrialResult
 
 FACTS: dict[str, Any] = {

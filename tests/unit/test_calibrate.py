@@ -11,11 +11,12 @@ import pytest
 
 from adrenoc.base.errors import OutputError, RemoteError
 from adrenoc.base.files.resume import Resume
-from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, MeasureRow
 from adrenoc.lab.calibrate.facts import TargetValue, derive
 from adrenoc.lab.calibrate.measure import (
+    MOST_REQUESTS,
     DeviceFacts,
     HostOperation,
+    MeasureRow,
     MicroKernel,
     NoisyError,
     ProbeError,
@@ -23,7 +24,7 @@ from adrenoc.lab.calibrate.measure import (
     slope,
     spread_of,
 )
-from adrenoc.lab.calibrate.measures import numbers
+from adrenoc.lab.calibrate.measures import driver
 from adrenoc.lab.calibrate.measures.rates import chain
 from adrenoc.lab.calibrate.session import MEASURES
 from adrenoc.lab.tune.session import TrialResult
@@ -277,13 +278,13 @@ def test_a_chain_goes_through_all():
 @pytest.mark.parametrize(
     ("stored", "word"),
     [
-        (numbers.TIES.astype(np.float16), "to the nearest, ties to even"),
+        (driver.TIES.astype(np.float16), "to the nearest, ties to even"),
         (np.array([1, 1 + 2**-10, -1, 1], np.float16), "towards zero"),
         (np.array([1, 2, 3, 4], np.float16), "in a way that no rule describes: 1, 2, 3, 4"),
     ],
 )
 def test_rounding_is_told_by_what_came_out(stored, word):
-    assert numbers.rounding(stored)[1] == word
+    assert driver.rounding(stored)[1] == word
 
 
 def _times(kernel: MicroKernel | HostOperation) -> int:

@@ -9,13 +9,11 @@ import pytest
 
 from adrenoc.base.errors import OptionError, TargetError
 from adrenoc.ir.options import resolve_options
-from adrenoc.lab.calibrate.calibrate import MeasureRow
 from adrenoc.lab.calibrate.facts import Fact
-from adrenoc.lab.calibrate.measure import DeviceFacts, plain
-from adrenoc.lab.calibrate.measures.numbers import CALLED
+from adrenoc.lab.calibrate.measure import DeviceFacts, MeasureRow, plain
+from adrenoc.lab.calibrate.measures.driver import CALLED
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
-from adrenoc.lab.calibrate.session import Calibration, listed_for
-from adrenoc.lab.calibrate.target_file import base_of, target_toml
+from adrenoc.lab.calibrate.session import Calibration, base_of, listed_for, target_toml
 from adrenoc.pages.calibration_page import calibration_html
 from adrenoc.target.own_file import check_output_name
 from adrenoc.target.target import Target, load_target

@@ -17,9 +17,8 @@ from adrenoc.cli.main import main
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.measure import DeviceFacts
 from adrenoc.lab.prove.examine import SuiteRuns
-from adrenoc.lab.prove.session import KeptBench
 from adrenoc.lab.prove.suite import told_limits
-from adrenoc.lab.prove.verify_device import empty_report
+from adrenoc.lab.prove.verify_device import KeptBench, empty_report
 from adrenoc.pages.lab_report import LabReport, read_lab_report
 from adrenoc.target.device_report import (
     FORMAT,

@@ -18,17 +18,20 @@ from adrenoc.device.fit import (
     local_bytes,
     other_gpu_notes,
 )
-from adrenoc.device.profile import (
+from adrenoc.device.result import (
     GpuState,
+    Progress,
+    Sustained,
     TimedLaunch,
+    Times,
     clock_notes,
     kernel_times,
     node_times,
     parse_gpu_state,
+    percentile,
     tells_time,
     why_not_comparable,
 )
-from adrenoc.device.result import Progress, Sustained, Times, percentile
 from adrenoc.target.device_report import (
     FORMAT,
     DeviceReport,

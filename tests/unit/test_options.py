@@ -14,10 +14,18 @@ from click.testing import CliRunner
 
 from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.base.files.read import data_folder
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.place_options import HERE, PlaceChoice, place_option
-from adrenoc.cli.records import argument, give_options, group_of, option, read_words
-from adrenoc.cli.shape_ranges import ShapeRange, buckets_of, parse_shape_or_range
+from adrenoc.cli.guarded import (
+    Command,
+    InputPath,
+    OutputPath,
+    argument,
+    give_options,
+    group_of,
+    option,
+    read_words,
+)
+from adrenoc.cli.options import HERE, PlaceChoice, place_option
+from adrenoc.cli.plan_shapes import ShapeRange, buckets_of, parse_shape_or_range
 from adrenoc.ir.options import (
     CompileOptions,
     list_presets,

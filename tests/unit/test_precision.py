@@ -11,9 +11,9 @@ import pytest
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import PrecisionPolicyError
 from adrenoc.bundle.params import FilterTransform
+from adrenoc.check.accuracy.judge_preset import OutOfEffortError, smallest_passing
 from adrenoc.check.accuracy.result import Deviation
 from adrenoc.check.accuracy.samples import floor_of
-from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
 from adrenoc.check.inputs import Inputs
 from adrenoc.check.trial_inputs import SCALES, scale_inputs, tell_range
 from adrenoc.ir import half

@@ -13,20 +13,20 @@ from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import Bundle, LaunchInfo, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.compare import compare
-from adrenoc.device.profile import (
+from adrenoc.device.result import (
     GpuState,
     Reading,
+    RunResult,
     RunTrace,
     TimedLaunch,
+    Times,
     Tracer,
     TraceSpan,
     kernel_times,
     node_times,
 )
-from adrenoc.device.result import RunResult, Times
-from adrenoc.pages.perfetto import perfetto_json
 from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
-from adrenoc.pages.run_page import run_html, run_to_json
+from adrenoc.pages.run_page import perfetto_json, run_html, run_to_json
 
 FAST, UNREAD = GpuState(clock_mhz=900.0, governor="msm"), GpuState(governor="msm")
 LAUNCHES = (
@@ -195,7 +195,7 @@ def test_a_trace_of_a_run_that_knows_nothing(bundle):
 
 
 def test_a_tracer_nests_and_ends(monkeypatch):
-    monkeypatch.setattr("adrenoc.device.profile._MOST_SPANS", 2)
+    monkeypatch.setattr("adrenoc.device.result._MOST_SPANS", 2)
     tracer = Tracer()
     with tracer.span("run"), tracer.span("launch"):
         pass

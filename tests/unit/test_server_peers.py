@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from adrenoc.device import serve
 from adrenoc.device.answers import WrongAnswerError, check_answers
-from adrenoc.device.greeting import MAGIC, MISMATCH, Greetings, Peer
+from adrenoc.device.peers import MAGIC, MISMATCH, Greetings, Peer
 from adrenoc.device.rpc_relay import (
     CALL,
     COPY_FROM_REMOTE,

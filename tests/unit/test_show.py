@@ -30,11 +30,10 @@ from adrenoc.check import runtimes
 from adrenoc.cli import console
 from adrenoc.cli.guarded import JSON_OPTION
 from adrenoc.cli.main import main
-from adrenoc.cli.show_made import list_options, list_unknown
 from adrenoc.cli.tables import make_table
+from adrenoc.cli.write_views import list_options, list_unknown
 from adrenoc.ir.options import CompileOptions, ResolvedOptions
-from adrenoc.lab.calibrate.calibrate import MEASURED, MeasureRow
-from adrenoc.lab.calibrate.measure import DeviceFacts
+from adrenoc.lab.calibrate.measure import MEASURED, DeviceFacts, MeasureRow
 from adrenoc.pages.bundle_page import _files, _tell_option, _tensors
 
 COLUMNS = ("output", "shape", "max error", "of the range", "cosine")

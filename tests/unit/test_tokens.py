@@ -11,7 +11,7 @@ import pytest
 from model_zoo.containers import write_litertlm
 
 from adrenoc.base.errors import InputError, ModelFormatError
-from adrenoc.check.accuracy.passage import score_tokens
+from adrenoc.check.accuracy.samples import score_tokens
 from adrenoc.check.generation import check_tokens
 from adrenoc.compile.decoder_plan import find_tokenizer
 from adrenoc.language import tokenizer

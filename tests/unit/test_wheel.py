@@ -12,7 +12,7 @@ import pytest
 
 from adrenoc.base.errors import LinkError
 from adrenoc.base.host import extras
-from adrenoc.native.android.licenses import (
+from adrenoc.native.android.runtime_build import (
     Component,
     components,
     find_used,

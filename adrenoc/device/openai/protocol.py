@@ -1,7 +1,5 @@
-"""Requests of OpenAI's API as records, and answers as its clients expect them.
-
-Source: OpenAI's API reference, "Chat" and "Completions (legacy)"; what its Python client 3 sends.
-"""
+"""Requests of OpenAI's API as records, and answers as its clients expect them. Source: OpenAI's API
+reference, "Chat" and "Completions (legacy)"; what its Python client 3 sends."""
 
 import io
 import json

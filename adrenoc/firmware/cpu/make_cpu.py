@@ -1,11 +1,5 @@
-"""A model file becomes a folder of C for an application processor.
-
-Runs a folder for an application processor: here, or under QEMU with its instructions counted.
-
-Counts are instructions of all threads, not cycles.
-
-Instructions of each layer before anything is written: the program runs under QEMU once.
-"""
+"""Make a model a folder of C for an application processor, and run it here or under QEMU, where
+instructions of all threads are counted, not cycles."""
 
 import platform
 import shutil
@@ -24,13 +18,13 @@ from adrenoc.firmware.mcu.core import Core, load_core
 from adrenoc.firmware.mcu.emulator import Emulated, lack_of_tools, overrun_error, run_to_end
 from adrenoc.firmware.mcu.folder import (
     MODEL_FILE,
+    NOT_FUSED,
     Firmware,
     read_files,
     report_text,
     write_files,
 )
 from adrenoc.firmware.mcu.make import Counts, count_instructions
-from adrenoc.firmware.mcu.print_c import NOT_FUSED
 from adrenoc.firmware.mcu.program import FirmwareProgram
 
 C_FOLDER = Path(__file__).parent / "c"
@@ -136,7 +130,16 @@ def run_cpu_folder(
             (work / f"in{number}").write_bytes(inputs[spec.name].astype(np.int8).tobytes())
             arguments.append(f"in{number}")
         arguments += [f"out{number}" for number in range(len(firmware.outputs))]
-        _execute(work, program, arguments, machine, timeout_s)
+        plugin = _counter(work, program) if machine.counts else []
+        command = [*machine.emulator, *plugin, str(program), *arguments]
+        done = run_to_end(command, timeout_s, where="", hint="a smaller model", folder=work)
+        if done.returncode == _OVERRUN:
+            raise overrun_error()
+        if done.returncode != 0:
+            raise DeviceError(
+                f"the model's program ended with {done.returncode}: {done.stderr.strip()[-300:]}",
+                hint=f"{machine.compiler} --version",
+            )
         outputs = {
             spec.name: np.fromfile(work / f"out{number}", np.int8).reshape(spec.shape)
             for number, spec in enumerate(firmware.outputs)
@@ -163,21 +166,6 @@ def _build(work: Path, machine: CpuMachine) -> Path:
     command = [machine.compiler, *options, *sources, "-o", str(made), "-pthread"]
     run_tool(command, deed="compile the model")
     return made
-
-
-def _execute(
-    work: Path, program: Path, arguments: list[str], machine: CpuMachine, timeout_s: float
-) -> None:
-    plugin = _counter(work, program) if machine.counts else []
-    command = [*machine.emulator, *plugin, str(program), *arguments]
-    done = run_to_end(command, timeout_s, where="", hint="a smaller model", folder=work)
-    if done.returncode == _OVERRUN:
-        raise overrun_error()
-    if done.returncode != 0:
-        raise DeviceError(
-            f"the model's program ended with {done.returncode}: {done.stderr.strip()[-300:]}",
-            hint=f"{machine.compiler} --version",
-        )
 
 
 def _counter(work: Path, program: Path) -> list[str]:

@@ -18,9 +18,8 @@ from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.firmware.mcu.core import Core, load_core
-from adrenoc.firmware.mcu.folder import Firmware, read_files
+from adrenoc.firmware.mcu.folder import Firmware, border_names, ctype_of, print_model, read_files
 from adrenoc.firmware.mcu.network import WIDTHS
-from adrenoc.firmware.mcu.print_c import border_names, ctype_of, print_model
 from adrenoc.firmware.mcu.program import FirmwareProgram
 
 _BOARD = Path(__file__).parent / "board"

@@ -169,7 +169,8 @@ def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
     for operator in reversed(network.operators):
         if isinstance(operator, op.Convolution):
             result = masks[operator.result]
-            _fill_group(result, group)
+            missing = max(-int(result.sum()) % group, 0) if result.any() else group
+            result[np.nonzero(~result)[0][:missing]] = True
             if not _is_whole(network, operator):
                 masks[operator.source][:] = True
                 continue
@@ -193,12 +194,6 @@ def _keeps_channels(network: Network, operator: op.Operator) -> bool:
         source, result = network.tensors[operator.source], network.tensors[operator.result]
         return _channels(source) == _channels(result)
     return False
-
-
-def _fill_group(mask: np.ndarray, group: int) -> None:
-    """Let some that are not read stay, up to a whole group."""
-    missing = max(-int(mask.sum()) % group, 0) if mask.any() else group
-    mask[np.nonzero(~mask)[0][:missing]] = True
 
 
 # --- what is left -------------------------------------------------------------------------------

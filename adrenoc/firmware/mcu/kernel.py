@@ -1,7 +1,5 @@
-"""What one operator becomes in C: constants, the snippets that it calls, and the call.
-
-Schedules of an operator: those there are, what each is estimated to take, which one is taken.
-"""
+"""What one operator becomes in C (constants, snippets, the call), and its schedules: those there
+are, what each is estimated to take, which one is taken."""
 
 from __future__ import annotations
 

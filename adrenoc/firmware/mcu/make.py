@@ -1,8 +1,5 @@
-"""Make a folder for firmware of a model file, and tell what it takes of a core's memory.
-
-Schedules are those of a tuning log.  Instructions of each layer come from a run under QEMU, before
-anything is written.
-"""
+"""Make a folder for firmware of a model file by schedules of a tuning log, and tell what it takes
+of a core's memory and, by a run under QEMU, the instructions of each layer."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,13 +1,10 @@
 """A network of int8 or int16 in integers alone: what importers make and everything below reads.
 
-Data are NHWC with a batch of one.  Importers say by its operators what it has none for: transposed
+Data are NHWC with a batch of one. Importers say by its operators what it has none for: transposed
 convolutions are plain ones with zeros between elements and the kernel turned round; convolutions in
-groups of channels are one for each group, between a move and a concatenation.
-
-Numbers at a model's borders: firmware has integers where the file says float32 or uint8.
-
-A file that quantises its input itself, and turns its output back into floats, is computed without
-either: firmware has sensors' numbers, and does that better where it reads them.
+groups of channels are one for each group, between a move and a concatenation. A file that quantises
+its input itself, and turns its output back into floats, is computed without either: firmware has
+sensors' numbers, and does that better where it reads them.
 """
 
 import math

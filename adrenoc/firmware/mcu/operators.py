@@ -1,8 +1,6 @@
-"""What integer networks are made of: operators over tensors by index, and their parameters.
-
-All real numbers of the file (scales) have become multipliers, shifts, tables and bounds, so
-nothing here can round differently on another machine.
-"""
+"""What integer networks are made of: operators over tensors by index, and their parameters. All
+scales of the file have become multipliers, shifts, tables and bounds, so that nothing here can
+round differently on another machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Kernels in plain C for every operator: right on any core, and what faster ones fall back to.
-
-Of an LSTM the products alone go by pairs or vectors where a core has them.
-"""
+"""Kernels in plain C for every operator: right on any core, and what faster ones fall back to. Of
+an LSTM the products alone go by pairs or vectors where a core has them."""
 
 from dataclasses import asdict
 from functools import singledispatch

@@ -1,7 +1,5 @@
-"""Kernels of int16: filters with weights of int8, and plain C for all others, on any core.
-
-Sums of products become int16 by the constants that c/word_layer.c takes.
-"""
+"""Kernels of int16: filters with weights of int8, and plain C for all others, on any core. Sums of
+products become int16 by the constants that c/word_layer.c takes."""
 
 from __future__ import annotations
 
@@ -13,8 +11,12 @@ import numpy as np
 from adrenoc.base.errors import CompileError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.core import Core
-from adrenoc.firmware.mcu.curves import exponential_points, logistic_points, reciprocal_points
-from adrenoc.firmware.mcu.fixed_point import reduced_factor
+from adrenoc.firmware.mcu.fixed_point import (
+    exponential_points,
+    logistic_points,
+    reciprocal_points,
+    reduced_factor,
+)
 from adrenoc.firmware.mcu.kernel import (
     Array,
     Fields,
@@ -165,30 +167,26 @@ def word_rule(operator: op.Filter, name: str) -> WordRule:
     """Return the constants of a filter's rule; messages call the layer `name`. Raises CompileError
     where its sums may grow beyond what any converter writes, or its factors are."""
     try:
-        return _rule_of(operator)
+        rule = operator.requantise
+        most = int((most_products(operator) + np.abs(operator.bias)).max())
+        if most > _MOST_SUM:
+            raise _OutsideError(f"has sums up to {most}, expected at most {_MOST_SUM}")
+        if rule.reals.size:
+            return _real_rule(rule)
+        if not rule.wide:
+            return WordRule(way="WORD_TWICE", multiplier=rule.multipliers, shift=rule.shifts)
+        multiplier, right = reduced_factor(rule.multipliers, rule.shifts)
+        right = np.where(multiplier == 0, _WHOLE, right)  # nothing is nothing at any shift
+        if most <= MOST_SHORT and right.min() >= _LEAST_WHOLE:
+            up = np.maximum(_WHOLE - right, 0)
+            shift = np.maximum(right, _WHOLE) - 32
+            return WordRule(way="WORD_HIGH", multiplier=multiplier << up, shift=shift)
+        return WordRule(way="WORD_FIFTEEN", multiplier=multiplier, shift=right)
     except _OutsideError as error:
         raise CompileError(
             f"the layer '{name}' of int16 {error}, as no converter writes it",
             hint="convert the model again",
         ) from error
-
-
-def _rule_of(operator: op.Filter) -> WordRule:
-    rule = operator.requantise
-    most = int((most_products(operator) + np.abs(operator.bias)).max())
-    if most > _MOST_SUM:
-        raise _OutsideError(f"has sums up to {most}, expected at most {_MOST_SUM}")
-    if rule.reals.size:
-        return _real_rule(rule)
-    if not rule.wide:
-        return WordRule(way="WORD_TWICE", multiplier=rule.multipliers, shift=rule.shifts)
-    multiplier, right = reduced_factor(rule.multipliers, rule.shifts)
-    right = np.where(multiplier == 0, _WHOLE, right)  # nothing is nothing at any shift
-    if most <= MOST_SHORT and right.min() >= _LEAST_WHOLE:
-        up = np.maximum(_WHOLE - right, 0)
-        shift = np.maximum(right, _WHOLE) - 32
-        return WordRule(way="WORD_HIGH", multiplier=multiplier << up, shift=shift)
-    return WordRule(way="WORD_FIFTEEN", multiplier=multiplier, shift=right)
 
 
 def _real_rule(rule: op.Requantise) -> WordRule:

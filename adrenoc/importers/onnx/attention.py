@@ -276,6 +276,13 @@ def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
     return write("Where", write("Cast", kept, to=9), write.constant(0.0), far)
 
 
+ATTENTION: dict[str, Callable[[Writer], None]] = {
+    "Attention": _attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "RotaryEmbedding": _rotary_embedding,
+}
+
+
 APPEND_ROWS = "adrenoc.AppendRows"
 """Our own operator: cache [1, heads, rows, head], x, first row [1], perhaps cosines and sines, and
 perhaps the weights of a norm of each head."""
@@ -327,12 +334,7 @@ class _Heads:
 
 
 def _group_query_attention(write: Writer) -> None:
-    given = [name for index, name in _NOT_HERE.items() if write.input(index)]
-    if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
-        given.append("sliding_window_cache without a window")
-    if write.output(3):
-        given.append("output_qk")
-    write.refuse_odd(_PLAIN_ATTRIBUTES, *given)
+    _check_covered(write)
     heads = _read_heads(write)
     row = _first_row(write, heads.tokens)
     context = _count_beyond(write)
@@ -445,6 +447,16 @@ def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
     return [write.array(np.ascontiguousarray(flat, np.float32))]
 
 
+def _check_covered(write: Writer) -> None:
+    """Refuse what would be another result."""
+    given = [name for index, name in _NOT_HERE.items() if write.input(index)]
+    if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
+        given.append("sliding_window_cache without a window")
+    if write.output(3):
+        given.append("output_qk")
+    write.refuse_odd(_PLAIN_ATTRIBUTES, *given)
+
+
 def _first_row(write: Writer, tokens: int) -> str:
     """Return how many tokens there were before: `seqlens_k` is one less than there are in all."""
     length = write.input(_LENGTH)
@@ -544,9 +556,4 @@ def _with_room(write: Writer, past: int, heads: _Heads) -> str:
     return zeros if not given[2] else write("Concat", name, zeros, axis=2)
 
 
-ATTENTION: dict[str, Callable[[Writer], None]] = {
-    "Attention": _attention,
-    "GroupQueryAttention": _group_query_attention,
-    "MultiHeadAttention": _multi_head_attention,
-    "RotaryEmbedding": _rotary_embedding,
-}
+CACHED: dict[str, Callable[[Writer], None]] = {"GroupQueryAttention": _group_query_attention}

@@ -47,10 +47,10 @@ import onnx
 
 from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
-from adrenoc.importers.onnx.attention import ATTENTION
+from adrenoc.importers.onnx.attention import ATTENTION, CACHED
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
 from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, UnknownTypeError, Writer
-from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
+from adrenoc.importers.onnx.n_bits import EXPERTS, N_BITS_REWRITES
 from adrenoc.importers.onnx.prepare import is_defined
 
 INVERSE = "adrenoc.Inverse"
@@ -468,7 +468,9 @@ def _invert(write: Writer, told: str, tokens: int) -> str:
 
 REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
+    **CACHED,
     **QUANTISED,
+    **EXPERTS,
     **N_BITS_REWRITES,
     "BiasGelu": lambda write: _gelu(write, write("Add", write.input(0), write.input(1))),
     "CDist": _distances,

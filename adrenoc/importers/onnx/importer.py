@@ -72,17 +72,13 @@ def import_onnx(
         drop_casts(graph, (*caches, *recurrent))
         keep_cache(graph, caches, recurrent)
     pairs = (*caches, *recurrent, *states)
-    # States come behind all other outputs, each once and in their order.
-    kept = [present for _, present in pairs if present in graph.outputs]
-    graph.outputs = [*(name for name in graph.outputs if name not in kept), *kept]
+    _put_last(graph, [present for _, present in pairs])
     fuse_qdq(graph)
     fold_constants(graph)
     _expand_functions(graph)
     mask_outputs(graph)
     note_differences(graph)
-    for name in graph.outputs:
-        if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
-            raise _make_text_error(f"output '{name}'")
+    check_text(graph)
     refused, unknown = find_refused(graph, supported_operators())
     if graph.vast:
         raise_refusals(graph, refused)  # before the constants take memory
@@ -92,8 +88,7 @@ def import_onnx(
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, refused, failed)
     check_kept(graph, caches)
-    made = [(name, _require_shape(graph, name)) for name in graph.outputs]
-    outputs = tuple(TensorSpec(name=n, shape=t.shape or (), dtype=t.dtype) for n, t in made)
+    outputs = _outputs_of(graph, graph.outputs)
     check_states((*recurrent, *states), graph.inputs, outputs)
     return Imported(
         module=module,
@@ -164,6 +159,20 @@ def _load(files: ModelFiles) -> tuple[LoadedModel, DecisionLog]:
     # The nodes of functions are what their callers make of them.
     validate_model(model, opset=opset_of(model))
     return replace(loaded, model=model), log
+
+
+def _put_last(graph: OnnxGraph, kept: Sequence[str]) -> None:
+    """Have the outputs that are states behind all others, each once and in their order."""
+    if kept:
+        known = [name for name in kept if name in graph.outputs]
+        graph.outputs = [*(name for name in graph.outputs if name not in known), *known]
+
+
+def _outputs_of(graph: OnnxGraph, names: Sequence[str]) -> tuple[TensorSpec, ...]:
+    known = [(name, _require_shape(graph, name)) for name in names]
+    return tuple(
+        TensorSpec(name=name, shape=info.shape or (), dtype=info.dtype) for name, info in known
+    )
 
 
 def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
@@ -248,6 +257,13 @@ _ONLY_CONSTANT = frozenset(
     for name, value in TensorProto.DataType.items()
     if name.startswith(("BFLOAT", "FLOAT4", "FLOAT8", "INT2", "INT4", "UINT2", "UINT4"))
 )
+
+
+def check_text(graph: OnnxGraph) -> None:
+    """Refuse outputs that hold text."""
+    for name in graph.outputs:
+        if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
+            raise _make_text_error(f"output '{name}'")
 
 
 def _make_text_error(what: str) -> UnsupportedOperatorError:

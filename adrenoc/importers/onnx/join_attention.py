@@ -39,10 +39,23 @@ from adrenoc.importers.onnx.join_rotations import (
     FoundRotation,
     PositionTables,
     RowReader,
+    RowsSeen,
     find_rotation,
 )
 from adrenoc.importers.onnx.probe import BATCHED, ExtentProber, LatentFinder, choose_pasts
 from adrenoc.importers.onnx.refusals import AS_IT_IS, NotCovered
+
+
+def _widen_caches(graph: OnnxGraph, joined: OnnxGraph, one: FoundAttention) -> None:
+    """Have both caches of a latent attention hold rows of both, in a file's graph and in ours."""
+    assert one.latent is not None
+    for cache in (one.keys, one.values):
+        for at, spec in enumerate(graph.inputs):
+            if spec.name == cache.past:
+                shape = (*spec.shape[:-1], one.latent.width)
+                graph.inputs[at] = replace(spec, shape=shape)
+                known = replace(graph.types[cache.past], shape=shape)
+                graph.types[cache.past] = joined.types[cache.present] = known
 
 
 def _read_latent(
@@ -119,15 +132,7 @@ def join_attention(
     tables.read_at_positions()
     _check_readers(base, caches)
     for one in latent:  # from here on nobody looks at the graph of the file any more
-        # Have both caches of a latent attention hold rows of both, in a file's graph and in ours.
-        assert one.latent is not None
-        for cache in (one.keys, one.values):
-            for at, spec in enumerate(graph.inputs):
-                if spec.name == cache.past:
-                    shape = (*spec.shape[:-1], one.latent.width)
-                    graph.inputs[at] = replace(spec, shape=shape)
-                    known = replace(graph.types[cache.past], shape=shape)
-                    graph.types[cache.past] = base.types[cache.present] = known
+        _widen_caches(graph, base, one)
     given = {spec.name: graph.types[spec.name] for spec in graph.inputs}
     graph.nodes, graph.constants = base.nodes, base.constants
     graph.types = {**base.types, **given}
@@ -234,13 +239,6 @@ class _Joiner:
         names.append(self._rows(nodes, v))
         mixed = self.tables.name("mixed")
         total = self.tables.write_constant(np.array(self.tables.rows, np.int32))
-        # What is added to scores, and those that no row has; the last where they are.
-        bias = ""
-        if seen.bias is not None:
-            self.biased += 1
-            wide = np.broadcast_to(seen.bias, (heads, seen.bias.shape[1]))
-            bias = self.tables.intern(wide)
-        sinks = [] if one.sinks is None else [self.tables.intern(one.sinks)]
         node = helper.make_node(
             "GroupQueryAttention",
             [
@@ -250,7 +248,7 @@ class _Joiner:
                 PAST_LENGTH,
                 total,
                 *[""] * (BIAS - _BEHIND_TOTAL),
-                *([bias, *sinks] if bias or sinks else []),
+                *self._tables_of_scores(one, seen, heads),
             ],
             [mixed, one.keys.present, one.values.present],
             domain=MICROSOFT,
@@ -276,6 +274,16 @@ class _Joiner:
         before, after = self.graph.nodes[:at], self.graph.nodes[at + 1 :]
         kept = [[n for n in part if not made.intersection(n.output)] for part in (before, after)]
         self.graph.nodes = [*kept[0], *nodes, *kept[1]]
+
+    def _tables_of_scores(self, one: FoundAttention, seen: RowsSeen, heads: int) -> list[str]:
+        """Return what is added to scores, and those that no row has; the last where they are."""
+        bias = ""
+        if seen.bias is not None:
+            self.biased += 1
+            wide = np.broadcast_to(seen.bias, (heads, seen.bias.shape[1]))
+            bias = self.tables.intern(wide)
+        sinks = [] if one.sinks is None else [self.tables.intern(one.sinks)]
+        return [bias, *sinks] if bias or sinks else []
 
     def _heads(self, name: str) -> tuple[int, int]:
         """Return heads and numbers a head of a tensor [1, heads, tokens, head], or without the

@@ -348,12 +348,7 @@ def find_rotation(graph: OnnxGraph, name: str) -> FoundRotation | None:
     if chain is None:
         return None
     given, seen = chain.try_numbers((1, 1, *shape[2:]))
-    # Whether a constant has a row for each token.
-    tables = {
-        n: held
-        for n, held in chain.constants.items()
-        if (held.dtype.kind == "f" and held.ndim > 1 and held.size == shape[2] * held.shape[-1])
-    }
+    tables = {n: held for n, held in chain.constants.items() if _is_table(held, shape)}
     for cos, sin in itertools.permutations(tables, 2):
         held = [tables[n].astype(np.float64).reshape(shape[2], -1) for n in (cos, sin)]
         last = held[0].shape[1]
@@ -364,6 +359,11 @@ def find_rotation(graph: OnnxGraph, name: str) -> FoundRotation | None:
                     x=chain.source, cos=cos, sin=sin, width=width, interleaved=interleaved
                 )
     return None
+
+
+def _is_table(value: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Return whether a constant has a row for each token."""
+    return value.dtype.kind == "f" and value.ndim > 1 and value.size == shape[2] * value.shape[-1]
 
 
 def _turn(

@@ -133,9 +133,7 @@ def _load_own(files: ModelFiles) -> LoadedModel:
             model = read_ort(own.read(), path)
             return take
         try:
-            loader = _Loader(model=onnx.ModelProto(), walked=("GraphProto", "TensorProto"))
-            loader.read(loader.model, _Stream(own), 0, own.left)
-            model, held = loader.model, loader.held
+            model, held = read_message(own)
         except (DecodeError, WireError) as error:
             raise ModelFormatError(
                 f"{path} is not a readable ONNX file: {error}", hint=EXPORT_AGAIN
@@ -221,6 +219,15 @@ _MOST_HEAD_BYTES = 20
 """Of the number and the length of a field."""
 _ELEMENTS = frozenset(onnx.helper.get_all_tensor_dtypes())
 _NOTHING = np.empty(0, np.uint8)
+
+
+def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]:
+    """Return the message in a model's own file, and the initialisers that it lacks the data of, by
+    their place among the graph's. Raises WireError or google.protobuf.message.DecodeError where it
+    is no message."""
+    loader = _Loader(model=onnx.ModelProto(), walked=("GraphProto", "TensorProto"))
+    loader.read(loader.model, _Stream(own), 0, own.left)
+    return loader.model, loader.held
 
 
 def array_of_bytes(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray | None:

@@ -211,6 +211,12 @@ def _split_nibbles(write: Writer, data: str, shape: tuple[int, ...]) -> str:
     return write("Concat", *apart, axis=len(shape) - 1)
 
 
+N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
+    "GatherBlockQuantized": _gather_block_quantized,
+    "MatMulNBits": _matmul_n_bits,
+}
+
+
 _LEAST_BLOCK = 16
 _ZERO_OF = {**_TYPED, "int8": 128, "uint8": 0}
 """Type -> what makes numbers from zero on of it."""
@@ -425,16 +431,7 @@ def _floats(write: Writer) -> None:
         else None
         for weights, bias in _FLOATS
     ]
-    scores = write.input(_ROUTER)
-    is_normed = bool(write.number("normalize_routing_weights", 0))
-    if not is_normed:
-        scores = write("Softmax", scores, axis=-1)
-    values, picks = _pick(write, scores)
-    _mix(
-        write,
-        _spread(write, write("Softmax", values, axis=-1) if is_normed else values, picks),
-        products,
-    )
+    _mix(write, _share_floats(write), products)
 
 
 def _share_few_bits(write: Writer, tokens: int) -> str:
@@ -448,6 +445,16 @@ def _share_few_bits(write: Writer, tokens: int) -> str:
     if not write.number("normalize_routing_weights", 0):
         return shares
     return write("Div", shares, write.reshape(write.total(shares, 1), tokens, 1))
+
+
+def _share_floats(write: Writer) -> str:
+    """Return the same of MoE: the largest shares of all, or of themselves if normed."""
+    scores = write.input(_ROUTER)
+    is_normed = bool(write.number("normalize_routing_weights", 0))
+    if not is_normed:
+        scores = write("Softmax", scores, axis=-1)
+    values, picks = _pick(write, scores)
+    return _spread(write, write("Softmax", values, axis=-1) if is_normed else values, picks)
 
 
 def _pick(write: Writer, scores: str) -> tuple[str, str]:
@@ -539,9 +546,4 @@ def _multiply(write: Writer, x: str, part: _Experts) -> str:
     return write("Add", product, write.array(bias))
 
 
-N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
-    "GatherBlockQuantized": _gather_block_quantized,
-    "MatMulNBits": _matmul_n_bits,
-    "MoE": _floats,
-    "QMoE": _few_bits,
-}
+EXPERTS: dict[str, Callable[[Writer], None]] = {"MoE": _floats, "QMoE": _few_bits}

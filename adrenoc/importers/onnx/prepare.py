@@ -130,12 +130,16 @@ def prepare(
                 hint="export the model again",
             )
     log.extend([*assumed, *tell_fixed(settings, fixed)])
+    _tell_left_out(source, graph)
+    return graph
+
+
+def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> None:
     known = {spec.name for spec in graph.inputs} | {tensor.name for tensor in source.initializer}
     for name in (value.name for value in source.input if value.name not in known):
         shape = graph.shape_of(name) or ()
         if 0 in shape:
             graph.log.add(name, "left the input out", f"its shape {list(shape)} holds no element")
-    return graph
 
 
 Key = tuple[str, str, str]
@@ -150,14 +154,7 @@ def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProt
     try:
         # A function may be of another opset than its model: `True` brings it to the model's.
         inlined = inliner.inline_local_functions(model, True)
-        # The model with its functions of its own opsets, as onnxruntime takes them.
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        versions = {one.domain: one.version for one in model.opset_import}
-        for function in copy.functions:
-            for one in function.opset_import:
-                one.version = versions.get(one.domain, one.version)
-        as_written = inliner.inline_local_functions(copy)
+        as_written = inliner.inline_local_functions(_with_one_opset(model))
     except (
         RuntimeError,
         ValueError,
@@ -171,6 +168,17 @@ def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProt
             "model's, in which their operators mean something else; ONNX wants them alike"
         )
     return inlined
+
+
+def _with_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with its functions of its own opsets, as onnxruntime takes them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    versions = {one.domain: one.version for one in model.opset_import}
+    for function in copy.functions:
+        for one in function.opset_import:
+            one.version = versions.get(one.domain, one.version)
+    return copy
 
 
 def _forms(model: onnx.ModelProto) -> list[tuple[str, list[bytes]]]:
@@ -238,16 +246,17 @@ def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str,
     expanded: Counter[str] = Counter()
     nodes: list[onnx.NodeProto] = []
     for node in graph.nodes:
-        # Whether a norm also gives the mean and the deviation, which no norm kernel does.
-        wanted = is_standard(node) and (
-            node.op_type in op_types
-            or (node.op_type == "LayerNormalization" and any(node.output[1:]))
-        )
+        wanted = is_standard(node) and (node.op_type in op_types or _has_statistics(node))
         made = _expand(graph, node) if wanted else []
         nodes += made or [node]
         expanded.update([node.op_type] if made else [])
     graph.nodes = nodes
     return dict(expanded)
+
+
+def _has_statistics(node: onnx.NodeProto) -> bool:
+    """Return whether a norm also gives the mean and the deviation, which no norm kernel does."""
+    return node.op_type == "LayerNormalization" and any(node.output[1:])
 
 
 def is_defined(graph: OnnxGraph, node: onnx.NodeProto) -> bool:

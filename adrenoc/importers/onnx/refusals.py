@@ -183,15 +183,7 @@ def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
     ):
         if not least <= count <= most:
             raise _make_error(f"{label} has {count} {what}, expected {least} to {most}")
-    # Check that each input that is left out is an optional one: '' stands for those alone.
-    for index, name in enumerate(node.input):
-        if name:
-            continue
-        formal = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last may be any number
-        if formal.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
-            raise _make_error(
-                f"{label} leaves out input {index} ('{formal.name}'), which {node.op_type} needs"
-            )
+    _check_left_out(node, schema, label)
     given = {a.name: a for a in node.attribute}
     parts = given["num_outputs"].i if "num_outputs" in given else len(node.output)
     if parts != len(node.output):  # onnx's shape inference makes room for all of them
@@ -209,6 +201,18 @@ def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
             raise _make_error(
                 f"attribute '{name}' of {label} is of type "
                 f"{AttributeProto.AttributeType.Name(attribute.type)}, expected {wanted.type.name}"
+            )
+
+
+def _check_left_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema, label: str) -> None:
+    """Check that each input that is left out is an optional one: '' stands for those alone."""
+    for index, name in enumerate(node.input):
+        if name:
+            continue
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last may be any number
+        if formal.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
+            raise _make_error(
+                f"{label} leaves out input {index} ('{formal.name}'), which {node.op_type} needs"
             )
 
 

@@ -210,18 +210,10 @@ def convert_resize(node: OnnxNode) -> relax.Expr:
         matrices[axis] = (scale, size, part)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and sizes is not None:
-        ratios = [size / shape[axis] for axis, (_, size, _) in matrices.items() if size is not None]
-        ratio = min(ratios) if policy == "not_larger" else max(ratios)
-        matrices = {
-            axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5)), part)
-            for axis, (_, _, part) in matrices.items()
-        }
+        matrices = _keep_aspect(matrices, shape, policy)
     if not matrices:
         return node.inputs[0]
-    for axis, (scale, size, _) in matrices.items():
-        extent = _extent(shape[axis], scale, size)
-        if shape[axis] == 0 and extent > 0:
-            raise RefusedError(f"axis {axis} of {extent} elements is made from one of none")
+    _check_sources(matrices, shape)
     if attrs["mode"] != b"nearest" and (is_whole(node) or _is_dequantised(node)):
         same = _mix_neighbours(node, matrices, shape, attrs)
         if same is not None or is_whole(node):
@@ -244,6 +236,24 @@ def _attributes(node: OnnxNode) -> dict[str, Any]:
     if attrs["mode"] == b"bilinear":
         attrs["mode"] = b"linear"
     return attrs
+
+
+def _keep_aspect(
+    wanted: dict[int, Wanted], shape: tuple[int, ...], policy: str
+) -> dict[int, Wanted]:
+    ratios = [size / shape[axis] for axis, (_, size, _) in wanted.items() if size is not None]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return {
+        axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5)), part)
+        for axis, (_, _, part) in wanted.items()
+    }
+
+
+def _check_sources(wanted: dict[int, Wanted], shape: tuple[int, ...]) -> None:
+    for axis, (scale, size, _) in wanted.items():
+        extent = _extent(shape[axis], scale, size)
+        if shape[axis] == 0 and extent > 0:
+            raise RefusedError(f"axis {axis} of {extent} elements is made from one of none")
 
 
 def _extent(extent: int, scale: float | None, size: int | None) -> int:

@@ -253,11 +253,10 @@ def _powers(masked: Any, sinks: Any) -> tuple[Any, Any]:
         return power, total
     (sink,) = sinks
 
-    return power, te.compute(
-        (heads, tokens),
-        lambda h, t: total[h, t] + te.exp(sink[h].astype(str(masked.dtype)) - most[h, t]),
-        name="drained",
-    )
+    def drain(h: Any, t: Any) -> Any:
+        return total[h, t] + te.exp(sink[h].astype(str(masked.dtype)) - most[h, t])
+
+    return power, te.compute((heads, tokens), drain, name="drained")
 
 
 def _norm(attrs: Any, x: Any, heads: int, head: int, gains: Any) -> Any:

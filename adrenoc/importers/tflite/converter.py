@@ -41,6 +41,7 @@ from adrenoc.importers.relax.values import (
     static_shape,
 )
 from adrenoc.importers.states import check_states
+from adrenoc.importers.tflite.conv import CONV_OPS
 from adrenoc.importers.tflite.elementwise import ELEMENTWISE_OPS, Convert
 from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo, TFLiteFile
 from adrenoc.importers.tflite.index import INDEX_OPS, SELECT_CUSTOM_OPS
@@ -57,7 +58,7 @@ from adrenoc.importers.tflite.node import (
     value_of,
 )
 from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
-from adrenoc.importers.tflite.reduce import REDUCE_OPS
+from adrenoc.importers.tflite.reduce import REDUCE_OPS, RESIZE_OPS
 from adrenoc.importers.tflite.untranslated import (
     extension_names,
     hint_at_custom,
@@ -423,11 +424,13 @@ def check_bools(kind: str, operands: Sequence[TensorInfo | None]) -> None:
 
 OPS: dict[str, Convert] = {
     **CONTROL_OPS,
+    **CONV_OPS,
     **ELEMENTWISE_OPS,
     **INDEX_OPS,
     **MOVE_OPS,
     **RECURRENT_OPS,
     **REDUCE_OPS,
+    **RESIZE_OPS,
 }
 """Built-in operators."""
 

@@ -181,6 +181,13 @@ def pool_options(node: TfliteNode) -> PoolOptions:
     )
 
 
+def transpose_options(node: TfliteNode) -> tuple[bool, tuple[int, int]]:
+    """Read TfLiteTransposeConvParams: whether it pads, and strides by rows and columns. Raises
+    RefusedError where the record is too short, or has no strides."""
+    padding, across, down = _ints(node, 3)
+    return _is_same(padding), _check_sizes(down, across)
+
+
 def _ints(node: TfliteNode, count: int) -> tuple[int, ...]:
     stored = node.operator.stored
     if len(stored) < 4 * count:
@@ -208,8 +215,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 def _transpose_conv_bias(node: TfliteNode) -> Result:
     """Return a transposed convolution with a bias; what it pads hangs on the strides alone."""
-    padding, across, down = _ints(node, 3)
-    is_same, strides = _is_same(padding), _check_sizes(down, across)
+    is_same, strides = transpose_options(node)
     outs, height, width, _ = node.shape(1)
     kernel, extents = (height, width), node.shape(0)[1:3]
     cut = [

@@ -61,12 +61,16 @@ class QuantisedResult:
         """Return what turns `expr` into multiples of `unit`, rounded once."""
         ratio = np.asarray(self.scale, np.float64) / np.float64(unit)
         if self.by_fifteen_bits:
-            # LiteRT's multipliers for sums of 64 bits: 31 bits of each ratio, then 15.
-            mantissa, exponent = np.frexp(ratio)
-            whole = np.rint(mantissa * 2.0**31)
-            short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
-            ratio = np.ldexp(short, exponent - 15)
+            ratio = _cut_to_fifteen_bits(ratio)
         return np.asarray(ratio if ratio.size > 1 else ratio.reshape(()), np.float32)
+
+
+def _cut_to_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
+    """Return LiteRT's multipliers for sums of 64 bits: 31 bits of each ratio, then 15."""
+    mantissa, exponent = np.frexp(ratio)
+    whole = np.rint(mantissa * 2.0**31)
+    short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
+    return np.ldexp(short, exponent - 15)
 
 
 def subtract_zeros(info: TensorInfo) -> np.ndarray:

@@ -32,6 +32,7 @@ from adrenoc.importers.tflite.file import (
     MOST_TABLES,
     GraphInfo,
     OperatorInfo,
+    SignatureInfo,
     TensorInfo,
     TFLiteFile,
 )
@@ -60,12 +61,17 @@ def replace_main(file: TFLiteFile, graph: GraphInfo) -> TFLiteFile:
     return replace(file, graphs=graphs)
 
 
+def find_signature(file: TFLiteFile) -> SignatureInfo | None:
+    """Return the signature that the main graph is computed by, where the file lists it."""
+    return next((one for one in file.signatures if one.graph == file.entry), None)
+
+
 def tell_signature(file: TFLiteFile, key: str) -> list[Decision]:
     """Tell what was taken of a file with several signatures, and how to have another."""
     others = [one.key for one in file.signatures if one.graph != file.entry]
     if not others:
         return []
-    taken = next((one for one in file.signatures if one.graph == file.entry), None)
+    taken = find_signature(file)
     name = file.main.name if taken is None else taken.key
     listed = list_first((f"'{one}'" for one in others), between=", ")
     return [

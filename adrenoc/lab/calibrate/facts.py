@@ -13,9 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from adrenoc.lab.calibrate.calibrate import FAILED, MeasureRow
-from adrenoc.lab.calibrate.measure import DeviceFacts
-from adrenoc.lab.calibrate.measures.numbers import CALLED, MOST_ERROR
+from adrenoc.lab.calibrate.measure import FAILED, DeviceFacts, MeasureRow
+from adrenoc.lab.calibrate.measures.driver import CALLED, MOST_ERROR
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import HALF_DENORMALS, NATIVE_FUNCTIONS, Performance
@@ -117,7 +116,6 @@ def _clock(
 
 
 def _best(asked: _Asked, *names: str) -> MeasureRow | None:
-    """Return the row of the highest figure."""
     known = [asked.rows[name] for name in names if name in asked.rows]
     return max(known, key=lambda row: row.value or 0.0) if known else None
 

@@ -15,15 +15,8 @@ from typing import Any
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.host.proc import CommandRunner, Result
-from adrenoc.device.tracker import HostPort, Tracker
-from adrenoc.lab.fleet.jobs import (
-    RUN,
-    FleetOptions,
-    Job,
-    JobPlanner,
-    ResultStore,
-    target_of,
-)
+from adrenoc.device.peers import HostPort, Tracker
+from adrenoc.lab.fleet.jobs import RUN, FleetOptions, Job, JobPlanner, ResultStore, target_of
 
 MOST_ATTEMPTS = 10
 """Times that a job may end too early with nothing done since the last, before it is to blame: its
@@ -372,10 +365,7 @@ class Fleet:
             for job in device.jobs or (self._plan.identify(device.name),)
         ]
         made = ((job, made.result()) for job, made in self._bundles.items())
-        return (
-            *rows,
-            *(JobRow(job=j, state=FAILED, result=r) for j, r in made if r.exit_code),
-        )
+        return (*rows, *(JobRow(job=j, state=FAILED, result=r) for j, r in made if r.exit_code))
 
     def _row(self, job: Job, device: _Standing) -> JobRow:
         result = device.results.get(job.key)

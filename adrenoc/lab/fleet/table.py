@@ -16,7 +16,7 @@ from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
 from adrenoc.base.text.report import Cell, Marked, Table, page, tabulate
 from adrenoc.base.text.spelling import count_of, figure, quote_word, show_bytes
-from adrenoc.device.profile import GpuState, why_not_comparable
+from adrenoc.device.result import GpuState, why_not_comparable
 from adrenoc.lab.fleet.fleet import DONE, LEFT, JobRow
 from adrenoc.lab.fleet.jobs import CALIBRATE, RUN, VERIFY
 
@@ -140,7 +140,6 @@ def _line(row: JobRow) -> FleetLine:
 
 
 def _read_run(output: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
-    """Return the figures of `adrenoc run --json`."""
     check, times = output.get("check"), output.get("times", {})
     status = "done" if check is None else "right" if check["passed"] else "wrong"
     states = output.get("gpu") or [{}]

@@ -117,7 +117,13 @@ def put_proof(bundle: Bundle, model: Path, *, seed: int = 0) -> Proof:
     DependencyError where what computes the reference is missing; OutputError where the bundle
     cannot be written.
     """
-    _check_model(bundle, model)
+    refuse_other_file(bundle, model)
+    states = [name for part in open_buckets(bundle) for name in part.manifest.states]
+    if states:
+        raise BundleError(
+            f"{bundle.path} keeps {states[0]} from run to run, of which no single run is a proof",
+            hint="check it as it generates: adrenoc run BUNDLE --prompt-ids 1,2,3 --check MODEL",
+        )
     files = find_model_files(model)
     trials, left_out = [], set()
     for number, bucket in enumerate(open_buckets(bundle)):
@@ -131,16 +137,6 @@ def put_proof(bundle: Bundle, model: Path, *, seed: int = 0) -> Proof:
     )
     put_files(bundle, {PROOF: proof.to_json().encode("utf-8")})
     return proof
-
-
-def _check_model(bundle: Bundle, model: Path) -> None:
-    refuse_other_file(bundle, model)
-    states = [name for part in open_buckets(bundle) for name in part.manifest.states]
-    if states:
-        raise BundleError(
-            f"{bundle.path} keeps {states[0]} from run to run, of which no single run is a proof",
-            hint="check it as it generates: adrenoc run BUNDLE --prompt-ids 1,2,3 --check MODEL",
-        )
 
 
 def _try_bucket(

@@ -350,7 +350,5 @@ FORMS: tuple[QuirkForm, ...] = (
 
 CASES: tuple[Case, ...] = (*MAP_CASES, *CONV_CASES, *PRODUCT_CASES, *FOLD_CASES, *QUANTA_CASES)
 
-NOT_IN_MODELS = {
-    "cumprod": "onnxruntime knows no running product; its kernel is that of `cumsum`",
-}
+NOT_IN_MODELS = {"cumprod": "onnxruntime knows no running product; its kernel is that of `cumsum`"}
 """Operators that no case can have, and why."""

@@ -13,13 +13,20 @@ from functools import cache
 from pathlib import Path
 
 import adrenoc
-from adrenoc.firmware.mcu.boards import TrialBoard, TrialError
+from adrenoc.firmware.mcu.boards import (
+    Candidate,
+    Task,
+    TrialBoard,
+    TrialError,
+    expected_hash,
+    tasks_of,
+    trial_program,
+)
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.kernel import Choice, Measured
 from adrenoc.firmware.mcu.make import measured_of, plan_firmware
-from adrenoc.firmware.mcu.trials import Candidate, Task, expected_hash, tasks_of, trial_program
 from adrenoc.ir.tuning_log import LogWriter, Status, Trial, read_log
-from adrenoc.lab.tune.standing import KernelProgress, TuneObserver, TuneProgress
+from adrenoc.lab.tune.search import KernelProgress, TuneObserver, TuneProgress
 
 _MOST_IN_ONE = 64
 _LINE = re.compile(r"^T ([0-9a-f]{8}) ([0-9a-f]{8}) ([0-9a-f]{8})\s*$", re.MULTILINE)
@@ -87,7 +94,6 @@ class _Run:
         self._resumed = sum(trial.kernel in own for trial in self._trials)
 
     def whole(self) -> TuneProgress:
-        """Measure what is wanted."""
         wanted = self._list_candidates()
         total = self._resumed + len(wanted)
         try:

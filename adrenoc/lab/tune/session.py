@@ -14,10 +14,9 @@ import tvm
 
 from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
 from adrenoc.device.answers import WrongAnswerError, check_answers
-from adrenoc.device.opencl import choose_device
-from adrenoc.device.place import absent_devices, remote_function
-from adrenoc.device.profile import read_gpu_state
+from adrenoc.device.place import absent_devices, choose_device, remote_function
 from adrenoc.device.remote import RemoteAddress, no_runtime, open_session
+from adrenoc.device.result import read_gpu_state
 from adrenoc.ir.tuning_log import TunedDevice
 from adrenoc.lab.tune.tasks import Argument, Variant
 
@@ -193,7 +192,8 @@ class Session:
 
     def prepare(self, job: MeasureJob) -> list[Any]:
         """Return the tensors of a trial, uploaded where they are not there yet."""
-        self._make_room()
+        while self._tensor_bytes > self._room_bytes:
+            self._drop(next(iter(self._tensors)))
         tensors = [self._reference(str(job.reference))] if job.compares else []
         for variant in job.variants:
             tensors += [self._tensor(argument, job) for argument in variant.arguments]
@@ -236,11 +236,6 @@ class Session:
         self._tensors.clear()
         self._tensor_bytes = 0
 
-    def _make_room(self) -> None:
-        """Drop what was not used for longest, until the rest fits."""
-        while self._tensor_bytes > self._room_bytes:
-            self._drop(next(iter(self._tensors)))
-
     def _drop(self, key: tuple[str, str]) -> None:
         if key in self._tensors:
             self._tensor_bytes -= _bytes(self._tensors.pop(key))
@@ -262,7 +257,6 @@ class Session:
         return tensor
 
     def _copy_to_host(self, value: np.ndarray) -> Any:
-        """Copy an array into the memory of the server."""
         tensor = tvm.runtime.empty(value.shape, str(value.dtype), self._session.cpu())
         tensor.copyfrom(value)
         return tensor

@@ -1,27 +1,47 @@
-"""The tuner: proposes candidates, has them measured, writes the log, stops in time.
+"""Tune a model into a log: the tuner proposes candidates, has them measured, writes the log, and
+stops in time. Without a device the cost model ranks kernels, beside what a log holds of them.
 
-Every result is in the log before anything is built on it.  Begun again with the same log, it
-starts where it ended.  Contests of the best come at the end, in the last share of the budget.
+Every result is in the log before anything is built on it. Begun again with the same log, it starts
+where it ended. Contests of the best come at the end, in the last share of the budget.
 """
 
+from __future__ import annotations
+
 import math
+import secrets
 import statistics
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from adrenoc.base.errors import AdrenocError
+from adrenoc import native
+from adrenoc.base.errors import AdrenocError, OptionError
+from adrenoc.base.files.aside import TemporaryFolder
+from adrenoc.base.reporter import Reporter, SilentReporter
+from adrenoc.compile.cache import tool_versions
+from adrenoc.device.peers import HostPort
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.device.serve import RpcServer, ServeOptions
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.tuning_log import LogWriter, Status, Trial, TunedDevice
+from adrenoc.ir.tuning_log import LogWriter, Status, Trial, TunedDevice, choose_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm, MeasureOutcome
-from adrenoc.lab.tune.search import LearnedCostModel
-from adrenoc.lab.tune.session import MeasureJob
-from adrenoc.lab.tune.standing import TaskStanding, TuneObserver, TuneProgress
-from adrenoc.lab.tune.tasks import BuildVariant, TunePlan, TuneTask, seeds
+from adrenoc.lab.tune.search import LearnedCostModel, TaskStanding, TuneObserver, TuneProgress
+from adrenoc.lab.tune.session import DevicePlace, MeasureJob
+from adrenoc.lab.tune.tasks import (
+    BuildVariant,
+    TunePlan,
+    TuneTask,
+    VariantBuilder,
+    plan_model,
+    seeds,
+)
+from adrenoc.target.target import Target
 
 SLOW = 2.0
 """The factor over the best known time from which on a candidate is measured only once."""
@@ -257,7 +277,13 @@ class Tuner:
     # Outcomes
 
     def _take(self, outcome: MeasureOutcome) -> None:
-        self._look_at(outcome.device)
+        seen = (outcome.device.name, outcome.device.driver)
+        if self._drivers and seen not in self._drivers:
+            known = ", ".join(sorted(f"{name} {driver}" for name, driver in self._drivers))
+            self._observer.event(
+                f"warning: {' '.join(seen)} measures now; the log has times of {known}"
+            )
+        self._drivers.add(seen)
         tag: _Tag = outcome.job.tag
         standing, failed = tag.standing, outcome.status is not Status.OK
         if tag.kind == "reference":
@@ -293,16 +319,6 @@ class Tuner:
                 untuned=number == standing.base,
                 confirmed=tag.kind == "contest",
             )
-
-    def _look_at(self, device: TunedDevice) -> None:
-        """Warn once of a device or driver that the log's times are not from."""
-        seen = (device.name, device.driver)
-        if self._drivers and seen not in self._drivers:
-            known = ", ".join(sorted(f"{name} {driver}" for name, driver in self._drivers))
-            self._observer.event(
-                f"warning: {' '.join(seen)} measures now; the log has times of {known}"
-            )
-        self._drivers.add(seen)
 
     def _log(self, standing: TaskStanding, number: int, **facts: Any) -> None:
         task: TuneTask = standing.task
@@ -345,8 +361,149 @@ def tolerance_of(options: CompileOptions) -> float:
 
 
 def _spread(times_us: tuple[float, ...]) -> float:
-    """Return the distance between the quartiles."""
     if len(times_us) < 2:
         return 0.0
     low, _, high = statistics.quantiles(times_us, n=4)
     return high - low
+
+
+_MOST_END_S = 15.0
+"""What a session takes at most that is stopped because its peer has left."""
+
+
+@contextmanager
+def local_server() -> Iterator[RemoteAddress]:
+    """Serve on loopback while the block runs; each session is a process of its own."""
+    key = secrets.token_hex(16)
+    native.build()  # a session would be late that has to compile it first
+    server = RpcServer(ServeOptions(key=key, session_s=0, quiet=True))
+    server.prepare()
+
+    def serve() -> None:
+        while True:
+            try:
+                server.serve_one(SilentReporter())
+            except OSError:  # closed
+                return
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    try:
+        yield RemoteAddress(where=HostPort(host="127.0.0.1", port=server.port), key=key)
+    finally:
+        server.close()
+        # Until the last session has ended and its folder is removed.
+        serving.join(_MOST_END_S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What to tune, and where. Without `places` the OpenCL device of this machine is served;
+    `more_logs` give starting points. `limit_s` is for one candidate on a device."""
+
+    model: Path
+    target: Target
+    options: CompileOptions
+    log: Path
+    trials: int
+    budget_s: float = 0.0
+    places: tuple[RemoteAddress, ...] = ()
+    cl_device: str = ""
+    limit_s: float = 20.0
+    more_logs: tuple[Path, ...] = ()
+
+
+def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserver) -> TuneProgress:
+    """Tune on devices, into the log; the budget of time is counted from now on.
+
+    Raises OptionError where there is no device for such a target on this machine; TuningLogError
+    where a log is damaged, or another process writes to it; RemoteError where no device was there
+    for long; AdrenocError where the model cannot be planned.
+    """
+    began_s = time.monotonic()
+    if not request.places and not request.target.host:
+        raise OptionError(
+            f"{request.target.name} is no device of this machine: where does it run?",
+            hint="adrenoc tune run MODEL --on tracker:KIND@HOST:PORT, or --on HOST:PORT, "
+            "or --offline",
+        )
+    with ExitStack() as stack:
+        # Both take their time to begin, as does the plan.
+        places = request.places or (stack.enter_context(local_server()),)
+        farm = stack.enter_context(
+            Farm(
+                [
+                    DevicePlace(server=one, cl_device=request.cl_device, limit_s=request.limit_s)
+                    for one in places
+                ],
+                on_event=observer.event,
+            )
+        )
+        plan = _plan(request, reporter)
+        writer, known = _open_log(request, plan, reporter, stack)
+        scratch = stack.enter_context(TemporaryFolder("tune"))
+        tuner = Tuner(
+            plan,
+            farm=farm,
+            build=VariantBuilder(plan, scratch),
+            writer=writer,
+            known=known,
+            options=TuneOptions(
+                trials=request.trials,
+                budget_s=request.budget_s,
+                began_s=began_s,
+                tools=tool_versions(),
+            ),
+            observer=observer,
+            scratch=scratch,
+        )
+        return tuner.run()
+
+
+def tune_offline(
+    request: TuneRequest, *, reporter: Reporter, observer: TuneObserver
+) -> TuneProgress:
+    """Rank by the cost model, without a device. Raises AdrenocError as `tune_model`."""
+    plan = _plan(request, reporter)
+    with ExitStack() as stack:
+        _, known = _open_log(request, plan, reporter, stack)
+        started = time.monotonic()
+        own = tuple(t for t in known if t.gpu == plan.target.measured_as)
+        with TemporaryFolder("tune") as scratch:
+            kernels = tuple(TaskStanding(task, own, scratch).progress() for task in plan.tasks)
+        found = TuneProgress.from_kernels(
+            kernels,
+            phase="ranked by the cost model",
+            wanted=request.trials,
+            resumed=sum(k.trials for k in kernels),
+            devices=0,
+            elapsed_s=time.monotonic() - started,
+        )
+    observer.progress(found)
+    return found
+
+
+def _plan(request: TuneRequest, reporter: Reporter) -> TunePlan:
+    plan = plan_model(
+        request.model, target=request.target, options=request.options, reporter=reporter
+    )
+    candidates = sum(len(task.candidates) for task in plan.tasks)
+    reporter.note(f"{len(plan.tasks)} kernels with {candidates} schedules")
+    return plan
+
+
+def _open_log(
+    request: TuneRequest, plan: TunePlan, reporter: Reporter, stack: ExitStack
+) -> tuple[LogWriter, tuple[Trial, ...]]:
+    writer = LogWriter(request.log)
+    stack.callback(writer.close)
+    own = read_log(request.log)
+    gpu = plan.target.measured_as
+    for path, trials in ((request.log, own), *((p, read_log(p)) for p in request.more_logs)):
+        _, warning = choose_trials(trials, gpu, str(path))
+        if warning:
+            reporter.warn(warning)
+        if path != request.log:
+            # Its times are not this device's: they only say where to begin.
+            own += tuple(t for t in trials if t.gpu != gpu or t.key not in {o.key for o in own})
+    return writer, own

@@ -1,7 +1,5 @@
 """Look over an APK or AAR: will the app find OpenCL, load the runtime and map the bundle?
-
-AndroidManifest.xml is read as text, or in the binary form that it has in an APK.
-"""
+AndroidManifest.xml is read as text, or in the binary form that it has in an APK."""
 
 from __future__ import annotations
 
@@ -18,11 +16,10 @@ from adrenoc.base.errors import BundleError, LinkError
 from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.files.read import open_plain
 from adrenoc.native.android.elf import ElfFacts, read_elf
-from adrenoc.native.android.java_classes import JNI_LIBRARY
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
 from adrenoc.native.android.package.aar import ABIS
 from adrenoc.native.android.runtime_build import ANDROID_NEEDED, LIBRARY, PROVIDER
-from adrenoc.native.android.runtime_toolchain import MIN_API
+from adrenoc.native.android.runtime_toolchain import JNI_LIBRARY, MIN_API
 
 _MANIFEST = "AndroidManifest.xml"
 _LOCAL_HEADER_BYTES = 30
@@ -182,7 +179,11 @@ def _packing_troubles(path: Path, entry: zipfile.ZipInfo, manifest: _Manifest) -
                 "or store it: zip -0, then zipalign -P 16",
             )
         return
-    start = _data_offset(path, entry)
+    with path.open("rb") as stream:
+        stream.seek(entry.header_offset)
+        header = stream.read(_LOCAL_HEADER_BYTES)
+    name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
+    start = int(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
     # What is taken out at installation may lie anywhere.
     if start % ANDROID_PAGE_BYTES and manifest.extracts != "true":
         yield Trouble(
@@ -222,14 +223,6 @@ def _bundle_troubles(archive: zipfile.ZipFile) -> Iterator[Trouble]:
                 "Model.fromAsset unpacks it at each load",
                 fix='androidResources { noCompress "tar" } in build.gradle',
             )
-
-
-def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
-    with path.open("rb") as stream:
-        stream.seek(entry.header_offset)
-        header = stream.read(_LOCAL_HEADER_BYTES)
-    name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
-    return int(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
 
 
 # Chunks of the binary form, and types of values in it.  Source: ResourceTypes.h of Android's

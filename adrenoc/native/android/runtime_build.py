@@ -1,21 +1,30 @@
-"""Build the runtime that runs bundles without Python: for this machine, for Linux or Android.
+"""Build the runtime that runs bundles without Python, for this machine, for Linux or Android, with
+the LICENSE and NOTICE of what was compiled into it; or find it in a wheel, adrenoc-runtime.
 
-CMake compiles what the pinned wheels of TVM ship and the sources in `adrenoc/native`; the result
-is kept in the cache folder under a digest of everything that goes into it.
+CMake compiles what the pinned wheels of TVM ship and the sources in `adrenoc/native`; the result is
+kept in the cache folder under a digest of everything that goes into it. The build tells which files
+it read. Each lies in the folder of a known component, or belongs to the compiler and its C library;
+a file of anybody else ends the build, so that no code gets into an app under terms that nobody has
+looked at. The wheel holds a folder for each ABI, as `adrenoc runtime build -o DIR` writes it, and a
+file that tells their sources; `scripts/ci/release` makes it.
 """
+
+from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import adrenoc
-from adrenoc.base.errors import DependencyError
+from adrenoc.base.errors import DependencyError, LinkError
 from adrenoc.base.files.outputs import (
     LIST_FILE,
     cache_errors,
@@ -29,31 +38,149 @@ from adrenoc.base.files.read import cache_folder, private_folder, sha256_bytes
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.native import package_folder
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java_classes import (
-    FOLDER,
-    JNI_LIBRARY,
-    build_native_half,
-    native_half_digest,
-)
-from adrenoc.native.android.licenses import (
-    LICENSE,
-    NOTICE,
-    components,
-    find_used,
-    license_text,
-    notice_text,
-)
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES, refuse_first
 from adrenoc.native.android.runtime_toolchain import (
+    ANDROID_ABIS,
+    FOLDER,
     HOST,
+    JNI_LIBRARY,
     MIN_API,
     Toolchain,
     add_clml,
+    build_native_half,
     find_tool,
     find_toolchain,
+    native_half_digest,
 )
-from adrenoc.native.compile_plugin import package_folder
+
+LICENSE, NOTICE = "LICENSE", "NOTICE"
+_APACHE = "Apache-2.0"
+# What files of projects of the Apache Software Foundation begin with.
+_ASF_HEADER = "Licensed to the Apache Software Foundation (ASF)"
+_HEADER_BYTES = 2000
+_END_OF_TERMS = "END OF TERMS AND CONDITIONS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """A project whose code is in the runtime: its files lie in `folders`. `license_file` and
+    `notice_file` are its own; `copyright` is for one without a notice."""
+
+    name: str
+    folders: tuple[Path, ...]
+    license_file: Path
+    notice_file: Path | None = None
+    copyright: str = ""
+    has_asf_headers: bool = True
+
+
+def components(tvm: Path, ffi: Path) -> tuple[Component, ...]:
+    """Return what the packages `tvm` and `tvm_ffi` ship, as far as a runtime may hold it."""
+    return (
+        Component(
+            name=f"Apache TVM {version('apache-tvm')}",
+            folders=(tvm / "include" / "tvm", tvm / "src"),
+            license_file=tvm / "LICENSE",
+            notice_file=tvm / "NOTICE",
+        ),
+        Component(
+            name=f"Apache TVM FFI {version('apache-tvm-ffi')}",
+            folders=(ffi / "include" / "tvm", ffi / "src"),
+            license_file=_find_in_package("apache-tvm-ffi", LICENSE),
+            notice_file=_find_in_package("apache-tvm-ffi", NOTICE),
+        ),
+        Component(
+            name="DLPack",
+            folders=(ffi / "include" / "dlpack",),
+            license_file=_find_in_package("apache-tvm-ffi", LICENSE),
+            copyright="Copyright (c) 2017 by Contributors",
+            has_asf_headers=False,
+        ),
+    )
+
+
+def find_used(
+    read: Iterable[Path], known: Sequence[Component], *, packages: Sequence[Path]
+) -> tuple[Component, ...]:
+    """Return the components of which files were read; `packages` are the folders that only they may
+    be in.
+
+    Raises:
+        LinkError: a file of the packages is of no known component, or of other terms than it.
+    """
+    used = set()
+    for path in sorted(set(read)):
+        if not any(path.is_relative_to(package) for package in packages):
+            continue  # ours, or the compiler's
+        owner = next((c for c in known if any(path.is_relative_to(f) for f in c.folders)), None)
+        if owner is None or (owner.has_asf_headers and not _has_asf_header(path)):
+            raise LinkError(
+                f"the runtime would hold {path}, and nobody has looked at the license of that",
+                hint="pip install the versions of apache-tvm and apache-tvm-ffi that adrenoc asks "
+                "for",
+            )
+        used.add(owner.name)
+    return tuple(c for c in known if c.name in used)
+
+
+def license_text(used: Sequence[Component]) -> str:
+    """Return the terms of the whole, which are those of all parts. Raises LinkError where a
+    component has other terms."""
+    terms = {component.name: _terms(component.license_file) for component in used}
+    texts = {re.sub(r"\s+", " ", text) for text in terms.values()}
+    if len(texts) != 1 or "Apache License Version 2.0" not in next(iter(texts)):
+        raise LinkError(
+            f"{' and '.join(terms)} are not all under the {_APACHE} license that this version of "
+            "adrenoc knows them by",
+            hint="pip install the versions of apache-tvm and apache-tvm-ffi that adrenoc asks for",
+        )
+    return next(iter(terms.values()))
+
+
+def notice_text(used: Sequence[Component], *, version: str, cxx_library: str) -> str:
+    """Return what has to be said of the parts, and of the C++ library that was linked in."""
+    lines = [
+        f"adrenoc runtime {version}",
+        f"License: {_APACHE}, see {LICENSE}.",
+        "",
+        "The libraries and programs beside this file hold code of:",
+    ]
+    for component in used:
+        lines += ["", f"{component.name} ({_APACHE})"]
+        notice = component.copyright
+        if component.notice_file is not None:
+            notice = component.notice_file.read_text(encoding="utf-8").strip()
+        lines += [f"    {line}".rstrip() for line in notice.splitlines()]
+    lines += ["", cxx_library or "The C++ library is not among them: the system's is used.", ""]
+    return "\n".join(lines)
+
+
+def _terms(path: Path) -> str:
+    """Return a license's text without the advice on how to apply it and what follows that."""
+    text = path.read_text(encoding="utf-8")
+    terms, end, _ = text.partition(_END_OF_TERMS)
+    return terms + end + "\n"
+
+
+def _has_asf_header(path: Path) -> bool:
+    with path.open("rb") as stream:
+        head = stream.read(_HEADER_BYTES).decode("utf-8", "replace")
+    # Comments wrap, and their lines begin with marks.
+    return _ASF_HEADER in re.sub(r"[\s*/#]+", " ", head)
+
+
+def _find_in_package(name: str, file: str) -> Path:
+    from importlib.metadata import files
+
+    for entry in files(name) or ():
+        if entry.name == file and "dist-info" in str(entry):
+            return Path(str(entry.locate()))
+    raise LinkError(
+        f"the Python package {name} came without its {file}", hint=f"pip install {name} again"
+    )
+
 
 LIBRARY = "libadrenoc_runtime.so"
 ARCHIVE = "libadrenoc_runtime.a"
@@ -138,7 +265,6 @@ class _Kind:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return what the loader or the user starts with."""
         if self.static:
             return (RUNNER, SERVER)
         return (LIBRARY, RUNNER, SERVER, *((PROVIDER,) if self.onnxruntime else ()))
@@ -203,9 +329,15 @@ def build_runtime(
 
 def runtime_stamp() -> str:
     """Return what a runtime of these sources answers from `adrenoc_runtime_version()`."""
+    native = _native_folder()
+    digest = hashlib.sha256(_tvm_versions().encode())
+    for path in sorted(native.rglob("*")):
+        apart = {_SAMPLES, FOLDER} & set(path.relative_to(native).parts)
+        if path.suffix in _SOURCES and path.is_file() and not apart:
+            digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")
     return (
         f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
-        f"tvm-ffi-{version('apache-tvm-ffi')} {_sources_digest()[:12]}"
+        f"tvm-ffi-{version('apache-tvm-ffi')} {digest.hexdigest()[:12]}"
     )
 
 
@@ -382,12 +514,48 @@ def _tvm_versions() -> str:
     return "".join(f"{package}=={version(package)}\n" for package in packages)
 
 
-def _sources_digest() -> str:
-    """SHA-256 over our sources and the versions of TVM's."""
-    native = _native_folder()
-    digest = hashlib.sha256(_tvm_versions().encode())
-    for path in sorted(native.rglob("*")):
-        apart = {_SAMPLES, FOLDER} & set(path.relative_to(native).parts)
-        if path.suffix in _SOURCES and path.is_file() and not apart:
-            digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+PACKAGE = "adrenoc_runtime"
+SOURCES_FILE = "sources.txt"
+
+
+def find_runtime(abi: str, reporter: Reporter) -> Runtime:
+    """Return the runtime for `abi` of the wheel where it is of these sources, else a built one.
+    Raises DependencyError, ToolError, LinkError or OutputError as `build_runtime` does."""
+    folder = _find_package()
+    if folder is not None and (folder / abi).is_dir():
+        wrong = _other_sources(folder) or what_is_wrong(folder / abi, RUNTIME_FOLDER)
+        if not wrong:
+            return open_runtime(folder / abi)
+        reporter.warn(f"the runtime in {folder / abi} is not taken: {wrong}; one is built")
+    return build_runtime(abi=abi, reporter=reporter)
+
+
+def look_at_wheel() -> tuple[list[str], str]:
+    """Return the ABIs of Android that the wheel has runtimes for, and why they are not taken."""
+    folder = _find_package()
+    held = [] if folder is None else [abi for abi in ANDROID_ABIS if (folder / abi).is_dir()]
+    return held, _other_sources(folder) if folder is not None and held else ""
+
+
+def _find_package() -> Path | None:
+    package = importlib.util.find_spec(PACKAGE)
+    places = None if package is None else package.submodule_search_locations
+    return Path(places[0]) if places else None
+
+
+def sources() -> str:
+    """Return what tells the sources of a wheel: of the runtime and of its Java half."""
+    return f"{runtime_stamp()} java {native_half_digest()[:12]}"
+
+
+def _other_sources(folder: Path) -> str:
+    """Return how a wheel's sources differ from those of this adrenoc; empty where equal."""
+    try:
+        told = (folder / SOURCES_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        told = "sources that it does not tell"
+    try:
+        ours = sources()
+    except PackageNotFoundError as error:
+        return f"{error.name} is not installed"
+    return "" if told == ours else f"it is of {told}, this adrenoc of {ours}"

@@ -1,13 +1,9 @@
-"""Functions of the DSP extension as text: assembly where it exists, the same in C elsewhere.
+"""Functions of the DSP extension as text: assembly where it exists, the same in C elsewhere. A
+function is written in whole, so that no compiler option changes its registers or its count.
 
-A function is written in whole, so that no compiler option changes its registers or its count.
-
-The constants by which sums become bytes, for each channel, and the code that goes with them.
-
-Sums of products of a few pixels with a few channels: the code of the inner loops.
-
-Pixels and weights come as words of two int16.  Three pixels by two channels are what fits into
-the registers: five loads in two instructions serve twelve products in six.
+Sums are of products of a few pixels with a few channels, which come as words of two int16. Three
+pixels by two channels are what fits into the registers: five loads in two instructions serve twelve
+products in six. Constants for each channel make bytes of them.
 """
 
 from collections.abc import Iterable, Sequence

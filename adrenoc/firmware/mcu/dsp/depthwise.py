@@ -1,10 +1,9 @@
-"""Depthwise 3x3 by strips over its own input, with strides of one or two rows.
+"""Depthwise windows: 3x3 by strips over its own input, with strides of one or two rows, and any
+other by two taps of a row in a word, by SMLAD.
 
-A strip is a row or two of one channel's results, from pairs of rows in words.  The weights of a
-column are two words: of the first and second row, and of the second and third.  A lower row of
+A strip is a row or two of one channel's results, from pairs of rows in words. The weights of a
+column are two words: of the first and second row, and of the second and third. A lower row of
 results needs the upper half of the upper pair, and the whole of the lower one.
-
-Depthwise windows of any size and dilation: two taps of a row in a word, by SMLAD.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Convolutions of any window as products of widened pixels and weights.
-
-Products of a few pixels, one at a time, by four channels at once: dense layers.
-
-Weights stay bytes in flash and are widened between the products, or lie there widened; they are
-packed in the order in which the code of the DSP extension reads them.
-"""
+"""Convolutions of any window as products of widened pixels and weights; of dense layers one pixel
+at a time by four channels at once. Weights stay bytes in flash and are widened between the
+products, or lie there widened, in the order in which the code reads them."""
 
 from __future__ import annotations
 
@@ -53,7 +49,6 @@ def pairs_of_run(count: int) -> list[tuple[int, int]]:
 
 
 def _pad_words(words: int, multiple: int = _WORDS) -> int:
-    """Round words up to whole groups."""
     return -(-words // multiple) * multiple
 
 
@@ -100,7 +95,6 @@ _WIDENING = 2.25
 
 
 def _row_choices(operator: Convolution, rule: DspConstants, pixels: int) -> list[Choice]:
-    """Return the schedules of a window of 1x1, a pixel at a time."""
     channels, _, _, depth = operator.weights.shape
     groups = -(-channels // CHANNELS)
     pairs = _widened_pairs(1, depth, 2 * _LEAST_UNROLL)
@@ -143,11 +137,15 @@ def _row_kernel(
         "rule_words": 1 + rule.store.words,
         "weight_words": len(pairs) // (1 if row.wide else 2),
     }
+    signature = (
+        f"{row.name}(const uint32_t *pixels, const uint32_t *weights,\n"
+        "    const int32_t *rule, int8_t *out, const uint32_t *end, const uint32_t *last)"
+    )
     return FirmwareKernel(
         call="run_rows(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how="SMLAD, a pixel by 4 channels" + rule.store.how,
         snippets=("requantise", "pairs", "widen_run", "rows"),
-        texts=(row_code(row),),
+        texts=(function(signature, [line for part in _parts(row) for line in part], _twin(row)),),
         arrays=arrays,
         struct="row_layer",
         fields=fields_of(numbers, arrays, {"row": row.name}),
@@ -192,15 +190,6 @@ class Row:
         enter, begin, inner, finish, leave = map(len, _parts(self))
         rounds = words // (2 * self.unroll)
         return enter + groups * (begin - 2 + rounds * inner + finish) + leave
-
-
-def row_code(row: Row) -> str:
-    """Return the function."""
-    signature = (
-        f"{row.name}(const uint32_t *pixels, const uint32_t *weights,\n"
-        "    const int32_t *rule, int8_t *out, const uint32_t *end, const uint32_t *last)"
-    )
-    return function(signature, [line for part in _parts(row) for line in part], _twin(row))
 
 
 def _parts(row: Row) -> tuple[list[str], ...]:
@@ -300,7 +289,6 @@ class _Blocks:
 
     @property
     def channels(self) -> int:
-        """Return how many the result has."""
         return int(self.operator.weights.shape[0])
 
     @property
@@ -363,7 +351,6 @@ class _Blocks:
         )
 
     def choice(self, network: Network) -> Choice:
-        """Return the schedule for a network's choice."""
         actions = {
             "way": "blocks",
             "strip": self.strip,
@@ -380,7 +367,6 @@ class _Blocks:
         )
 
     def kernel(self, network: Network) -> FirmwareKernel:
-        """Return the kernel of this schedule."""
         operator, rule, channels = self.operator, self.rule, self.channels
         flat = operator.weights.reshape(channels, -1)
         rows = (_wide_words if self.wide else _byte_rows)(flat, self.pairs)
@@ -451,7 +437,6 @@ def product_choices(operator: Convolution, network: Network) -> list[Choice]:
 
 
 def _list_blocks(operator: Convolution, rule: DspConstants, pixels: int) -> list[_Blocks]:
-    """Return the schedules of blocks."""
     (height, across), depth = operator.window.kernel, operator.weights.shape[3]
     pairs = _widened_pairs(height, across * depth)
     unrolls = [u for u in range(1, _MOST_UNROLL + 1) if len(pairs) % u == 0]

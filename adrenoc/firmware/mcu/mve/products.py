@@ -1,9 +1,8 @@
-"""Convolutions of any window as products of bytes by the vector extension, sixteen at a time.
+"""Convolutions of any window as products of bytes by the vector extension, sixteen at a time, and
+how a vector of four sums becomes four bytes.
 
 Two pixels by four channels, or one by eight, are added up at once: eight sums are as many as there
 are even registers, which is where VMLADAVA may add up.
-
-How a vector of four sums becomes four bytes, with the constants of `dsp.constants`.
 """
 
 from __future__ import annotations
@@ -118,11 +117,6 @@ def vector_constants(rule: DspConstants, multiple: int) -> np.ndarray:
     return np.concatenate([table, np.zeros((missing, table.shape[1]), table.dtype)])
 
 
-def _group_by_four(table: np.ndarray) -> np.ndarray:
-    """Four channels at a time: four biases, four multipliers ..."""
-    return table.reshape(-1, LANES, table.shape[1]).transpose(0, 2, 1).reshape(-1)
-
-
 _SNIPPETS = (
     *("requantise", "add_lines", "vectors"),
     *("patch_layer", "byte_patches", "vector_products"),
@@ -201,11 +195,11 @@ class _Vectors:
         }
 
     def kernel(self, network: Network) -> FirmwareKernel:
-        """Return the kernel of this schedule."""
         operator, multiple = self.operator, LANES * self.groups
         blocks = self._blocks()
         added = "{in1}" if operator.joined else "0"
-        rules = _group_by_four(vector_constants(self.rule, multiple))
+        table = vector_constants(self.rule, multiple)
+        rules = table.reshape(-1, LANES, table.shape[1]).transpose(0, 2, 1).reshape(-1)
         weights = _weights(operator, self.steps, multiple)
         numbers = {
             "patch": patch_fields(operator, network),

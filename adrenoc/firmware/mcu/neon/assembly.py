@@ -1,10 +1,6 @@
-"""Functions for 64-bit Arm as text: the same instructions whatever compiles the rest.
-
-How sums become bytes on NEON: the constants of each channel, and the instructions.
-
-These are the rule's own steps, so that nothing has to be proven: LiteRT's two roundings of
-convolutions, its one in float64 of dense layers, onnxruntime's one in float32.
-"""
+"""Functions for 64-bit Arm as text, and how sums become bytes on NEON, by the rule's own steps, so
+that nothing has to be proven: LiteRT's two roundings of convolutions, its one in float64 of dense
+layers, onnxruntime's one in float32."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

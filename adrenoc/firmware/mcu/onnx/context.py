@@ -1,10 +1,9 @@
-"""An ONNX graph while it becomes a network: what translations of operators ask of it.
-
-Functions of floats between two conversions become operators on bytes.
+"""An ONNX graph while it becomes a network: what translations of operators ask of it. Functions of
+floats between two conversions become operators on bytes.
 
 *Before -> after*: QuantizeLinear(f(DequantizeLinear(x))) -> Between(x, its scale and zero point,
 those of the result), which is a table; the same for concatenations, as QLinearConcat, and for
-linear resizes.  QuantizeLinear(Reshape(f)) -> Reshape(QuantizeLinear(f)), so that f is closed too.
+linear resizes. QuantizeLinear(Reshape(f)) -> Reshape(QuantizeLinear(f)), so that f is closed too.
 """
 
 from collections import Counter

@@ -1,7 +1,4 @@
-"""Sums, products, tables and moves of quantised ONNX models.
-
-Pads and enlargements of quantised ONNX models.
-"""
+"""Sums, products, tables, moves, pads and enlargements of quantised ONNX models."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -182,7 +179,6 @@ def _add_move(
 
 
 def _pad(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """Pad with one number, or with the border's own or mirrored ones."""
     mode = options(node).get("mode", b"constant").decode()
     shape = made.shape(node.input[0])
     pads = made.constant(node, 1).reshape(2, -1).astype(np.int64)
@@ -261,7 +257,6 @@ def _shares(have: int, want: int, scale: float | None, coordinates: str) -> op.F
 
 
 def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """Take every so many elements of some axes."""
     shape = made.shape(node.input[0])
     begins, ends = (made.constant(node, index).reshape(-1) for index in (1, 2))
     axes, steps = np.arange(len(begins)), np.ones(len(begins), np.int64)
@@ -280,7 +275,6 @@ def _slice(made: OnnxContext, node: onnx.NodeProto) -> None:
 
 
 def _split(made: OnnxContext, node: onnx.NodeProto) -> None:
-    """Take parts of one axis, one after another."""
     shape = made.shape(node.input[0])
     axis = int(options(node).get("axis", 0)) % len(shape)
     begin = 0

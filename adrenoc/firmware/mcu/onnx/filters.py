@@ -1,8 +1,5 @@
-"""Operators of quantised ONNX models that add up elements, as operators of integers.
-
-These are convolutions, products with matrices, pools and softmax; that computes as onnxruntime's
-kernel for bytes does, in float32.
-"""
+"""Convolutions, products with matrices, pools and softmax of quantised ONNX models, as operators of
+integers; softmax computes in float32, as onnxruntime's kernel for bytes does."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
-"""A TFLite graph while it becomes a network: what translations of operators ask of it.
-
-That is its tensors, checks of them, and where each index of an axis reads in a move.
-"""
+"""A TFLite graph while it becomes a network: its tensors, checks of them, and where each index of
+an axis reads in a move."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

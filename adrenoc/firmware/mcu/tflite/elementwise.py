@@ -1,7 +1,5 @@
 """Operators of TFLite that go through tensors number by number, and softmax, of int8 and int16.
-
-Functions of one number of int8 are tables of 256, with the rounding of TFLite's kernels.
-"""
+Functions of one number of int8 are tables of 256, with the rounding of TFLite's kernels."""
 
 import math
 from collections.abc import Callable
@@ -11,11 +9,11 @@ import numpy as np
 
 from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
-from adrenoc.firmware.mcu.curves import exponentials
 from adrenoc.firmware.mcu.evaluate import SUM_BITS
 from adrenoc.firmware.mcu.fixed_point import (
     INT8,
     activation_range,
+    exponentials,
     multiplier_of,
     scale,
     shifted_right,

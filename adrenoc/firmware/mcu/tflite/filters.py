@@ -1,9 +1,8 @@
 """Convolutions, dense layers and pools of TFLite.
 
-Batches that converters make of dilated filters over time: rows of one image, and moves.
-
-*Before -> after*: SPACE_TO_BATCH_ND -> CONV_2D of one row each -> BATCH_TO_SPACE_ND becomes a move,
-a convolution of one image whose rows are those of the batch, and a move.
+*Before -> after*: SPACE_TO_BATCH_ND -> CONV_2D of one row each -> BATCH_TO_SPACE_ND, which
+converters make of dilated filters over time, becomes a move, a convolution of one image whose rows
+are those of the batch, and a move.
 """
 
 import math
@@ -17,11 +16,7 @@ import tflite
 from adrenoc.base.errors import RefusedError
 from adrenoc.firmware.mcu import operators as op
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
-from adrenoc.firmware.mcu.network import (
-    index_padded,
-    shape4,
-    split_groups,
-)
+from adrenoc.firmware.mcu.network import index_padded, shape4, split_groups
 from adrenoc.firmware.mcu.tflite.context import (
     TfliteContext,
     Translation,
@@ -153,7 +148,6 @@ def _rule(
     in_floats: bool,
     source: int,
 ) -> op.Requantise:
-    """Return how sums of products become integers; dense layers round once, `in_floats`."""
     data, weights = made.info(operator, source), made.info(operator, 1)
     result = made.result(operator)
     check_one_type(data, result)

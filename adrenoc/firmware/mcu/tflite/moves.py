@@ -155,7 +155,6 @@ def _unpack(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
 
 
 def _join(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
-    """Put inputs side by side along an axis, which those of PACK lack."""
     result = made.result(operator)
     axis = int(operator.options.get("Axis", 0)) % len(result.shape)
     infos = [made.info(operator, i) for i in range(len(operator.inputs))]

@@ -1,7 +1,5 @@
-"""Operators of TFLite that keep a state between calls: SVDF and LSTM.
-
-Weights and results of the LSTM are int8, its gates and cells int16.
-"""
+"""Operators of TFLite that keep a state between calls: SVDF and LSTM. Weights and results of the
+LSTM are int8, its gates and cells int16."""
 
 import numpy as np
 
@@ -11,7 +9,7 @@ from adrenoc.firmware.mcu.fixed_point import INT8, multiplier_of
 from adrenoc.firmware.mcu.network import FirmwareTensor
 from adrenoc.firmware.mcu.tflite.context import TfliteContext, Translation, activation_of
 from adrenoc.firmware.mcu.tflite.filters import bias_of
-from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
+from adrenoc.importers.tflite.file import OperatorInfo
 
 _INPUT, _RECURRENT, _PEEPHOLES = 1, 5, range(9, 12)
 _BIAS, _PROJECTION, _RESULT, _CELL, _NORM = 12, 16, 18, 19, 20
@@ -46,11 +44,17 @@ def lstm(made: TfliteContext, operator: OperatorInfo) -> op.Operator:
     if gates[1] is None or gates[2] is None or gates[3] is None:
         raise RefusedError("it lacks weights of a gate that every LSTM has")
     clip = float(operator.options.get("CellClip", 0.0))
+    fraction, exponent = np.frexp(cell.scale)
+    bits = 1 - int(exponent)
+    if fraction != 0.5 or not _FEWEST_CELL_BITS <= bits <= 15:
+        raise RefusedError(
+            f"cells at a scale of {cell.scale:.6g}, no power of two from 1/32768 to 1/512"
+        )
     return op.Lstm(
         source=made.data(operator),
         result=operator.outputs[0],
         gates=(gates[0], gates[1], gates[2], gates[3]),
-        cell_bits=_cell_bits(cell),
+        cell_bits=bits,
         clip=int(min(np.float32(clip) / np.float32(cell.scale), 32767.0)) if clip > 0 else 0,
         hidden=multiplier_of(float(real)),
         zero=hidden.zero,
@@ -76,17 +80,6 @@ def _refuse_others(made: TfliteContext, operator: OperatorInfo) -> None:
 
 def _there(operator: OperatorInfo, index: int) -> bool:
     return len(operator.inputs) > index and operator.inputs[index] >= 0
-
-
-def _cell_bits(cell: TensorInfo) -> int:
-    """Return how many bits a cell has behind its point."""
-    fraction, exponent = np.frexp(cell.scale)
-    bits = 1 - int(exponent)
-    if fraction != 0.5 or not _FEWEST_CELL_BITS <= bits <= 15:
-        raise RefusedError(
-            f"cells at a scale of {cell.scale:.6g}, no power of two from 1/32768 to 1/512"
-        )
-    return bits
 
 
 def _intermediate(made: TfliteContext, operator: OperatorInfo, place: int) -> FirmwareTensor:

@@ -1,12 +1,25 @@
-"""Android archives (AAR): the runtime, a model, or both in one.
+"""Android archives (AAR) of the runtime, a model, or both, and asset packs of bundles for several
+GPUs, of which Play gives each phone the part for its own.
 
 Two archives with the same library, the same prefab package or the same namespace cannot be in one
 app, so that an app of several models takes the runtime once, from an archive of its own, and each
-model from another (`adrenoc.native.android.package.repository`).  One archive with both is the
-short way for an app of one model.
+model from another (`adrenoc.native.android.package.repository`).
+
+FOLDER/adrenoc_models/                                  a module for Gradle
+    build.gradle.kts
+    src/main/assets/NAME#group_adreno_750/NAME.adrenoc.tar     what an Adreno 750 gets
+    src/main/assets/NAME#group_other/NAME.adrenoc.tar          what all others get: the whole bundle
+FOLDER/device_targeting_configuration.xml               which chips carry which GPU
+
+Play goes by the chip that a phone says it has (Android 12 and newer); a chip that no group names
+gets the whole bundle, of which the runtime picks by what the driver says. An app asks for
+`NAME/NAME.adrenoc.tar`: the build takes what follows `#` away.
 """
 
+from __future__ import annotations
+
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,21 +29,34 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import adrenoc
+from adrenoc.base.decision import Decision
 from adrenoc.base.errors import BundleError, LinkError
-from adrenoc.base.files.outputs import scratch_folder_for, write_atomically
+from adrenoc.base.files.outputs import output_error, scratch_folder_for, write_atomically
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.text.names import identifier
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.editions import Edition, extract_edition, read_editions
 from adrenoc.bundle.onnx_context import context_file, make_context
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java_classes import JNI_LIBRARY, compile_classes
-from adrenoc.native.android.licenses import LICENSE, NOTICE
-from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, PROVIDER, Runtime
-from adrenoc.native.android.runtime_toolchain import ANDROID_ABIS, MIN_API
+from adrenoc.native.android.runtime_build import (
+    HEADERS,
+    LIBRARY,
+    LICENSE,
+    NOTICE,
+    PROVIDER,
+    Runtime,
+)
+from adrenoc.native.android.runtime_toolchain import (
+    ANDROID_ABIS,
+    JNI_LIBRARY,
+    MIN_API,
+    compile_classes,
+)
 from adrenoc.target.system import runs_on_android
+from adrenoc.target.target import list_targets
 
 # Machine of an ELF file -> ABI of Android.
 ABIS = {machine: abi for abi, machine in ANDROID_ABIS.items()}
@@ -311,3 +337,133 @@ def _member(path: str) -> zipfile.ZipInfo:
     stored = path.endswith((".tar", ".jar"))
     member.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
     return member
+
+
+PACK = "adrenoc_models"
+TARGETING = "device_targeting_configuration.xml"
+_OTHER = "other"
+# As chips call themselves: both names of the maker were seen on phones.
+_MAKERS = ("QTI", "Qualcomm")
+_CHIP = re.compile(r"(sm|sdm|sc|qcs)\d+[a-z]*")
+_GRADLE = """plugins {
+    id("com.android.asset-pack")
+}
+
+assetPack {
+    packName.set("%s")
+    dynamicDelivery {
+        deliveryType.set("install-time")
+    }
+}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitPack:
+    """What was written, and which parts no group could be made of."""
+
+    packed: Packed
+    decisions: tuple[Decision, ...]
+
+
+def write_asset_pack(bundles: Sequence[Bundle], output: Path) -> SplitPack:
+    """Write an asset pack of bundles for several GPUs, and its targeting, into the folder `output`.
+
+    Raises BundleError where one is for one device alone, or not for Android, or is given twice;
+    OutputError where `output` cannot be written.
+    """
+    for bundle in bundles:
+        if not read_editions(bundle):
+            raise BundleError(
+                f"{bundle.path} has kernels for one device, expected one for several to split",
+                hint="adrenoc compile MODEL --device adreno:660,adreno:750",
+            )
+    found: dict[str, list[str]] = {}
+    for target in list_targets():
+        if target.soc is not None and _CHIP.fullmatch(target.soc.name):
+            found.setdefault(target.soc.gpu, []).append(target.soc.name.upper())
+    chips = {gpu: tuple(sorted(names)) for gpu, names in found.items()}
+    models = name_models(bundles)
+    listed = [e for bundle in bundles for e in read_editions(bundle) if e.gpu]
+    groups = {e.gpu: chips[e.gpu] for e in listed if not e.driver and chips.get(e.gpu)}
+    content: list[tuple[str, int]] = []
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        texts = {TARGETING: _write_targeting(groups), f"{PACK}/build.gradle.kts": _GRADLE % PACK}
+        for path, text in texts.items():
+            content.append(_write(output, path, text.encode()))
+        for model in models:
+            content += _write_model(model, groups, output)
+    except OSError as error:
+        raise output_error(output, error) from error
+    left = {e.title: e for e in listed if e.gpu not in groups or e.driver}
+    return SplitPack(
+        packed=Packed(path=output, files=tuple(content)),
+        decisions=tuple(_tell_left(edition) for edition in left.values()),
+    )
+
+
+def _tell_left(edition: Edition) -> Decision:
+    why = "no chip is listed that carries it"
+    if edition.driver:
+        why = "Play knows no drivers"
+    return Decision(
+        subject=edition.title,
+        taken="no group of its own",
+        reason=f"{why}: such phones get the whole bundle, and the runtime picks",
+        stage="package",
+    )
+
+
+def _write_targeting(groups: dict[str, tuple[str, ...]]) -> str:
+    lines = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        "<config:device-targeting-config",
+        '    xmlns:config="http://schemas.android.com/apk/config">',
+    ]
+    for gpu, chips in sorted(groups.items()):
+        lines += [
+            f'    <config:device-group name="{_group(gpu)}">',
+            "        <config:device-selector>",
+        ]
+        lines += [
+            f'            <config:system-on-chip manufacturer="{maker}" model="{chip}"/>'
+            for chip in chips
+            for maker in _MAKERS
+        ]
+        lines += ["        </config:device-selector>", "    </config:device-group>"]
+    return "\n".join([*lines, "</config:device-targeting-config>"]) + "\n"
+
+
+def _group(gpu: str) -> str:
+    return f"adreno_{gpu}"
+
+
+def _write_model(
+    model: AppModel, groups: dict[str, tuple[str, ...]], output: Path
+) -> list[tuple[str, int]]:
+    """Return the part of each group, and the whole bundle for all others."""
+    bundle, name = model.bundle, model.asset.partition(".adrenoc")[0]
+    written = []
+    with scratch_folder_for(output / PACK) as scratch:
+        for edition in read_editions(bundle):
+            if edition.gpu and (edition.gpu not in groups or edition.driver):
+                continue
+            root = bundle.root
+            if edition.gpu:
+                root = scratch / edition.gpu
+                extract_edition(bundle, edition, root)
+            group = _group(edition.gpu) if edition.gpu else _OTHER
+            tar = scratch / "bundle.tar"
+            write_app_tar(root, tar, name=bundle.manifest.name)
+            place = f"{PACK}/src/main/assets/{name}#group_{group}/{model.asset}"
+            written.append(_write(output, place, tar.read_bytes()))
+            tar.unlink()
+    return written
+
+
+def _write(output: Path, path: str, content: bytes) -> tuple[str, int]:
+    place = output / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(place, content)
+    return path, len(content)

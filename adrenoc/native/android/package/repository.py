@@ -30,7 +30,6 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.bundle.write_bundle import copy_files
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.aar import (
     Packed,
     Runtimes,
@@ -42,7 +41,7 @@ from adrenoc.native.android.package.aar import (
     provider_content,
     runtime_content,
 )
-from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, LICENSE, NOTICE, Runtime
 
 _POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0"
