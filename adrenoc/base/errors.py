@@ -12,172 +12,121 @@ class AdrenocError(Exception):
 
     exit_code: ClassVar[int] = 10
 
+    def __init_subclass__(cls, *, code: int = 0) -> None:
+        cls.exit_code = code or cls.exit_code
+
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
 
 
-class ModelNotFoundError(AdrenocError):
+class ModelNotFoundError(AdrenocError, code=11):
     """The model file (or a file that it refers to) does not exist or cannot be read."""
 
-    exit_code = 11
 
-
-class ModelFormatError(AdrenocError):
+class ModelFormatError(AdrenocError, code=12):
     """The file is not a model of the format that its name promises, or it is damaged."""
 
-    exit_code = 12
 
-
-class UnsupportedOperatorError(AdrenocError):
+class UnsupportedOperatorError(AdrenocError, code=13):
     """The model holds operators that adrenoc cannot import."""
 
-    exit_code = 13
 
-
-class CustomDomainError(AdrenocError):
+class CustomDomainError(AdrenocError, code=14):
     """The model holds operators of a domain that adrenoc does not know."""
 
-    exit_code = 14
 
-
-class ShapeError(AdrenocError):
+class ShapeError(AdrenocError, code=15):
     """A shape option does not fit the model, or a shape that is needed is missing."""
 
-    exit_code = 15
 
-
-class TargetError(AdrenocError):
+class TargetError(AdrenocError, code=16):
     """The device name is unknown, or a target file is wrong."""
 
-    exit_code = 16
 
-
-class OptionError(AdrenocError):
+class OptionError(AdrenocError, code=17):
     """A preset or an option is unknown or has a value that it cannot have."""
 
-    exit_code = 17
 
-
-class OutputError(AdrenocError):
+class OutputError(AdrenocError, code=18):
     """The output could not be written: no permission, no space, or something in the way."""
 
-    exit_code = 18
 
-
-class ToolError(AdrenocError):
+class ToolError(AdrenocError, code=19):
     """An outside tool (compiler, linker, the runtime of a reference) failed."""
 
-    exit_code = 19
 
-
-class LinkError(AdrenocError):
+class LinkError(AdrenocError, code=20):
     """The linked library is not what the device needs."""
 
-    exit_code = 20
 
-
-class BundleError(AdrenocError):
+class BundleError(AdrenocError, code=21):
     """A bundle is missing, damaged, of another version or for another machine."""
 
-    exit_code = 21
 
-
-class DeviceError(AdrenocError):
+class DeviceError(AdrenocError, code=22):
     """No OpenCL device, or the device refused a call."""
 
-    exit_code = 22
 
-
-class CheckFailedError(AdrenocError):
+class CheckFailedError(AdrenocError, code=23):
     """The numbers of the device and of the reference disagree."""
 
-    exit_code = 23
 
-
-class InputError(AdrenocError):
+class InputError(AdrenocError, code=24):
     """An input array or image does not fit the model."""
 
-    exit_code = 24
 
-
-class DependencyError(AdrenocError):
+class DependencyError(AdrenocError, code=25):
     """A package that this command needs is missing or has a version that does not work."""
 
-    exit_code = 25
 
-
-class CompileError(AdrenocError):
+class CompileError(AdrenocError, code=26):
     """The model imports, but a part of it cannot be compiled for this device."""
 
-    exit_code = 26
 
-
-class DiskFullError(OutputError):
+class DiskFullError(OutputError, code=27):
     """The output did not fit: the disk or the quota is full."""
 
-    exit_code = 27
 
-
-class RemoteError(AdrenocError):
+class RemoteError(AdrenocError, code=28):
     """The RPC server is not there, refused, was cut off or took too long."""
 
-    exit_code = 28
 
-
-class DeviceMemoryError(DeviceError):
+class DeviceMemoryError(DeviceError, code=29):
     """The device has no memory left for the bundle."""
 
-    exit_code = 29
 
-
-class AdbError(AdrenocError):
+class AdbError(AdrenocError, code=30):
     """adb has no such device, or the device cannot be used."""
 
-    exit_code = 30
 
-
-class AppError(AdrenocError):
+class AppError(AdrenocError, code=31):
     """An APK or AAR would not work on a phone as it is."""
 
-    exit_code = 31
 
-
-class PolicyError(AdrenocError):
+class PolicyError(AdrenocError, code=33):
     """A plan breaks limits that were given, or what changed breaks gates."""
 
-    exit_code = 33
 
-
-class MemoryLimitError(AdrenocError):
+class MemoryLimitError(AdrenocError, code=34):
     """No plan of the model fits into the memory that it may take."""
 
-    exit_code = 34
 
-
-class TuningLogError(AdrenocError):
+class TuningLogError(AdrenocError, code=36):
     """A tuning log is missing, damaged, of another version, or in use."""
 
-    exit_code = 36
 
-
-class PrecisionPolicyError(AdrenocError):
+class PrecisionPolicyError(AdrenocError, code=38):
     """A precision policy is missing or damaged, or is for another model or preset."""
 
-    exit_code = 38
 
-
-class HostMemoryError(AdrenocError):
+class HostMemoryError(AdrenocError, code=39):
     """This machine has no memory left for what it was to do."""
 
-    exit_code = 39
 
-
-class DefectError(AdrenocError):
+class DefectError(AdrenocError, code=40):
     """What adrenoc made of the model breaks a rule: a defect of adrenoc, and nothing is written."""
-
-    exit_code = 40
 
     def __init__(self, rule: str) -> None:
         self.rule = rule
@@ -187,16 +136,12 @@ class DefectError(AdrenocError):
         )
 
 
-class LockError(AdrenocError):
+class LockError(AdrenocError, code=45):
     """What a build reads or makes differs from its lock, or the lock is missing or damaged."""
 
-    exit_code = 45
 
-
-class AccuracyError(AdrenocError):
+class AccuracyError(AdrenocError, code=43):
     """No choice of tensors in float32 meets the accuracy that was asked for, or logits are NaN."""
-
-    exit_code = 43
 
 
 class RefusedError(Exception):

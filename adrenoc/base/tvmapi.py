@@ -30,29 +30,13 @@ from tvm.tirx import (
     decl_buffer,
 )
 
+# fmt: off
 __all__ = [
-    "AllocBuffer",
-    "AttrStmt",
-    "Bind",
-    "BufferLoad",
-    "BufferStore",
-    "Call",
-    "Evaluate",
-    "Expr",
-    "For",
-    "ForKind",
-    "IfThenElse",
-    "IterVar",
-    "Op",
-    "PrimFunc",
-    "SeqStmt",
-    "StringImm",
-    "Var",
-    "decl_buffer",
-    "sym",
-    "tirx",
-    "tvm",
+    "AllocBuffer", "AttrStmt", "Bind", "BufferLoad", "BufferStore", "Call", "Evaluate", "Expr",
+    "For", "ForKind", "IfThenElse", "IterVar", "Op", "PrimFunc", "SeqStmt", "StringImm", "Var",
+    "decl_buffer", "sym", "tirx", "tvm",
 ]
+# fmt: on
 
 if TYPE_CHECKING:
     # TVM has no stubs, so for a type checker its classes are anything at all.  These say what
@@ -339,31 +323,14 @@ def load_numbers(buffer: Buffer, base: Expr, offset: int, count: int, *, aligned
 
 
 def load_texel(buffer: Buffer, at: Expr) -> Expr:
-    """Vector number `at` of a buffer of floats or of halves, whatever its shape, as four floats.
-    Macros of `prelude.cl`."""
+    """Vector number `at` of a buffer of floats or of halves as four floats (`prelude.cl`)."""
     name = "LOAD_HALF4" if str(buffer.dtype) == "float16" else "LOAD_FLOAT4"
     return tirx.call_extern("float32x4", name, buffer.data, at, 0)
-
-
-def load_bytes(buffer: Buffer, at: Expr) -> Expr:
-    """Vector number `at` of a buffer of signed bytes, whatever its shape, as four floats."""
-    return tirx.call_extern("float32x4", "LOAD_CHAR4", buffer.data, at)
-
-
-def load_nibbles(buffer: Buffer, at: Expr) -> Expr:
-    """Vector number `at` of numbers from -8 to 7, which lie two to a byte, as four floats."""
-    return tirx.call_extern("float32x4", "LOAD_NIBBLES4", buffer.data, at)
 
 
 def round_numbers(value: Expr) -> Expr:
     """Four floats as the nearest whole ones, the even ones of two."""
     return tirx.call_pure_extern("float32x4", "rint", value)
-
-
-def share_words(buffer: Buffer, index: Expr, words: Expr) -> Stmt:
-    """Return the statement that stores four words into an array in local memory, whatever its type.
-    A macro that `prelude.cl` defines; a barrier has to follow before anything is read."""
-    return tirx.Evaluate(tirx.call_extern("int32", "SHARE_UINT4", buffer.data, index, words))
 
 
 def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
@@ -372,16 +339,6 @@ def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
     `weights` holds four words of signed bytes, `word` one of unsigned bytes; a macro that
     `prelude.cl` defines, by the device's dot product where it has one."""
     return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS", weights, word, total)
-
-
-def dot_products_of(word: Expr, weights: Expr, total: Expr) -> Expr:
-    """As `dot_products`, of signed bytes in `word` and unsigned ones in the four of `weights`."""
-    return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS_OF", word, weights, total)
-
-
-def words_where(inside: Expr, words: Expr, word: Expr) -> Expr:
-    """Four words where a condition holds, else four times the same word; no branch."""
-    return tirx.call_extern("uint32x4", "WORDS_WHERE", inside, words, word)
 
 
 def pack_bytes(numbers: Expr) -> Expr:

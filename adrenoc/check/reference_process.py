@@ -42,7 +42,7 @@ from adrenoc.importers.onnx.session import (
     mixes_signs,
     open_as_installed,
     saturates,
-    widen_floats,
+    widen_tensors,
     with_embedding,
 )
 from adrenoc.importers.tflite.decoder_calls import (
@@ -71,7 +71,7 @@ def run_exact(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nda
     proto, _ = load_onnx(files)
     open_layers(proto)
     _state_types(proto)
-    widen_floats(proto)
+    widen_tensors(proto, onnx.TensorProto.DOUBLE)
     feeds = {n: v.astype(np.float64) if v.dtype.kind == "f" else v for n, v in inputs.items()}
     names = [value.name for value in proto.graph.output]
     try:

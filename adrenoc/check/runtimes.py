@@ -33,7 +33,7 @@ from adrenoc.importers.onnx.session import (
     mixes_signs,
     open_session,
     stores_halves,
-    widen_halves,
+    widen_tensors,
     with_embedding,
 )
 from adrenoc.importers.tflite.file import widen_weights
@@ -445,7 +445,7 @@ def _change(model: Path, tensors: tuple[str, ...], *, widen: bool) -> Any:
     present = {value.name for value in proto.graph.output}
     open_layers(proto)
     if widen:
-        widen_halves(proto)
+        widen_tensors(proto)
     _round_nothing(proto)
     for name in tensors:
         check_tensor(model, name, known)

@@ -334,7 +334,7 @@ class ModelOptions:
     def model(self) -> Path:
         """Return the model file: of a folder of models, that of the numbers that are asked for.
         Raises as `choose_model` does."""
-        from adrenoc.importers.model_folders import choose_model
+        from adrenoc.importers.containers import choose_model
 
         return choose_model(self.path, self.dtype_of_file)
 

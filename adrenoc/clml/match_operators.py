@@ -15,6 +15,7 @@ from adrenoc.clml.region import (
     Bindings,
     Found,
     Operand,
+    PatternRow,
     Table,
     check_limits,
     constant,
@@ -222,23 +223,24 @@ def _norm_words(attrs: Any) -> list[str]:
     return [str(int(attrs.axis)), text, str(int(attrs.center)), str(int(attrs.scale))]
 
 
+def _map(row: PatternRow, start: Binding, name: str, **attrs: Any) -> Found:
+    """Return an operator of one operand, whose result has the form of that or a smaller one."""
+    source = start.value.args[0]
+    check_limits(row, [source])
+    return make_found(row, [start], name, [operand(source)], attrs)
+
+
 def match_relu(table: Table, _bindings: Bindings, start: Binding) -> Found:
     """Return a ReLU that no operator before it takes in."""
-    row, source = table["relu"], start.value.args[0]
-    check_limits(row, [source])
-    attrs = {"activation_type": "relu"}
-    return make_found(row, [start], "openclml.relax.nn.relu", [operand(source)], attrs)
+    return _map(table["relu"], start, "openclml.relax.nn.relu", activation_type="relu")
 
 
 def match_clip(table: Table, _bindings: Bindings, start: Binding) -> Found:
     """Return a clip: ReLU6 where its limits are 0 and 6."""
-    source, (low, high) = start.value.args[0], clip_limits(start.value)
+    low, high = clip_limits(start.value)
     if (low, high) == (0.0, 6.0):
-        check_limits(table["relu6"], [source])
-        return make_found(table["relu6"], [start], "openclml.nn.relu6", [operand(source)])
-    row = table["clip"]
-    check_limits(row, [source])
-    return make_found(row, [start], "clip", [operand(source)], {"a_max": high, "a_min": low})
+        return _map(table["relu6"], start, "openclml.nn.relu6")
+    return _map(table["clip"], start, "clip", a_max=high, a_min=low)
 
 
 def match_binary(table: Table, bindings: Bindings, start: Binding) -> Found:
@@ -364,14 +366,12 @@ def match_global_pool(table: Table, _bindings: Bindings, start: Binding) -> Foun
     """Return a mean or a maximum over H and W."""
     call = start.value
     kind = "global_max_pool2d" if op_name(call) == "relax.max" else "global_avg_pool2d"
-    row, source = table[kind], call.args[0]
-    rank = len(shape_of(source))
+    rank = len(shape_of(call.args[0]))
     require(rank == 4, f"rank {rank}, expected 4")
     axes = None if call.attrs.axis is None else sorted(int(x) % rank for x in call.attrs.axis)
     require(axes == _SPATIAL, f"axes {axes}, expected {_SPATIAL}")
-    check_limits(row, [source])
-    attrs = {"axis": _SPATIAL, "keepdims": int(call.attrs.keepdims)}
-    return make_found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
+    name, keepdims = f"openclml.nn.{kind}", int(call.attrs.keepdims)
+    return _map(table[kind], start, name, axis=_SPATIAL, keepdims=keepdims)
 
 
 def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:

@@ -260,8 +260,7 @@ class Table:
 
 @cache
 def load_table() -> Table:
-    """Read `targets/clml.toml`. Raises OptionError where the file lacks a key or has one too
-    many."""
+    """Read `targets/clml.toml`; raises OptionError where it lacks a key or has one too many."""
     path = data_folder("targets") / "clml.toml"
     data = read_toml(path)
     try:
@@ -355,7 +354,7 @@ def constant(value: np.ndarray) -> Operand:
 
 
 def shape_of(expr: Any) -> tuple[int, ...]:
-    """Return the shape of a tensor. Raises RefusedError where it is not static."""
+    """Return the shape of a tensor."""
     shape = static_shape(expr)
     if shape is None:
         raise RefusedError("its shape is not static")
@@ -368,14 +367,13 @@ def ints(values: Sequence[Any]) -> list[int]:
 
 
 def require(holds: bool, reason: str) -> None:
-    """Refuse a case unless `holds`. Raises RefusedError with the reason."""
+    """Refuse a case unless `holds`."""
     if not holds:
         raise RefusedError(reason)
 
 
 def check_limits(row: PatternRow, tensors: Sequence[Any], *, batched: bool = True) -> None:
-    """Compare dtypes, rank, batch and extents of tensor expressions with the row's limits. Raises
-    RefusedError where one of them is beyond."""
+    """Compare dtypes, rank, batch and extents of tensor expressions with the row's limits."""
     dtypes = {dtype_of(t) for t in tensors}
     require(len(dtypes) == 1, f"operands of {' and '.join(sorted(dtypes))}, expected one dtype")
     (dtype,) = dtypes

@@ -15,10 +15,9 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.bundle import CHAT, TOKENIZER
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.bundle.editions import DEVICES_FOLDER, Edition
-from adrenoc.importers.containers import open_tokenizer
-from adrenoc.importers.decoder_form import GENERATION_CONFIG, MAKERS_CONFIG, read_chat_settings
+from adrenoc.importers.containers import CONFIG, find_beside, open_tokenizer
+from adrenoc.importers.decoder_form import GENERATION_CONFIG, read_chat_settings
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.model_folders import find_beside
 from adrenoc.importers.states import GENAI_CONFIG, DecoderForm
 from adrenoc.ir.options import CompileOptions, Shapes
 from adrenoc.target.device_set import SetMember
@@ -157,7 +156,7 @@ def _choose_rows(form: DecoderForm, context: int | None) -> tuple[int, str]:
     if context is not None:
         return context, "--context"
     if not form.context:
-        why = f"no {GENAI_CONFIG} or {MAKERS_CONFIG} beside the model says more; --context N does"
+        why = f"no {GENAI_CONFIG} or {CONFIG} beside the model says more; --context N does"
         return USUAL_ROWS, why
     if form.context <= MOST_ROWS:
         return form.context, f"{form.source} says so"

@@ -20,14 +20,19 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.chat import ChatSettings, PictureSettings
 from adrenoc.bundle.decoder_names import EMBEDDINGS, LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.bundle.sampling import RANGES, Sampling
+from adrenoc.importers.containers import (
+    CONFIG,
+    PREPROCESSOR,
+    TOKENIZER_CONFIG,
+    folders_beside,
+    read_beside,
+    table_of,
+)
 from adrenoc.importers.formats import ModelFiles, find_model_files
-from adrenoc.importers.model_folders import folders_beside, read_beside, table_of
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec, names_of_next
 from adrenoc.ir.options import TOKEN_OPTIONS
 
-MAKERS_CONFIG = "config.json"
-"""What optimum writes beside it: the configuration of the model's makers."""
 _POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """What the makers call the most tokens that there may be: decoders of speech, others, GPT-2."""
 
@@ -223,7 +228,7 @@ def _tokens_beside(model: Path) -> dict[str, tuple[int, ...]]:
 
     What generation_config.json lists is more than config.json has: a model's turn may end with a
     token of its own."""
-    files = {"end_tokens": (GENAI_CONFIG, GENERATION_CONFIG, MAKERS_CONFIG)}
+    files = {"end_tokens": (GENAI_CONFIG, GENERATION_CONFIG, CONFIG)}
     found = {}
     for option in TOKEN_OPTIONS:
         key = "eos_token_id" if option == "end_tokens" else option
@@ -234,7 +239,7 @@ def _tokens_beside(model: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _said_beside(
-    model: Path, key: str, files: Sequence[str] = (GENAI_CONFIG, MAKERS_CONFIG)
+    model: Path, key: str, files: Sequence[str] = (GENAI_CONFIG, CONFIG)
 ) -> tuple[Any, str]:
     """Return what the first of some configurations says that there is, and the file's name. Nothing
     where it is not understood."""
@@ -251,10 +256,8 @@ def _said_beside(
 
 
 TEMPLATE_FILE = "chat_template.jinja"
-TOKENIZER_CONFIG = "tokenizer_config.json"
 GENERATION_CONFIG = "generation_config.json"
 _MOST_TEMPLATE_BYTES = 1 << 20
-CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
 _AROUND = {
     "idefics3": (("<fake_token_around_image>", "<global-img>"), ("<fake_token_around_image>",)),

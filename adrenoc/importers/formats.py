@@ -24,8 +24,7 @@ from adrenoc.base.files.read import open_plain
 from adrenoc.base.files.spill import read_aligned
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
-from adrenoc.importers.containers import is_container, read_contents
-from adrenoc.importers.model_folders import find_embedding
+from adrenoc.importers.containers import find_embedding, is_container, read_contents
 from adrenoc.importers.onnx_wire import (
     External,
     TooManyNodesError,
@@ -149,7 +148,9 @@ class ModelFiles:
                     _go_to(file, piece.offset)
                     data = read_aligned(file, piece.length)
                     digest.update(data.data)
-                    _give(take, piece, spans, data)
+                    for span in spans:
+                        first = span.offset - piece.offset
+                        take(span, data[first : first + span.length])
         return digest.hexdigest()
 
     def _head(self, part: DataRange) -> bytes:
@@ -227,9 +228,7 @@ def find_model_files(path: Path) -> ModelFiles:
     `MOST_FILE_BYTES` itself or `MOST_DATA_BYTES` in data files."""
     head = _read_head(path)
     if not head:
-        raise ModelFormatError(
-            f"{path} is empty (0 bytes); expected an ONNX or a TFLite model", hint=EXPORT_AGAIN
-        )
+        raise malformed(f"{path} is empty (0 bytes); expected an ONNX or a TFLite model")
     if is_container(head, path):
         return _find_in_container(path)
     size = path.stat().st_size
@@ -249,19 +248,13 @@ def find_model_files(path: Path) -> ModelFiles:
             _describe_other(path, head, str(error)), hint=_hint_at_other(path)
         ) from error
     except RecursionError:
-        raise ModelFormatError(
-            f"{path} holds branches within branches, too deeply to be read", hint=EXPORT_AGAIN
-        ) from None
+        raise malformed(f"{path} holds branches within branches, too deeply to be read") from None
     except TooManyNodesError as error:
-        raise ModelFormatError(
-            f"{path} has {error}, with those of its branches and loops", hint=EXPORT_AGAIN
-        ) from error
+        raise malformed(f"{path} has {error}, with those of its branches and loops") from error
     try:
         external = [external_of(tensor) for tensor in found.external]
     except ValueError as error:
-        raise ModelFormatError(
-            f"the external data of {path} does not fit the model: {error}", hint=EXPORT_AGAIN
-        ) from error
+        raise malformed(f"the external data of {path} does not fit the model: {error}") from error
     places = {name: _external(path, name) for name in sorted({e.file for e in external})}
     spans = {DataRange(path=places[e.file], offset=e.offset, length=e.length) for e in external}
     data = tuple(_data_of(path, external, places))
@@ -322,10 +315,9 @@ def _data_of(
         total += tensor.length
         spans[tensor.file].append((tensor.offset, tensor.offset + tensor.length))
     if total > MOST_DATA_BYTES:
-        raise ModelFormatError(
+        raise malformed(
             f"the tensors of {model} take {total} bytes of data files; expected up to "
-            f"{MOST_DATA_BYTES}",
-            hint=EXPORT_AGAIN,
+            f"{MOST_DATA_BYTES}"
         )
     for name, path in places.items():
         begin = end = min((first for first, _ in spans[name]), default=0)
@@ -340,10 +332,9 @@ def _data_of(
 def _refuse_repeats(model: Path, taken: int, read: int) -> None:
     """Refuse few bytes that many tensors name: these would take the memory of a model of GiBs."""
     if taken > max(FREE_DATA_BYTES, MOST_TENSORS_OF_A_BYTE * read):
-        raise ModelFormatError(
+        raise malformed(
             f"the tensors of {model} take {taken} bytes of {read} in data files; expected each "
-            f"byte in up to {MOST_TENSORS_OF_A_BYTE} tensors",
-            hint=EXPORT_AGAIN,
+            f"byte in up to {MOST_TENSORS_OF_A_BYTE} tensors"
         )
 
 
@@ -405,12 +396,6 @@ def _pieces(
 def _go_to(file: BinaryIO, offset: int) -> None:
     """Go to a byte, or to the end where there is none: systems refuse vast numbers."""
     file.seek(min(offset, os.fstat(file.fileno()).st_size))
-
-
-def _give(take: TakeData, piece: DataRange, spans: Iterable[DataRange], data: np.ndarray) -> None:
-    for span in spans:
-        first = span.offset - piece.offset
-        take(span, data[first : first + span.length])
 
 
 def _order(span: DataRange) -> tuple[str, int, int]:
@@ -480,6 +465,12 @@ def _external(model: Path, name: str) -> Path:
 
 EXPORT_AGAIN = "export or download the model again"
 """What to do about a damaged model."""
+
+
+def malformed(text: str) -> ModelFormatError:
+    """Return the error of a file that is damaged, or of another kind than it says."""
+    return ModelFormatError(text, hint=EXPORT_AGAIN)
+
 
 _GGUF_MAGIC = b"GGUF"
 

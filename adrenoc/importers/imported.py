@@ -50,8 +50,7 @@ MOST_GROWN = 2**24
 
 
 def check_grown(count: int) -> None:
-    """Check that a constant which a few numbers of the file describe is not out of measure. Raises
-    RefusedError where it is out of measure."""
+    """Check that a constant which a few numbers of the file describe is not out of measure."""
     if count > MOST_GROWN:
         raise RefusedError(too_much(count))
 

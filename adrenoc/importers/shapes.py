@@ -21,9 +21,15 @@ import onnx
 
 from adrenoc.base.decision import ASSUMED, Decision
 from adrenoc.base.errors import AdrenocError, ModelFormatError, ShapeError, UnsupportedOperatorError
-from adrenoc.base.text.spelling import list_first, quote_word
+from adrenoc.base.text.spelling import list_first, list_names, quote_word
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.model_folders import read_beside, table_of
+from adrenoc.importers.containers import (
+    CONFIG,
+    PREPROCESSOR,
+    TOKENIZER_CONFIG,
+    read_beside,
+    table_of,
+)
 from adrenoc.importers.onnx.follow_axes import find_batches
 from adrenoc.importers.signature import Extent, extent_of
 from adrenoc.importers.states import is_state_name
@@ -150,7 +156,7 @@ def check_names(shapes: Mapping[str, object], known: Sequence[str]) -> None:
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         guess = near[0] if near else known[0] if known else ""
-        names = list_first((f"'{k}'" for k in known), between=", ")
+        names = list_names(known)
         raise ShapeError(
             f"the model has no input '{name}'; its inputs are {names}",
             hint=f"--shape {guess}:..." if guess else "leave --shape out",
@@ -326,11 +332,6 @@ def _axis_of_image(axes: Sequence[Extent], axis: int) -> int | None:
     return axis - 1 if axes[3] in _CHANNELS and axis in (1, 2) else None
 
 
-_CONFIG, _PREPROCESSOR, _TOKENIZER = (
-    "config.json",
-    "preprocessor_config.json",
-    "tokenizer_config.json",
-)
 _MOST_TOKENS = 1 << 24
 """Tokenizers without a limit state a vast number."""
 
@@ -358,28 +359,28 @@ class KnownSizes:
 
 def read_known_sizes(model: Path) -> KnownSizes:
     """Read what lies beside a model; what is damaged or missing says nothing."""
-    found = {name: read_beside(model, name) for name in (_PREPROCESSOR, _CONFIG, _TOKENIZER)}
-    prepared, config, words = found[_PREPROCESSOR], found[_CONFIG], found[_TOKENIZER]
+    found = {name: read_beside(model, name) for name in (PREPROCESSOR, CONFIG, TOKENIZER_CONFIG)}
+    prepared, config, words = found[PREPROCESSOR], found[CONFIG], found[TOKENIZER_CONFIG]
     return KnownSizes(
         image=_first(
-            (_images_of(prepared), _PREPROCESSOR),
-            (_square(config.get("image_size")), _CONFIG),
-            (_square(table_of(config, "vision_config").get("image_size")), _CONFIG),
+            (_images_of(prepared), PREPROCESSOR),
+            (_square(config.get("image_size")), CONFIG),
+            (_square(table_of(config, "vision_config").get("image_size")), CONFIG),
         ),
         tokens=_first(
             *(
-                (_count(config.get(key)), _CONFIG)
+                (_count(config.get(key)), CONFIG)
                 for key in ("max_position_embeddings", "n_positions", "max_target_positions")
             ),
-            (_count(table_of(config, "text_config").get("max_position_embeddings")), _CONFIG),
-            (_count(words.get("model_max_length")), _TOKENIZER),
+            (_count(table_of(config, "text_config").get("max_position_embeddings")), CONFIG),
+            (_count(words.get("model_max_length")), TOKENIZER_CONFIG),
         ),
         frames=_first(
-            (_pair(prepared, "feature_size", "nb_max_frames"), _PREPROCESSOR),
-            (_pair(config, "num_mel_bins", "max_length"), _CONFIG),
+            (_pair(prepared, "feature_size", "nb_max_frames"), PREPROCESSOR),
+            (_pair(config, "num_mel_bins", "max_length"), CONFIG),
         ),
-        samples=_first((_count(prepared.get("n_samples")), _PREPROCESSOR)),
-        states=_first((_pair(config, "d_model", "max_source_positions"), _CONFIG)),
+        samples=_first((_count(prepared.get("n_samples")), PREPROCESSOR)),
+        states=_first((_pair(config, "d_model", "max_source_positions"), CONFIG)),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import ModelFormatError, OptionError
 from adrenoc.base.files.read import open_plain
-from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
+from adrenoc.base.text.spelling import did_you_mean, list_names, quote_word
 from adrenoc.bundle.decoder_names import EMBEDDINGS, PAST_BRANCH, TOKENS
 from adrenoc.importers.formats import find_model_files, is_ort
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, read_outline
@@ -208,8 +208,7 @@ _WORDS = {"true": 1, "false": 0}
 
 
 def parse_fixed(text: str) -> tuple[str, str]:
-    """Read `NAME=VALUE` of the command line; the name may itself hold `=`. Raises OptionError where
-    it has another form."""
+    """Read `NAME=VALUE`, whose name may itself hold `=`; OptionError: another form."""
     name, equals, value = (part.strip() for part in text.rpartition("="))
     if not (equals and name and value):
         raise OptionError(
@@ -242,7 +241,7 @@ def fill_ports(
     found: dict[str, np.ndarray] = {}
     for name, text in fixed:
         if name not in known:
-            names = list_first((f"'{n}'" for n in known), between=", ")
+            names = list_names(known)
             raise OptionError(
                 f"--fix names the input '{name}'{did_you_mean(name, list(known))}; the model's are "
                 f"{names}",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from adrenoc.base.errors import OptionError
-from adrenoc.base.text.spelling import did_you_mean, list_first
+from adrenoc.base.text.spelling import did_you_mean, list_names
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.signature import Extent, Port, Signature
 
@@ -134,7 +134,7 @@ def _expand(asked: State, inputs: Sequence[str], outputs: Sequence[str]) -> list
     matches = [(name, m[1]) for name in inputs if (m := pattern.fullmatch(name))]
     if not matches:
         raise OptionError(
-            f"--state {past}={present} fits no input; the model's are {_list(inputs)}",
+            f"--state {past}={present} fits no input; the model's are {list_names(inputs)}",
             hint="adrenoc compile MODEL --state PAST=PRESENT",
         )
     missing = [
@@ -143,7 +143,7 @@ def _expand(asked: State, inputs: Sequence[str], outputs: Sequence[str]) -> list
     if missing:
         raise OptionError(
             f"--state {past}={present}: the input '{missing[0][0]}' asks for the output "
-            f"'{missing[0][1]}'; the model's are {_list(outputs)}",
+            f"'{missing[0][1]}'; the model's are {list_names(outputs)}",
             hint="adrenoc compile MODEL --state PAST=PRESENT for each pair",
         )
     return [(name, present.replace(_ANY, part)) for name, part in matches]
@@ -156,7 +156,7 @@ def _check_names(states: Sequence[State], inputs: Sequence[str], outputs: Sequen
             if name not in known:
                 raise OptionError(
                     f"--state names the {what} '{name}'{did_you_mean(name, known)}; the model's "
-                    f"are {_list(known)}",
+                    f"are {list_names(known)}",
                     hint="adrenoc compile MODEL --state PAST=PRESENT",
                 )
         twice = [name for name, count in Counter(named).items() if count > 1]
@@ -251,7 +251,3 @@ def _are_alike(past: Port, present: Port, named: Mapping[str, int | None]) -> bo
 
     ours, theirs = fix(past.axes), fix(present.axes)
     return ours == theirs and None not in ours
-
-
-def _list(names: Sequence[str]) -> str:
-    return list_first((f"'{name}'" for name in names), between=", ")

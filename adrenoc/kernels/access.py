@@ -38,7 +38,6 @@ from adrenoc.base.tvmapi import (
     texture_load,
     texture_store,
     tirx,
-    words_where,
 )
 from adrenoc.ir.layout import LANES, WORDS, Extents, Layout, OperandSpec, TexelOrder
 from adrenoc.kernels.statements import Statements
@@ -344,4 +343,5 @@ class BytesAccess(BlockedAccess):
         loaded = load_vector(self.buffer, row * iconst(e.w) + w, 0, "uint32")
         if inside is None:
             return loaded
-        return words_where(inside, self._statements.let(loaded, "words"), self._zero)
+        words = self._statements.let(loaded, "words")
+        return tirx.call_extern("uint32x4", "WORDS_WHERE", inside, words, self._zero)

@@ -28,7 +28,6 @@ from adrenoc.base.tvmapi import (
     dtype_of,
     iconst,
     keep_in_place,
-    share_words,
     splat,
     tirx,
     vector_dtype,
@@ -205,7 +204,8 @@ class SharedArray:
 
         Halves that are taken out of words and put back cost two instructions each.
         """
-        self._statements.emit(share_words(self._buffer, index, words))
+        share = tirx.call_extern("int32", "SHARE_UINT4", self._buffer.data, index, words)
+        self._statements.emit(tirx.Evaluate(share))
 
 
 def sequence(statements: Sequence[Stmt]) -> Stmt:

@@ -181,7 +181,14 @@ class _Reader:
         if mark == "[":
             self._skip_class()
         elif mark == "\\":
-            self._skip_escape()
+            kind = self._text[self._at + 1 : self._at + 2]
+            if not kind or kind in "bBAzZGKRXkg" or kind.isdecimal():
+                raise self._unfit()
+            self._at += 2
+            if kind in "pPx" and self._text.startswith("{", self._at):
+                self._at = self._text.find("}", self._at) + 1
+            elif kind in "xu":
+                self._at += 2 if kind == "x" else 4
         else:
             self._at += 1
         source = self._text[begin : self._at]
@@ -214,16 +221,6 @@ class _Reader:
             if depth == 0:
                 return
         raise self._unfit()
-
-    def _skip_escape(self) -> None:
-        kind = self._text[self._at + 1 : self._at + 2]
-        if not kind or kind in "bBAzZGKRXkg" or kind.isdecimal():
-            raise self._unfit()
-        self._at += 2
-        if kind in "pPx" and self._text.startswith("{", self._at):
-            self._at = self._text.find("}", self._at) + 1
-        elif kind in "xu":
-            self._at += 2 if kind == "x" else 4
 
     def _take(self, text: str) -> bool:
         found = self._text.startswith(text, self._at)
@@ -261,8 +258,7 @@ def _repeat(node: _Node, least: int, most: int) -> _Node:
 
 
 def compile_pattern(text: str, learn: Learn) -> Automaton:
-    """Make the automaton of a pattern. Raises UnfitError where it has what these automata do not
-    do, or may match nothing."""
+    """Make the automaton of a pattern."""
     program = _Program(learn)
     end = program.add(_Match())
     begin = _Reader(text).read()(program, end)

@@ -31,8 +31,7 @@ _UNKNOWN_PENALTY = 10.0
 def make_model(
     arrays: Arrays, model: Mapping[str, Any], contents: Sequence[bytes], *, is_bytes: bool
 ) -> Step:
-    """Return what the runtime reads of a model, whose tokens are written as `contents`. Raises
-    UnfitError where it is of another kind, or has what the tables do not hold."""
+    """Return what the runtime reads of a model, whose tokens are written as `contents`."""
     makers = {"BPE": _make_merges, "Unigram": _make_scores, "WordPiece": _make_words}
     kind = model["type"]
     if kind not in makers or (is_bytes and kind != "BPE"):
@@ -141,14 +140,12 @@ def _merges(
     return starts, np.ascontiguousarray(ordered[:, 1:])
 
 
-def _byte_letters() -> dict[str, int]:
-    """Return the letters that ByteLevel writes bytes as."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(b): b for b in plain} | {chr(256 + at): b for at, b in enumerate(others)}
-
-
-_BYTE_LETTERS = _byte_letters()
+_PLAIN_BYTES = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHER_BYTES = [byte for byte in range(256) if byte not in _PLAIN_BYTES]
+_BYTE_LETTERS = {chr(b): b for b in _PLAIN_BYTES} | {
+    chr(256 + at): b for at, b in enumerate(_OTHER_BYTES)
+}
+"""The letters that ByteLevel writes bytes as."""
 
 
 def byte_letters(token: str) -> bytes | None:
@@ -288,8 +285,7 @@ def make_tables(
     sampling: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return the file of a tokenizer, as the `library` has read it, of how a template writes turns,
-    and of how the model's makers pick tokens. Raises UnfitError where the tokenizer has what the
-    tables do not hold."""
+    and of how the model's makers pick tokens."""
     try:
         return _Maker(library).make({"turns": turns, "sampling": sampling})
     except (KeyError, TypeError, IndexError) as error:
@@ -297,8 +293,7 @@ def make_tables(
 
 
 def _length(truncation: Any, padding: Any) -> Step:
-    """Return the most tokens of a text (0: any number), and up to how many it is filled with one.
-    Raises UnfitError where they are not those at its end."""
+    """Return the most tokens of a text (0: any number), and up to how many one fills it."""
     for said, name in ((truncation, "truncation"), (padding, "padding")):
         if said and (said["direction"] != "Right" or said.get("pad_to_multiple_of")):
             raise UnfitError(f"its {name} of another kind")

@@ -126,8 +126,7 @@ among extenders, pictographs that are joined by U+200D, what is no control, and 
 
 
 def read_map(precompiled: str) -> dict[bytes, bytes]:
-    """Return what a map in base64 makes of which bytes. Raises UnfitError where it is damaged, or
-    of syllables whose clusters are not known here."""
+    """Return what a map in base64 makes of which bytes."""
     content = b64decode(precompiled)
     size = int.from_bytes(content[:4], "little") // 4
     units = np.frombuffer(content, dtype="<u4", count=size, offset=4).tolist()
@@ -233,8 +232,7 @@ class StepMaker:
         self._learned: dict[str, Points] = {}
 
     def changes(self, said: Any) -> list[Step]:
-        """Return how a text is changed before it is cut. Raises UnfitError where the tables do not
-        hold that."""
+        """Return how a text is changed before it is cut."""
         steps: list[Step] = []
         for one in flatten(said, "normalizers"):
             kind = one["type"]
@@ -260,8 +258,7 @@ class StepMaker:
         return steps
 
     def cuts(self, said: Any) -> tuple[list[Step], bool]:
-        """Return how a text is cut before the model sees it, and whether it sees bytes. Raises
-        UnfitError where the tables do not hold that."""
+        """Return how a text is cut before the model sees it, and whether it sees bytes."""
         from tokenizers import pre_tokenizers
 
         steps: list[Step] = []
@@ -403,8 +400,7 @@ def flatten(said: Any, key: str) -> list[Mapping[str, Any]]:
 
 
 def replacing(said: Mapping[str, Any]) -> Step:
-    """Return how one text becomes another. Raises UnfitError where it is no text but a pattern, or
-    nothing."""
+    """Return how one text becomes another."""
     ((kind, text),) = said["pattern"].items()
     if kind != "String" or not text:
         raise UnfitError(f"its replacement of the pattern {text!r}")

@@ -130,8 +130,7 @@ class Tokenizer:
         return told
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, without those that are no text. Raises InputError where the
-        tokeniser fails."""
+        """Return the text of tokens, without those that are no text."""
         said: str = self._ask("decode", [int(t) for t in tokens], "makes no text of tokens")
         return said
 
@@ -188,21 +187,22 @@ class TextStream:
     def feed(self, tokens: Sequence[int]) -> str:
         """Return the text that these add; of a letter that they begin, nothing yet."""
         self._tokens += tokens
-        # Decoded with some tokens before it: tokenisers may drop the blank that begins a text.
-        before = self._tokenizer.decode(self._tokens[self._base : self._shown])
-        whole = self._tokenizer.decode(self._tokens[self._base :])
-        unfinished = whole.endswith(_UNFINISHED)
-        if unfinished and len(self._tokens) - self._shown < _LONGEST_LETTER:
+        text = self._added()
+        if text.endswith(_UNFINISHED) and len(self._tokens) - self._shown < _LONGEST_LETTER:
             return ""
         self._base, self._shown = self._shown, len(self._tokens)
-        return whole[len(before) :]
+        return text
 
     def finish(self) -> str:
         """Return what is left when no more tokens come."""
-        before = self._tokenizer.decode(self._tokens[self._base : self._shown])
-        whole = self._tokenizer.decode(self._tokens[self._base :])
+        text = self._added()
         self._base = self._shown = len(self._tokens)
-        return whole[len(before) :]
+        return text
+
+    def _added(self) -> str:
+        # Decoded with some tokens before it: tokenisers may drop the blank that begins a text.
+        before = self._tokenizer.decode(self._tokens[self._base : self._shown])
+        return self._tokenizer.decode(self._tokens[self._base :])[len(before) :]
 
 
 Allow: TypeAlias = Callable[[Sequence[int]], "bytes | None"]
@@ -222,8 +222,7 @@ class Grammar:
 
 
 def read_grammar(path: Path) -> Grammar:
-    """Read a file: a JSON object is a schema, and any other text a grammar. Raises InputError where
-    it is no text."""
+    """Read a file: a JSON object is a schema, any other text a grammar."""
     try:
         text = read_plain(path, _MOST_BYTES).decode()
     except (OSError, ValueError) as error:

@@ -46,8 +46,7 @@ class _Generation(Extension):
 
 
 def compile_template(text: str, format_now: Callable[[str], str] | None = None) -> Template:
-    """Make a template of its text; `format_now` says what date it is. Raises jinja2.TemplateError
-    where it is none."""
+    """Make a template of its text; `format_now` says what date it is."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
     )
@@ -86,12 +85,6 @@ def _limit(kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)
     allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (allowed, hard))
-
-
-def _limit_time(most_s: int) -> None:
-    """Give the next question its processor time, whatever those before it took."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + most_s)
 
 
 class _Model:
@@ -168,7 +161,9 @@ def main() -> None:
     _limit(resource.RLIMIT_AS, most_bytes)
     model = _Model()
     for line in sys.stdin.buffer:
-        _limit_time(most_s)
+        # Give the next question its processor time, whatever those before it took.
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + most_s)
         try:
             told = {"is": model.answer(json.loads(line))}
         except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception

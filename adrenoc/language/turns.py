@@ -80,7 +80,7 @@ def find_turns(render: Render) -> Turns:
     """Ask a template, whose dates are those of `write_date`. Raises UnfitError where it writes
     conversations in a way that is none of these; Exception as it does of the plainest of all
     conversations."""
-    asked, said, again = _user(_ASKED), _assistant(_SAID), _user(_AGAIN)
+    asked, said, again = _say("user", _ASKED), _say("assistant", _SAID), _say("user", _AGAIN)
     begin, end = _cut(render([asked]), _ASKED)
     _, to_answer, to_user, _ = _cut(render([asked, said, again]), _ASKED, _SAID, _AGAIN)
     parts = Turns(
@@ -92,7 +92,7 @@ def find_turns(render: Render) -> Turns:
         end=end,
     )
     try:
-        written = render([_system(_SYSTEM), asked])
+        written = render([_say("system", _SYSTEM), asked])
         begin_system, after_system, _ = _cut(written, _SYSTEM, _ASKED)
         parts = replace(parts, begin_system=begin_system, after_system=after_system)
     except Exception:  # noqa: BLE001 - templates refuse by whatever they raise
@@ -109,33 +109,32 @@ def find_turns(render: Render) -> Turns:
 
 
 def _trims(render: Render, parts: Turns, role: str) -> bool:
-    blank = {"role": role, "content": "  b \n"}
+    blank = _say(role, "  b \n")
     if role == "system":
         if parts.begin_system is None:
             return False
-        return "  b" not in render([blank, _user("c")])
+        return "  b" not in render([blank, _say("user", "c")])
     if role == "user":
         return "  b" not in render([blank])
-    return "  b" not in render([_user("c"), blank, _user("d")])
+    return "  b" not in render([_say("user", "c"), blank, _say("user", "d")])
 
 
 def _conversations(parts: Turns) -> Iterator[list[Message]]:
     """Yield conversations that a template has to write as the parts do."""
     thoughts = (f"<think>\nWhy?\n{_THOUGHT_ENDS}\n\nSo.", f"{_THOUGHT_ENDS}So{_THOUGHT_ENDS} it is")
-    first = [[_system(content)] for content in (_CONTENTS[2], " b\n")]
+    first = [[_say("system", content)] for content in (_CONTENTS[2], " b\n")]
     starts: list[list[Message]] = [[], *(first if parts.begin_system is not None else [])]
     for start in starts:
         for content in (*_CONTENTS, "  b \n"):
-            yield [*start, _user(content)]
+            yield [*start, _say("user", content)]
         for answer in (*_CONTENTS, " b\n\n", *thoughts):
-            turns = [*start, _user("a"), _assistant(answer), _user(" c")]
+            turns = [*start, _say("user", "a"), _say("assistant", answer), _say("user", " c")]
             yield turns
-            yield [*turns, _assistant("d"), _user("e")]
+            yield [*turns, _say("assistant", "d"), _say("user", "e")]
 
 
 def _cut(text: str, *words: str) -> list[str]:
-    """Return what is around words, each of which is there once, in this order. Raises UnfitError
-    where it is otherwise."""
+    """Return what is around words, each of which is there once, in this order."""
     parts = []
     for word in words:
         before, _, text = text.partition(word)
@@ -146,13 +145,5 @@ def _cut(text: str, *words: str) -> list[str]:
     return parts
 
 
-def _user(content: str) -> Message:
-    return {"role": "user", "content": content}
-
-
-def _assistant(content: str) -> Message:
-    return {"role": "assistant", "content": content}
-
-
-def _system(content: str) -> Message:
-    return {"role": "system", "content": content}
+def _say(role: str, content: str) -> Message:
+    return {"role": role, "content": content}

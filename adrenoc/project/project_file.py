@@ -33,8 +33,8 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.gates import Figures, GrowthLimit, figures_of, parse_gates
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.bundle.tar import SUFFIX
+from adrenoc.importers.containers import choose_model
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.model_folders import choose_model
 from adrenoc.ir.options import SETTINGS, show_setting
 from adrenoc.target.own_file import is_for_host, own_path
 

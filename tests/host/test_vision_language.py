@@ -11,7 +11,7 @@ from model_zoo.decoder_shape import DecoderShape
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
-from adrenoc.importers.model_folders import find_embedding
+from adrenoc.importers.containers import find_embedding
 from tests.commands import succeed
 from tests.host.vision_models import ROWS, round_table, split_decoder, store_halves, write_parts
 

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from adrenoc.base.errors import AdrenocError, ModelFormatError
 from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
-from adrenoc.importers.onnx import constant_budget, infer
+from adrenoc.importers.onnx import fold, infer
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write
 
@@ -182,7 +182,7 @@ def test_bombs_take_no_memory(shapes, tmp_path):
 
 def test_weights_have_room_by_the_memory_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr("adrenoc.importers.imported.MOST_GROWN", 100)
-    monkeypatch.setattr(constant_budget, "available_bytes", lambda: 16 * 700)
+    monkeypatch.setattr(fold, "available_bytes", lambda: 16 * 700)
     assert imported(tmp_path, described((64, 10)))
     with pytest.raises(AdrenocError, match="there is room for 60 more"):
         imported(tmp_path, described((64, 10), (30, 40)))

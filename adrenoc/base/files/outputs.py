@@ -27,6 +27,7 @@ from adrenoc.base.files.aside import (
     remove_tree,
 )
 from adrenoc.base.files.read import (
+    KINDS,
     OTHER_CACHE_FOLDER,
     is_trusted_file,
     is_trusted_owner,
@@ -113,8 +114,8 @@ def refuse_foreign(path: Path, kind: FolderKind) -> None:
         return
     if not path.is_dir():
         raise OutputError(
-            f"{path} exists and is not a {kind.name}: found {_kind_of(path)}, and will not delete "
-            "it",
+            f"{path} exists and is not a {kind.name}: found "
+            f"{KINDS.get(stat.S_IFMT(path.lstat().st_mode), 'a device')}, and will not delete it",
             hint=_HINT,
         )
     if whose := _place_of_the_user(path):
@@ -198,17 +199,6 @@ def _place_of_the_user(path: Path) -> str:
     return ""
 
 
-def _kind_of(path: Path) -> str:
-    mode = path.lstat().st_mode
-    kinds = {
-        stat.S_IFREG: "a file",
-        stat.S_IFLNK: "a link",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFSOCK: "a socket",
-    }
-    return kinds.get(stat.S_IFMT(mode), "a device")
-
-
 _CAUSES = {
     errno.EROFS: "the file system is read-only",
     errno.EACCES: "you have no permission to write there",
@@ -221,12 +211,6 @@ _CAUSES = {
     errno.ELOOP: "its links lead in a circle",
 }
 OTHER_PLACE = "name another place with --output"
-_SPECIAL = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _TRIES = 8
 _RACED = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT, errno.ENOTDIR)
 """What a rename says where another process was there before."""
@@ -250,14 +234,6 @@ def output_error(path: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write {path}: {cause}", hint=hint)
 
 
-def cache_error(path: Path, error: OSError) -> OutputError:
-    """Say why the cache folder `path`, or one in it, cannot be written: no option names it."""
-    told = output_error(path, error)
-    told.message = told.message.replace("cannot write", "cannot write to the cache folder", 1)
-    told.hint = OTHER_CACHE_FOLDER
-    return told
-
-
 @contextmanager
 def cache_errors(path: Path) -> Iterator[None]:
     """What the system says in the block of a folder of the cache is an error of ours. Raises
@@ -265,7 +241,10 @@ def cache_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise cache_error(path, error) from error
+        told = output_error(path, error)
+        told.message = told.message.replace("cannot write", "cannot write to the cache folder", 1)
+        told.hint = OTHER_CACHE_FOLDER  # no option names it
+        raise told from error
 
 
 def output_place(path: Path) -> Path:
@@ -308,7 +287,7 @@ def check_file_can_be_written(path: Path) -> Path:
         raise output_error(place, error) from error
     if not stat.S_ISREG(mode):
         raise OutputError(
-            f"{path} is {_SPECIAL.get(stat.S_IFMT(mode), 'no file')}, and will not be replaced; "
+            f"{path} is {KINDS.get(stat.S_IFMT(mode), 'no file')}, and will not be replaced; "
             "expected a file, or nothing",
             hint=OTHER_PLACE,
         )

@@ -29,12 +29,15 @@ MOST_TEXT_BYTES = 256 << 20
 MOST_TOML_BYTES = 1 << 20
 """The most bytes of a file of settings or of a target, which people write."""
 
-_NO_FILES = {
-    stat.S_IFIFO: "it is a pipe, not a file",
-    stat.S_IFSOCK: "it is a socket, not a file",
-    stat.S_IFCHR: "it is a device, not a file",
-    stat.S_IFBLK: "it is a device, not a file",
+KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
 }
+"""What may be at a path beside folders."""
 
 # --- data folders -------------------------------------------------------------------------------
 
@@ -85,8 +88,8 @@ def open_plain(path: Path) -> BinaryIO:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(path))
         if not stat.S_ISREG(mode):
-            kind = _NO_FILES.get(stat.S_IFMT(mode), "it is no plain file")
-            raise OSError(errno.EINVAL, kind, str(path))
+            kind = KINDS.get(stat.S_IFMT(mode), "something else")
+            raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
         return os.fdopen(os.dup(descriptor), "rb")
     finally:
         os.close(descriptor)
@@ -212,8 +215,7 @@ def adb_server_place() -> tuple[str, str]:
 
 
 def config_folder() -> Path:
-    """Return where programs of this user look for their settings. Raises OutputError where nothing
-    tells where that is."""
+    """Return where programs of this user look for their settings."""
     named = os.environ.get("XDG_CONFIG_HOME", "")
     if named:
         return Path(named)
@@ -291,8 +293,7 @@ def refuse_input(output: Path) -> None:
 
 
 def refuse_folder_of_inputs(output: Path) -> None:
-    """Refuse to replace a folder that is one of the inputs, or in which one lies. Raises
-    OutputError, naming both."""
+    """Refuse to replace a folder that is one of the inputs, or in which one lies."""
     refuse_input(output)
     place = output.resolve()
     for path in _all_inputs() if output.is_dir() else ():

@@ -62,8 +62,7 @@ class Resume:
         return None
 
     def put(self, what: str, came: str) -> None:
-        """Keep what came of a piece of work that was done now. Raises OutputError where it cannot
-        be written."""
+        """Keep what came of a piece of work that was done now."""
         if self._file is None or self._path is None:
             return
         head = b"" if self._file.tell() else _HEAD

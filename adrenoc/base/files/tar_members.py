@@ -54,7 +54,9 @@ def read_members(stream: BinaryIO, total_bytes: int) -> list[TarMember]:
         if len(header) < _BLOCK_BYTES or not header.strip(b"\0"):
             is_ended = at > 0 and len(header) in (0, _BLOCK_BYTES)
             break
-        _check_sum(header)
+        total = sum(header[:148]) + sum(b" " * 8) + sum(header[156:])
+        if _number(header[148:156]) != total:
+            raise TarError("a header's check sum is wrong")
         kind, size = header[156:157], _number(header[124:136])
         begin = at + _BLOCK_BYTES
         at = begin + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
@@ -80,12 +82,6 @@ def read_members(stream: BinaryIO, total_bytes: int) -> list[TarMember]:
         raise TarError("it is cut off, or has too many members")
     _check_clashes(found)
     return found
-
-
-def _check_sum(header: bytes) -> None:
-    total = sum(header[:148]) + sum(b" " * 8) + sum(header[156:])
-    if _number(header[148:156]) != total:
-        raise TarError("a header's check sum is wrong")
 
 
 def _number(field: bytes) -> int:

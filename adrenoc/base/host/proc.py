@@ -92,18 +92,21 @@ def _lasting_folder(made: Path) -> Path:
     return next(folder for folder in made.parents if not folder.name.startswith("."))
 
 
-def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run the tool in a session of its own: what it has started ends with it."""
-    process = subprocess.Popen(
+def _start(command: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,
+        start_new_session=True,  # Ctrl-C is for this one
     )
-    with process:
+
+
+def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run the tool in a session of its own: what it has started ends with it."""
+    with _start(command) as process:
         try:
             output, errors = _wait(process, timeout_s)
         finally:
@@ -222,15 +225,7 @@ class CommandRunner:
     def run(self, words: Sequence[str]) -> Result:
         """Run a command; it ends with this process, however that ends."""
         started = time.monotonic()
-        with subprocess.Popen(
-            own_module("adrenoc", *words),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # Ctrl-C is for this one
-        ) as process:
+        with _start(own_module("adrenoc", *words)) as process:
             with self._lock:
                 self._processes.add(process)
                 if self._is_over:

@@ -51,8 +51,7 @@ def read_choice(name: str, *choices: str) -> str:
 
 
 def read_number(name: str, default: float, *, least: float, most: float) -> float:
-    """Return the number that a variable says. Raises OptionError where it says none, or one out of
-    its range."""
+    """Return the number that a variable says; OptionError: none, or out of its range."""
     text = read_variable(name)
     try:
         value = float(text or default)

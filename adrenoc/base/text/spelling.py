@@ -30,6 +30,11 @@ def list_first(items: Iterable[str], *, between: str = "; ", most: int = MOST_LI
     return f"{between.join(found[:most])}{before} and {len(found) - most} more"
 
 
+def list_names(names: Iterable[str]) -> str:
+    """Return the first names, quoted, and how many more there are."""
+    return list_first((f"'{name}'" for name in names), between=", ")
+
+
 def quote_word(value: object) -> str:
     """Return a path, or what else a user named, as one word of a command to type. A path that
     begins with a dash would be read as an option."""

@@ -166,8 +166,7 @@ def attend(
     """Write attention of queries, keys and values [batch, length, sum of sizes] in one tensor.
 
     `past` holds the keys and the values before them, [2, batch, heads, past, head], and `present`
-    is the name that both are wanted by together with the new ones. Raises RefusedError where the
-    mask has a shape that says nothing here."""
+    is the name that both are wanted by together with the new ones."""
     batch, length = extents
     q, k, v = (_split_heads(write, p, batch, length) for p in write.split(projected, sizes, 2))
     total = length
@@ -276,13 +275,6 @@ def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
     return write("Where", write("Cast", kept, to=9), write.constant(0.0), far)
 
 
-ATTENTION: dict[str, Callable[[Writer], None]] = {
-    "Attention": _attention,
-    "MultiHeadAttention": _multi_head_attention,
-    "RotaryEmbedding": _rotary_embedding,
-}
-
-
 APPEND_ROWS = "adrenoc.AppendRows"
 """Our own operator: cache [1, heads, rows, head], x, first row [1], perhaps cosines and sines, and
 perhaps the weights of a norm of each head."""
@@ -334,7 +326,12 @@ class _Heads:
 
 
 def _group_query_attention(write: Writer) -> None:
-    _check_covered(write)
+    given = [name for index, name in _NOT_HERE.items() if write.input(index)]
+    if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
+        given.append("sliding_window_cache without a window")
+    if write.output(3):
+        given.append("output_qk")
+    write.refuse_odd(_PLAIN_ATTRIBUTES, *given)
     heads = _read_heads(write)
     row = _first_row(write, heads.tokens)
     context = _count_beyond(write)
@@ -447,16 +444,6 @@ def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
     return [write.array(np.ascontiguousarray(flat, np.float32))]
 
 
-def _check_covered(write: Writer) -> None:
-    """Refuse what would be another result."""
-    given = [name for index, name in _NOT_HERE.items() if write.input(index)]
-    if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
-        given.append("sliding_window_cache without a window")
-    if write.output(3):
-        given.append("output_qk")
-    write.refuse_odd(_PLAIN_ATTRIBUTES, *given)
-
-
 def _first_row(write: Writer, tokens: int) -> str:
     """Return how many tokens there were before: `seqlens_k` is one less than there are in all."""
     length = write.input(_LENGTH)
@@ -556,4 +543,9 @@ def _with_room(write: Writer, past: int, heads: _Heads) -> str:
     return zeros if not given[2] else write("Concat", name, zeros, axis=2)
 
 
-CACHED: dict[str, Callable[[Writer], None]] = {"GroupQueryAttention": _group_query_attention}
+ATTENTION: dict[str, Callable[[Writer], None]] = {
+    "Attention": _attention,
+    "GroupQueryAttention": _group_query_attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "RotaryEmbedding": _rotary_embedding,
+}

@@ -47,10 +47,10 @@ import onnx
 
 from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
-from adrenoc.importers.onnx.attention import ATTENTION, CACHED
+from adrenoc.importers.onnx.attention import ATTENTION
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
 from adrenoc.importers.onnx.graph import MICROSOFT, OnnxGraph, UnknownTypeError, Writer
-from adrenoc.importers.onnx.n_bits import EXPERTS, N_BITS_REWRITES
+from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
 from adrenoc.importers.onnx.prepare import is_defined
 
 INVERSE = "adrenoc.Inverse"
@@ -266,8 +266,9 @@ def _name(write: Writer, x: str, out: str, is_turned: bool) -> None:
 
 def _attention_gate(write: Writer) -> None:
     a, bias, scale, b = (write.input(index) for index in range(4))
-    grown = write("Softplus", write("Add", _widen(write, a), bias))
-    _narrow(write, write("Mul", grown, scale), write.result)
+    wide = a if write.dtype(a) == "float32" else write("Cast", a, to=1)  # it computes so
+    grown = write("Softplus", write("Add", wide, bias))
+    write("Cast", write("Mul", grown, scale), to=write.element(a), out=write.result)
     if write.output(1):
         write("Sigmoid", b, out=write.output(1))
 
@@ -288,16 +289,6 @@ def _gated_norm(write: Writer) -> None:
     if activation != "sigmoid":
         gated = write("Mul", gate, gated)
     write("Mul", write.reshape(normed, *shape), gated, out=write.result)
-
-
-def _widen(write: Writer, x: str) -> str:
-    """Cast to float32, in which the operator computes."""
-    return x if write.dtype(x) == "float32" else write("Cast", x, to=1)
-
-
-def _narrow(write: Writer, x: str, out: str) -> None:
-    """Cast to the type of the first input."""
-    write("Cast", x, to=write.element(write.input(0)), out=out)
 
 
 _HIDDEN = -1e4
@@ -468,9 +459,7 @@ def _invert(write: Writer, told: str, tokens: int) -> str:
 
 REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
-    **CACHED,
     **QUANTISED,
-    **EXPERTS,
     **N_BITS_REWRITES,
     "BiasGelu": lambda write: _gelu(write, write("Add", write.input(0), write.input(1))),
     "CDist": _distances,

@@ -391,11 +391,6 @@ class QdqFuser:
 
     # What stands around a node
 
-    def is_by_column(self, weight: QuantisedTensor) -> bool:
-        """Return whether a product's factor has a scale for each of its columns, the last axis."""
-        rank = len(self._graph.shape_of(weight.name) or ())
-        return rank > 1 and weight.axis % rank == rank - 1
-
     @staticmethod
     def _is(node: onnx.NodeProto, *operators: str) -> bool:
         """Return whether it is one of these operators; onnxruntime has its own of some."""
@@ -543,7 +538,8 @@ def _is_by_output(fuser: QdqFuser, node: onnx.NodeProto, weight: QuantisedTensor
         return weight.axis == 0
     if node.op_type == "Gemm":
         return weight.axis % 2 == (0 if attributes(node).get("transB") else 1)
-    return fuser.is_by_column(weight)
+    rank = len(fuser._graph.shape_of(weight.name) or ())
+    return rank > 1 and weight.axis % rank == rank - 1
 
 
 def _fuse_binary(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:

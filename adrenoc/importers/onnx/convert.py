@@ -22,12 +22,11 @@ from adrenoc.base.files.spill import forget_pages
 from adrenoc.base.host.memory import is_out_of_memory
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
-from adrenoc.importers.onnx.index import INDEX_OPS, SIGNAL_OPS
+from adrenoc.importers.onnx.index import INDEX_OPS
 from adrenoc.importers.onnx.infer import FIRST_OPSETS
 from adrenoc.importers.onnx.math import MATH_OPS
 from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.onnx.ops import OWN as OWN_OPS
-from adrenoc.importers.onnx.ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
 from adrenoc.importers.onnx.refusals import Refused
 from adrenoc.importers.onnx.resize import convert_resize
@@ -44,10 +43,8 @@ OWN = {
     **OWN_OPS,
     **INDEX_OPS,
     **MATH_OPS,
-    **OWN_DOMAIN_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
-    **SIGNAL_OPS,
     "Resize": convert_resize,
     "Upsample": convert_resize,
 }
@@ -126,7 +123,9 @@ class _Importer(ONNXGraphImporter):
         printed = io.StringIO()
         for node in graph.node:
             self._current = node
-            if self._unknown.intersection(node.output) or self._reads_untold(node):
+            if self._unknown.intersection(node.output) or any(
+                not self._untold.isdisjoint(inner.input) for inner in all_nodes([node])
+            ):
                 self._stand_in(node)
                 continue
             try:
@@ -147,9 +146,6 @@ class _Importer(ONNXGraphImporter):
         """Return whether a node fills a shape that is computed: TVM says so in words of its own."""
         asked = self._nodes.get(node.input[0]) if node.op_type == "ConstantOfShape" else None
         return asked is not None and constant_value(asked) is None
-
-    def _reads_untold(self, node: onnx.NodeProto) -> bool:
-        return any(not self._untold.isdisjoint(inner.input) for inner in all_nodes([node]))
 
     def _convert_operator(
         self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int

@@ -3,16 +3,17 @@
 How many boxes NonMaxSuppression finds, and how many elements NonZero, depends on data, while shapes
 are fixed.  Their results hold -1 beyond the last entry that was found.  What is computed entry by
 entry from such a result keeps that property: its missing entries are computed from the index 0,
-and an output of the model gets -1 there.  Scattered, they go nowhere (`fold.py`), and
-shapes that they have a part in are stated with it open (`counted_shapes.py`).  What else mixes
-entries, or asks for their number, is refused.
+and an output of the model gets -1 there.  Scattered, they go nowhere, and shapes that they have a
+part in are stated with it open (`counted_shapes.py`).  What else mixes entries, or asks for their
+number, is refused.
 
 Before -> after, of up to 10 boxes:
     s = NonMaxSuppression(...); i = Gather(s, 2, axis=1); output b = Gather(boxes, i)
     s = ... (10 rows, the last ones of -1)
     found = s[:, 0] > -1; i = Where(found, s[:, 2], 0); b = Where(found, boxes[i], -1)
-
-Which axis of a node's results is counted, where it works entry by entry on counted tensors.
+Before -> after, of up to 18 rows u for places i of x [9, 32]:
+    y = ScatterElements(x, i, u, axis=0)
+    y = Slice(ScatterElements(Concat(x, a row of zeros), Where(found, i, 9), u), 0, 9)
 """
 
 import math
@@ -21,6 +22,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from adrenoc.importers.onnx.follow_axes import Visit, find_rule
 from adrenoc.importers.onnx.graph import (
@@ -29,6 +31,7 @@ from adrenoc.importers.onnx.graph import (
     TensorType,
     all_nodes,
     attributes,
+    copy_node,
     first_output,
 )
 from adrenoc.importers.onnx.infer import NodeWriter
@@ -49,7 +52,8 @@ Rule = Callable[[OnnxGraph, onnx.NodeProto, Own], "int | None"]
 
 def _follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
     """Return what the results of `node` are, or in words why they are nothing that can be had."""
-    own = _find_counted(graph, node)
+    known = ((name, graph.counted.get(name)) for name in node.input)
+    own = {name: counted for name, counted in known if counted is not None}
     sources = sorted({one.source for one in own.values()})
     if len(sources) > 1:
         found = " and of ".join(f"'{name}'" for name in sources)
@@ -65,12 +69,6 @@ def _follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
             "the first on, and computed one by one; give them as an output, and do this on the CPU"
         )
     return replace(next(iter(own.values())), axis=axis)
-
-
-def _find_counted(graph: OnnxGraph, node: onnx.NodeProto) -> dict[str, Counted]:
-    """Return the counted inputs."""
-    known = ((name, graph.counted.get(name)) for name in node.input)
-    return {name: counted for name, counted in known if counted is not None}
 
 
 def _shape(graph: OnnxGraph, name: str) -> tuple[int, ...]:
@@ -216,8 +214,7 @@ def find_counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
 
 
 def begin(graph: OnnxGraph, node: onnx.NodeProto) -> None:
-    """Give the result of one of `COUNTS` as many entries as it may find. A refusal is noted where
-    these are not known."""
+    """Give the result of one of `COUNTS` as many entries as it may find, or note a refusal."""
     name = node.output[0]
     shape = _most_rows(graph, node) if node.op_type == "NonMaxSuppression" else _most(graph, node)
     if shape is None:
@@ -322,6 +319,41 @@ def _missing(dtype: str, value: int) -> int:
     if dtype == "bool":
         return 0
     return int(np.iinfo(dtype).max) if dtype.startswith("uint") and value < 0 else value
+
+
+def scatter_found(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Return what takes the place of a ScatterElements or ScatterND by counted indices, or None."""
+    if node.op_type not in ("ScatterElements", "ScatterND") or len(node.input) < 3:
+        return None
+    data, indices, updates = node.input[:3]
+    known, places = graph.types.get(data), graph.types.get(indices)
+    one, other = graph.counted.get(indices), graph.counted.get(updates)
+    if known is None or not known.shape or places is None or not places.shape:
+        return None
+    if graph.counted.get(data) is not None or one is None or other is None:
+        return None
+    by_row = node.op_type == "ScatterND"
+    if one != other or (by_row and (places.shape[-1] != 1 or one.axis == len(places.shape) - 1)):
+        return None
+    axis = 0 if by_row else attributes(node).get("axis", 0) % len(known.shape)
+    extent, prefix = known.shape[axis], f"{node.output[0]}/found/"
+    shape = (*known.shape[:axis], 1, *known.shape[axis + 1 :])
+    graph.set_constant(f"{prefix}beyond", np.zeros(shape, known.dtype))
+    for name, number in (("first", 0), ("end", extent), ("axis", axis)):
+        graph.set_constant(f"{prefix}{name}", np.array([number], np.int64))
+    scatter = copy_node(node)
+    masked = (
+        mask_missing(graph, indices, f"from_{extent}", extent),
+        mask_missing(graph, updates, "updates", 0),
+    )
+    scatter.input[:] = [f"{prefix}longer", *masked]
+    scatter.output[:] = [f"{prefix}whole"]
+    window = [f"{prefix}{name}" for name in ("whole", "first", "end", "axis")]
+    return [
+        helper.make_node("Concat", [data, f"{prefix}beyond"], [f"{prefix}longer"], axis=axis),
+        scatter,
+        helper.make_node("Slice", window, [node.output[0]]),
+    ]
 
 
 def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:

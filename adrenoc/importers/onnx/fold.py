@@ -10,24 +10,27 @@ Before -> after:
 Constants are computed by ONNX's reference, or by onnxruntime where that fails: such a failure is no
 fault of the model, and where nothing else computes the node either, the device does.
 
-Shapes that hang on how many entries data have are stated with the most there may be (`counted.py`);
-scattered, the missing entries go nowhere.  Of up to 18 rows u for places i of x [9, 32]:
-    y = ScatterElements(x, i, u, axis=0)
-    y = Slice(ScatterElements(Concat(x, a row of zeros), Where(found, i, 9), u), 0, 9)
+Shapes that hang on how many entries data have are stated with the most there may be (`counted.py`).
+
+A file of some hundred bytes can ask for all memory that there is, by Tile, Range and their like, so
+that constants have limits.  What convolutions and products read as weights may be large all the
+same, as models without their training data are distributed (the onnx package has VGG-19 so, of 143
+million elements): weights have room by this machine's memory, other constants by the size of the
+file.
 """
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from adrenoc.base.errors import ModelFormatError, ShapeError
+from adrenoc.base.host.memory import available_bytes
+from adrenoc.importers import imported
 from adrenoc.importers.imported import CONVERTER_ERRORS
-from adrenoc.importers.onnx.constant_budget import ConstantBudget, make_filled
 from adrenoc.importers.onnx.contrib import WHAT_IT_TAKES, rewrite_contrib
 from adrenoc.importers.onnx.counted import (
     COUNTS,
@@ -36,7 +39,7 @@ from adrenoc.importers.onnx.counted import (
     find_one,
     follow,
     is_one_picture,
-    mask_missing,
+    scatter_found,
 )
 from adrenoc.importers.onnx.counted_shapes import assign_masked, state_shape
 from adrenoc.importers.onnx.graph import (
@@ -45,7 +48,7 @@ from adrenoc.importers.onnx.graph import (
     OnnxGraph,
     all_nodes,
     attributes,
-    copy_node,
+    damaged,
     first_output,
     is_standard,
     node_label,
@@ -65,23 +68,148 @@ from adrenoc.importers.onnx.unroll import (
     unroll_scan,
 )
 
+_GROWING = frozenset(
+    {"ConstantOfShape", "EyeLike", "Expand", "MelWeightMatrix", "OneHot", "Pad", "Range", "Tile"}
+)
+"""Those whose result may be any number of times as large as what they take."""
+
+_LEAST_ELEMENTS, _TIMES = 2**27, 8
+"""What constants may be computed to, in elements: so many, and so many times those of the file."""
+
+_FEW = 2**16
+"""Elements of shapes, axes and tables: they are always computed."""
+
+MOST_WEIGHTS = 2**29
+"""Elements of weights that a file only describes: 2 GiB, more than any phone gives a model."""
+
+_BYTES_A_WEIGHT = 16
+"""What compiling takes for an element: the constant, its copies as TVM's, packed, and written.
+Measured: VGG-19 takes 1.5 GB in half, 2.2 GB in float, for 144 million."""
+
+_WEIGHTS: dict[str, tuple[int, ...]] = {
+    "Conv": (1, 2),
+    "ConvInteger": (1,),
+    "ConvTranspose": (1, 2),
+    "Gather": (0,),
+    "Gemm": (0, 1, 2),
+    "GRU": (1, 2),
+    "LSTM": (1, 2),
+    "MatMul": (0, 1),
+    "MatMulInteger": (1,),
+    "QLinearConv": (3,),
+    "QLinearMatMul": (3,),
+    "RNN": (1, 2),
+}
+"""Operators with weights, and which operands these are."""
+
+# fmt: off
+_PASS_ON = frozenset({
+    "Add", "Cast", "DequantizeLinear", "Div", "Flatten", "Identity", "Mul", "QuantizeLinear",
+    "Reshape", "Squeeze", "Sub", "Transpose", "Unsqueeze",
+})
+# fmt: on
+"""Operators whose result has as many elements, and is a weight where theirs is."""
+
+
+class ConstantBudget:
+    """Elements that constants may still be computed to."""
+
+    def __init__(self, graph: OnnxGraph) -> None:
+        self._left = _LEAST_ELEMENTS + _TIMES * sum(v.size for v in graph.constants.values())
+        self._weights = min(MOST_WEIGHTS, available_bytes() // _BYTES_A_WEIGHT)
+        self._readers = graph.readers()
+
+    def take(self, count: int) -> None:
+        """A constant of so many elements is there now."""
+        self._left -= count
+
+    def excess(self, graph: OnnxGraph, node: onnx.NodeProto) -> str:
+        """Return why what a node makes of constants is too much for one; empty where it is not."""
+        most_grown = imported.MOST_GROWN
+        sizes = {name: graph.constants[name].size for name in node.input if name}
+        if node.op_type == "Range":
+            start, limit, step = (float(graph.scalar(name)) for name in node.input)
+            count = (limit - start) / step if step else 0
+            if count <= most_grown:
+                return ""
+            return self._weight_excess(node, count)
+        most = math.prod(max(1, sizes[name]) for name in node.input if name)
+        if node.op_type not in _GROWING and most <= (most_grown if self._left > 0 else _FEW):
+            return ""
+        count = _count_elements(graph, node)
+        if count > most_grown and count > sum(sizes.values()):
+            return self._weight_excess(node, count)
+        return imported.too_much(count) if count > max(self._left, _FEW) else ""
+
+    def _weight_excess(self, node: onnx.NodeProto, count: float) -> str:
+        if not any(self._is_weight(name) for name in node.output):
+            return imported.too_much(count)
+        if count > self._weights:
+            return (
+                f"it makes {count:.0f} elements of weights, and there is room for {self._weights} "
+                f"more (up to {MOST_WEIGHTS} in all, and {_BYTES_A_WEIGHT} bytes of free memory "
+                "for each)"
+            )
+        # From here on they are as if the file held them.
+        self._weights -= int(count)
+        self._left += (_TIMES + 1) * int(count)
+        return ""
+
+    def _is_weight(self, name: str) -> bool:
+        """Return whether a tensor gets to an operator as its weights."""
+        seen, waiting = {name}, [name]
+        while waiting:
+            for node in self._readers.get(waiting.pop(), ()):
+                places = _WEIGHTS.get(node.op_type, ())
+                if any(i < len(node.input) and node.input[i] in seen for i in places):
+                    return True
+                fresh = (
+                    [n for n in node.output if n not in seen] if node.op_type in _PASS_ON else []
+                )
+                seen.update(fresh)
+                waiting.extend(fresh)
+        return False
+
+
+def make_filled(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray | None:
+    """Return a large constant of one number, which takes memory once it is copied; else None."""
+    if node.op_type != "ConstantOfShape":
+        return None
+    extents = _extents(graph, node)
+    if min(extents, default=0) < 0 or math.prod(extents) <= _FEW:
+        return None
+    value = attributes(node).get("value")
+    fill = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
+    return np.broadcast_to(fill.reshape(-1)[0], extents)
+
+
+def _extents(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...]:
+    return tuple(int(d) for d in graph.constants[node.input[0]].reshape(-1))
+
+
+def _count_elements(graph: OnnxGraph, node: onnx.NodeProto) -> int:
+    """Return how many elements the largest result has, as far as it is known."""
+    if node.op_type == "ConstantOfShape":
+        return math.prod(_extents(graph, node))
+    with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
+        infer_types(graph, node)
+    types = [graph.types.get(name) for name in node.output]
+    return max((math.prod(t.shape or ()) for t in types if t is not None), default=0)
+
+
 # fmt: off
 _FOLDABLE = frozenset({
-    "Abs", "Add", "And", "BatchNormalization", "Cast", "CastLike", "Ceil",
-    "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum",
-    "DequantizeLinear", "Div", "Equal", "Erf", "Exp", "Expand",
-    "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
-    "Gemm", "Greater", "GreaterOrEqual", "GroupNormalization", "Identity", "InstanceNormalization",
-    "LayerNormalization", "Less", "LessOrEqual", "LpNormalization", "MeanVarianceNormalization",
-    "Log", "MatMul", "Max", "Mean", "MelWeightMatrix", "Min",
-    "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
-    "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1",
-    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
-    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "RotaryEmbedding", "Round",
-    "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin",
-    "Size", "Slice", "Softmax", "Split", "Sqrt", "Squeeze",
-    "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu",
-    "Unsqueeze", "Where", "Xor",
+    "Abs", "Add", "And", "BatchNormalization", "Cast", "CastLike", "Ceil", "Clip", "Concat",
+    "Constant", "ConstantOfShape", "Cos", "CumSum", "DequantizeLinear", "Div", "Equal", "Erf",
+    "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm",
+    "Greater", "GreaterOrEqual", "GroupNormalization", "Identity", "InstanceNormalization",
+    "LayerNormalization", "Less", "LessOrEqual", "Log", "LpNormalization", "MatMul", "Max", "Mean",
+    "MeanVarianceNormalization", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not",
+    "OneHot", "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "ReduceSumSquare", "Relu", "Reshape", "RotaryEmbedding", "Round", "ScatterElements",
+    "ScatterND", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax", "Split", "Sqrt",
+    "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
 })
 # fmt: on
 
@@ -153,7 +281,10 @@ class _Folder:
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
         if node.op_type == "Concat" and is_standard(node):
-            self._drop_empty_parts(node)
+            # Leave out operands of a Concat that hold no element.
+            kept = [name for name in node.input if not self._is_empty(name)]
+            if kept:
+                node.input[:] = kept
         counted = bool(find_counted_inputs(self.graph, node))
         if counted:
             state_shape(self.graph, node)
@@ -188,7 +319,7 @@ class _Folder:
 
     def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         assigned = assign_masked(self.graph, node)
-        return scatter_found(self.graph, node, mask_missing) if assigned is None else assigned
+        return scatter_found(self.graph, node) if assigned is None else assigned
 
     def _replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Return other nodes that say the same, or None."""
@@ -275,31 +406,25 @@ class _Folder:
 
     def _evaluate(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Return an empty list where the node became constants."""
-        found = evaluate(self.graph, node)
-        if found.trouble:
+        values, trouble = evaluate(self.graph, node)
+        if trouble:
             taken = "left for the device to compute, though its inputs are constants"
             self.graph.log.add(
                 first_output(node),
-                taken if found.values is None else "folded by onnxruntime",
-                f"onnx's reference of {node.op_type} fails on it: {found.trouble}",
+                taken if values is None else "folded by onnxruntime",
+                f"onnx's reference of {node.op_type} fails on it: {trouble}",
             )
-        if found.values is None:
+        if values is None:
             return None
-        for name, value in zip(node.output, found.values, strict=False):
+        for name, value in zip(node.output, values, strict=False):
             self._set(name, value)
-        self.opened += node.op_type == "DequantizeLinear" and found.values[0].ndim > 1
+        self.opened += node.op_type == "DequantizeLinear" and values[0].ndim > 1
         return []
 
     def _set(self, name: str, value: np.ndarray) -> None:
         self.graph.set_constant(name, value)
         self.folded += 1
         self._budget.take(value.size)
-
-    def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
-        """Leave out operands of a Concat that hold no element."""
-        kept = [name for name in node.input if not self._is_empty(name)]
-        if kept:
-            node.input[:] = kept
 
     def _is_empty(self, name: str) -> bool:
         shape = self.graph.shape_of(name)
@@ -371,75 +496,28 @@ class _Folder:
         return nodes
 
 
-Mask = Callable[[OnnxGraph, str, str, int], str]
-"""Puts a number into the missing entries of a tensor: graph, tensor, label, number."""
-
-
-def scatter_found(
-    graph: OnnxGraph, node: onnx.NodeProto, mask: Mask
-) -> list[onnx.NodeProto] | None:
-    """Return what takes the place of a ScatterElements or ScatterND by counted indices, or None."""
-    if node.op_type not in ("ScatterElements", "ScatterND") or len(node.input) < 3:
-        return None
-    data, indices, updates = node.input[:3]
-    known, places = graph.types.get(data), graph.types.get(indices)
-    one, other = graph.counted.get(indices), graph.counted.get(updates)
-    if known is None or not known.shape or places is None or not places.shape:
-        return None
-    if graph.counted.get(data) is not None or one is None or other is None:
-        return None
-    by_row = node.op_type == "ScatterND"
-    if one != other or (by_row and (places.shape[-1] != 1 or one.axis == len(places.shape) - 1)):
-        return None
-    axis = 0 if by_row else attributes(node).get("axis", 0) % len(known.shape)
-    extent, prefix = known.shape[axis], f"{node.output[0]}/found/"
-    shape = (*known.shape[:axis], 1, *known.shape[axis + 1 :])
-    graph.set_constant(f"{prefix}beyond", np.zeros(shape, known.dtype))
-    for name, number in (("first", 0), ("end", extent), ("axis", axis)):
-        graph.set_constant(f"{prefix}{name}", np.array([number], np.int64))
-    scatter = copy_node(node)
-    masked = mask(graph, indices, f"from_{extent}", extent), mask(graph, updates, "updates", 0)
-    scatter.input[:] = [f"{prefix}longer", *masked]
-    scatter.output[:] = [f"{prefix}whole"]
-    window = [f"{prefix}{name}" for name in ("whole", "first", "end", "axis")]
-    return [
-        helper.make_node("Concat", [data, f"{prefix}beyond"], [f"{prefix}longer"], axis=axis),
-        scatter,
-        helper.make_node("Slice", window, [node.output[0]]),
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluated:
-    """The values of a node's outputs, in order; None where nothing here can compute it. `trouble`
-    is what the reference said, where it failed."""
-
-    values: tuple[np.ndarray, ...] | None
-    trouble: str = ""
-
-
-def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> Evaluated:
-    """Compute a node whose inputs are all constants. Raises ModelFormatError where neither the
+def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[tuple[np.ndarray, ...] | None, str]:
+    """Return the values of a node whose inputs are all constants, None where nothing here
+    can tell, and what the reference said where it failed. Raises ModelFormatError where neither the
     reference nor onnxruntime can, which has a reason to give."""
     whole = make_filled(graph, node)
     if whole is not None:
-        return Evaluated(values=(whole,))
+        return (whole,), ""
     feeds = {name: graph.constants[name] for name in node.input if name}
     try:
-        return Evaluated(values=_run_reference(node, feeds, graph.opset))
+        return _run_reference(node, feeds, graph.opset), ""
     except CONVERTER_ERRORS as error:
         trouble = first_line(error)
     opinion = compute_node(node, feeds, graph.opset)
     if opinion.refusal:
-        raise ModelFormatError(
+        raise damaged(
             f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
-            f"{opinion.refusal}",
-            hint="check the model: python -m onnx.bin.checker MODEL",
+            f"{opinion.refusal}"
         )
     if opinion.values is None:
-        return Evaluated(values=None, trouble=trouble)
+        return None, trouble
     values = tuple(np.asarray(opinion.values[name]) for name in node.output if name)
-    return Evaluated(values=values, trouble=trouble)
+    return values, trouble
 
 
 def _run_reference(

@@ -20,7 +20,7 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError, RefusedError
 from adrenoc.base.files.spill import spill
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.formats import EXPORT_AGAIN
+from adrenoc.importers.formats import malformed
 
 # The domain of the standard operators has two spellings.
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -124,13 +124,11 @@ class OnnxGraph:
         return next((node for node in reversed(self.nodes) if name in node.output), None)
 
     def scalar(self, name: str) -> float | int | bool:
-        """Return the number that a constant holds; of several, the first. Raises ModelFormatError
-        where it holds none."""
+        """Return the number in a constant, of several the first; ModelFormatError: none."""
         value = self.constants[name]
         if not value.size:
-            raise ModelFormatError(
-                f"the constant '{name}' has the shape {list(value.shape)}, expected one number",
-                hint="check the model: python -m onnx.bin.checker MODEL",
+            raise damaged(
+                f"the constant '{name}' has the shape {list(value.shape)}, expected one number"
             )
         number: float | int | bool = value.reshape(-1)[0].item()
         return number
@@ -149,6 +147,11 @@ class OnnxGraph:
         return dropped
 
 
+def damaged(text: str) -> ModelFormatError:
+    """Return the error of a model that contradicts itself."""
+    return ModelFormatError(text, hint="check the model: python -m onnx.bin.checker MODEL")
+
+
 def load_constants(
     graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
@@ -160,15 +163,13 @@ def load_constants(
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:
-    """Return the array that a tensor of the file holds. Raises ModelFormatError where its data does
-    not fit its shape."""
+    """Return the array of a tensor; raises ModelFormatError where its data fits no shape."""
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except ValueError as error:
-        raise ModelFormatError(
+        raise malformed(
             f"the constant '{tensor.name}' of the shape {list(tensor.dims)} does not fit its "
-            f"data: {error}",
-            hint=EXPORT_AGAIN,
+            f"data: {error}"
         ) from error
 
 
@@ -294,19 +295,18 @@ class Writer:
         return str(self.node.output[index]) if index < len(self.node.output) else ""
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the static shape of an input. Raises UnknownTypeError where it is not known."""
+        """Return the static shape of an input."""
         shape = self._graph.shape_of(name)
         if shape is None:
             raise UnknownTypeError(f"the shape of '{name}' is not known")
         return shape
 
     def dtype(self, name: str) -> str:
-        """Return the element type of an input. Raises UnknownTypeError where it is not known."""
+        """Return the element type of an input."""
         return str(helper.tensor_dtype_to_np_dtype(self.element(name)))
 
     def element(self, name: str) -> int:
-        """Return the element type of an input, as ONNX counts them. Raises UnknownTypeError where
-        it is not known."""
+        """Return the element type of an input, as ONNX counts them."""
         known = self._graph.types.get(name)
         if known is None:
             raise UnknownTypeError(f"the dtype of '{name}' is not known")
@@ -321,8 +321,7 @@ class Writer:
         return float(self.attrs.get(name, default))
 
     def refuse_odd(self, covered: Mapping[str, Sequence[object]], *others: str) -> None:
-        """Refuse attributes with other values than those that are covered, and what is told of
-        others. Raises RefusedError, naming them all."""
+        """Refuse attributes with values that are not covered, and what is told of others."""
         odd = [
             f"{name} {self.attrs[name]}"
             for name, values in covered.items()
@@ -342,8 +341,7 @@ class Writer:
 
     @property
     def float_dtype(self) -> np.dtype[Any]:
-        """Return the dtype of the first input, or float32 where that holds integers. Raises
-        UnknownTypeError where it is not known."""
+        """Return the dtype of the first input, or float32 where that holds integers."""
         dtype = np.dtype(self.dtype(self.input(0)))
         return dtype if dtype.kind == "f" else np.dtype(np.float32)
 

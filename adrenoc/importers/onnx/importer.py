@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
-from adrenoc.base.text.spelling import list_first
+from adrenoc.base.text.spelling import list_names
 from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
@@ -21,7 +21,7 @@ from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.contrib_quantised import fuse_qdq
 from adrenoc.importers.onnx.counted import mask_outputs
 from adrenoc.importers.onnx.fold import fold_constants
-from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph, TensorType, sort_nodes
+from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph, sort_nodes
 from adrenoc.importers.onnx.infer import note_differences
 from adrenoc.importers.onnx.load import LoadedModel, load_parts
 from adrenoc.importers.onnx.n_bits import keep_block_weights
@@ -72,13 +72,17 @@ def import_onnx(
         drop_casts(graph, (*caches, *recurrent))
         keep_cache(graph, caches, recurrent)
     pairs = (*caches, *recurrent, *states)
-    _put_last(graph, [present for _, present in pairs])
+    # States come behind all other outputs, each once and in their order.
+    kept = [present for _, present in pairs if present in graph.outputs]
+    graph.outputs = [*(name for name in graph.outputs if name not in kept), *kept]
     fuse_qdq(graph)
     fold_constants(graph)
     _expand_functions(graph)
     mask_outputs(graph)
     note_differences(graph)
-    check_text(graph)
+    for name in graph.outputs:
+        if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
+            raise _make_text_error(f"output '{name}'")
     refused, unknown = find_refused(graph, supported_operators())
     if graph.vast:
         raise_refusals(graph, refused)  # before the constants take memory
@@ -88,7 +92,7 @@ def import_onnx(
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, refused, failed)
     check_kept(graph, caches)
-    outputs = _outputs_of(graph, graph.outputs)
+    outputs = tuple(_require_shape(graph, name) for name in graph.outputs)
     check_states((*recurrent, *states), graph.inputs, outputs)
     return Imported(
         module=module,
@@ -138,7 +142,7 @@ def _suggest(
     hint = suggest_shapes(found, files.paths[0], read)
     if not switches:
         return hint
-    which = list_first((f"'{name}'" for name in switches), between=", ")
+    which = list_names(switches)
     return (
         f"add {write_switches(switches)} (an If hangs on {which}) and {hint.removeprefix('add ')}"
     )
@@ -159,20 +163,6 @@ def _load(files: ModelFiles) -> tuple[LoadedModel, DecisionLog]:
     # The nodes of functions are what their callers make of them.
     validate_model(model, opset=opset_of(model))
     return replace(loaded, model=model), log
-
-
-def _put_last(graph: OnnxGraph, kept: Sequence[str]) -> None:
-    """Have the outputs that are states behind all others, each once and in their order."""
-    if kept:
-        known = [name for name in kept if name in graph.outputs]
-        graph.outputs = [*(name for name in graph.outputs if name not in known), *known]
-
-
-def _outputs_of(graph: OnnxGraph, names: Sequence[str]) -> tuple[TensorSpec, ...]:
-    known = [(name, _require_shape(graph, name)) for name in names]
-    return tuple(
-        TensorSpec(name=name, shape=info.shape or (), dtype=info.dtype) for name, info in known
-    )
 
 
 def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
@@ -206,9 +196,7 @@ def _check(model: onnx.ModelProto, files: ModelFiles, log: DecisionLog) -> None:
         log.add("graph", "sorted its nodes", "some stood before what they read")
     validate_model(model, opset=opset)
     if model.graph.sparse_initializer:
-        names = list_first(
-            (f"'{t.values.name}'" for t in model.graph.sparse_initializer), between=", "
-        )
+        names = list_names(t.values.name for t in model.graph.sparse_initializer)
         raise UnsupportedOperatorError(
             f"{path} holds sparse weights ({names}); adrenoc takes dense ones",
             hint="export the model with dense weights",
@@ -242,14 +230,14 @@ def _expand_functions(graph: OnnxGraph) -> None:
         fold_constants(graph)
 
 
-def _require_shape(graph: OnnxGraph, name: str) -> TensorType:
+def _require_shape(graph: OnnxGraph, name: str) -> TensorSpec:
     known = graph.types.get(name)
     if known is None or known.shape is None:
         raise UnsupportedOperatorError(
             f"the shape of output '{name}' depends on data; adrenoc compiles for fixed shapes",
             hint="cut the model before that output with onnx.utils.extract_model",
         )
-    return known
+    return TensorSpec(name=name, shape=known.shape, dtype=known.dtype)
 
 
 _ONLY_CONSTANT = frozenset(
@@ -257,13 +245,6 @@ _ONLY_CONSTANT = frozenset(
     for name, value in TensorProto.DataType.items()
     if name.startswith(("BFLOAT", "FLOAT4", "FLOAT8", "INT2", "INT4", "UINT2", "UINT4"))
 )
-
-
-def check_text(graph: OnnxGraph) -> None:
-    """Refuse outputs that hold text."""
-    for name in graph.outputs:
-        if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
-            raise _make_text_error(f"output '{name}'")
 
 
 def _make_text_error(what: str) -> UnsupportedOperatorError:
@@ -288,33 +269,26 @@ def check_dtypes(graph: OnnxGraph) -> None:
             )
 
 
+_CUT = "cut the model before that tensor with onnx.utils.extract_model"
+
+
 def check_extents(graph: OnnxGraph) -> None:
     """Refuse tensors that hold too much, or nothing and are not operands that say so."""
     constants = graph.constants
     read = {n for node in graph.nodes for n in node.input if n not in constants}
     for name in sorted(read.union(graph.outputs)):
         shape = graph.shape_of(name) or (1,)
+        what, hint = f"has the shape {list(shape)}", _CUT
         if len(shape) > MOST_AXES:
-            raise ShapeError(
-                f"tensor '{name}' has {len(shape)} dimensions; expected up to {MOST_AXES}",
-                hint="cut the model before that tensor with onnx.utils.extract_model",
-            )
-        if min(shape) < 0:
-            raise ShapeError(
-                f"tensor '{name}' has the shape {list(shape)}: a window is larger than what it "
-                "slides over",
-                hint="compile for a larger input: --shape NAME:D,D,...",
-            )
-        if 0 in shape:
-            raise ShapeError(
-                f"tensor '{name}' has the shape {list(shape)}: it holds no element, and "
-                "no kernel can compute it",
-                hint="cut the model before that tensor with onnx.utils.extract_model",
-            )
-        if math.prod(shape) > MOST_ELEMENTS:
-            raise ShapeError(
-                f"tensor '{name}' has the shape {list(shape)}, which is {math.prod(shape)} "
-                f"elements; expected up to {MOST_ELEMENTS}",
-                hint="compile for a smaller input: --shape NAME:D,D,..., or cut the model before "
-                "that tensor with onnx.utils.extract_model",
-            )
+            what = f"has {len(shape)} dimensions; expected up to {MOST_AXES}"
+        elif min(shape) < 0:
+            what += ": a window is larger than what it slides over"
+            hint = "compile for a larger input: --shape NAME:D,D,..."
+        elif 0 in shape:
+            what += ": it holds no element, and no kernel can compute it"
+        elif (count := math.prod(shape)) > MOST_ELEMENTS:
+            what += f", which is {count} elements; expected up to {MOST_ELEMENTS}"
+            hint = f"compile for a smaller input: --shape NAME:D,D,..., or {_CUT}"
+        else:
+            continue
+        raise ShapeError(f"tensor '{name}' {what}", hint=hint)

@@ -368,7 +368,13 @@ def _grid_sample(node: OnnxNode) -> relax.Expr:
     if dtype_of(grid) != dtype_of(image):  # exporters write grids as doubles
         grid = node.emit(grid.astype(dtype_of(image)))
     if padding == "reflection" and method == "bilinear":
-        grid, padding = _reflect(grid), "border"
+
+        def number(value: float) -> relax.Expr:
+            return make_constant(np.asarray(value, dtype_of(grid)))
+
+        start = grid + number(1)
+        rest = start - relax.op.floor(start * number(0.25)) * number(4)
+        grid, padding = (number(1) - relax.op.abs(rest - number(2))), "border"
     elif padding == "reflection" and corners:
         for axis in range(2, rank):
             if shape[axis] == 1:
@@ -381,36 +387,6 @@ def _grid_sample(node: OnnxNode) -> relax.Expr:
         padding_mode=padding,
         align_corners=corners,
     )
-
-
-def _reflect(grid: relax.Expr) -> relax.Expr:
-    """Mirror the places of a grid outside of -1 to 1 into that: 1 - |(g + 1) mod 4 - 2|."""
-
-    def number(value: float) -> relax.Expr:
-        return make_constant(np.asarray(value, dtype_of(grid)))
-
-    start = grid + number(1)
-    rest = start - relax.op.floor(start * number(0.25)) * number(4)
-    return number(1) - relax.op.abs(rest - number(2))
-
-
-INDEX_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
-    "AffineGrid": _affine_grid,
-    "CumProd": lambda node: _scan(node, relax.op.cumprod),
-    "CumSum": lambda node: _scan(node, relax.op.cumsum),
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
-    "MaxUnpool": _max_unpool,
-    "NonMaxSuppression": _non_max_suppression,
-    "NonZero": _non_zero,
-    "GridSample": _grid_sample,
-    "OneHot": _one_hot,
-    "RoiAlign": _roi_align,
-    "Scatter": _scatter_elements,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": lambda node: relax.op.scatter_nd(*node.inputs[:3], _reduction(node)),
-    "Trilu": _trilu,
-}
 
 
 def _dft(node: OnnxNode) -> relax.Expr:
@@ -540,9 +516,24 @@ def _det(node: OnnxNode) -> relax.Expr:
     return node.bb.call_te(determinant, node.inputs[0], primfunc_name_hint="det")
 
 
-SIGNAL_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+INDEX_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+    "AffineGrid": _affine_grid,
+    "CumProd": lambda node: _scan(node, relax.op.cumprod),
+    "CumSum": lambda node: _scan(node, relax.op.cumsum),
     "DFT": _dft,
     "DeformConv": _deform_conv,
     "Det": _det,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "GridSample": _grid_sample,
+    "MaxUnpool": _max_unpool,
+    "NonMaxSuppression": _non_max_suppression,
+    "NonZero": _non_zero,
+    "OneHot": _one_hot,
+    "RoiAlign": _roi_align,
     "STFT": _stft,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": lambda node: relax.op.scatter_nd(*node.inputs[:3], _reduction(node)),
+    "Trilu": _trilu,
 }

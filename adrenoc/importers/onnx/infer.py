@@ -76,7 +76,9 @@ def _ask(
     except runtime_errors() as error:
         if type(error).__name__ in _NO_VERDICT or "opset" in str(error).lower():
             return Opinion()
-        return Opinion(refusal=_read_sentence(error))
+        # Its last sentence.
+        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+        return Opinion(refusal=lines[-1] if lines else type(error).__name__)
 
 
 def _is_installed() -> bool:
@@ -96,44 +98,32 @@ def _type_of(output: Any) -> TensorType | None:
     return TensorType(element=known[name], shape=tuple(output.shape))
 
 
-def _read_sentence(error: Exception) -> str:
-    """Return its last sentence, without the marks of its own before it."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
 _WHOLE = 1e-4
 """How near a scaled extent is to a whole number that counts as one."""
 
 
 def note_differences(graph: OnnxGraph) -> None:
-    """Log a decision for each such node."""
+    """Log resizes by a scale with aligned corners: the last sample is at the scaled extent."""
     for node in graph.nodes:
-        _note_resize(graph, node)
-
-
-def _note_resize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
-    """Aligned corners by a scale: the last sample lies at the scaled extent, a fraction or not."""
-    if node.op_type != "Resize" or len(node.input) < 3:
-        return
-    attrs = attributes(node)
-    scales, shape = graph.constants.get(node.input[2]), graph.shape_of(node.input[0])
-    if attrs.get("coordinate_transformation_mode") != b"align_corners" or scales is None:
-        return
-    if not shape:
-        return
-    axes = attrs.get("axes") or range(len(shape))
-    for axis, scale in zip(axes, scales.reshape(-1), strict=False):
-        extent = shape[axis % len(shape)]
-        scaled = extent * float(scale)
-        if math.isfinite(scaled) and abs(scaled - round(scaled)) > _WHOLE:
-            graph.log.add(
-                node.output[0],
-                "corners aligned as ONNX's reference does",
-                f"axis {axis} of {extent} elements is scaled to {scaled:.4g}; "
-                f"onnxruntime and PyTorch place samples in {int(scaled)}: give sizes in place of "
-                "scales to have theirs",
-            )
+        if node.op_type != "Resize" or len(node.input) < 3:
+            continue
+        attrs = attributes(node)
+        scales, shape = graph.constants.get(node.input[2]), graph.shape_of(node.input[0])
+        is_aligned = attrs.get("coordinate_transformation_mode") == b"align_corners"
+        if not is_aligned or scales is None or not shape:
+            continue
+        axes = attrs.get("axes") or range(len(shape))
+        for axis, scale in zip(axes, scales.reshape(-1), strict=False):
+            extent = shape[axis % len(shape)]
+            scaled = extent * float(scale)
+            if math.isfinite(scaled) and abs(scaled - round(scaled)) > _WHOLE:
+                graph.log.add(
+                    node.output[0],
+                    "corners aligned as ONNX's reference does",
+                    f"axis {axis} of {extent} elements is scaled to {scaled:.4g}; onnxruntime and "
+                    f"PyTorch place samples in {int(scaled)}: give sizes in place of scales to "
+                    "have theirs",
+                )
 
 
 # Constants up to this many elements are shown to shape inference: shapes, axes, scales.
@@ -201,7 +191,11 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         return
     for name, proto in found.items():
         if proto.tensor_type.elem_type:  # inference may leave it open
-            graph.types[name] = _read_type(proto)
+            tensor = proto.tensor_type
+            shape: tuple[int, ...] | None = None
+            if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+                shape = tuple(d.dim_value for d in tensor.shape.dim)
+            graph.types[name] = TensorType(element=tensor.elem_type, shape=shape)
     _complete(graph, node)
 
 
@@ -321,14 +315,6 @@ def _small(graph: OnnxGraph, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
         for n in node.input
         if n in constants and constants[n].size <= _SHAPE_OPERAND_MAX_ELEMENTS
     }
-
-
-def _read_type(proto: onnx.TypeProto) -> TensorType:
-    tensor = proto.tensor_type
-    shape: tuple[int, ...] | None = None
-    if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-        shape = tuple(d.dim_value for d in tensor.shape.dim)
-    return TensorType(element=tensor.elem_type, shape=shape)
 
 
 def first_line(error: Exception) -> str:

@@ -29,7 +29,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from adrenoc.base.errors import RefusedError, UnsupportedOperatorError
-from adrenoc.base.text.spelling import list_first
+from adrenoc.base.text.spelling import list_first, list_names
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, FIRST_ROW
 from adrenoc.importers.onnx.contrib_quantised import fuse_qdq
@@ -39,23 +39,10 @@ from adrenoc.importers.onnx.join_rotations import (
     FoundRotation,
     PositionTables,
     RowReader,
-    RowsSeen,
     find_rotation,
 )
 from adrenoc.importers.onnx.probe import BATCHED, ExtentProber, LatentFinder, choose_pasts
 from adrenoc.importers.onnx.refusals import AS_IT_IS, NotCovered
-
-
-def _widen_caches(graph: OnnxGraph, joined: OnnxGraph, one: FoundAttention) -> None:
-    """Have both caches of a latent attention hold rows of both, in a file's graph and in ours."""
-    assert one.latent is not None
-    for cache in (one.keys, one.values):
-        for at, spec in enumerate(graph.inputs):
-            if spec.name == cache.past:
-                shape = (*spec.shape[:-1], one.latent.width)
-                graph.inputs[at] = replace(spec, shape=shape)
-                known = replace(graph.types[cache.past], shape=shape)
-                graph.types[cache.past] = joined.types[cache.present] = known
 
 
 def _read_latent(
@@ -132,7 +119,15 @@ def join_attention(
     tables.read_at_positions()
     _check_readers(base, caches)
     for one in latent:  # from here on nobody looks at the graph of the file any more
-        _widen_caches(graph, base, one)
+        # Have both caches of a latent attention hold rows of both, in a file's graph and in ours.
+        assert one.latent is not None
+        for cache in (one.keys, one.values):
+            for at, spec in enumerate(graph.inputs):
+                if spec.name == cache.past:
+                    shape = (*spec.shape[:-1], one.latent.width)
+                    graph.inputs[at] = replace(spec, shape=shape)
+                    known = replace(graph.types[cache.past], shape=shape)
+                    graph.types[cache.past] = base.types[cache.present] = known
     given = {spec.name: graph.types[spec.name] for spec in graph.inputs}
     graph.nodes, graph.constants = base.nodes, base.constants
     graph.types = {**base.types, **given}
@@ -177,7 +172,7 @@ def _find_shared(found: Sequence[FoundAttention]) -> list[str]:
     shared = [past for past, count in readers.items() if count > 1]
     if not shared:
         return []
-    names = list_first((f"'{past}'" for past in shared), between=", ")
+    names = list_names(shared)
     return [
         f"{len(shared)} caches are each read by several attentions, as of layers that share keys "
         f"and values: {names}; expected one attention to each"
@@ -214,12 +209,10 @@ class _Joiner:
     biased: int = 0
 
     def join(self, one: FoundAttention) -> None:
-        """Put an attention over caches in the place of one that is spelt out. Raises RefusedError
-        where its masks or its heads are in no form that is known."""
-        seen = self.reader.read(
+        """Put an attention over caches in the place of one that is spelt out."""
+        window, table = self.reader.read(
             one.masks, causal=one.causal, before=one.before, shifted=one.sinks is None
         )
-        window = seen.window
         self.windows.append(window)
         nodes: list[onnx.NodeProto] = []
         if one.latent is None:
@@ -239,6 +232,12 @@ class _Joiner:
         names.append(self._rows(nodes, v))
         mixed = self.tables.name("mixed")
         total = self.tables.write_constant(np.array(self.tables.rows, np.int32))
+        # What is added to scores, and those that no row has; the last where they are.
+        bias = ""
+        if table is not None:
+            self.biased += 1
+            bias = self.tables.intern(np.broadcast_to(table, (heads, table.shape[1])))
+        sinks = [] if one.sinks is None else [self.tables.intern(one.sinks)]
         node = helper.make_node(
             "GroupQueryAttention",
             [
@@ -248,7 +247,7 @@ class _Joiner:
                 PAST_LENGTH,
                 total,
                 *[""] * (BIAS - _BEHIND_TOTAL),
-                *self._tables_of_scores(one, seen, heads),
+                *([bias, *sinks] if bias or sinks else []),
             ],
             [mixed, one.keys.present, one.values.present],
             domain=MICROSOFT,
@@ -275,19 +274,8 @@ class _Joiner:
         kept = [[n for n in part if not made.intersection(n.output)] for part in (before, after)]
         self.graph.nodes = [*kept[0], *nodes, *kept[1]]
 
-    def _tables_of_scores(self, one: FoundAttention, seen: RowsSeen, heads: int) -> list[str]:
-        """Return what is added to scores, and those that no row has; the last where they are."""
-        bias = ""
-        if seen.bias is not None:
-            self.biased += 1
-            wide = np.broadcast_to(seen.bias, (heads, seen.bias.shape[1]))
-            bias = self.tables.intern(wide)
-        sinks = [] if one.sinks is None else [self.tables.intern(one.sinks)]
-        return [bias, *sinks] if bias or sinks else []
-
     def _heads(self, name: str) -> tuple[int, int]:
-        """Return heads and numbers a head of a tensor [1, heads, tokens, head], or without the
-        batch. Raises RefusedError where it is of another form."""
+        """Return heads and numbers a head of [1, heads, tokens, head], or that without batch."""
         given = self.graph.shape_of(name)
         shape = (1, *given) if given is not None and len(given) == BATCHED - 1 else given
         if (

@@ -39,7 +39,7 @@ from adrenoc.base.errors import (
     RefusedError,
     UnsupportedOperatorError,
 )
-from adrenoc.base.text.spelling import list_first
+from adrenoc.base.text.spelling import list_names
 from adrenoc.bundle.decoder_names import POSITIONS
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, PLAIN_ROTATION, SINKS
 from adrenoc.importers.onnx.found_attention import FoundMask, Seen, read_masks
@@ -60,20 +60,8 @@ _ROUNDING = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsSeen:
-    """`window` is how many rows a token sees, itself included, 0 for all up to it.
-
-    `bias` [heads, rows], or [1, rows] for all heads, is what is added to the score of a row that
-    lies so many rows before the token; None for nothing."""
-
-    window: int
-    bias: np.ndarray | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RowReader:
-    """Reads masks of a graph whose run has `tokens` new ones, over caches of `rows`. `graph` is
-    folded."""
+    """Reads masks of a folded graph that has `tokens` new ones, over caches of `rows`."""
 
     prober: ExtentProber
     graph: OnnxGraph
@@ -88,13 +76,12 @@ class RowReader:
         causal: bool = False,
         before: bool = False,
         shifted: bool = True,
-    ) -> RowsSeen:
+    ) -> tuple[int, np.ndarray | None]:
         """Return what masks say.
 
         With `causal` it hides by itself the rows after each token, or, where the past is joined
         `before` it, those after as many as there are new tokens.  Where scores may be `shifted`,
-        all of a token by one number, the softmax is the same. Raises RefusedError where they say
-        something else."""
+        all of a token by one number, the softmax is the same."""
         given = (masks, causal, before)
         first = self._look(*given, 1, self.rows - 1)
         row = None if first is None else first.rows[0]
@@ -110,7 +97,7 @@ class RowReader:
         if first is None or not looks or not all(_is_causal(*look, window) for look in looks):
             raise RefusedError(_OTHER_ROWS)
         bias = self._read_bias(first, looks, shifted=shifted)
-        return RowsSeen(window=window, bias=bias)
+        return window, bias
 
     def _look(
         self, masks: Sequence[FoundMask], causal: bool, before: bool, tokens: int, past: int
@@ -304,14 +291,14 @@ def _join_bias(graph: OnnxGraph, reader: RowReader, node: onnx.NodeProto) -> Non
     own, name = attributes(node), node.input[BIAS]
     sunk = own.get("smooth_softmax", 0) == 1 or any(node.input[SINKS : SINKS + 1])
     mask = FoundMask(name=name)
-    seen = reader.read([mask], causal=True, shifted=not sunk)
+    seen, bias = reader.read([mask], causal=True, shifted=not sunk)
     node.input[BIAS] = ""
-    if seen.bias is not None:
-        wide = np.broadcast_to(seen.bias, (own["num_heads"], seen.bias.shape[1]))
+    if bias is not None:
+        wide = np.broadcast_to(bias, (own["num_heads"], bias.shape[1]))
         node.input[BIAS] = f"{name}/by distance"
         graph.set_constant(node.input[BIAS], np.ascontiguousarray(wide))
     before = own.get(_WINDOW, -1)
-    windows = [window for window in (before, seen.window) if window > 0]
+    windows = [window for window in (before, seen) if window > 0]
     kept = [a for a in node.attribute if a.name != _WINDOW]
     del node.attribute[:]
     node.attribute.extend(
@@ -348,7 +335,12 @@ def find_rotation(graph: OnnxGraph, name: str) -> FoundRotation | None:
     if chain is None:
         return None
     given, seen = chain.try_numbers((1, 1, *shape[2:]))
-    tables = {n: held for n, held in chain.constants.items() if _is_table(held, shape)}
+    # Whether a constant has a row for each token.
+    tables = {
+        n: held
+        for n, held in chain.constants.items()
+        if (held.dtype.kind == "f" and held.ndim > 1 and held.size == shape[2] * held.shape[-1])
+    }
     for cos, sin in itertools.permutations(tables, 2):
         held = [tables[n].astype(np.float64).reshape(shape[2], -1) for n in (cos, sin)]
         last = held[0].shape[1]
@@ -359,11 +351,6 @@ def find_rotation(graph: OnnxGraph, name: str) -> FoundRotation | None:
                     x=chain.source, cos=cos, sin=sin, width=width, interleaved=interleaved
                 )
     return None
-
-
-def _is_table(value: np.ndarray, shape: tuple[int, ...]) -> bool:
-    """Return whether a constant has a row for each token."""
-    return value.dtype.kind == "f" and value.ndim > 1 and value.size == shape[2] * value.shape[-1]
 
 
 def _turn(
@@ -489,7 +476,7 @@ class PositionTables:
                 node.input[:] = [read if n == name else n for n in node.input]
             del graph.constants[name]
         if odd:
-            names = list_first((f"'{name}'" for name in odd), between=", ")
+            names = list_names(odd)
             raise UnsupportedOperatorError(
                 f"{len(odd)} tensors beside masks and positions hang on how long the past is: "
                 f"{names}; expected attention alone to",

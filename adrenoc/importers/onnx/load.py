@@ -38,6 +38,7 @@ from adrenoc.importers.formats import (
     TakeData,
     is_ort,
     join_digests,
+    malformed,
 )
 from adrenoc.importers.onnx.graph import all_nodes, inner_graphs
 from adrenoc.importers.onnx.prepare import JOINED, join_embedding
@@ -133,11 +134,11 @@ def _load_own(files: ModelFiles) -> LoadedModel:
             model = read_ort(own.read(), path)
             return take
         try:
-            model, held = read_message(own)
+            loader = _Loader(model=onnx.ModelProto(), walked=("GraphProto", "TensorProto"))
+            loader.read(loader.model, _Stream(own), 0, own.left)
+            model, held = loader.model, loader.held
         except (DecodeError, WireError) as error:
-            raise ModelFormatError(
-                f"{path} is not a readable ONNX file: {error}", hint=EXPORT_AGAIN
-            ) from error
+            raise malformed(f"{path} is not a readable ONNX file: {error}") from error
         for tensor, place in _external(model):
             found = external_of(tensor)
             span = DataRange(
@@ -163,9 +164,8 @@ def _load_own(files: ModelFiles) -> LoadedModel:
         _take_empty(wanted, take)
     except ValueError as error:
         data = ", ".join(str(p) for p in files.paths[1:])
-        raise ModelFormatError(
-            f"the external data of {path} ({data}) does not fit the model: {error}",
-            hint=EXPORT_AGAIN,
+        raise malformed(
+            f"the external data of {path} ({data}) does not fit the model: {error}"
         ) from error
     found = {tensor.name: held.get(place) for place, tensor in enumerate(model.graph.initializer)}
     weights = {name: value for name, value in found.items() if value is not None}
@@ -219,15 +219,6 @@ _MOST_HEAD_BYTES = 20
 """Of the number and the length of a field."""
 _ELEMENTS = frozenset(onnx.helper.get_all_tensor_dtypes())
 _NOTHING = np.empty(0, np.uint8)
-
-
-def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]:
-    """Return the message in a model's own file, and the initialisers that it lacks the data of, by
-    their place among the graph's. Raises WireError or google.protobuf.message.DecodeError where it
-    is no message."""
-    loader = _Loader(model=onnx.ModelProto(), walked=("GraphProto", "TensorProto"))
-    loader.read(loader.model, _Stream(own), 0, own.left)
-    return loader.model, loader.held
 
 
 def array_of_bytes(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray | None:

@@ -83,7 +83,18 @@ def _matmul_n_bits(write: Writer) -> None:
     x, bias = write.input(0), write.input(5)
     result = "" if bias else write.result
     if weights.inputs * weights.bits % _WORD_BITS == 0:
-        product = _keep(write, weights, x, result)
+        given = (weights.packed, weights.scales, weights.zeros)
+        product = write.own(
+            N_BITS,
+            x,
+            *(write.array(value) for value in given if value is not None),
+            shape=(*write.shape(x)[:-1], len(weights.packed)),
+            out=result,
+            like=x,
+            block=weights.block,
+            zero=weights.middle,
+            bits=weights.bits,
+        )
     else:
         dtype = np.dtype(write.dtype(x))
         held = write.array(np.ascontiguousarray(weights.open().T).astype(dtype))
@@ -92,26 +103,8 @@ def _matmul_n_bits(write: Writer) -> None:
         write("Add", product, bias, out=write.result)
 
 
-def _keep(write: Writer, weights: _Weights, x: str, result: str) -> str:
-    constants = [write.array(weights.packed), write.array(weights.scales)]
-    if weights.zeros is not None:
-        constants.append(write.array(weights.zeros))
-    return write.own(
-        N_BITS,
-        x,
-        *constants,
-        shape=(*write.shape(x)[:-1], len(weights.packed)),
-        out=result,
-        like=x,
-        block=weights.block,
-        zero=weights.middle,
-        bits=weights.bits,
-    )
-
-
 def _read_weights(write: Writer) -> _Weights:
-    """Read the weights of a MatMulNBits in one form. Raises RefusedError where they are no
-    constants, or of a form that nothing here reads."""
+    """Read the weights of a MatMulNBits in one form."""
     bits, block = int(write.number("bits", 4)), int(write.number("block_size", 32))
     k, n = int(write.number("K", 0)), int(write.number("N", 0))
     packed, scales = write.value(write.input(1)), write.value(write.input(2))
@@ -209,12 +202,6 @@ def _split_nibbles(write: Writer, data: str, shape: tuple[int, ...]) -> str:
     low = write("Sub", whole, write("Mul", high, sixteen))
     apart = [write.reshape(part, *shape) for part in (low, high)]
     return write("Concat", *apart, axis=len(shape) - 1)
-
-
-N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
-    "GatherBlockQuantized": _gather_block_quantized,
-    "MatMulNBits": _matmul_n_bits,
-}
 
 
 _LEAST_BLOCK = 16
@@ -347,7 +334,7 @@ def _lay_beside(value: np.ndarray) -> np.ndarray:
 
 
 def _read_floats(write: Writer, weights: str, bias: str) -> _Experts:
-    """Return the weights of one product of MoE. Raises RefusedError where they are no constants."""
+    """Return the weights of one product of MoE."""
     held, added = write.value(weights), write.value(bias)
     if held is None or held.ndim != 3:
         raise RefusedError(f"its weights '{weights}' are no constants of three axes")
@@ -358,8 +345,7 @@ def _read_floats(write: Writer, weights: str, bias: str) -> _Experts:
 
 def _read_few_bits(write: Writer, number: int, at: Sequence[int]) -> _Experts:
     """Return the weights of a product of QMoE by its number; `at` are the inputs that hold weights,
-    scales, biases, zero points. Raises RefusedError where they are no constants, or of a form that
-    nothing here reads."""
+    scales, biases, zero points."""
     said = f"fc{number}_expert_weight_bits"
     bits = int(write.number(said, write.number("expert_weight_bits", 4)))
     names = [write.input(index) for index in at]
@@ -431,7 +417,16 @@ def _floats(write: Writer) -> None:
         else None
         for weights, bias in _FLOATS
     ]
-    _mix(write, _share_floats(write), products)
+    scores = write.input(_ROUTER)
+    is_normed = bool(write.number("normalize_routing_weights", 0))
+    if not is_normed:
+        scores = write("Softmax", scores, axis=-1)
+    values, picks = _pick(write, scores)
+    _mix(
+        write,
+        _spread(write, write("Softmax", values, axis=-1) if is_normed else values, picks),
+        products,
+    )
 
 
 def _share_few_bits(write: Writer, tokens: int) -> str:
@@ -445,16 +440,6 @@ def _share_few_bits(write: Writer, tokens: int) -> str:
     if not write.number("normalize_routing_weights", 0):
         return shares
     return write("Div", shares, write.reshape(write.total(shares, 1), tokens, 1))
-
-
-def _share_floats(write: Writer) -> str:
-    """Return the same of MoE: the largest shares of all, or of themselves if normed."""
-    scores = write.input(_ROUTER)
-    is_normed = bool(write.number("normalize_routing_weights", 0))
-    if not is_normed:
-        scores = write("Softmax", scores, axis=-1)
-    values, picks = _pick(write, scores)
-    return _spread(write, write("Softmax", values, axis=-1) if is_normed else values, picks)
 
 
 def _pick(write: Writer, scores: str) -> tuple[str, str]:
@@ -546,4 +531,9 @@ def _multiply(write: Writer, x: str, part: _Experts) -> str:
     return write("Add", product, write.array(bias))
 
 
-EXPERTS: dict[str, Callable[[Writer], None]] = {"MoE": _floats, "QMoE": _few_bits}
+N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
+    "GatherBlockQuantized": _gather_block_quantized,
+    "MatMulNBits": _matmul_n_bits,
+    "MoE": _floats,
+    "QMoE": _few_bits,
+}

@@ -28,8 +28,7 @@ class OnnxNode:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def constant(self, index: int) -> np.ndarray | None:
-        """Return the value of a constant input, or None where it is left out. Raises RefusedError
-        where the input is there, but not constant."""
+        """Return the value of a constant input, or None where it is left out."""
         expr = self.input(index)
         if expr is None:
             return None
@@ -39,8 +38,7 @@ class OnnxNode:
         return value
 
     def number(self, index: int) -> float | int | bool | None:
-        """Return the number in a constant input, the first of several; None where it is left out.
-        Raises RefusedError where the input is there, but not constant, or holds nothing."""
+        """Return the number in a constant input, of several the first; None where left out."""
         value = self.constant(index)
         if value is None:
             return None

@@ -202,7 +202,8 @@ def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
         include = kind == "avg" and bool(node.attrs.get("count_include_pad", 0))
         if include and grown != pads:
             # Zeros of the model count, those that only round the extent up do not.
-            x = node.emit(relax.op.nn.pad(x, _pad_width(pads, axes)))
+            spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
+            x = node.emit(relax.op.nn.pad(x, [0, 0, 0, 0, *spatial]))
             grown = [g - p for g, p in zip(grown, pads, strict=True)]
             include = False
         pads = grown
@@ -307,12 +308,6 @@ def _lp_root(node: OnnxNode, total: relax.Expr, p: int) -> relax.Expr:
     if p == 2:
         return relax.op.sqrt(total)
     return total if p == 1 else total ** node.like(1.0 / p)
-
-
-def _pad_width(pads: list[int], axes: int) -> list[int]:
-    """Return ONNX pads of spatial axes as (before, after) of each axis of an NCHW-like tensor."""
-    spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
-    return [0, 0, 0, 0, *spatial]
 
 
 def _gemm(node: OnnxNode) -> relax.Expr:
@@ -437,29 +432,6 @@ def _dropout(node: OnnxNode) -> relax.Expr:
     return relax.Tuple([node.inputs[0], mask])
 
 
-OWN: dict[str, Callable[[OnnxNode], relax.Expr]] = {
-    "AveragePool": _pool("avg"),
-    "Col2Im": _col2im,
-    "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
-    "Dropout": _dropout,
-    "Gather": _gather,
-    "Gemm": _gemm,
-    "GlobalLpPool": _global_lp_pool,
-    "LRN": _lrn,
-    "LpPool": _lp_pool,
-    "Max": _n_ary(relax.op.maximum),
-    "MaxPool": _pool("max"),
-    "Mean": _n_ary(relax.op.add, mean=True),
-    "Min": _n_ary(relax.op.minimum),
-    "Pad": _pad,
-    "Pow": _pow,
-    "Slice": _slice,
-    "SpaceToDepth": _space_to_depth,
-    "Sum": _n_ary(relax.op.add),
-}
-
-
 def _n_bits(node: OnnxNode) -> relax.Expr:
     operands = _given(node)
     return own.call_own(
@@ -554,7 +526,26 @@ def _choose(
     return node.bb.call_te(scatter, *operands, primfunc_name_hint="tensor_scatter")
 
 
-OWN_DOMAIN_OPS: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+OWN: dict[str, Callable[[OnnxNode], relax.Expr]] = {
+    "AveragePool": _pool("avg"),
+    "Col2Im": _col2im,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Dropout": _dropout,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "GlobalLpPool": _global_lp_pool,
+    "LRN": _lrn,
+    "LpPool": _lp_pool,
+    "Max": _n_ary(relax.op.maximum),
+    "MaxPool": _pool("max"),
+    "Mean": _n_ary(relax.op.add, mean=True),
+    "Min": _n_ary(relax.op.minimum),
+    "Pad": _pad,
+    "Pow": _pow,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Sum": _n_ary(relax.op.add),
     "TensorScatter": _tensor_scatter,
     APPEND_ROWS: _append_rows,
     CACHED_ATTENTION: _cached_attention,

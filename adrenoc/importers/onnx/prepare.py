@@ -37,7 +37,7 @@ from onnx import (
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
-from adrenoc.base.text.spelling import list_first
+from adrenoc.base.text.spelling import list_first, list_names
 from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH, TOKENS
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
@@ -45,6 +45,7 @@ from adrenoc.importers.onnx.graph import (
     TensorType,
     all_nodes,
     copy_node,
+    damaged,
     is_standard,
     load_constants,
     make_model,
@@ -130,55 +131,46 @@ def prepare(
                 hint="export the model again",
             )
     log.extend([*assumed, *tell_fixed(settings, fixed)])
-    _tell_left_out(source, graph)
-    return graph
-
-
-def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> None:
     known = {spec.name for spec in graph.inputs} | {tensor.name for tensor in source.initializer}
     for name in (value.name for value in source.input if value.name not in known):
         shape = graph.shape_of(name) or ()
         if 0 in shape:
             graph.log.add(name, "left the input out", f"its shape {list(shape)} holds no element")
+    return graph
 
 
 Key = tuple[str, str, str]
 
 
 def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProto:
-    """`model` with its own functions inlined. Raises ModelFormatError where one calls itself, or
-    they grow out of measure."""
+    """`model` with its functions inlined; ModelFormatError: they call themselves or grow."""
     _check_sizes(model)
     names = list_first(sorted({f.name for f in model.functions}), between=", ")
     log.add("graph", "inlined its functions", f"it defines {names}")
     try:
         # A function may be of another opset than its model: `True` brings it to the model's.
         inlined = inliner.inline_local_functions(model, True)
-        as_written = inliner.inline_local_functions(_with_one_opset(model))
+        # The model with its functions of its own opsets, as onnxruntime takes them.
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        versions = {one.domain: one.version for one in model.opset_import}
+        for function in copy.functions:
+            for one in function.opset_import:
+                one.version = versions.get(one.domain, one.version)
+        as_written = inliner.inline_local_functions(copy)
     except (
         RuntimeError,
         ValueError,
         checker.ValidationError,
         version_converter.ConvertError,
     ) as error:
-        raise _make_error(f"the functions of the model cannot be inlined: {error}") from error
+        raise damaged(f"the functions of the model cannot be inlined: {error}") from error
     if _forms(inlined) != _forms(as_written):
-        raise _make_error(
+        raise damaged(
             f"among the functions of the model ({names}) are some of another opset than the "
             "model's, in which their operators mean something else; ONNX wants them alike"
         )
     return inlined
-
-
-def _with_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with its functions of its own opsets, as onnxruntime takes them."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    versions = {one.domain: one.version for one in model.opset_import}
-    for function in copy.functions:
-        for one in function.opset_import:
-            one.version = versions.get(one.domain, one.version)
-    return copy
 
 
 def _forms(model: onnx.ModelProto) -> list[tuple[str, list[bytes]]]:
@@ -201,11 +193,11 @@ def _check_sizes(model: onnx.ModelProto) -> None:
             sizes[key] = _size(bodies[key], sizes)
     except graphlib.CycleError as error:
         name = error.args[1][0][1]
-        raise _make_error(f"the function '{name}' of the model calls itself") from error
+        raise damaged(f"the function '{name}' of the model calls itself") from error
     # Thirty that call each other twice are 2^30.
     count = _size(model.graph.node, sizes)
     if count > MOST_NODES:
-        raise _make_error(
+        raise damaged(
             f"the model has {count} nodes with its functions inlined, expected up to {MOST_NODES}"
         )
 
@@ -216,10 +208,6 @@ def _size(nodes: Iterable[onnx.NodeProto], sizes: dict[Key, int]) -> int:
 
 def _key(node: onnx.NodeProto) -> Key:
     return (node.domain, node.op_type, node.overload)
-
-
-def _make_error(text: str) -> ModelFormatError:
-    return ModelFormatError(text, hint="check the model: python -m onnx.bin.checker MODEL")
 
 
 def take_past_branch(graph: OnnxGraph) -> None:
@@ -246,17 +234,16 @@ def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str,
     expanded: Counter[str] = Counter()
     nodes: list[onnx.NodeProto] = []
     for node in graph.nodes:
-        wanted = is_standard(node) and (node.op_type in op_types or _has_statistics(node))
+        # Whether a norm also gives the mean and the deviation, which no norm kernel does.
+        wanted = is_standard(node) and (
+            node.op_type in op_types
+            or (node.op_type == "LayerNormalization" and any(node.output[1:]))
+        )
         made = _expand(graph, node) if wanted else []
         nodes += made or [node]
         expanded.update([node.op_type] if made else [])
     graph.nodes = nodes
     return dict(expanded)
-
-
-def _has_statistics(node: onnx.NodeProto) -> bool:
-    """Return whether a norm also gives the mean and the deviation, which no norm kernel does."""
-    return node.op_type == "LayerNormalization" and any(node.output[1:])
 
 
 def is_defined(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
@@ -308,7 +295,7 @@ def join_embedding(
     the decoder's."""
     taken = [port.name for port in ports_of(embedding.graph)]
     if taken != [TOKENS] or len(embedding.graph.output) != 1:
-        listed = list_first((f"'{name}'" for name in taken), between=", ")
+        listed = list_names(taken)
         raise ModelFormatError(
             f"{path} takes {listed} and gives {len(embedding.graph.output)} tensors; expected one "
             f"that takes '{TOKENS}' alone, and gives what the decoder beside it takes",

@@ -19,22 +19,21 @@ from onnx import AttributeProto, TensorProto, helper
 
 from adrenoc.base.errors import (
     CustomDomainError,
-    ModelFormatError,
     RefusedError,
     UnsupportedOperatorError,
 )
-from adrenoc.base.text.spelling import list_first
+from adrenoc.base.text.spelling import list_first, list_names
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
     all_nodes,
+    damaged,
     first_output,
     inner_graphs,
     is_standard,
     node_label,
 )
 
-_HINT = "check the model: python -m onnx.bin.checker MODEL"
 _ELEMENTS = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED}
 _MOST_EXTENT = 2**31 - 1
 _AXES = frozenset(
@@ -66,14 +65,14 @@ def _check_texts(*texts: object) -> None:
     """Protobuf hands out what is no UTF-8 as bytes."""
     for text in texts:
         if not isinstance(text, str):
-            raise _make_error(f"the model is damaged: a name in it is no text but {text!r}")
+            raise damaged(f"the model is damaged: a name in it is no text but {text!r}")
 
 
 def _check_graph(graph: onnx.GraphProto, opset: int, *, in_function: bool = False) -> None:
     for value in (*graph.input, *graph.output):
         _check_texts(value.name)
         if not value.name:
-            raise _make_error("an input or output of a graph has no name")
+            raise damaged("an input or output of a graph has no name")
         _check_type(value)
     for tensor in graph.initializer:
         _check_texts(tensor.name)
@@ -89,14 +88,14 @@ def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
     if len(made) < len(graph.input):
         names = sorted(v.name for v in graph.input)
         twice = next(a for a, b in pairwise(names) if a == b)
-        raise _make_error(f"the graph has two inputs '{twice}'")
+        raise damaged(f"the graph has two inputs '{twice}'")
     made.update(tensor.name for tensor in graph.initializer)
     made.update(tensor.values.name for tensor in graph.sparse_initializer)
     known = {"", *outside, *made}
     for node in graph.node:
         for name in node.input:
             if name not in known:
-                raise _make_error(
+                raise damaged(
                     f"{node.op_type} {node_label(node)} reads '{name}', which nothing before it "
                     "computes"
                 )
@@ -104,7 +103,7 @@ def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
             _check_order(inner, frozenset(known))
         for name in node.output:
             if name and name in made:
-                raise _make_error(f"{node.op_type} {node_label(node)} computes '{name}' once more")
+                raise damaged(f"{node.op_type} {node_label(node)} computes '{name}' once more")
             made.add(name)
         known.update(node.output)
 
@@ -115,30 +114,28 @@ def _check_type(value: onnx.ValueInfoProto) -> None:
         return
     element = value.type.tensor_type.elem_type
     if element not in _ELEMENTS | {TensorProto.UNDEFINED}:
-        raise _make_error(
-            f"'{value.name}' has the element type {element}, which ONNX does not have"
-        )
+        raise damaged(f"'{value.name}' has the element type {element}, which ONNX does not have")
     for dim in value.type.tensor_type.shape.dim:
         if dim.dim_value > _MOST_EXTENT:
-            raise _make_error(f"'{value.name}' has an extent of {dim.dim_value}")
+            raise damaged(f"'{value.name}' has an extent of {dim.dim_value}")
         _check_texts(dim.dim_param)
 
 
 def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
     if tensor.data_type not in _ELEMENTS:
-        raise _make_error(f"{where} has the element type {tensor.data_type}")
+        raise damaged(f"{where} has the element type {tensor.data_type}")
     if any(not 0 <= d <= _MOST_EXTENT for d in tensor.dims):
-        raise _make_error(f"{where} has the shape {list(tensor.dims)}")
+        raise damaged(f"{where} has the shape {list(tensor.dims)}")
 
 
 def _check_node(node: onnx.NodeProto, opset: int, *, in_function: bool) -> None:
     _check_texts(node.name, node.op_type, node.domain, *node.input, *node.output)
     label = f"{node.op_type} {node_label(node)}"
     if not any(node.output):
-        raise _make_error(f"{label} has no output")
+        raise damaged(f"{label} has no output")
     for attribute in node.attribute:
         if attribute.ref_attr_name and not in_function:
-            raise _make_error(
+            raise damaged(
                 f"attribute '{attribute.name}' of {label} refers to '{attribute.ref_attr_name}' of "
                 "a function, and it is in none"
             )
@@ -157,16 +154,16 @@ def _check_attribute(attribute: AttributeProto, label: str) -> None:
     try:
         helper.get_attribute_value(attribute)
     except ValueError as error:
-        raise _make_error(f"attribute '{attribute.name}' of {label}: {error}") from error
+        raise damaged(f"attribute '{attribute.name}' of {label}: {error}") from error
     for value in (attribute.i, *attribute.ints) if attribute.name in _AXES else ():
         if abs(value) > _MOST_AXES:  # onnx's own shape inference crashes on some
-            raise _make_error(f"attribute '{attribute.name}' of {label} counts to {value}")
+            raise damaged(f"attribute '{attribute.name}' of {label} counts to {value}")
     if attribute.name == "batch_dims" and not 0 <= attribute.i <= _MOST_AXES:
-        raise _make_error(f"attribute 'batch_dims' of {label} is {attribute.i}")
+        raise damaged(f"attribute 'batch_dims' of {label} is {attribute.i}")
     is_long = len(attribute.s) > _MOST_LETTERS
     if attribute.name == "equation" and (is_long or not _EQUATION.fullmatch(attribute.s)):
         shown = attribute.s[:_SHOWN_LETTERS]
-        raise _make_error(f"{label} has the equation {shown!r}, which TVM never finishes to read")
+        raise damaged(f"{label} has the equation {shown!r}, which TVM never finishes to read")
     if attribute.type == AttributeProto.TENSOR:
         _check_tensor(attribute.t, f"attribute '{attribute.name}' of {label}")
 
@@ -182,37 +179,31 @@ def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
         ("outputs", len(node.output), schema.min_output, schema.max_output),
     ):
         if not least <= count <= most:
-            raise _make_error(f"{label} has {count} {what}, expected {least} to {most}")
-    _check_left_out(node, schema, label)
-    given = {a.name: a for a in node.attribute}
-    parts = given["num_outputs"].i if "num_outputs" in given else len(node.output)
-    if parts != len(node.output):  # onnx's shape inference makes room for all of them
-        raise _make_error(f"{label} has {len(node.output)} outputs, and says that it has {parts}")
-    for name, known in schema.attributes.items():
-        if known.required and name not in given:
-            raise _make_error(f"{label} lacks the attribute '{name}'")
-    for name, attribute in given.items():
-        wanted = schema.attributes.get(name)
-        if wanted is None:
-            raise _make_error(
-                f"{label} has an attribute '{name}', which {node.op_type} does not know"
-            )
-        if wanted.type.value != attribute.type:
-            raise _make_error(
-                f"attribute '{name}' of {label} is of type "
-                f"{AttributeProto.AttributeType.Name(attribute.type)}, expected {wanted.type.name}"
-            )
-
-
-def _check_left_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema, label: str) -> None:
-    """Check that each input that is left out is an optional one: '' stands for those alone."""
+            raise damaged(f"{label} has {count} {what}, expected {least} to {most}")
+    # Check that each input that is left out is an optional one: '' stands for those alone.
     for index, name in enumerate(node.input):
         if name:
             continue
         formal = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last may be any number
         if formal.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
-            raise _make_error(
+            raise damaged(
                 f"{label} leaves out input {index} ('{formal.name}'), which {node.op_type} needs"
+            )
+    given = {a.name: a for a in node.attribute}
+    parts = given["num_outputs"].i if "num_outputs" in given else len(node.output)
+    if parts != len(node.output):  # onnx's shape inference makes room for all of them
+        raise damaged(f"{label} has {len(node.output)} outputs, and says that it has {parts}")
+    for name, known in schema.attributes.items():
+        if known.required and name not in given:
+            raise damaged(f"{label} lacks the attribute '{name}'")
+    for name, attribute in given.items():
+        wanted = schema.attributes.get(name)
+        if wanted is None:
+            raise damaged(f"{label} has an attribute '{name}', which {node.op_type} does not know")
+        if wanted.type.value != attribute.type:
+            raise damaged(
+                f"attribute '{name}' of {label} is of type "
+                f"{AttributeProto.AttributeType.Name(attribute.type)}, expected {wanted.type.name}"
             )
 
 
@@ -238,7 +229,7 @@ def _check_nested(node: onnx.NodeProto, opset: int, label: str) -> None:
             ("outputs", len(body.output), gives),
         ):
             if count != wanted:
-                raise _make_error(
+                raise damaged(
                     f"the {name.replace('_', ' ')} of {label} has {count} {what}, expected {wanted}"
                 )
 
@@ -246,18 +237,14 @@ def _check_nested(node: onnx.NodeProto, opset: int, label: str) -> None:
 def _check_scan(given: dict[str, AttributeProto], takes: int, gives: int, label: str) -> None:
     scanned = given["num_scan_inputs"].i if "num_scan_inputs" in given else 0
     if not 0 < scanned <= takes:
-        raise _make_error(f"{label} scans {scanned} of its {takes} inputs")
+        raise damaged(f"{label} scans {scanned} of its {takes} inputs")
     states = takes - scanned
     if states > gives:
-        raise _make_error(f"{label} has {states} states, and {gives} outputs")
+        raise damaged(f"{label} has {states} states, and {gives} outputs")
     for name, attribute in given.items():
         wanted = gives - states if name.startswith("scan_output_") else scanned
         if attribute.type == AttributeProto.INTS and len(attribute.ints) not in (0, wanted):
-            raise _make_error(f"{label} has {len(attribute.ints)} {name}, expected {wanted}")
-
-
-def _make_error(text: str) -> ModelFormatError:
-    return ModelFormatError(text, hint=_HINT)
+            raise damaged(f"{label} has {len(attribute.ints)} {name}, expected {wanted}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,5 +391,5 @@ class NotCovered:
 
 
 def _name(labels: Sequence[str]) -> str:
-    names = list_first((f"'{label}'" for label in labels), between=", ")
+    names = list_names(labels)
     return f"the attention {names}" if len(labels) == 1 else f"{len(labels)} attentions, {names},"

@@ -173,10 +173,8 @@ Wanted = tuple[float | None, int | None, tuple[float, float] | None]
 _LONGEST_AXIS = 1 << 16
 _LARGEST_MATRIX = 1 << 26
 
-_EXACT_MODES = {
-    "nearest": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
-    "linear": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
-}
+_EXACT_MODES = MODES[:4]
+"""Those that `resize2d` has as ONNX says."""
 
 
 def convert_resize(node: OnnxNode) -> relax.Expr:
@@ -210,10 +208,18 @@ def convert_resize(node: OnnxNode) -> relax.Expr:
         matrices[axis] = (scale, size, part)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and sizes is not None:
-        matrices = _keep_aspect(matrices, shape, policy)
+        ratios = [size / shape[axis] for axis, (_, size, _) in matrices.items() if size is not None]
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        matrices = {
+            axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5)), part)
+            for axis, (_, _, part) in matrices.items()
+        }
     if not matrices:
         return node.inputs[0]
-    _check_sources(matrices, shape)
+    for axis, (scale, size, _) in matrices.items():
+        extent = _extent(shape[axis], scale, size)
+        if shape[axis] == 0 and extent > 0:
+            raise RefusedError(f"axis {axis} of {extent} elements is made from one of none")
     if attrs["mode"] != b"nearest" and (is_whole(node) or _is_dequantised(node)):
         same = _mix_neighbours(node, matrices, shape, attrs)
         if same is not None or is_whole(node):
@@ -238,24 +244,6 @@ def _attributes(node: OnnxNode) -> dict[str, Any]:
     return attrs
 
 
-def _keep_aspect(
-    wanted: dict[int, Wanted], shape: tuple[int, ...], policy: str
-) -> dict[int, Wanted]:
-    ratios = [size / shape[axis] for axis, (_, size, _) in wanted.items() if size is not None]
-    ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return {
-        axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5)), part)
-        for axis, (_, _, part) in wanted.items()
-    }
-
-
-def _check_sources(wanted: dict[int, Wanted], shape: tuple[int, ...]) -> None:
-    for axis, (scale, size, _) in wanted.items():
-        extent = _extent(shape[axis], scale, size)
-        if shape[axis] == 0 and extent > 0:
-            raise RefusedError(f"axis {axis} of {extent} elements is made from one of none")
-
-
 def _extent(extent: int, scale: float | None, size: int | None) -> int:
     return size if size is not None else scaled_extent(extent, 1.0 if scale is None else scale)
 
@@ -266,7 +254,7 @@ def _emit_resize2d(
     mode, coordinates = attrs["mode"].decode(), attrs["coordinate_transformation_mode"].decode()
     if len(shape) != 4 or not set(wanted) <= {2, 3} or attrs["antialias"]:
         return None
-    if coordinates not in _EXACT_MODES.get(mode, ()):
+    if mode not in ("nearest", "linear") or coordinates not in _EXACT_MODES:
         return None
     rounding = attrs["nearest_mode"].decode()
     size = [
@@ -405,8 +393,7 @@ def _reference_factor(extent: int, scale: float | None) -> np.float32:
 
 
 def _lengthen(rows: np.ndarray, count: int, attrs: dict[str, Any]) -> np.ndarray:
-    """Return rows with the last element repeated, which is what samples beyond it read anyway.
-    Raises RefusedError where the mode asks where the end is."""
+    """Return rows with the last element repeated, which is what samples beyond it read anyway."""
     mode = attrs["coordinate_transformation_mode"].decode()
     if mode not in ("half_pixel", "pytorch_half_pixel", "asymmetric") or attrs["exclude_outside"]:
         raise RefusedError(f"keep_aspect_ratio_policy rounds an extent up, with {mode} samples")

@@ -54,7 +54,12 @@ def _run(node: OnnxNode, kind: str, number: int, *, reverse: bool, batch_first: 
         states = []
     batch, steps, _ = (int(extent) for extent in x.ty.shape)
     zero = make_constant(np.zeros((batch, layer.units), np.float32))
-    _check_firsts(states, batch, layer.units)
+    for state in states:
+        shape = (
+            [batch, layer.units] if state is None else [int(extent) for extent in state.ty.shape]
+        )
+        if shape != [batch, layer.units]:
+            raise RefusedError(f"a first state is {shape}, expected {[batch, layer.units]}")
     firsts = [zero if s is None else _cast(node, s, "float32") for s in states]
     hold = lengths.hold if lengths is not None and layer.keeps_cell else None
     made = _cast(node, call_recurrent(Emitter(node.bb), layer, x, firsts, hold), dtype)
@@ -76,18 +81,14 @@ def _run(node: OnnxNode, kind: str, number: int, *, reverse: bool, batch_first: 
     return _swap(node, made), (last, last if cell is None else cell)[: 2 if kind == "LSTM" else 1]
 
 
-def _check_firsts(states: list[relax.Expr | None], batch: int, units: int) -> None:
-    for state in states:
-        shape = [batch, units] if state is None else [int(extent) for extent in state.ty.shape]
-        if shape != [batch, units]:
-            raise RefusedError(f"a first state is {shape}, expected {[batch, units]}")
-
-
 def _lengths_of(node: OnnxNode, x: relax.Expr) -> Lengths | None:
     given = node.input(_LENGTHS)
     if given is None:
         return None
-    return Lengths.of(node, given, *[int(extent) for extent in x.ty.shape][:2])
+    batch, steps = (int(extent) for extent in x.ty.shape[:2])
+    whole = node.emit(relax.op.astype(given, "int32"))
+    shaped = node.emit(relax.op.reshape(whole, [batch, 1]))
+    return Lengths(node=node, expr=shaped, batch=batch, steps=steps)
 
 
 def _layer(node: OnnxNode, kind: str, number: int, *, reverse: bool) -> RecurrentLayer:
@@ -172,13 +173,6 @@ class Lengths:
     expr: relax.Expr
     batch: int
     steps: int
-
-    @classmethod
-    def of(cls, node: OnnxNode, given: relax.Expr, batch: int, steps: int) -> Lengths:
-        """Return those that a layer is given."""
-        whole = node.emit(relax.op.astype(given, "int32"))
-        shaped = node.emit(relax.op.reshape(whole, [batch, 1]))
-        return cls(node=node, expr=shaped, batch=batch, steps=steps)
 
     def turn(self, x: relax.Expr) -> relax.Expr:
         """Return x [batch, steps, n] with each sequence's steps turned round, others as are."""

@@ -253,17 +253,8 @@ def stores_halves(graph: onnx.GraphProto) -> bool:
     )
 
 
-def widen_halves(model: onnx.ModelProto) -> None:
-    """Make every tensor of halves one of floats, inputs and outputs too, in place."""
-    _widen(model, TensorProto.FLOAT)
-
-
-def widen_floats(model: onnx.ModelProto) -> None:
-    """Make every tensor of halves or floats one of doubles, inputs and outputs too, in place."""
-    _widen(model, TensorProto.DOUBLE)
-
-
-def _widen(model: onnx.ModelProto, wide: int) -> None:
+def widen_tensors(model: onnx.ModelProto, wide: int = TensorProto.FLOAT) -> None:
+    """Make floats of all halves, or doubles of both, inputs and outputs too, in place."""
     given = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     nodes = list(all_nodes(given))
     for graph in (model.graph, *(inner for node in nodes for inner in inner_graphs(node))):

@@ -35,6 +35,7 @@ from adrenoc.importers.onnx.graph import (
     array_of,
     attributes,
     copy_node,
+    damaged,
     first_output,
     inner_graphs,
     node_label,
@@ -351,10 +352,7 @@ def _steps(
 
 
 def _make_scan_error(node: onnx.NodeProto, what: str) -> ModelFormatError:
-    return ModelFormatError(
-        f"Scan {node_label(node)} goes {what}",
-        hint="check the model: python -m onnx.bin.checker MODEL",
-    )
+    return damaged(f"Scan {node_label(node)} goes {what}")
 
 
 def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -450,10 +448,9 @@ def unroll_loop(
         graph.refusals[first_output(node)] = unknown
         return None
     if limit and isinstance(graph.scalar(limit), float):
-        raise ModelFormatError(
+        raise damaged(
             f"Loop {node_label(node)} has a trip count of {graph.scalar(limit)}, expected a whole "
-            "number",
-            hint="check the model: python -m onnx.bin.checker MODEL",
+            "number"
         )
     goes_on = not condition or bool(graph.scalar(condition))
     if limit and state.iteration >= int(graph.scalar(limit)):

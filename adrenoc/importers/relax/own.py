@@ -253,10 +253,11 @@ def _powers(masked: Any, sinks: Any) -> tuple[Any, Any]:
         return power, total
     (sink,) = sinks
 
-    def drain(h: Any, t: Any) -> Any:
-        return total[h, t] + te.exp(sink[h].astype(str(masked.dtype)) - most[h, t])
-
-    return power, te.compute((heads, tokens), drain, name="drained")
+    return power, te.compute(
+        (heads, tokens),
+        lambda h, t: total[h, t] + te.exp(sink[h].astype(str(masked.dtype)) - most[h, t]),
+        name="drained",
+    )
 
 
 def _norm(attrs: Any, x: Any, heads: int, head: int, gains: Any) -> Any:

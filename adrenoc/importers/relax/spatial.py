@@ -31,8 +31,7 @@ def same_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[int]:
-    """Return the explicit pads of a convolution or pool. Raises RefusedError where `auto_pad` is
-    not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER."""
+    """Return the explicit pads of a convolution or pool."""
     axes = len(extents)
     if auto_pad == "NOTSET":
         return list(pads) if pads else [0] * (2 * axes)
@@ -75,8 +74,7 @@ def ceil_pads(
 def check_window(
     extents: Sequence[int], kernel: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> None:
-    """Check that a window fits into the padded data once at least. Raises RefusedError where it
-    does not, or does not have as many axes as the data."""
+    """Check that a window fits into the padded data once at least."""
     axes = len(extents)
     if (len(kernel), len(dilations), len(pads)) != (axes, axes, 2 * axes):
         raise RefusedError(f"a window {list(kernel)} does not go with {axes} axes")

@@ -94,8 +94,7 @@ def op_name(expr: object) -> str:
 
 
 def pick(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
-    """Return elements of `x` along `axis` at constant places: a slice where they follow each other.
-    Raises RefusedError where there is no such place."""
+    """Return elements at constant places along `axis`: a slice where they follow each other."""
     extent = (static_shape(x) or ())[axis]
     if indices.size and (indices.min() < 0 or indices.max() >= extent):
         raise RefusedError(f"an index lies outside of the extent {extent} of axis {axis}")
@@ -197,8 +196,7 @@ class FlatFunction:
 
 
 def flatten(function: relax.Function) -> FlatFunction:
-    """Read `function` into a list. Raises UnsupportedOperatorError where it holds control flow or
-    run-time shapes."""
+    """Read `function` into a list; UnsupportedOperatorError: control flow, run-time shapes."""
     bindings = []
     body = function.body
     for block in body.blocks:

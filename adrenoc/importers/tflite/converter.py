@@ -21,14 +21,13 @@ from tvm import relax
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import (
     CustomDomainError,
-    ModelFormatError,
     RefusedError,
     UnsupportedOperatorError,
 )
 from adrenoc.base.host.memory import is_out_of_memory
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.importers.formats import EXPORT_AGAIN
+from adrenoc.importers.formats import malformed
 from adrenoc.importers.imported import CONVERTER_ERRORS, Imported, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
 from adrenoc.importers.relax.values import (
@@ -41,7 +40,6 @@ from adrenoc.importers.relax.values import (
     static_shape,
 )
 from adrenoc.importers.states import check_states
-from adrenoc.importers.tflite.conv import CONV_OPS
 from adrenoc.importers.tflite.elementwise import ELEMENTWISE_OPS, Convert
 from adrenoc.importers.tflite.file import GraphInfo, OperatorInfo, TensorInfo, TFLiteFile
 from adrenoc.importers.tflite.index import INDEX_OPS, SELECT_CUSTOM_OPS
@@ -58,7 +56,7 @@ from adrenoc.importers.tflite.node import (
     value_of,
 )
 from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
-from adrenoc.importers.tflite.reduce import REDUCE_OPS, RESIZE_OPS
+from adrenoc.importers.tflite.reduce import REDUCE_OPS
 from adrenoc.importers.tflite.untranslated import (
     extension_names,
     hint_at_custom,
@@ -279,9 +277,8 @@ class GraphConverter:
             self._try(graph, operator, env, prefix)
         unmade = [i for i in graph.outputs if i not in env and graph.tensors[i].value is None]
         if unmade:
-            raise ModelFormatError(
-                f"the graph promises '{graph.tensors[unmade[0]].name}', but no operator makes it",
-                hint=EXPORT_AGAIN,
+            raise malformed(
+                f"the graph promises '{graph.tensors[unmade[0]].name}', but no operator makes it"
             )
         return [self._read(graph, env, index) for index in graph.outputs]
 
@@ -413,8 +410,7 @@ _TAKE_BOOLS = frozenset(
 
 
 def check_bools(kind: str, operands: Sequence[TensorInfo | None]) -> None:
-    """Check that an operator which computes numbers gets no truth values. Raises RefusedError,
-    naming the operand."""
+    """Check that an operator which computes numbers gets no truth values."""
     if kind in _TAKE_BOOLS:
         return
     for index, info in enumerate(operands):
@@ -424,13 +420,11 @@ def check_bools(kind: str, operands: Sequence[TensorInfo | None]) -> None:
 
 OPS: dict[str, Convert] = {
     **CONTROL_OPS,
-    **CONV_OPS,
     **ELEMENTWISE_OPS,
     **INDEX_OPS,
     **MOVE_OPS,
     **RECURRENT_OPS,
     **REDUCE_OPS,
-    **RESIZE_OPS,
 }
 """Built-in operators."""
 
@@ -439,8 +433,7 @@ _CUSTOM_OPS: dict[str, Convert] = {**MEDIAPIPE_OPS, **SELECT_CUSTOM_OPS, **STATE
 
 
 def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> None:
-    """Refuse custom operators that are neither `known` nor translated. Raises CustomDomainError,
-    naming them all."""
+    """Refuse custom operators that are neither `known` nor translated, naming them all."""
     known = {*known, *_CUSTOM_OPS, *extension_names()}
     custom = [(g, o) for g in graphs for o in g.operators if o.custom and o.kind not in known]
     if custom:

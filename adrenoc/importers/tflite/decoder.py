@@ -21,7 +21,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.errors import OptionError, RefusedError, UnsupportedOperatorError
+from adrenoc.base.errors import OptionError, RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import FILLED, LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
@@ -35,11 +35,11 @@ from adrenoc.importers.tflite.decoder_attention import (
     find_attention,
 )
 from adrenoc.importers.tflite.decoder_calls import (
-    HINT,
     Call,
     DecoderCache,
     check_starts,
     find_caches,
+    not_covered,
     read_calls,
 )
 from adrenoc.importers.tflite.elementwise import Convert
@@ -156,10 +156,9 @@ def _find_all(
     if len(names) % 2:
         odd.append(f"'{names[-1]}' is a cache of keys or values alone")
     if odd:
-        raise UnsupportedOperatorError(
+        raise not_covered(
             f"attention of the signature '{prober.call.key}' in a form that is not known: "
-            f"{list_first(odd)}",
-            hint=HINT,
+            f"{list_first(odd)}"
         )
     return found
 
@@ -346,10 +345,9 @@ def _arrange(one: DecoderAttention, tokens: int) -> tuple[int, int, str]:
     elif one_each and order == in_order:
         axes = "ktg"
     else:
-        raise UnsupportedOperatorError(
+        raise not_covered(
             f"attention over '{one.keys.name}' has its heads in an order that is not known: "
-            f"{list_first(map(str, one.kept), between=', ')}",
-            hint=HINT,
+            f"{list_first(map(str, one.kept), between=', ')}"
         )
     return one.keys.heads * group, group, axes
 
@@ -389,10 +387,9 @@ def _check_readers(
         if index in gone
     ]
     if others:
-        raise UnsupportedOperatorError(
+        raise not_covered(
             f"{len(others)} operators of the signature '{call.key}' beside attention read caches "
-            f"or the mask: {list_first(others, between=', ')}; expected attention alone to",
-            hint=HINT,
+            f"or the mask: {list_first(others, between=', ')}; expected attention alone to"
         )
 
 

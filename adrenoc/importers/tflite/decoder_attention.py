@@ -58,8 +58,7 @@ class CallProber:
     def values(
         self, wanted: Sequence[int], given: Mapping[int, np.ndarray]
     ) -> dict[int, np.ndarray]:
-        """Return what tensors hold where `given` tensors hold that; those that hang on more are
-        left out. Raises RefusedError where an operator on the way cannot be translated."""
+        """Return what tensors hold where `given` ones hold that, but for those of more."""
         graph = self.call.graph
         needed, left = set(), [index for index in wanted if index not in given]
         while left:
@@ -108,8 +107,7 @@ class DecoderAttention:
 def find_attention(
     prober: CallProber, keys: DecoderCache, values: DecoderCache, rows: int
 ) -> DecoderAttention:
-    """Return the attention over two caches of a layer. Raises RefusedError where there is none, or
-    it is in another form."""
+    """Return the attention over two caches of a layer."""
     scores, query = _product_over(prober, keys)
     mix, powers = _product_over(prober, values)
     softmax = _climb(prober, mix.inputs[powers], (SOFTMAX,))

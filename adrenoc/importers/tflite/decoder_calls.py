@@ -28,10 +28,15 @@ _CACHE = re.compile(r"(kv_cache_[kv]|[kv]_cache)_(\d+)$")
 _HIDDEN = {"float32": -1e30, "float16": -3e4}
 """What a mask of floats has where a token does not look."""
 
-HINT = (
+_HINT = (
     "export it with the mask and the positions as inputs, or neither, and its token table inside "
     "(litert-torch's usual form); decoders in ONNX go too"
 )
+
+
+def not_covered(text: str) -> UnsupportedOperatorError:
+    """Return the error of a language model in a form that nothing here reads."""
+    return UnsupportedOperatorError(text, hint=_HINT)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,18 +83,16 @@ def read_calls(file: TFLiteFile) -> tuple[Call, ...]:
         if not (name in (*TOKENS, *POSITIONS, *MASKS) or _CACHE.search(name))
     ]
     if unknown:
-        raise UnsupportedOperatorError(
+        raise not_covered(
             f"signatures of a language model with inputs that are not covered: "
             f"{list_first(unknown, between=', ')}; expected tokens, input_pos, mask and caches "
-            "(kv_cache_k_0, kv_cache_v_0, ...)",
-            hint=HINT,
+            "(kv_cache_k_0, kv_cache_v_0, ...)"
         )
     calls = [_read_call(file, signature) for signature in [*decode, *others]]
     if calls[0].length != 1 or calls[0].logits < 0:
-        raise UnsupportedOperatorError(
+        raise not_covered(
             f"the signature 'decode' takes {calls[0].length} tokens and gives "
-            f"{list_first(decode[0].outputs, between=', ')}; expected one token and 'logits'",
-            hint=HINT,
+            f"{list_first(decode[0].outputs, between=', ')}; expected one token and 'logits'"
         )
     return (calls[0], *sorted(calls[1:], key=lambda call: call.length))
 
@@ -105,10 +108,9 @@ def _read_call(file: TFLiteFile, signature: SignatureInfo) -> Call:
     lost = [name for name, (_, after) in caches.items() if after < 0]
     if tokens < 0 or not caches or lost:
         what = f"gives no '{lost[0]}' back" if lost else "takes no tokens or no caches"
-        raise UnsupportedOperatorError(
+        raise not_covered(
             f"the signature '{signature.key}' {what}; it takes "
-            f"{list_first(signature.inputs, between=', ')}",
-            hint=HINT,
+            f"{list_first(signature.inputs, between=', ')}"
         )
     shape = graph.tensors[tokens].shape
     if len(shape) != 2 or shape[0] != 1:
@@ -184,11 +186,10 @@ def find_caches(call: Call) -> dict[str, DecoderCache]:
             dtype=info.dtype,
         )
     if odd:
-        raise UnsupportedOperatorError(
+        raise not_covered(
             f"caches of the signature '{call.key}' that no rows are added to: "
             f"{list_first(odd, between=', ')}; expected {UPDATE} of each, as [1, rows, heads, "
-            "numbers] or with the rows at another axis",
-            hint=HINT,
+            "numbers] or with the rows at another axis"
         )
     return found
 

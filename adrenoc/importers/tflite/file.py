@@ -98,8 +98,7 @@ class TensorInfo:
 
     @property
     def scale(self) -> float:
-        """Return the one scale of a tensor. Raises RefusedError where it has one for each
-        channel."""
+        """Return the one scale of a tensor."""
         if self.scales.size != 1:
             raise RefusedError(f"'{self.name}' has {self.scales.size} scales, expected one")
         return float(self.scales[0])
@@ -331,7 +330,10 @@ class _Reader:
         number = max(code.DeprecatedBuiltinCode(), builtin_code(code))
         custom = number == tflite.BuiltinOperator.CUSTOM
         kind = code.CustomCode().decode() if custom else _KINDS.get(number, f"operator {number}")
-        options, stored = _read_custom_options(node) if custom else (self._options(node), b"")
+        stored = b""
+        if custom and not isinstance(found := node.CustomOptionsAsNumpy(), int):
+            stored = bytes(found)
+        options = custom_options(stored) if custom else self._options(node)
         return OperatorInfo(
             kind=kind,
             custom=custom,
@@ -340,7 +342,7 @@ class _Reader:
             options=options,
             intermediates=_indices(node.IntermediatesAsNumpy(), tensor_count),
             version=int(code.Version()),
-            stored=stored,
+            stored=b"" if options else stored,
         )
 
     def _options(self, node: Any) -> dict[str, Any]:
@@ -437,20 +439,13 @@ class ReadLimits:
             raise ValueError("its tables stand for far more bytes than it has")
 
 
-def _read_custom_options(node: Any) -> tuple[dict[str, Any], bytes]:
-    """Return the options of a custom operator of the file, and its bytes where these are no map.
-    Raises ValueError as `custom_options` does."""
-    found = node.CustomOptionsAsNumpy()
-    stored = b"" if isinstance(found, int) else bytes(found)
-    options = custom_options(stored) if stored else {}
-    return options, b"" if options else stored
-
-
 def custom_options(stored: bytes) -> dict[str, Any]:
     """Return the options of a custom operator, a map in flexbuffers; none where it is something
     else. Raises ValueError where lists and maps hold each other too deeply or too often."""
     from flatbuffers import flexbuffers
 
+    if not stored:
+        return {}
     if len(stored) > _MOST_STORED_BYTES:
         raise ValueError(f"a custom operator has options of {len(stored)} bytes")
     try:

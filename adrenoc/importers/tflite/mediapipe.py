@@ -170,8 +170,7 @@ class PoolOptions:
 
 
 def pool_options(node: TfliteNode) -> PoolOptions:
-    """Read TfLitePoolParams: padding, strides, window, activation. Raises RefusedError where the
-    record is too short, or says what no window is."""
+    """Read TfLitePoolParams: padding, strides, window, activation."""
     padding, across, down, width, height, activation = _ints(node, 6)
     return PoolOptions(
         is_same=_is_same(padding),
@@ -179,13 +178,6 @@ def pool_options(node: TfliteNode) -> PoolOptions:
         window=_check_sizes(height, width),
         activation=activation,
     )
-
-
-def transpose_options(node: TfliteNode) -> tuple[bool, tuple[int, int]]:
-    """Read TfLiteTransposeConvParams: whether it pads, and strides by rows and columns. Raises
-    RefusedError where the record is too short, or has no strides."""
-    padding, across, down = _ints(node, 3)
-    return _is_same(padding), _check_sizes(down, across)
 
 
 def _ints(node: TfliteNode, count: int) -> tuple[int, ...]:
@@ -215,7 +207,8 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 def _transpose_conv_bias(node: TfliteNode) -> Result:
     """Return a transposed convolution with a bias; what it pads hangs on the strides alone."""
-    is_same, strides = transpose_options(node)
+    padding, across, down = _ints(node, 3)
+    is_same, strides = _is_same(padding), _check_sizes(down, across)
     outs, height, width, _ = node.shape(1)
     kernel, extents = (height, width), node.shape(0)[1:3]
     cut = [

@@ -61,16 +61,12 @@ class QuantisedResult:
         """Return what turns `expr` into multiples of `unit`, rounded once."""
         ratio = np.asarray(self.scale, np.float64) / np.float64(unit)
         if self.by_fifteen_bits:
-            ratio = _cut_to_fifteen_bits(ratio)
+            # LiteRT's multipliers for sums of 64 bits: 31 bits of each ratio, then 15.
+            mantissa, exponent = np.frexp(ratio)
+            whole = np.rint(mantissa * 2.0**31)
+            short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
+            ratio = np.ldexp(short, exponent - 15)
         return np.asarray(ratio if ratio.size > 1 else ratio.reshape(()), np.float32)
-
-
-def _cut_to_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
-    """Return LiteRT's multipliers for sums of 64 bits: 31 bits of each ratio, then 15."""
-    mantissa, exponent = np.frexp(ratio)
-    whole = np.rint(mantissa * 2.0**31)
-    short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
-    return np.ldexp(short, exponent - 15)
 
 
 def subtract_zeros(info: TensorInfo) -> np.ndarray:
@@ -92,8 +88,7 @@ class TensorValue:
 
     @cached_property
     def expr(self) -> relax.Expr:
-        """Return what it holds: of a quantised tensor the quanta, else the numbers. Raises
-        RefusedError where nothing computes it, and it holds no numbers."""
+        """Return what it holds: of a quantised tensor the quanta, else the numbers."""
         if self.made is not None:
             return self.made
         if self.info.value is None:
@@ -119,8 +114,7 @@ class TfliteNode:
         return self.operator.options.get(name, default)
 
     def steps(self, names: str, axes: str = "HW") -> list[int]:
-        """Return strides or dilations, of options called like "Stride{}", for each of `axes`.
-        Raises RefusedError where one is below 1."""
+        """Return strides or dilations, of options called like "Stride{}", for each of `axes`."""
         steps = [int(self.option(names.format(axis), 1)) for axis in axes]
         if min(steps) < 1:
             raise RefusedError(f"{names.format(axes)} of {steps}; expected 1 or more")
@@ -131,7 +125,7 @@ class TfliteNode:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int) -> TensorValue:
-        """Return input `index`. Raises RefusedError where it is left out."""
+        """Return input `index`."""
         found = self.inputs[index] if index < len(self.inputs) else None
         if found is None:
             raise RefusedError(f"input {index} is missing")
@@ -157,8 +151,7 @@ class TfliteNode:
         return constant_value(self.value(index).expr) is not None
 
     def constant(self, index: int) -> np.ndarray:
-        """Return the value of a constant input, as stored less its zero point. Raises RefusedError
-        where it is not constant."""
+        """Return the value of a constant input, as stored less its zero point."""
         value = constant_value(self.value(index).expr)
         if value is None:
             raise RefusedError(f"input {index} must be constant")

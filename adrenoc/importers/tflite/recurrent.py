@@ -55,8 +55,7 @@ def _run_lstm(
 def _call(
     node: TfliteNode, x: relax.Expr, kind: str, parts: Sequence[Sequence[int]], *, reverse: bool
 ) -> relax.Expr:
-    """Return the call; `parts` are the inputs that hold weights, those of the state, and biases, a
-    number for each gate."""
+    """Return the call; `parts` are inputs: weights, those of the state, biases, one a gate."""
     own = _NAMES[_activation_number(node)]
     weights, recurrence, bias = (
         node.emit(relax.op.stack([node.real(number).astype("float32") for number in part], axis=0))

@@ -26,8 +26,7 @@ from adrenoc.importers.relax.spatial import (
     transform,
 )
 from adrenoc.importers.relax.values import dtype_of, make_constant
-from adrenoc.importers.tflite.conv import pads_of
-from adrenoc.importers.tflite.elementwise import Convert, binary, divide_towards_zero
+from adrenoc.importers.tflite.elementwise import Convert, binary, divide_towards_zero, pads_of
 from adrenoc.importers.tflite.move import set_apart
 from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 
@@ -253,38 +252,6 @@ def _hlo_gather(node: TfliteNode) -> Result:
     return relax.op.take(node.data(), index, axis=0, mode="clip")
 
 
-REDUCE_OPS: dict[str, Convert] = {
-    "ARG_MAX": _arg(relax.op.argmax),
-    "ARG_MIN": _arg(relax.op.argmin),
-    "AVERAGE_POOL_2D": _average_pool,
-    "CUMSUM": _cumsum,
-    "L2_NORMALIZATION": _l2_normalisation,
-    "L2_POOL_2D": _l2_pool,
-    "LOCAL_RESPONSE_NORMALIZATION": _local_response,
-    "LOG_SOFTMAX": lambda node: relax.op.nn.log_softmax(node.real(), axis=-1),
-    "MAX_POOL_2D": lambda node: node.activate(
-        node.move(relax.op.nn.max_pool2d(node.data(), **_window(node)))
-    ),
-    "MEAN": _mean,
-    "REDUCE_ALL": _logical(relax.op.min),
-    "REDUCE_ANY": _logical(relax.op.max),
-    "REDUCE_MAX": _extreme(relax.op.max),
-    "REDUCE_MIN": _extreme(relax.op.min),
-    "REDUCE_PROD": _reduce(relax.op.prod),
-    "REDUCE_WINDOW": _reduce_window,
-    "RFFT2D": _rfft2d,
-    "SOFTMAX": _softmax,
-    "STABLEHLO_ADD": binary(relax.op.add),
-    "STABLEHLO_GATHER": _hlo_gather,
-    "STABLEHLO_MAXIMUM": binary(relax.op.maximum),
-    "STABLEHLO_MINIMUM": binary(relax.op.minimum),
-    "STABLEHLO_MULTIPLY": binary(relax.op.multiply),
-    "STABLEHLO_PAD": _hlo_pad,
-    "STABLEHLO_SHIFT_LEFT": lambda node: relax.op.left_shift(node.data(0), node.data(1)),
-    "SUM": _sum,
-}
-
-
 _BYTE_BITS, WORD_BITS = 11, 10
 _HALF = np.float32(0.5)
 
@@ -423,7 +390,35 @@ def _mix_floats(node: TfliteNode) -> Result:
     return x if node.dtype() == "float32" else node.move(x)
 
 
-RESIZE_OPS: dict[str, Convert] = {
+REDUCE_OPS: dict[str, Convert] = {
+    "ARG_MAX": _arg(relax.op.argmax),
+    "ARG_MIN": _arg(relax.op.argmin),
+    "AVERAGE_POOL_2D": _average_pool,
+    "CUMSUM": _cumsum,
+    "L2_NORMALIZATION": _l2_normalisation,
+    "L2_POOL_2D": _l2_pool,
+    "LOCAL_RESPONSE_NORMALIZATION": _local_response,
+    "LOG_SOFTMAX": lambda node: relax.op.nn.log_softmax(node.real(), axis=-1),
+    "MAX_POOL_2D": lambda node: node.activate(
+        node.move(relax.op.nn.max_pool2d(node.data(), **_window(node)))
+    ),
+    "MEAN": _mean,
+    "REDUCE_ALL": _logical(relax.op.min),
+    "REDUCE_ANY": _logical(relax.op.max),
+    "REDUCE_MAX": _extreme(relax.op.max),
+    "REDUCE_MIN": _extreme(relax.op.min),
+    "REDUCE_PROD": _reduce(relax.op.prod),
+    "REDUCE_WINDOW": _reduce_window,
+    "RFFT2D": _rfft2d,
+    "SOFTMAX": _softmax,
+    "STABLEHLO_ADD": binary(relax.op.add),
+    "STABLEHLO_GATHER": _hlo_gather,
+    "STABLEHLO_MAXIMUM": binary(relax.op.maximum),
+    "STABLEHLO_MINIMUM": binary(relax.op.minimum),
+    "STABLEHLO_MULTIPLY": binary(relax.op.multiply),
+    "STABLEHLO_PAD": _hlo_pad,
+    "STABLEHLO_SHIFT_LEFT": lambda node: relax.op.left_shift(node.data(0), node.data(1)),
+    "SUM": _sum,
     "RESIZE_BILINEAR": _resize_bilinear,
     "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
 }

@@ -25,14 +25,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from adrenoc.base.decision import ASSUMED, Decision
-from adrenoc.base.errors import ModelFormatError, OptionError
-from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
-from adrenoc.importers.formats import EXPORT_AGAIN
+from adrenoc.base.errors import OptionError
+from adrenoc.base.text.spelling import did_you_mean, list_names, quote_word
+from adrenoc.importers.formats import malformed
 from adrenoc.importers.tflite.file import (
     MOST_TABLES,
     GraphInfo,
     OperatorInfo,
-    SignatureInfo,
     TensorInfo,
     TFLiteFile,
 )
@@ -45,7 +44,7 @@ def take_signature(file: TFLiteFile, key: str) -> TFLiteFile:
         return file
     known = {one.key: one for one in file.signatures}
     if key not in known:
-        listed = list_first((f"'{one}'" for one in known), between=", ")
+        listed = list_names(known)
         has = f"its signatures are {listed}" if known else "it lists none"
         raise OptionError(
             f"--signature {key}: the file has no such signature{did_you_mean(key, list(known))}; "
@@ -61,19 +60,14 @@ def replace_main(file: TFLiteFile, graph: GraphInfo) -> TFLiteFile:
     return replace(file, graphs=graphs)
 
 
-def find_signature(file: TFLiteFile) -> SignatureInfo | None:
-    """Return the signature that the main graph is computed by, where the file lists it."""
-    return next((one for one in file.signatures if one.graph == file.entry), None)
-
-
 def tell_signature(file: TFLiteFile, key: str) -> list[Decision]:
     """Tell what was taken of a file with several signatures, and how to have another."""
     others = [one.key for one in file.signatures if one.graph != file.entry]
     if not others:
         return []
-    taken = find_signature(file)
+    taken = next((one for one in file.signatures if one.graph == file.entry), None)
     name = file.main.name if taken is None else taken.key
-    listed = list_first((f"'{one}'" for one in others), between=", ")
+    listed = list_names(others)
     return [
         Decision(
             subject=name,
@@ -310,25 +304,22 @@ class _Inliner:
             else:
                 self.operators.append(operator)
             if len(self.operators) + len(self.tensors) > MOST_TABLES:
-                raise ModelFormatError(
-                    f"its composites stand for more than {MOST_TABLES} operators and tensors",
-                    hint=EXPORT_AGAIN,
+                raise malformed(
+                    f"its composites stand for more than {MOST_TABLES} operators and tensors"
                 )
 
     def _open(self, composite: OperatorInfo, active: tuple[int, ...]) -> None:
         number = int(composite.options.get(BODY, -1))
         if not 0 < number < len(self.file.graphs) or number in active:
-            raise ModelFormatError(
+            raise malformed(
                 f"a composite stands for graph {number} of {len(self.file.graphs)}, expected "
-                "another one than those that it is in",
-                hint=EXPORT_AGAIN,
+                "another one than those that it is in"
             )
         body = self.file.graphs[number]
         if (len(body.inputs), len(body.outputs)) != (len(composite.inputs), len(composite.outputs)):
-            raise ModelFormatError(
+            raise malformed(
                 f"a composite has {len(composite.inputs)} inputs and {len(composite.outputs)} "
-                f"outputs, its graph {len(body.inputs)} and {len(body.outputs)}",
-                hint=EXPORT_AGAIN,
+                f"outputs, its graph {len(body.inputs)} and {len(body.outputs)}"
             )
         places = {index: len(self.tensors) + index for index in range(len(body.tensors))}
         self.tensors += [

@@ -25,8 +25,6 @@ from adrenoc.base.tvmapi import (
     iconst,
     if_then_else,
     lane,
-    load_bytes,
-    load_nibbles,
     load_numbers,
     load_texel,
     maximum,
@@ -204,8 +202,9 @@ def load_row(cache: Access, quanta: RowQuanta | None, at: Expr) -> Expr:
     """Return four numbers of a cache as it keeps them, in float, at this block of all rows."""
     if quanta is None:
         return load_texel(cache.buffer, at)
-    load = load_nibbles if quanta.bits == NIBBLE else load_bytes
-    return load(cache.buffer, at)
+    # Bytes, or numbers from -8 to 7, which lie two to a byte: macros of `prelude.cl`.
+    name = "LOAD_NIBBLES4" if quanta.bits == NIBBLE else "LOAD_CHAR4"
+    return tirx.call_extern("float32x4", name, cache.buffer.data, at)
 
 
 @dataclass(frozen=True, kw_only=True)

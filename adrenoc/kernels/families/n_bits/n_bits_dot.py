@@ -29,7 +29,6 @@ from adrenoc.base.tvmapi import (
     Expr,
     cast,
     construct,
-    dot_products_of,
     fconst,
     floordiv,
     floormod,
@@ -258,7 +257,8 @@ class _DotProducts(DotConv):
             partial[p] = splat(cast(lane(beside, 1), "int32"))
 
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
-        return dot_products_of(lane(pixel, channel), weights, total)
+        word = lane(pixel, channel)  # signed bytes, by unsigned ones of four words
+        return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS_OF", word, weights, total)
 
     def add_parts(self, partial: Registers, first: int) -> None:
         """Scale the whole sums of a group, and add them."""
