@@ -63,7 +63,7 @@ def _truncated_tflite(folder: Path) -> None:
 
 def _without_its_weights(folder: Path) -> None:
     model = graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "y = Add(x, w)",
         {"x": SHAPE},
         ["y"],
         {"w": np.ones(SHAPE, "float32")},

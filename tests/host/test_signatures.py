@@ -22,7 +22,7 @@ from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import main
 from adrenoc.device.fit import compile_again
 from tests.commands import compile_here, succeed
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.signature_models import write_shared
 
@@ -303,9 +303,9 @@ def test_an_if_on_what_weights_make_is_no_setting(tmp_path, capfd):
         return helper.make_graph([helper.make_node(operator, ["y"], ["z"])], operator, [], made)
 
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["y"]),
-        helper.make_node("ReduceMax", ["y"], ["most"], keepdims=0),
-        helper.make_node("Greater", ["most", "zero"], ["is_large"]),
+        *parse_nodes(
+            "y = MatMul(x, w) most = ReduceMax <keepdims = 0>(y) is_large = Greater(most, zero)"
+        ),
         helper.make_node(
             "If", ["is_large"], ["t"], then_branch=branch("Sin"), else_branch=branch("NonZero")
         ),

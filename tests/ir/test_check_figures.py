@@ -114,7 +114,7 @@ BOTH = ["--device", "adreno:660,adreno:750"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
     weights = np.random.default_rng(0).uniform(-1, 1, (16, 8, 3, 3)).astype(np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    nodes = "y = Conv <pads = [1, 1, 1, 1]>(x, w)"
     proto = graph(nodes, {"x": [1, 8, 32, 32]}, ["y"], {"w": weights})
     return str(write(proto, tmp_path_factory.mktemp("check"), "net.onnx"))
 

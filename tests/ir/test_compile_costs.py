@@ -9,7 +9,6 @@ from typing import Any
 import onnx
 import pytest
 import tvm
-from onnx import helper
 
 from adrenoc.base.errors import HostMemoryError, MemoryLimitError
 from adrenoc.base.host.memory import memory_errors
@@ -36,7 +35,7 @@ sys.exit(main(["check", sys.argv[1], "--device", "adreno:730"]))
 
 
 def test_a_model_larger_than_memory(tmp_path):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    nodes = "y = MatMul(x, w)"
     model = graph(nodes, {"x": (1, 1 << 15)}, ["y"])
     weights = model.graph.initializer.add(
         name="w", dims=[1 << 15, 1 << 13], data_type=onnx.TensorProto.FLOAT
@@ -60,7 +59,7 @@ def test_what_tvm_raises_is_known():
 
 
 def test_what_a_gpu_does_not_give_in_one_piece_is_refused():
-    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
+    nodes = "r = Relu(x) y = Sigmoid(r)"
     model = graph(nodes, {"x": [1, 8, 64, 64]}, ["y"])
     plan(model, until="plan_memory", preset="fp32", max_alloc_bytes=1 << 20)
     with pytest.raises(MemoryLimitError, match=r"takes 0.1 MiB in one piece, .* 0.1 MiB"):

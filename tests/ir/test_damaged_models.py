@@ -12,6 +12,7 @@ from tests.ir import fuzz_judges
 from tests.ir.damaged_onnx import CASES, joined, looping, scanning
 from tests.ir.planning import plan_as_user
 from tests.models import network
+from tests.tflite.build import ModelBuilder, T, constant, write_operator
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -67,14 +68,10 @@ def peak_bytes() -> int:
 
 def test_a_tflite_output_that_its_operator_never_makes(tmp_path):
     """SOFTMAX has one result; the file says two, and that the second is the graph's output."""
-    pytest.importorskip("ai_edge_litert")
-    from tests.tflite.build import ModelBuilder, T
-
     model = ModelBuilder()
     main = model.graph()
-    x = main.add(T(data=np.zeros((2, 3), np.float32)), "x")
     results = [T(shape=(2, 3)), T(shape=(2, 3))]
-    _, second = main.op("SOFTMAX", [x], results, "SoftmaxOptions", {"beta": 1.0})
+    _, second = main.op("SOFTMAX", [main.add(FLOATS)], results, "SoftmaxOptions", {"beta": 1.0})
     main.outputs = [second]
     (tmp_path / "model.tflite").write_bytes(model.write())
     with pytest.raises(errors.ModelFormatError, match="no operator makes it") as caught:
@@ -82,98 +79,52 @@ def test_a_tflite_output_that_its_operator_never_makes(tmp_path):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("kind", ("CONV_2D", "TRANSPOSE_CONV", "AVERAGE_POOL_2D"))
-def test_tflite_windows_that_do_not_move(tmp_path, kind):
-    pytest.importorskip("ai_edge_litert")
-    from tests.tflite.build import ModelBuilder, T
-
-    model = ModelBuilder()
-    main = model.graph()
-    x = main.add(T(data=np.zeros((1, 4, 4, 2), np.float32)), "x")
-    weight = main.add(T(data=np.zeros((3, 2, 2, 2), np.float32), is_constant=True))
-    shape = main.add(T(dtype="int32", data=np.array([1, 4, 4, 3], np.int32), is_constant=True))
-    inputs, options = {
-        "CONV_2D": ([x, weight], "Conv2DOptions"),
-        "TRANSPOSE_CONV": ([shape, weight, x], "TransposeConvOptions"),
-        "AVERAGE_POOL_2D": ([x], "Pool2DOptions"),
-    }[kind]
-    main.outputs = main.op(kind, inputs, [T(shape=(1, 4, 4, 3))], options, {"strideH": 0})
-    (tmp_path / "model.tflite").write_bytes(model.write())
-    with pytest.raises(errors.UnsupportedOperatorError, match=r"StrideHW of .*expected 1 or more"):
-        plan_as_user(tmp_path / "model.tflite")
-
-
+FLOATS, WHOLE = (T(dtype=d, data=np.zeros((2, 3), d)) for d in ("float32", "int32"))
+IMAGE = T(data=np.zeros((1, 4, 4, 2), np.float32))
+WEIGHT = constant(np.zeros((3, 2, 2, 2)), "float32")
 VAST = 1 << 28
-TFLITE: dict[str, tuple[list[object], str, dict[str, object], str]] = {
+STILL = r"StrideHW of .*expected 1 or more"
+FULL = "constant elements, expected up to"
+TFLITE: dict[str, tuple[list[T], str, dict[str, object], str]] = {
+    "CONV_2D": ([IMAGE, WEIGHT], "Conv2DOptions", {"strideH": 0}, STILL),
+    "TRANSPOSE_CONV": (
+        *([constant([1, 4, 4, 3]), WEIGHT, IMAGE], "TransposeConvOptions", {"strideH": 0}),
+        STILL,
+    ),
+    "AVERAGE_POOL_2D": ([IMAGE], "Pool2DOptions", {"strideH": 0}, STILL),
     "MIRROR_PAD": (
-        [[[0, 0], [0, VAST]]],
-        "MirrorPadOptions",
-        {"mode": 1},
+        *([WHOLE, constant([[0, 0], [0, VAST]])], "MirrorPadOptions", {"mode": 1}),
         f"mirrors 0 and {VAST} of 3",
     ),
-    "RANGE": ([0, VAST, 1], "RangeOptions", {}, "constant elements, expected up to"),
-    "ONE_HOT": ([VAST, 1, 0], "OneHotOptions", {"axis": -1}, "constant elements, expected up to"),
-    "SPARSE_TO_DENSE": (
-        [[0], [VAST], 1, 0],
-        "SparseToDenseOptions",
-        {},
-        "constant elements, expected up to",
-    ),
-    "SCATTER_ND": ([[[0]], [1], [VAST]], "ScatterNdOptions", {}, "constant elements, expected"),
+    "RANGE": ([constant(n) for n in (0, VAST, 1)], "RangeOptions", {}, FULL),
+    "ONE_HOT": ([WHOLE, *map(constant, (VAST, 1, 0))], "OneHotOptions", {"axis": -1}, FULL),
+    "SPARSE_TO_DENSE": ([*map(constant, ([0], [VAST], 1, 0))], "SparseToDenseOptions", {}, FULL),
+    "SCATTER_ND": ([*map(constant, ([[0]], [1], [VAST]))], "ScatterNdOptions", {}, FULL),
+    "SKIP_GRAM": ([FLOATS], "", {}, "SKIP_GRAM"),
 }
 
 
 @pytest.mark.parametrize("kind", TFLITE)
-def test_tflite_constants_of_a_gibibyte(tmp_path, kind):
-    """A few numbers of the file that ask for a constant which fills all memory."""
-    pytest.importorskip("ai_edge_litert")
-    from tests.tflite.build import ModelBuilder, T
-
-    held, options, values, said = TFLITE[kind]
-    model = ModelBuilder()
-    main = model.graph()
-    x = main.add(T(dtype="int32", data=np.zeros((2, 3), np.int32)), "x")
-    numbers = [np.array(v, np.int32) for v in held]
-    inputs = [main.add(T(dtype="int32", data=n, is_constant=True)) for n in numbers]
-    takes_x = kind in ("MIRROR_PAD", "ONE_HOT")
-    made = main.op(kind, [x] * takes_x + inputs, [T(dtype="int32", shape=(2, 3))], options, values)
-    main.outputs = made
-    (tmp_path / "model.tflite").write_bytes(model.write())
+def test_tflite_operators_that_are_refused_cost_no_memory(tmp_path, kind):
+    """Neither a few numbers that ask for a vast constant nor what stands in for a result do."""
+    operands, options, values, said = TFLITE[kind]
+    extents = {"SKIP_GRAM": (1 << 14, 1 << 14), STILL: (1, 4, 4, 3)}
+    shape = extents.get(kind) or extents.get(said, (2, 3))
+    result = T(dtype=operands[-1].dtype, shape=shape)
+    model = write_operator(tmp_path, kind, operands, result, options, values)
     before = peak_bytes()
     with pytest.raises(errors.UnsupportedOperatorError, match=said):
-        plan_as_user(tmp_path / "model.tflite")
-    assert peak_bytes() - before < 1 << 28
-
-
-def test_a_tflite_operator_that_is_refused_costs_no_memory(tmp_path):
-    """What stands in for its result is not filled with a gibibyte of zeros."""
-    pytest.importorskip("ai_edge_litert")
-    from tests.tflite.build import ModelBuilder, T
-
-    model = ModelBuilder()
-    main = model.graph()
-    x = main.add(T(data=np.zeros((2, 3), np.float32)), "x")
-    main.outputs = main.op("SKIP_GRAM", [x], [T(shape=(1 << 14, 1 << 14))])
-    (tmp_path / "model.tflite").write_bytes(model.write())
-    before = peak_bytes()
-    with pytest.raises(errors.UnsupportedOperatorError, match="SKIP_GRAM"):
-        plan_as_user(tmp_path / "model.tflite")
-    assert peak_bytes() - before < 1 << 28
+        plan_as_user(model)
+    assert peak_bytes() - before < VAST
 
 
 @pytest.mark.parametrize("scale", (0.0, -0.02, np.nan, np.inf))
 @pytest.mark.parametrize("each", (False, True), ids=("one", "a channel"))
 def test_tflite_scales_that_measure_nothing(tmp_path, scale, each):
-    pytest.importorskip("ai_edge_litert")
-    from tests.tflite.build import ModelBuilder, T
-
     scales = (0.5, scale) if each else (scale,)
-    model = ModelBuilder()
-    main = model.graph()
     x = T(shape=(1, 2), dtype="int8", scales=scales, zeros=(0,) * len(scales), axis=1)
-    main.outputs = main.op("DEQUANTIZE", [main.add(x, "x")], [T(shape=(1, 2))])
-    (tmp_path / "model.tflite").write_bytes(model.write())
+    model = write_operator(tmp_path, "DEQUANTIZE", [x], T(shape=(1, 2)))
     with pytest.raises(errors.ModelFormatError) as caught:
-        plan_as_user(tmp_path / "model.tflite")
+        plan_as_user(model)
     where = " at channel 1" if each else ""
     assert f"'x' has the scale {scale:g}{where}; expected" in str(caught.value)

@@ -12,6 +12,7 @@ from model_zoo.decoder_shape import DecoderShape, genai_config
 from model_zoo.make_decoders import make_decoder
 
 from adrenoc.base.errors import (
+    AdrenocError,
     CustomDomainError,
     ModelFormatError,
     OptionError,
@@ -25,6 +26,7 @@ from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.states import CacheSpec, DecoderForm
 from tests.host.decoder_bundles import write_decoder
 from tests.ir.planning import run_until
+from tests.models import graph, parse_nodes, write
 
 CACHE = CacheSpec(past="p", present="q", heads=2, head=16, dtype="float32")
 FORM = DecoderForm(caches=(CACHE,), masked=True, positions=False, context=8192)
@@ -117,20 +119,26 @@ def test_prompts_fit_the_context():
         plan_decoder(FORM, 40, (64,))
 
 
+def _refused(
+    model: onnx.ModelProto, folder: Path, error: type[AdrenocError], said: str, context: int = 64
+) -> str:
+    """What the import of a decoder says that is refused."""
+    path = write(model, folder)
+    form = find_decoder(path)
+    assert form is not None
+    plan = plan_decoder(form, context, ())
+    with pytest.raises(error, match=said) as caught:
+        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
+    return caught.value.message
+
+
 def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path):
     model = make_decoder(DecoderShape(layers=2))
     for node in model.graph.node:
         if node.op_type == "GroupQueryAttention":
             node.attribute.append(onnx.helper.make_attribute("causal", 0))
-    path = tmp_path / "model.onnx"
-    onnx.save(model, path)
-    form = find_decoder(path)
-    assert form is not None
-    plan = plan_decoder(form, 64, ())
-    with pytest.raises(
-        CustomDomainError, match=r"GroupQueryAttention \(2x\).*causal 0, which is not"
-    ):
-        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
+    said = r"GroupQueryAttention \(2x\).*causal 0, which is not"
+    _refused(model, tmp_path, CustomDomainError, said)
 
 
 def test_what_is_refused_does_not_bury_what_reads_it(tmp_path):
@@ -138,33 +146,20 @@ def test_what_is_refused_does_not_bury_what_reads_it(tmp_path):
     for node in model.graph.node:
         if node.op_type == "RotaryEmbedding":
             node.attribute.append(onnx.helper.make_attribute("scale", 2.0))
-    path = tmp_path / "model.onnx"
-    onnx.save(model, path)
-    form = find_decoder(path)
-    assert form is not None
-    plan = plan_decoder(form, 64, ())
-    with pytest.raises(CustomDomainError, match=r"scale 2\.0, which is not covered") as refused:
-        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
+    said = _refused(model, tmp_path, CustomDomainError, r"scale 2\.0, which is not covered")
     for supported in ("MatMulNBits", "GroupQueryAttention", "SkipSimplified"):
-        assert supported not in refused.value.message
-    assert "RotaryEmbedding (4x)" in refused.value.message
+        assert supported not in said
+    assert "RotaryEmbedding (4x)" in said
 
 
 def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path):
     model = make_decoder(DecoderShape(layers=1, context=64, rotary_apart=True))
-    model.graph.node.append(  # the keys are read once more, so that the rotation stays apart
-        onnx.helper.make_node("Identity", ["/model/layers.0/attn/k_rotary/out"], ["again"])
-    )
-    model.graph.output.append(
-        onnx.helper.make_tensor_value_info("again", onnx.TensorProto.FLOAT, None)
-    )
-    path = tmp_path / "model.onnx"
-    onnx.save(model, path)
-    form = find_decoder(path)
-    assert form is not None
-    plan = plan_decoder(form, 65, ())
-    with pytest.raises(OptionError, match="have 64 rows, expected at least the context's 65"):
-        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
+    # The keys are read once more, so that the rotation stays apart.
+    keys = "/model/layers.0/attn/k_rotary/out"
+    model.graph.node.append(onnx.helper.make_node("Identity", [keys], ["again"]))
+    model.graph.output.append(onnx.ValueInfoProto(name="again"))
+    said = "have 64 rows, expected at least the context's 65"
+    _refused(model, tmp_path, OptionError, said, context=65)
 
 
 def test_states_beside_caches_are_kept_or_told(tmp_path):
@@ -175,9 +170,7 @@ def test_states_beside_caches_are_kept_or_told(tmp_path):
             values.append(helper.make_tensor_value_info(f"{kind}_{name}", element, extents))
         node = helper.make_node("Tanh", [f"past_{name}"], [f"present_{name}"])
         model.graph.node.append(node)
-    path = tmp_path / "model.onnx"
-    onnx.save(model, path)
-    plan = plan_shapes(path, (), (40, "4"), (), accurate=False)
+    plan = plan_shapes(write(model, tmp_path), (), (40, "4"), (), accurate=False)
     assert plan.recurrent == (("past_conv.0", "present_conv.0"),)
     assert ("past_conv.0", (1, 64, 2)) in plan.buckets[-1]
     told = {d.subject: d for d in plan.decisions}
@@ -186,8 +179,7 @@ def test_states_beside_caches_are_kept_or_told(tmp_path):
 
 
 def test_states_that_the_model_lacks_are_refused(tmp_path):
-    path = tmp_path / "model.onnx"
-    onnx.save(make_decoder(DecoderShape(layers=1)), path)
+    path = write(make_decoder(DecoderShape(layers=1)), tmp_path)
     shapes = {"input_ids": (1, 1), "attention_mask": (1, 8)}
     shapes |= {f"past_key_values.0.{kind}": (1, 2, 8, 16) for kind in ("key", "value")}
     with pytest.raises(OptionError, match=r"no output .present\.7\.key."):
@@ -196,45 +188,24 @@ def test_states_that_the_model_lacks_are_refused(tmp_path):
 
 def test_caches_that_grow_otherwise_are_refused(tmp_path):
     """As exporters write it without an operator for it: a concatenation."""
-    helper, element = onnx.helper, onnx.TensorProto.FLOAT
-    dims = {"input_ids": ["b", "s"], "attention_mask": ["b", "t"]}
-    kinds = ("key", "value")
-    nodes = [
-        helper.make_node("Cast", ["input_ids"], ["x"], to=element),
-        helper.make_node("Reshape", ["x", "rows"], ["new"]),
-        *(
-            helper.make_node("Concat", [f"past_key_values.0.{kind}", "new"], [name], axis=2)
-            for kind, name in ((kind, f"present.0.{kind}") for kind in kinds)
-        ),
-        helper.make_node("ReduceSum", ["present.0.key", "last"], ["total"], keepdims=0),
-        helper.make_node("Unsqueeze", ["total", "last"], ["logits"]),
-    ]
-    inputs = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape)
-        for name, shape in dims.items()
-    ] + [
-        helper.make_tensor_value_info(f"past_key_values.0.{kind}", element, ["b", 1, "p", 1])
-        for kind in kinds
-    ]
-    outputs = [
-        helper.make_tensor_value_info(name, element, None)
-        for name in ("logits", *(f"present.0.{kind}" for kind in kinds))
-    ]
-    constants = [
-        onnx.numpy_helper.from_array(np.array([1, 1, -1, 1]), "rows"),
-        onnx.numpy_helper.from_array(np.array([3]), "last"),
-    ]
-    made = helper.make_graph(nodes, "optimum", inputs, outputs, constants)
-    path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]), path)
-    form = find_decoder(path)
-    assert form is not None
-    plan = plan_decoder(form, 8, ())
-    with pytest.raises(
-        UnsupportedOperatorError,
-        match=r"2 of 2 caches are read by no attention .*'present.0.key', .* first read by ",
-    ):
-        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
+    nodes = "x = Cast <to = 1>(input_ids) new = Reshape(x, rows) "
+    caches = {
+        "past_key_values.0.key": "present.0.key",
+        "past_key_values.0.value": "present.0.value",
+    }
+    concats = [onnx.helper.make_node("Concat", [p, "new"], [q], axis=2) for p, q in caches.items()]
+    total = onnx.helper.make_node("ReduceSum", ["present.0.key", "last"], ["total"], keepdims=0)
+    made = [*parse_nodes(nodes), *concats, total, *parse_nodes("logits = Unsqueeze(total, last)")]
+    whole = {"input_ids": ["b", "s"], "attention_mask": ["b", "t"]}
+    model = graph(
+        made,
+        whole | dict.fromkeys(caches, ("b", 1, "p", 1)),
+        ["logits", *caches.values()],
+        {"rows": np.array([1, 1, -1, 1]), "last": np.array([3])},
+        dtypes=dict.fromkeys(whole, onnx.TensorProto.INT64),
+    )
+    said = r"2 of 2 caches are read by no attention .*'present.0.key', .* first read by "
+    _refused(model, tmp_path, UnsupportedOperatorError, said, context=8)
 
 
 MOST = 5

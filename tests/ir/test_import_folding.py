@@ -14,7 +14,7 @@ from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import fold, infer
 from tests.ir.import_and_run import check, operators
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 node = helper.make_node
 ONES = np.linspace(0.5, 1.5, 12, dtype=np.float32).reshape(3, 4)
@@ -105,7 +105,7 @@ def test_a_reference_that_fails_is_no_fault_of_the_model(
 
 
 def test_what_nothing_computes_is_the_fault_of_the_model(tmp_path):
-    nodes = [node("Gather", ["c", "i"], ["k"]), node("Add", ["x", "k"], ["y"])]
+    nodes = "k = Gather(c, i) y = Add(x, k)"
     model = graph(nodes, {"x": (3, 4)}, ["y"], {"c": ONES, "i": np.array([0, 1, 99])})
     with pytest.raises(ModelFormatError, match=r"cannot be computed.*out of"):
         imported(tmp_path, model)
@@ -117,9 +117,9 @@ def test_shape_of_a_comparison_is_known(op, opset, tmp_path):
     """Inference of opsets 12 to 15 tells none, and what is shaped by it had no shape."""
     nodes = [
         node(op, ["x", "bound"], ["is_so"]),
-        node("Shape", ["is_so"], ["shape"]),
-        node("Concat", ["shape", "one"], ["longer"], axis=0),
-        node("Reshape", ["x", "longer"], ["y"]),
+        *parse_nodes(
+            "shape = Shape(is_so) longer = Concat <axis = 0>(shape, one) y = Reshape(x, longer)"
+        ),
     ]
     constants = {"bound": np.array(0.5, np.float32), "one": np.array([1])}
     check(write(graph(nodes, {"x": (3, 4)}, ["y"], constants, opset=opset), tmp_path))
@@ -134,7 +134,7 @@ def test_inference_that_fails_is_no_fault_of_the_model(tmp_path, monkeypatch):
         return whole(schema, *args, **kwargs)
 
     monkeypatch.setattr(infer.onnx.shape_inference, "infer_node_outputs", refuses)
-    model = graph([node("Tanh", ["x"], ["t"]), node("Neg", ["t"], ["y"])], {"x": (3, 4)}, ["y"])
+    model = graph("t = Tanh(x) y = Neg(t)", {"x": (3, 4)}, ["y"])
     check(write(model, tmp_path))
     taken = [d.taken for d in imported(tmp_path, model).decisions]
     assert "took the types of its results from onnxruntime" in taken
@@ -224,8 +224,7 @@ def standardised(op: str) -> onnx.ModelProto:
     nodes = [
         node("Reshape", ["w", "rows"], ["r"]),
         norms[op],
-        node("Reshape", ["n", "whole"], ["s"]),
-        node("Conv", ["x", "s"], ["y"], pads=[1, 1, 1, 1]),
+        *parse_nodes("s = Reshape(n, whole) y = Conv <pads = [1, 1, 1, 1]>(x, s)"),
     ]
     return graph(nodes, {"x": (1, 3, 5, 5)}, ["y"], constants)
 
@@ -262,7 +261,6 @@ def test_factors_whose_product_is_no_number_stay_apart(factors, tmp_path):
     nodes = [
         node("Mul", ["x", "before"], ["a"]),
         node("Sin" if factors[0] > 1 else "Abs", ["a"], ["b"]),
-        node("Mul", ["b", "f0"], ["c"]),
-        node("Mul", ["c", "f1"], ["y"]),
+        *parse_nodes("c = Mul(b, f0) y = Mul(c, f1)"),
     ]
     check(write(graph(nodes, {"x": (3, 4)}, ["y"], held), tmp_path))

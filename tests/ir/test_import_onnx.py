@@ -163,19 +163,19 @@ CASES = {
     },
     "upsample": one("Upsample", IMAGE, np.array([1, 1, 2, 2], np.float32), opset=9),
     "split-uneven": graph(
-        [node("Split", ["x", "s"], ["a", "b"], axis=1), node("Relu", ["b"], ["y"])],
+        "a, b = Split <axis = 1>(x, s) y = Relu(b)",
         {"x": IMAGE}, ["a", "y"], {"s": ints(2, 3)},
     ),
     "split-into-one": graph(
-        [node("Split", ["x"], ["a"], axis=1, num_outputs=1), node("Relu", ["a"], ["y"])],
+        "a = Split <axis = 1, num_outputs = 1>(x) y = Relu(a)",
         {"x": IMAGE}, ["y"], opset=18,
     ),
     "split-into-one-of-a-size": graph(
-        [node("Split", ["x", "s"], ["a"], axis=1), node("Relu", ["a"], ["y"])],
+        "a = Split <axis = 1>(x, s) y = Relu(a)",
         {"x": IMAGE}, ["y"], {"s": ints(5)},
     ),
     "mean-of-three": graph(
-        [node("Mean", ["x", "z", "c"], ["y"])],
+        "y = Mean(x, z, c)",
         {"x": IMAGE, "z": (1, 5, 1, 13)}, ["y"], {"c": floats(11, 1)},
     ),
     "space-to-depth": one("SpaceToDepth", (1, 3, 4, 6), blocksize=2),
@@ -196,7 +196,7 @@ def test_definition_of_a_node_that_leaves_an_input_out(tmp_path):
     """The mask stands between keys, values and what is before them."""
     one_row, past = (1, 2, 3, 4), (1, 2, 5, 4)
     model = graph(
-        [node("Attention", ["q", "k", "v", "", "a", "b"], ["y", "c", "d"], is_causal=1)],
+        "y, c, d = Attention <is_causal = 1>(q, k, v, , a, b)",
         {"q": one_row, "k": one_row, "v": one_row, "a": past, "b": past},
         ["y", "c", "d"],
         opset=23,
@@ -238,13 +238,13 @@ def test_corners_aligned_by_a_fraction_are_named(tmp_path):
 
 
 def test_symbolic_dimension_is_fixed_at_every_input(tmp_path):
-    model = graph([node("Add", ["a", "b"], ["y"])], {"a": ("n", 3), "b": ("n", 3)}, ["y"])
+    model = graph("y = Add(a, b)", {"a": ("n", 3), "b": ("n", 3)}, ["y"])
     imported = import_model(write(model, tmp_path), shapes={"a": (4, 3)})
     assert [spec.shape for spec in imported.inputs] == [(4, 3), (4, 3)]
 
 
 def test_gather_by_indices_that_are_data_stays_within_the_table(tmp_path, capfd):
-    model = graph([node("Gather", ["table", "i"], ["y"])], {"i": (2, 3)}, ["y"],
+    model = graph("y = Gather(table, i)", {"i": (2, 3)}, ["y"],
                   {"table": floats(10, 4)}, dtype=onnx.TensorProto.INT64)  # fmt: skip
     _, module = check(write(model, tmp_path))
     assert str(module["main"].body.blocks[0].bindings[-1].value.attrs.mode) == "clip"
@@ -266,7 +266,7 @@ def test_grid_of_doubles_samples_in_the_dtype_of_the_data(tmp_path):
 
 def test_weights_that_are_opened_are_told(tmp_path):
     model = graph(
-        [node("DequantizeLinear", ["q", "s"], ["w"], axis=1), node("MatMul", ["x", "w"], ["y"])],
+        "w = DequantizeLinear <axis = 1>(q, s) y = MatMul(x, w)",
         {"x": (2, 6)},
         ["y"],
         {"q": RNG.integers(-128, 128, (6, 4)).astype(np.int8), "s": np.abs(floats(4))},
@@ -298,7 +298,7 @@ def test_if_with_constant_condition_is_inlined(tmp_path):
 
 
 def test_initialiser_that_is_also_an_input_is_a_constant(tmp_path):
-    model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 4), "w": (4,)}, ["y"],
+    model = graph("y = Mul(x, w)", {"x": (1, 4), "w": (4,)}, ["y"],
                   {"w": floats(4)})  # fmt: skip
     imported = import_model(write(model, tmp_path), shapes={})
     assert [spec.name for spec in imported.inputs] == ["x"]
@@ -316,7 +316,7 @@ def test_outputs_keep_name_and_order_and_variables_the_names_of_tensors(tmp_path
 
 
 def test_external_data_is_read_and_digested(tmp_path):
-    model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 400)}, ["y"], {"w": floats(400)})
+    model = graph("y = Mul(x, w)", {"x": (1, 400)}, ["y"], {"w": floats(400)})
     path = tmp_path / "model.onnx"
     onnx.save(model, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
     imported, _ = check(path)
@@ -325,7 +325,7 @@ def test_external_data_is_read_and_digested(tmp_path):
 
 
 def test_the_digest_of_a_whole_model_is_that_of_its_file(tmp_path):
-    path = write(graph([node("Relu", ["x"], ["y"])], {"x": (1, 4)}, ["y"]), tmp_path)
+    path = write(graph("y = Relu(x)", {"x": (1, 4)}, ["y"]), tmp_path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert find_model_files(path).sha256() == digest
     assert import_model(path, shapes={}).model_sha256 == digest

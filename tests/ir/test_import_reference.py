@@ -21,7 +21,7 @@ SPEC = TensorSpec(name="x", shape=(1, 4), dtype="float32")
 
 
 def two_steps(folder: Path) -> Path:
-    nodes = [helper.make_node("Neg", ["x"], ["mid"]), helper.make_node("Relu", ["mid"], ["y"])]
+    nodes = "mid = Neg(x) y = Relu(mid)"
     return write(graph(nodes, {"x": SPEC.shape}, ["y"]), folder)
 
 
@@ -109,7 +109,7 @@ def test_misshapen_tflite_input(tmp_path):
 
 def test_model_that_the_runtime_refuses(tmp_path):
     pytest.importorskip("onnxruntime")
-    model = graph([helper.make_node("NoSuchOperator", ["x"], ["y"])], {"x": (1,)}, ["y"])
+    model = graph("y = NoSuchOperator(x)", {"x": (1,)}, ["y"])
     with pytest.raises(ModelFormatError, match="NoSuchOperator"):
         run_reference(write(model, tmp_path), {"x": np.ones(1, np.float32)})
 
@@ -186,7 +186,7 @@ def test_weights_of_4_bits_are_multiplied_in_float(tmp_path, as_conversion):
 
 
 def test_a_model_that_stores_halves_rounds(tmp_path):
-    model = graph([helper.make_node("Add", ["x", "c"], ["y"])], {"x": SPEC.shape}, ["y"])
+    model = graph("y = Add(x, c)", {"x": SPEC.shape}, ["y"])
     assert read_quanta(write(model, tmp_path)) is None
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = 10
@@ -213,7 +213,7 @@ def test_types_that_onnxruntime_has_no_kernel_for_are_not_the_models_fault(tmp_p
     pytest.importorskip("onnxruntime")
     weights = {"w": np.ones((4, 3, 3, 3))}
     model = graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "y = Conv(x, w)",
         {"x": (1, 3, 8, 8)},
         ["y"],
         weights,

@@ -19,19 +19,24 @@ from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.imported import Imported
 from adrenoc.passes.rewrites.simplify import simplify
 from tests.ir.import_and_run import operators
+from tests.models import parse_nodes, write
 from tests.stock_tvm import run_on_cpu
 
 SMALL = DecoderShape(layers=1, context=24, bits=0, kind="llama", plain=14, hidden=32, mlp=32)
 
 
 def read(model: onnx.ModelProto, folder: Path, tokens: int = 4, rows: int = 24) -> Imported:
-    path = folder / "model.onnx"
-    onnx.save(model, path)
+    path = write(model, folder)
     form = find_decoder(path)
     assert form is not None
     plan = plan_decoder(form, rows, (tokens,))
     shapes = next(s for s in plan.buckets if dict(s)["input_ids"] == (1, tokens))
     return import_model(path, shapes=dict(shapes), caches=plan.caches)
+
+
+def _refused(model: onnx.ModelProto, folder: Path, said: str) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=said):
+        read(model, folder)
 
 
 def node_of(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
@@ -53,10 +58,8 @@ def test_other_masks_are_refused(tmp_path):
     """A prefix that all tokens see, and a bias that grows with the square of a row's number."""
     model = make_decoder(SMALL)
     node_of(model, "mask/causal").op_type = "GreaterOrEqual"
-    with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after each"):
-        read(model, tmp_path)
-    with pytest.raises(UnsupportedOperatorError, match="hangs on more than how far a row lies"):
-        read(bias_scores(squared=True), tmp_path)
+    _refused(model, tmp_path, "hides other rows than those after each")
+    _refused(bias_scores(squared=True), tmp_path, "hangs on more than how far a row lies")
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 23])
@@ -78,50 +81,58 @@ def test_scores_that_are_bounded_with_their_mask_are_refused(tmp_path):
     nodes.insert(nodes.index(node_of(model, scaled)), nodes.pop(0))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    with pytest.raises(UnsupportedOperatorError, match="2 of 2 caches are read by no attention"):
-        read(model, tmp_path)
+    _refused(model, tmp_path, "2 of 2 caches are read by no attention")
 
 
 def bias_scores(*, squared: bool) -> onnx.ModelProto:
     """A decoder that adds a tenth of each row's number, or of its square, to its scores."""
     model = make_decoder(SMALL)
     made = node_of(model, "mask")
-    made.output[0] = "mask/plain"
+    made.output[0] = "plain"
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0.1), "slope"))
-    at = list(model.graph.node).index(made) + 1
-    biased = [
-        onnx.helper.make_node("Cast", ["mask/others"], ["mask/far"], to=onnx.TensorProto.FLOAT),
-        onnx.helper.make_node("Mul", ["mask/far", "slope"], ["mask/once"]),
-        onnx.helper.make_node("Mul", ["mask/far", "mask/once"], ["mask/twice"]),
-        onnx.helper.make_node(
-            "Add", ["mask/plain", "mask/twice" if squared else "mask/once"], ["mask"]
-        ),
-    ]
-    for node in reversed(biased):
-        model.graph.node.insert(at, node)
+    times = "twice" if squared else "once"
+    biased = (
+        "rows = Cast <to = 1>(others) once = Mul(rows, slope) twice = Mul(rows, once) "
+        f"mask = Add(plain, {times})"
+    )
+    _insert(model, list(model.graph.node).index(made) + 1, biased, others="mask/others")
     return model
 
 
-def test_other_readers_of_a_cache_are_refused(tmp_path):
+def _insert(model: onnx.ModelProto, at: int, nodes: str, **names: str) -> None:
+    """Put nodes before node `at`; `names` are what their text cannot spell."""
+    for node in reversed(parse_nodes(nodes)):
+        node.input[:] = [names.get(name, name) for name in node.input]
+        model.graph.node.insert(at, node)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        (
+            "[look_at] most = ReduceMax <keepdims = 1>(K) new = Add(old, most)",
+            "beside attention read caches: 'look_at",
+        ),
+        (
+            "length = Cast <to = 1>(L) new = Div(old, length)",
+            "'length'; expected attention alone to",
+        ),
+    ],
+    ids=["other readers of a cache", "what else hangs on the past"],
+)
+def test_what_else_reads_caches_is_refused(tmp_path, nodes, said):
     model = make_decoder(SMALL)
     joined = node_of(model, "/model/layers.0/attn/joined")
     at = list(model.graph.node).index(joined)
-    most = onnx.helper.make_node(
-        "ReduceMax", ["present.0.key"], ["most"], keepdims=1, name="look at all keys"
-    )
-    model.graph.node.insert(at, most)
-    added = onnx.helper.make_node("Add", [joined.input[0], "most"], ["with most"])
-    model.graph.node.insert(at + 1, added)
-    joined.input[0] = "with most"
-    with pytest.raises(UnsupportedOperatorError, match="beside attention read caches: 'look at"):
-        read(model, tmp_path)
+    _insert(model, at, nodes, K="present.0.key", L="all/length", old=joined.input[0])
+    joined.input[0] = "new"
+    _refused(model, tmp_path, said)
 
 
 def test_attention_of_another_form_is_refused_for_all_caches(tmp_path):
     model = make_decoder(SMALL)
     node_of(model, "/model/layers.0/attn/weights").op_type = "LogSoftmax"
-    with pytest.raises(UnsupportedOperatorError, match=r"2 of 2 caches .*'present.0.key', 'pres"):
-        read(model, tmp_path)
+    _refused(model, tmp_path, r"2 of 2 caches .*'present.0.key', 'pres")
 
 
 def test_layers_that_share_a_cache_are_refused(tmp_path):
@@ -131,20 +142,18 @@ def test_layers_that_share_a_cache_are_refused(tmp_path):
         if node.name.startswith("/model/layers.1/") or "/model/layers.1/" in node.output[0]:
             names = [name.replace("present.1.", "present.0.") for name in node.input]
             node.input[:] = names
-    with pytest.raises(UnsupportedOperatorError, match="2 caches are each read by several"):
-        read(model, tmp_path)
+    _refused(model, tmp_path, "2 caches are each read by several")
 
 
 def test_all_that_is_not_covered_is_said_at_once(tmp_path):
     model = make_decoder(replace(SMALL, layers=3))
     node_of(model, "mask/causal").op_type = "GreaterOrEqual"
     node_of(model, "/model/layers.1/attn/weights").op_type = "LogSoftmax"
-    with pytest.raises(
-        UnsupportedOperatorError,
-        match=r"2 of 6 caches are .*'present\.1\.key'.*; the mask of 2 attentions, "
-        r"'/model/layers\.0/attn/out', '/model/layers\.2/attn/out', hides other rows",
-    ):
-        read(model, tmp_path)
+    said = (
+        r"2 of 6 caches are .*'present\.1\.key'.*; the mask of 2 attentions, "
+        r"'/model/layers\.0/attn/out', '/model/layers\.2/attn/out', hides other rows"
+    )
+    _refused(model, tmp_path, said)
 
 
 def test_positions_beyond_their_table_ask_for_its_context(tmp_path):
@@ -161,22 +170,7 @@ def test_heads_that_are_repeated_otherwise_are_refused(tmp_path):
         node_of(model, f"{name}/one").input[1] = "axis1"
         ones = next(c for c in model.graph.initializer if c.name == f"{name}/ones")
         ones.CopyFrom(onnx.numpy_helper.from_array(np.array([1, 2, 1, 1, 1]), ones.name))
-    with pytest.raises(UnsupportedOperatorError, match="2 of 2 caches are read by no attention"):
-        read(model, tmp_path)
-
-
-def test_what_else_hangs_on_the_past_is_refused(tmp_path):
-    model = make_decoder(SMALL)
-    joined = node_of(model, "/model/layers.0/attn/joined")
-    at = list(model.graph.node).index(joined)
-    model.graph.node.insert(
-        at, onnx.helper.make_node("Cast", ["all/length"], ["length"], to=onnx.TensorProto.FLOAT)
-    )
-    scaled = onnx.helper.make_node("Div", [joined.input[0], "length"], ["by length"])
-    model.graph.node.insert(at + 1, scaled)
-    joined.input[0] = "by length"
-    with pytest.raises(UnsupportedOperatorError, match="'length'; expected attention alone to"):
-        read(model, tmp_path)
+    _refused(model, tmp_path, "2 of 2 caches are read by no attention")
 
 
 def test_an_attention_that_masks_by_itself(tmp_path):
@@ -193,15 +187,15 @@ def test_an_attention_that_masks_by_itself(tmp_path):
         model.graph.node.insert(at, joined)
         node.input[one] = present
     del node.input[3:], node.output[1:]
-    with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after each"):
-        read(model, tmp_path)
+    _refused(model, tmp_path, "hides other rows than those after each")
 
 
 op = relax.op
 RNG = np.random.default_rng(2)
 SHAPE = (2, 5, 12)
 
-Build = Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]
+Emit = Callable[[relax.Expr], relax.Expr]
+Build = Callable[[Emit, relax.Expr], relax.Expr]
 
 
 def const(value: object) -> relax.Expr:
@@ -213,54 +207,47 @@ OFFSETS = const(RNG.uniform(-0.5, 0.5, (1, 1, 12)))
 
 
 def statistics(
-    bb: relax.BlockBuilder, x: relax.Expr, axes: tuple[int, ...] = (-1,), epsilon: float = 1e-3
+    emit: Emit, x: relax.Expr, axes: tuple[int, ...] = (-1,), epsilon: float = 1e-3
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     """The mean, the difference to it, and the variance with epsilon."""
-    mean = bb.emit(op.mean(x, list(axes), True))
-    centred = bb.emit(op.subtract(x, mean))
-    variance = bb.emit(op.mean(bb.emit(op.multiply(centred, centred)), list(axes), True))
-    return mean, centred, bb.emit(op.add(variance, const(epsilon)))
+    mean = emit(op.mean(x, list(axes), True))
+    centred = emit(x - mean)
+    return mean, centred, emit(op.mean(centred * centred, list(axes), True) + const(epsilon))
 
 
-def by_keras(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    mean, _, raised = statistics(bb, x)
-    scale = bb.emit(op.multiply(bb.emit(op.rsqrt(raised)), GAINS))
-    moved = bb.emit(op.multiply(bb.emit(op.negative(mean)), scale))
-    return bb.emit(op.add(bb.emit(op.multiply(x, scale)), bb.emit(op.add(moved, OFFSETS))))
+def by_keras(emit: Emit, x: relax.Expr) -> relax.Expr:
+    mean, _, raised = statistics(emit, x)
+    scale = emit(op.rsqrt(raised) * GAINS)
+    return x * scale + (op.negative(mean) * scale + OFFSETS)
 
 
-def by_tensorflow(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    mean, _, raised = statistics(bb, x)
-    scale = bb.emit(op.multiply(bb.emit(op.rsqrt(raised)), GAINS))
-    offset = bb.emit(op.subtract(OFFSETS, bb.emit(op.multiply(mean, scale))))
-    return bb.emit(op.add(bb.emit(op.multiply(x, scale)), offset))
+def by_tensorflow(emit: Emit, x: relax.Expr) -> relax.Expr:
+    mean, _, raised = statistics(emit, x)
+    scale = emit(op.rsqrt(raised) * GAINS)
+    return x * scale + (OFFSETS - mean * scale)
 
 
-def by_torch(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    _, centred, raised = statistics(bb, x)
-    normed = bb.emit(op.divide(centred, bb.emit(op.sqrt(raised))))
-    return bb.emit(op.add(bb.emit(op.multiply(normed, GAINS)), OFFSETS))
+def by_torch(emit: Emit, x: relax.Expr) -> relax.Expr:
+    _, centred, raised = statistics(emit, x)
+    return centred / op.sqrt(raised) * GAINS + OFFSETS
 
 
-def by_square(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    mean = bb.emit(op.mean(x, [-1], True))
-    again = bb.emit(op.subtract(x, mean))
-    squared = bb.emit(op.power(bb.emit(op.subtract(x, mean)), const(2)))
-    raised = bb.emit(op.add(const(1e-3), bb.emit(op.mean(squared, [-1], True))))
-    return bb.emit(op.multiply(bb.emit(op.multiply(GAINS, again)), bb.emit(op.rsqrt(raised))))
+def by_square(emit: Emit, x: relax.Expr) -> relax.Expr:
+    mean = emit(op.mean(x, [-1], True))
+    again = emit(x - mean)
+    raised = const(1e-3) + op.mean(op.power(x - mean, const(2)), [-1], True)
+    return GAINS * again * op.rsqrt(raised)
 
 
-def without_kept_axes(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    mean = bb.emit(op.expand_dims(bb.emit(op.mean(x, [2], False)), [2]))
-    centred = bb.emit(op.subtract(x, mean))
-    spread = bb.emit(op.mean(bb.emit(op.multiply(centred, centred)), [2], False))
-    raised = bb.emit(op.add(bb.emit(op.expand_dims(spread, [2])), const(1e-3)))
-    return bb.emit(op.multiply(centred, bb.emit(op.rsqrt(raised))))
+def without_kept_axes(emit: Emit, x: relax.Expr) -> relax.Expr:
+    centred = emit(x - op.expand_dims(op.mean(x, [2], False), [2]))
+    spread = op.mean(centred * centred, [2], False)
+    return centred * op.rsqrt(op.expand_dims(spread, [2]) + const(1e-3))
 
 
-def over_two_axes(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    _, centred, raised = statistics(bb, x, (1, 2))
-    return bb.emit(op.multiply(bb.emit(op.multiply(centred, bb.emit(op.rsqrt(raised)))), GAINS))
+def over_two_axes(emit: Emit, x: relax.Expr) -> relax.Expr:
+    _, centred, raised = statistics(emit, x, (1, 2))
+    return centred * op.rsqrt(raised) * GAINS
 
 
 def simplified(build: Build) -> tvm.IRModule:
@@ -269,7 +256,7 @@ def simplified(build: Build) -> tvm.IRModule:
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
-            result = builder.emit_output(build(builder, x))
+            result = builder.emit_output(build(builder.emit, x))
         builder.emit_func_output(result)
     before = builder.get()
     after, _ = simplify(before)
@@ -286,74 +273,70 @@ def test_a_norm_is_one_operator(build):
     assert operators(simplified(build)) == {"nn.layer_norm": 1}
 
 
-def test_gains_along_other_axes_stay_apart():
+def _gains_of_rows(emit: Emit, x: relax.Expr) -> relax.Expr:
+    """Gains along other axes stay apart."""
     rows = const(RNG.uniform(0.5, 1.5, (1, 5, 1)))
-
-    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-        mean, _, raised = statistics(bb, x)
-        scale = bb.emit(op.multiply(bb.emit(op.rsqrt(raised)), rows))
-        moved = bb.emit(op.subtract(rows, bb.emit(op.multiply(mean, scale))))
-        return bb.emit(op.add(bb.emit(op.multiply(x, scale)), moved))
-
-    assert operators(simplified(build)) == {"nn.layer_norm": 1, "multiply": 1, "add": 1}
+    mean, _, raised = statistics(emit, x)
+    scale = emit(op.rsqrt(raised) * rows)
+    return x * scale + (rows - mean * scale)
 
 
-def test_what_is_read_beside_the_norm_stays():
-    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-        _, centred, raised = statistics(bb, x)
-        normed = bb.emit(op.multiply(centred, bb.emit(op.rsqrt(raised))))
-        both = relax.Tuple([normed, centred])
-        return bb.emit(op.concat(both, 0))
+def _beside(emit: Emit, x: relax.Expr) -> relax.Expr:
+    _, centred, raised = statistics(emit, x)
+    normed = emit(centred * op.rsqrt(raised))
+    return op.concat(relax.Tuple([normed, centred]), 0)
 
-    assert operators(simplified(build)) == {
-        "nn.layer_norm": 1,
-        "mean": 1,
-        "subtract": 1,
-        "concat": 1,
-    }
+
+def _twice(emit: Emit, x: relax.Expr) -> relax.Expr:
+    _, centred, raised = statistics(emit, x)
+    normed = emit(centred * op.rsqrt(raised))
+    return op.matmul(normed + OFFSETS, op.permute_dims(normed * GAINS, [0, 2, 1]))
+
+
+@pytest.mark.parametrize(
+    ("build", "made"),
+    [
+        (_gains_of_rows, {"multiply": 1, "add": 1}),
+        (_beside, {"mean": 1, "subtract": 1, "concat": 1}),
+    ],
+)
+def test_what_else_hangs_on_a_norm_stays(build, made):
+    assert operators(simplified(build)) == {"nn.layer_norm": 1, **made}
 
 
 def test_two_norms_of_one_tensor():
-    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-        _, centred, raised = statistics(bb, x)
-        normed = bb.emit(op.multiply(centred, bb.emit(op.rsqrt(raised))))
-        first, second = bb.emit(op.add(normed, OFFSETS)), bb.emit(op.multiply(normed, GAINS))
-        return bb.emit(op.matmul(first, bb.emit(op.permute_dims(second, [0, 2, 1]))))
-
-    assert operators(simplified(build))["nn.layer_norm"] == 2
+    assert operators(simplified(_twice))["nn.layer_norm"] == 2
 
 
-def _other_mean(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def _other_mean(emit: Emit, x: relax.Expr) -> relax.Expr:
     """Centred by the mean along one axis, scaled by the spread along another."""
-    _, _, raised = statistics(bb, x, (1,))
-    _, centred, _ = statistics(bb, x, (2,))
-    return bb.emit(op.multiply(centred, bb.emit(op.rsqrt(raised))))
+    _, _, raised = statistics(emit, x, (1,))
+    _, centred, _ = statistics(emit, x, (2,))
+    return centred * op.rsqrt(raised)
 
 
-def _other_sign(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    mean, _, raised = statistics(bb, x)
-    return bb.emit(op.multiply(bb.emit(op.add(x, mean)), bb.emit(op.rsqrt(raised))))
+def _other_sign(emit: Emit, x: relax.Expr) -> relax.Expr:
+    mean, _, raised = statistics(emit, x)
+    return (x + mean) * op.rsqrt(raised)
 
 
-def _other_gains(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    mean, _, raised = statistics(bb, x)
-    scale = bb.emit(op.rsqrt(raised))
-    scaled = bb.emit(op.multiply(x, bb.emit(op.multiply(scale, GAINS))))
-    return bb.emit(op.subtract(scaled, bb.emit(op.multiply(mean, scale))))
+def _other_gains(emit: Emit, x: relax.Expr) -> relax.Expr:
+    mean, _, raised = statistics(emit, x)
+    scale = emit(op.rsqrt(raised))
+    return x * (scale * GAINS) - mean * scale
 
 
-def _squared(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    _, centred, raised = statistics(bb, x)
-    scale = bb.emit(op.rsqrt(raised))
-    return bb.emit(op.multiply(bb.emit(op.multiply(centred, scale)), scale))
+def _squared(emit: Emit, x: relax.Expr) -> relax.Expr:
+    _, centred, raised = statistics(emit, x)
+    scale = emit(op.rsqrt(raised))
+    return centred * scale * scale
 
 
-def _read_beside(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def _read_beside(emit: Emit, x: relax.Expr) -> relax.Expr:
     """The deviation is computed all the same."""
-    _, centred, raised = statistics(bb, x)
-    scale = bb.emit(op.rsqrt(raised))
-    normed = bb.emit(op.multiply(centred, scale))
-    return bb.emit(op.multiply(normed, bb.emit(op.exp(scale))))
+    _, centred, raised = statistics(emit, x)
+    scale = emit(op.rsqrt(raised))
+    return centred * scale * op.exp(scale)
 
 
 @pytest.mark.parametrize("build", [_other_mean, _other_sign, _other_gains, _squared, _read_beside])

@@ -92,7 +92,7 @@ def test_separable_convolution(golden):
 
 
 def test_floats_keep_all_their_digits():
-    nodes = [helper.make_node("Mul", ["x", "s"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
+    nodes = "m = Mul(x, s) y = Relu(m)"
     scale = np.float32(32.504906)  # %e prints 3.250491e+01, which is its neighbour
     model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], {"s": np.array(scale)})
     (text,) = kernel_sources(plan(model, until="build", preset="mixed").executable).values()

@@ -15,7 +15,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.importer import import_onnx
 from adrenoc.importers.onnx.session import open_session
 from tests.ir.import_and_run import check
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.stock_tvm import run_on_cpu
 
 node = helper.make_node
@@ -86,7 +86,7 @@ def test_a_function_that_leaves_an_input_out(tmp_path, leaves):
 
 
 def test_what_may_be_left_out_is(tmp_path):
-    nodes = [node("Clip", ["x", "", "most"], ["a"]), node("Resize", ["a", "", "scales"], ["y"])]
+    nodes = "a = Clip(x, , most) y = Resize(a, , scales)"
     held = {"most": np.array(1, np.float32), "scales": np.array([1, 2], np.float32)}
     model = graph(nodes, {"x": (2, 3)}, ["y"], held, opset=18)
     assert imported(model, tmp_path) == [(2, 6)]
@@ -122,8 +122,9 @@ def product(shape: tuple[int, ...], axis: int) -> tuple[list, dict[str, np.ndarr
     """Quantised tensors' product, with a scale of the weight for each index along an axis."""
     channels = shape[axis]
     nodes = [
-        node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["q"]),
-        node("DequantizeLinear", ["q", "x_scale", "x_zero"], ["d"]),
+        *parse_nodes(
+            "q = QuantizeLinear(x, x_scale, x_zero) d = DequantizeLinear(q, x_scale, x_zero)"
+        ),
         node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["f"], axis=axis),
         node("MatMul", ["d", "f"], ["m"]),
         node("QuantizeLinear", ["m", "y_scale", "x_zero"], ["r"]),

@@ -40,7 +40,7 @@ from adrenoc.passes.verify.check_program import check_kernels
 from adrenoc.target.target import Target, load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 from tests.ir.planning import run_until
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 PLACES = (("adreno:660", "fp32"), ("adreno:750", "fp16"), ("adreno:830", "mixed"))
 """Devices and presets for which each family, and each form of it, is planned by one at least."""
@@ -179,6 +179,32 @@ TARGET = load_target("adreno")
 LIMITS = TARGET.limits
 
 
+def _work(
+    kernel: int,
+    out: tuple[int, int, int],
+    in_blocks: int,
+    *,
+    stride: int = 1,
+    pad: int = 0,
+    channels: int = 4,
+    bytes_each: int = 2,
+    half: bool = False,
+    **more: Any,
+) -> ConvWork:
+    """A convolution that makes channels, rows and columns of one image."""
+    return ConvWork(
+        geometry=ConvGeometry(
+            kernel=(kernel, kernel), strides=(stride, stride), padding=(pad, pad)
+        ),
+        out=Extents(1, *out),
+        in_blocks=in_blocks,
+        channels=channels,
+        storage_bytes=bytes_each,
+        half=half,
+        **more,
+    )
+
+
 @given(
     in_blocks=st.integers(1, 70),
     channels=st.integers(1, 300),
@@ -187,15 +213,8 @@ LIMITS = TARGET.limits
 )
 @example(in_blocks=64, channels=1, tiles=1, half=False)
 def test_a_product_of_tiles_has_schedules(in_blocks, channels, tiles, half):
-    work = ConvWork(
-        geometry=ConvGeometry(kernel=(1, 1)),
-        out=Extents(1, channels, 16, tiles),
-        in_blocks=in_blocks,
-        channels=4,
-        storage_bytes=2 if half else 4,
-        half=half,
-        weight_sets=16,
-    )
+    size = 2 if half else 4
+    work = _work(1, (channels, 16, tiles), in_blocks, bytes_each=size, half=half, weight_sets=16)
     found = list(multiply_candidates(work, LIMITS, TARGET.cost))
     assert found
     for tile in found:
@@ -212,14 +231,8 @@ def test_a_product_of_tiles_has_schedules(in_blocks, channels, tiles, half):
     half=st.booleans(),
 )
 def test_schedules_of_winograd_in_one_kernel_fit(in_blocks, channels, size, half):
-    work = ConvWork(
-        geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)),
-        out=Extents(1, channels, size, size),
-        in_blocks=in_blocks,
-        channels=4,
-        storage_bytes=2 if half else 4,
-        half=half,
-    )
+    shape = (channels, size, size)
+    work = _work(3, shape, in_blocks, pad=1, bytes_each=2 if half else 4, half=half)
     tiling = Tiling.cover(winograd(2), work.out)
     for tile in conv_candidates(work, tiling, LIMITS, TARGET.cost, textures=True):
         assert tile.threads <= LIMITS.max_work_group_size
@@ -232,22 +245,12 @@ def test_schedules_of_winograd_in_one_kernel_fit(in_blocks, channels, size, half
 @pytest.mark.parametrize("half", [False, True])
 def test_a_convolution_is_searched_once_by_all_passes(half):
     machine = Machine.from_performance(TARGET.performance, TARGET.cost)
-
-    def work() -> ConvWork:
-        return ConvWork(
-            geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)),
-            out=Extents(1, 32, 28, 28),
-            in_blocks=8,
-            channels=4,
-            storage_bytes=2,
-            half=half,
-        )
-
-    tiles = conv_rules.score_tiles(work(), LIMITS, machine)
-    assert conv_rules.score_tiles(work(), LIMITS, machine) is tiles
-    assert conv_rules.least_clocks(work(), LIMITS, machine) == tiles.least
+    work, same = (_work(3, (32, 28, 28), 8, pad=1, half=half) for _ in range(2))
+    tiles = conv_rules.score_tiles(work, LIMITS, machine)
+    assert conv_rules.score_tiles(same, LIMITS, machine) is tiles
+    assert conv_rules.least_clocks(same, LIMITS, machine) == tiles.least
     for tile in list(tiles)[::100]:
-        assert tiles(tile) == conv_rules.estimate_clocks(work(), tile, machine)
+        assert tiles(tile) == conv_rules.estimate_clocks(same, tile, machine)
 
 
 def _registers_660(work: ConvWork, **actions) -> float:
@@ -260,31 +263,22 @@ def _registers_660(work: ConvWork, **actions) -> float:
 
 def test_registers_of_convolutions_as_built():
     """Sixteen leave four waves on an Adreno 660, one more leaves two."""
-    point = ConvWork(
-        geometry=ConvGeometry(kernel=(1, 1)),
-        out=Extents(1, 1024, 14, 14),
-        in_blocks=64,
-        channels=4,
-        storage_bytes=2,
-        half=True,
-        textures=True,
-    )
-    assert _registers_660(point, pixels=2, out_blocks=4, chunk=64, unroll=4) <= 16
-    assert _registers_660(point, pixels=5, out_blocks=2, chunk=32, unroll=2) <= 16
-    assert _registers_660(point, pixels=4, out_blocks=3, chunk=32, unroll=2, split_k=2) <= 16
-    assert _registers_660(point, pixels=5, out_blocks=3, chunk=32, unroll=2) > 16
-    assert _registers_660(point, pixels=7, out_blocks=2, chunk=32, unroll=1, split_k=2) > 16
-    strided = replace(
-        point,
-        geometry=ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1)),
-        out=Extents(1, 128, 28, 28),
-        in_blocks=32,
-    )
-    assert _registers_660(strided, pixels=2, out_blocks=3, chunk=8, unroll=2) <= 16
-    assert _registers_660(strided, pixels=2, out_blocks=4, chunk=16, unroll=1) <= 16
-    dense = replace(strided, geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)))
-    assert _registers_660(dense, pixels=3, out_blocks=2, chunk=4, unroll=2) <= 16
-    assert _registers_660(strided, pixels=2, out_blocks=2, chunk=32, unroll=2) <= 16
+    point = _work(1, (1024, 14, 14), 64, half=True, textures=True)
+    strided = _work(3, (128, 28, 28), 32, stride=2, pad=1, half=True, textures=True)
+    dense = _work(3, (128, 28, 28), 32, pad=1, half=True, textures=True)
+    for work, pixels, out_blocks, chunk, unroll, split_k, fits in (
+        (point, 2, 4, 64, 4, 1, True),
+        (point, 5, 2, 32, 2, 1, True),
+        (point, 4, 3, 32, 2, 2, True),
+        (point, 5, 3, 32, 2, 1, False),
+        (point, 7, 2, 32, 1, 2, False),
+        (strided, 2, 3, 8, 2, 1, True),
+        (strided, 2, 4, 16, 1, 1, True),
+        (dense, 3, 2, 4, 2, 1, True),
+        (strided, 2, 2, 32, 2, 1, True),
+    ):
+        actions = {"pixels": pixels, "out_blocks": out_blocks, "chunk": chunk, "unroll": unroll}
+        assert (_registers_660(work, **actions, split_k=split_k) <= 16) == fits
 
 
 HALF_ONLY = 14
@@ -295,22 +289,14 @@ HALF_ONLY = 14
 @pytest.mark.parametrize("kernel, stride", [(16, 16), (14, 14), (9, 1), (11, 4)])
 def test_wide_rows_of_texels_come_with_weights_in_local_memory(kernel, stride, half):
     """Patches of an image: 0.113 ms where texels of weights took 0.296 (Adreno 660, 16 x 16).
-
     In float a wide row leaves registers for one pixel: 0.47 ms if wide reads of local memory take
     longer, and 0.12 if not, where texels take 0.195 either way.
     """
     target = load_target("adreno:a660")
-    work = ConvWork(
-        geometry=ConvGeometry(kernel=(kernel, kernel), strides=(stride, stride)),
-        out=Extents(1, 192, 14, 14),
-        in_blocks=1,
-        channels=3,
-        storage_bytes=2 if half else 4,
-        half=half,
-    )
-    tiles = conv_rules.score_tiles(
-        work, target.limits, Machine.from_performance(target.performance, target.cost)
-    )
+    machine = Machine.from_performance(target.performance, target.cost)
+    size, said = 2 if half else 4, {"stride": stride, "channels": 3}
+    work = _work(kernel, (192, 14, 14), 1, bytes_each=size, half=half, **said)
+    tiles = conv_rules.score_tiles(work, target.limits, machine)
     local = [tile for tile in tiles if tile.route is Route.LOCAL]
     assert (min(tiles, key=tiles) in local) == (half or kernel < HALF_ONLY)
 
@@ -321,15 +307,7 @@ def test_patches_of_floats_stay_in_registers(gpu, kernel, stride):
     """A row of seven patches of 16 texels went to memory: 0.96 ms in place of 0.20 (660, mixed)."""
     target = load_target(f"adreno:{gpu}")
     machine = Machine.from_performance(target.performance, target.cost)
-    work = ConvWork(
-        geometry=ConvGeometry(kernel=(kernel, kernel), strides=(stride, stride)),
-        out=Extents(1, 192, 14, 14),
-        in_blocks=1,
-        channels=3,
-        storage_bytes=2,
-        half=False,
-        textures=True,
-    )
+    work = _work(kernel, (192, 14, 14), 1, stride=stride, channels=3, textures=True)
     best = next(conv_rules.score_tiles(work, target.limits, machine).rank())
     if best.route is Route.LOCAL:
         assert local_counts(work, best, machine).registers <= machine.registers / 2
@@ -396,8 +374,7 @@ def test_groups_of_one_pixel_are_not_deeper_than_their_limit(channels, tmp_path)
     shapes = {"d": (channels, 1, 3, 3), "w": (channels, channels, 1, 1), "v": (64, channels, 3, 3)}
     nodes = [
         helper.make_node("Conv", ["x", "d"], ["a"], group=channels, pads=[1, 1, 1, 1]),
-        helper.make_node("Conv", ["a", "w"], ["b"]),
-        helper.make_node("Conv", ["b", "v"], ["y"], pads=[1, 1, 1, 1]),
+        *parse_nodes("b = Conv(a, w) y = Conv <pads = [1, 1, 1, 1]>(b, v)"),
     ]
     weights = {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
     model = write(graph(nodes, {"x": (1, channels, 1, 2)}, ["y"], weights), tmp_path)

@@ -25,7 +25,7 @@ def weights(*shape: int) -> np.ndarray:
 
 
 def conv_on(*dims: int | str) -> onnx.ModelProto:
-    return graph([node("Conv", ["x", "w"], ["y"])], {"x": dims}, ["y"], {"w": weights(4, 3, 3, 3)})
+    return graph("y = Conv(x, w)", {"x": dims}, ["y"], {"w": weights(4, 3, 3, 3)})
 
 
 def lstm(x: tuple[int | str, ...], h: tuple[int | str, ...]) -> onnx.ModelProto:
@@ -54,7 +54,7 @@ BATCHES: dict[str, tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]] = {
     ),
     "rows of a product": (
         graph(
-            [node("Gemm", ["x", "w"], ["t"]), node("Softmax", ["t"], ["y"], axis=-1)],
+            "t = Gemm(x, w) y = Softmax <axis = -1>(t)",
             {"x": ("unk__7", 6)},
             ["y"],
             {"w": weights(6, 3)},
@@ -93,18 +93,18 @@ def test_other_batches_are_as_that_which_is_given(tmp_path):
 OTHERS: dict[str, tuple[onnx.ModelProto, str]] = {
     "steps": (lstm(("T", 1, 6), (1, 1, 4)), "--shape x:1,1,6"),
     "what is summed": (
-        graph([node("ReduceMean", ["x"], ["y"], axes=[0])], {"x": ("n", 3)}, ["y"]),
+        graph("y = ReduceMean <axes = [0]>(x)", {"x": ("n", 3)}, ["y"]),
         "--shape x:1,3",
     ),
     "rows that meet": (
-        graph([node("Softmax", ["x"], ["y"], axis=0)], {"x": ("a", 3)}, ["y"]),
+        graph("y = Softmax <axis = 0>(x)", {"x": ("a", 3)}, ["y"]),
         "--shape x:1,3",
     ),
     "by its name": (
-        graph([node("Relu", ["x"], ["y"])], {"x": ("num_points", 3)}, ["y"]),
+        graph("y = Relu(x)", {"x": ("num_points", 3)}, ["y"]),
         "--shape x:1,3",
     ),
-    "one axis": (graph([node("Relu", ["x"], ["y"])], {"x": ("n_mels",)}, ["y"]), "--shape x:128"),
+    "one axis": (graph("y = Relu(x)", {"x": ("n_mels",)}, ["y"]), "--shape x:128"),
     "two that have no name": (conv_on("?", 3, "?", "?"), "--shape x:1,3,224,224"),
 }
 
@@ -148,7 +148,7 @@ SAID = {
     "config.json": (
         {"max_position_embeddings": 64},
         graph(
-            [node("Gather", ["e", "x"], ["y"])],
+            "y = Gather(e, x)",
             {"x": ("batch", "sequence")},
             ["y"],
             {"e": weights(9, 4)},
@@ -161,7 +161,7 @@ SAID = {
 
 def test_an_encoders_states_are_as_many_as_its_config_says(tmp_path):
     """As Whisper's decoder, whose first input is not read where there is a past."""
-    nodes = [node("ReduceSum", ["k"], ["y"], keepdims=0)]
+    nodes = "y = ReduceSum <keepdims = 0>(k)"
     inputs = {"hidden_states": ("batch", "steps", 6), "k": ("batch", 2, "steps", 3)}
     path = write(graph(nodes, inputs, ["y"], {}), tmp_path)
     with pytest.raises(errors.ShapeError) as caught:

@@ -220,7 +220,7 @@ def test_an_image_is_kept_as_it_was_given():
     """Its rounding to half would be in every layer; a tensor of many channels costs too much."""
 
     def dtype_of_copy(channels: int, preset: str) -> str:
-        nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+        nodes = "y = Conv(x, w)"
         constants = {"w": _weights(8, channels, 3, 3)}
         model = graph(nodes, {"x": [1, channels, 6, 6]}, ["y"], constants)
         state = plan(model, until="assign_memory", preset=preset)

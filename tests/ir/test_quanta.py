@@ -186,14 +186,12 @@ NARROW = {
     "a factor of two constants": [*SCALED, node("Cast", ["r"], ["y"], to=FLOAT)],
     "a factor by row": [
         *SCALED,
-        node("Mul", ["r", "by_row"], ["c"]),
-        node("Round", ["c"], ["s"]),
+        *parse_nodes("c = Mul(r, by_row) s = Round(c)"),
         node("Cast", ["s"], ["y"], to=FLOAT),
     ],
     "a sum of whole numbers": [
         *SCALED,
-        node("Round", ["f"], ["t"]),
-        node("Add", ["r", "t"], ["u"]),
+        *parse_nodes("t = Round(f) u = Add(r, t)"),
         node("Cast", ["u"], ["y"], to=FLOAT),
     ],
     "a product of a sum with a constant": [
@@ -215,14 +213,12 @@ WIDE = {
         node("Cast", ["r"], ["y"], to=FLOAT),
     ],
     "a constant of more digits in a sum": [
-        node("Add", ["d", "third"], ["c"]),
-        node("Round", ["c"], ["r"]),
+        *parse_nodes("c = Add(d, third) r = Round(c)"),
         node("Cast", ["r"], ["y"], to=FLOAT),
     ],
     "what is read in double, too": [
         *SCALED,
-        node("Sin", ["b"], ["s"]),
-        node("Add", ["r", "s"], ["t"]),
+        *parse_nodes("s = Sin(b) t = Add(r, s)"),
         node("Cast", ["t"], ["y"], to=FLOAT),
     ],
     "an output in double": [*SCALED, node("Identity", ["r"], ["y"])],

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.base.errors import InputError, ToolError
 from adrenoc.base.host.proc import own_module
@@ -42,7 +41,7 @@ def fresh() -> Iterator[None]:
 @pytest.fixture
 def model(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    nodes = "y = Neg(x)"
     return write(graph(nodes, {"x": (1, 4)}, ["y"]), tmp_path, "m.onnx")
 
 

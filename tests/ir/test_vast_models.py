@@ -14,7 +14,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx import unroll
 from adrenoc.importers.onnx.graph import all_nodes
 from tests.ir.planning import plan_as_user
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 node, value = helper.make_node, helper.make_tensor_value_info
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -24,8 +24,7 @@ def added(nodes: list[onnx.NodeProto], made: str, held: dict[str, np.ndarray]) -
     """The sum of the constant `made`, which `nodes` compute, added to an input."""
     last = [
         node("Cast", [made], ["floats"], to=FLOAT),
-        node("ReduceSum", ["floats"], ["sum"], keepdims=0),
-        node("Add", ["x", "sum"], ["y"]),
+        *parse_nodes("sum = ReduceSum <keepdims = 0>(floats) y = Add(x, sum)"),
     ]
     return graph([*nodes, *last], {"x": (2, 3)}, ["y"], held)
 
@@ -120,7 +119,7 @@ def deep_rank() -> onnx.ModelProto:
 def calling(bodies: list[list[str]]) -> onnx.ModelProto:
     """Functions F0, F1, ... that call others in a row; F0 is called."""
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    model = graph([node("F0", ["x"], ["y"], domain="own")], {"x": (3,)}, ["y"], domains=["own"])
+    model = graph("y = own.F0(x)", {"x": (3,)}, ["y"], domains=["own"])
     for number, called in enumerate(bodies):
         names = ["a", *(f"t{i}" for i in range(len(called) - 1)), "b"]
         nodes = [
@@ -139,7 +138,7 @@ def empty() -> onnx.ModelProto:
 
 
 def text() -> onnx.ModelProto:
-    nodes = [node("Constant", [], ["s"], value_strings=["a", "b"]), node("Relu", ["x"], ["y"])]
+    nodes = 's = Constant <value_strings = ["a", "b"]>() y = Relu(x)'
     return graph(nodes, {"x": (3,)}, ["y", "s"])
 
 
@@ -149,7 +148,7 @@ def twice(name: str) -> onnx.ModelProto:
 
 
 def complex_input() -> onnx.ModelProto:
-    model = graph([node("Neg", ["x"], ["y"])], {"x": (3,)}, ["y"])
+    model = graph("y = Neg(x)", {"x": (3,)}, ["y"])
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.COMPLEX64
     return model
 
@@ -265,7 +264,7 @@ def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path):
 
 
 def test_channels_without_number_are_not_looked_into(tmp_path):
-    nodes = [node("Concat", ["x", "z"], ["y"], axis=0)]
+    nodes = "y = Concat <axis = 0>(x, z)"
     onnx.save(graph(nodes, {"x": (2, 2), "z": (1 << 24, 2)}, ["y"]), tmp_path / "model.onnx")
     before = peak_bytes()
     assert plan_as_user(tmp_path / "model.onnx").graph is not None
@@ -273,7 +272,7 @@ def test_channels_without_number_are_not_looked_into(tmp_path):
 
 
 def test_an_operator_that_makes_too_much_is_refused(tmp_path):
-    nodes = [node("Identity", ["x"], ["y", "z"]), node("Optional", ["x"], ["o", "p"])]
+    nodes = "y, z = Identity(x) o, p = Optional(x)"
     onnx.save(graph(nodes, {"x": (2, 2)}, ["y", "z", "o", "p"]), tmp_path / "model.onnx")
     with pytest.raises(errors.AdrenocError):
         plan_as_user(tmp_path / "model.onnx")

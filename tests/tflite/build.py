@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -45,6 +46,10 @@ class T:
     axis: int = 0
     is_variable: bool = False
     is_sparse: bool = False
+
+
+def constant(value: object, dtype: str = "int32") -> T:
+    return T(dtype=dtype, data=np.array(value, dtype), is_constant=True)
 
 
 @dataclass(kw_only=True)
@@ -211,6 +216,25 @@ def compressed_rows(dense: np.ndarray) -> tuple[Any, np.ndarray]:
     columns.arraySegmentsType = columns.arrayIndicesType = schema.SparseIndexVector.Int32Vector
     found.dimMetadata = [rows, columns]
     return found, dense[dense != 0]
+
+
+def write_operator(
+    folder: Path,
+    kind: str,
+    operands: Sequence[T],
+    result: T,
+    options: str = "",
+    values: dict[str, Any] | None = None,
+    custom: bytes | None = None,
+) -> Path:
+    """Write a model of one operator, whose operands are called x, y and so on."""
+    model = ModelBuilder()
+    main = model.graph()
+    inputs = [main.add(tensor, "xyzuvw"[i]) for i, tensor in enumerate(operands)]
+    main.outputs = main.op(kind, inputs, [result], options, values, custom)
+    path = folder / "model.tflite"
+    path.write_bytes(model.write())
+    return path
 
 
 def start(content: bytes, *, plain: bool = True):
