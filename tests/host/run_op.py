@@ -28,6 +28,7 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.native import opencl
 from adrenoc.target.target import Target, load_target
 from tests.host.random_graphs.exact import in_doubles
+from tests.models import parse_nodes
 from tests.opencl.implementation import asks_for_halves
 from tests.stock_tvm import run_on_cpu
 
@@ -227,6 +228,23 @@ class Ops:
         name = f"t{len(self._nodes)}"
         self._nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
         return name
+
+    def text(self, nodes: str, **operands: Any) -> str:
+        """Add nodes in ONNX's own text; operands are tensors or constants; returns the last output.
+
+        Constants are floats, but for whole numbers and truth values.
+        """
+        names = {name: value for name, value in operands.items() if isinstance(value, str)}
+        for node in parse_nodes(nodes):
+            for name in [n for n in node.input if n and n not in names]:
+                value = np.asarray(operands[name])
+                dtype = {"i": np.int64, "b": bool}.get(value.dtype.kind, np.float32)
+                names[name] = self.const(value, dtype)
+            node.input[:] = [names.get(name, "") for name in node.input]
+            for at, name in enumerate(node.output):
+                names[name] = node.output[at] = f"t{len(self._nodes)}" + f"_{at}" * bool(at)
+            self._nodes.append(node)
+        return names[name]
 
     def several(self, op: str, inputs: list[str], outputs: list[str], **attrs) -> list[str]:
         """Add an operator of several outputs, of these names; an empty one is left out."""

@@ -29,38 +29,22 @@ def _vector(ops: Ops, size: float, *shape: int) -> str:
     return ops.const(ops.values(*shape) * size)
 
 
-def _conv(
-    channels: tuple[int, int], kernel: int, extent: tuple[int, int] = (9, 10), group: int = 1
-) -> Build:
-    def build(ops: Ops, size: float) -> str:
-        into, out = channels
-        x = _held(ops, size, 1, into, *extent)
-        weight = _vector(ops, size, out, into // group, kernel, kernel)
-        pads = [kernel // 2] * 4
-        y = ops("Conv", x, weight, _vector(ops, size * 1e-3, out), group=group, pads=pads)
-        return _back(ops, ops("Relu", y), size)
-
-    return build
+Reader = tuple[tuple[int, ...], str, dict[str, tuple[int, ...]]]
+"""The shape of the data, what reads it, and constants: `k` of usual size, `b` a thousandth."""
 
 
-def _transposed(ops: Ops, size: float) -> str:
-    x = _held(ops, size, 1, 8, 6, 5)
-    y = ops("ConvTranspose", x, _vector(ops, size, 8, 6, 2, 2), strides=[2, 2])
-    return _back(ops, y, size)
+def _build(ops: Ops, reader: Reader, size: float) -> str:
+    shape, nodes, shapes = reader
+    sizes = {"k": 1.0, "b": size * 1e-3}
+    held = {n: ops.values(*form) * sizes.get(n, size) for n, form in shapes.items()}
+    return _back(ops, ops.text(nodes, x=_held(ops, size, *shape), row=[1, 1, 1, 20], **held), size)
 
 
-def _pair(ops: Ops, size: float) -> str:
-    """A depthwise convolution and a 1x1 one that would be one kernel."""
-    x = _held(ops, size, 1, 16, 24, 24)
-    y = ops("Relu", ops("Conv", x, ops.weight(16, 1, 3, 3), group=16, pads=[1] * 4))
-    return _back(ops, ops("Conv", y, _vector(ops, size, 24, 16, 1, 1)), size)
-
-
-def _joined(ops: Ops, size: float) -> str:
-    """A concatenation that is written in place."""
-    x = _held(ops, size, 1, 8, 6, 5)
-    parts = [ops("Conv", x, _vector(ops, size, out, 8, 1, 1)) for out in (8, 4)]
-    return _back(ops, ops("Concat", *parts, axis=1), size)
+def _conv(channels: tuple[int, int], kernel: int, side: int = 9, group: int = 1) -> Reader:
+    into, out = channels
+    nodes = f"c = Conv <group = {group}, pads = {[kernel // 2] * 4}>(x, w, b) y = Relu(c)"
+    weights = {"w": (out, into // group, kernel, kernel), "b": (out,)}
+    return (1, into, side, side + 1), nodes, weights
 
 
 def _prologue(ops: Ops, size: float) -> str:
@@ -70,42 +54,11 @@ def _prologue(ops: Ops, size: float) -> str:
     return ops("Mul", y, ops.const(1e-3 if size == LARGE else 1 / size))
 
 
-def _product(rows: int) -> Build:
-    def build(ops: Ops, size: float) -> str:
-        x = _held(ops, size, 1, 1, rows, 24)
-        return _back(ops, ops("MatMul", x, _vector(ops, size, 24, 20)), size)
-
-    return build
-
-
-def _batched(ops: Ops, size: float) -> str:
-    x = _held(ops, size, 1, 3, 7, 24)
-    return _back(ops, ops("MatMul", x, _vector(ops, size, 1, 3, 24, 20)), size)
-
-
-def _gemm(ops: Ops, size: float) -> str:
-    x = ops("Flatten", _held(ops, size, 1, 24, 1, 1))
-    y = ops("Gemm", x, _vector(ops, size, 20, 24), _vector(ops, size * 1e-3, 20), transB=1)
-    return _back(ops, ops("Reshape", y, ops.ints(1, 1, 1, 20)), size)
-
-
-def _factor(ops: Ops, size: float) -> str:
-    y = ops("Mul", _held(ops, size, 1, 8, 6, 5), _vector(ops, size, 8, 1, 1))
-    return _back(ops, y, size)
-
-
 def _sum(ops: Ops, size: float) -> str:
     """The data is as large as what is added, in a kernel that holds it in float."""
     x = ops("Mul", _held(ops, size, 1, 8, 6, 5), ops.const(1e9 if size == LARGE else size))
     y = ops("Relu", ops("Add", x, _vector(ops, size, 8, 1, 1)))
     return ops("Mul", y, ops.const(1 / size))
-
-
-def _after_product(ops: Ops, size: float) -> str:
-    """A factor of each channel in the epilogue of a convolution, after a function."""
-    x = _held(ops, size, 1, 8, 9, 10)
-    y = ops("Tanh", ops("Conv", x, ops.weight(12, 8, 3, 3), pads=[1] * 4))
-    return _back(ops, ops("Mul", y, _vector(ops, size, 12, 1, 1)), size)
 
 
 def _table(ops: Ops, size: float) -> str:
@@ -123,22 +76,44 @@ def _norm(ops: Ops, size: float) -> str:
     return ops("Mul", ops("MaxPool", y, kernel_shape=[1, 1]), ops.const(1 / size))
 
 
-READERS: dict[str, Build] = {
+READERS: dict[str, Reader | Build] = {
     "conv_1x1": _conv((12, 20), 1),
     "conv_3x3": _conv((12, 20), 3),
-    "conv_3x3_winograd": _conv((128, 128), 3, extent=(28, 28)),
+    "conv_3x3_winograd": _conv((128, 128), 3, side=28),
     "depthwise": _conv((12, 12), 3, group=12),
-    "conv_transposed": _transposed,
-    "pair": _pair,
-    "joined": _joined,
+    "conv_transposed": (
+        *((1, 8, 6, 5), "y = ConvTranspose <strides = [2, 2]>(x, w)"),
+        {"w": (8, 6, 2, 2)},
+    ),
+    # A depthwise convolution and a 1x1 one that would be one kernel.
+    "pair": (
+        (1, 16, 24, 24),
+        "d = Conv <group = 16, pads = [1, 1, 1, 1]>(x, k) r = Relu(d) y = Conv(r, w)",
+        {"k": (16, 1, 3, 3), "w": (24, 16, 1, 1)},
+    ),
+    # A concatenation that is written in place.
+    "joined": (
+        (1, 8, 6, 5),
+        "a = Conv(x, w) c = Conv(x, v) y = Concat <axis = 1>(a, c)",
+        {"w": (8, 8, 1, 1), "v": (4, 8, 1, 1)},
+    ),
     "prologue": _prologue,
-    "gemv": _product(1),
-    "matmul": _product(150),
-    "batched": _batched,
-    "gemm": _gemm,
-    "factor": _factor,
+    "gemv": ((1, 1, 1, 24), "y = MatMul(x, w)", {"w": (24, 20)}),
+    "matmul": ((1, 1, 150, 24), "y = MatMul(x, w)", {"w": (24, 20)}),
+    "batched": ((1, 3, 7, 24), "y = MatMul(x, w)", {"w": (1, 3, 24, 20)}),
+    "gemm": (
+        (1, 24, 1, 1),
+        "f = Flatten(x) g = Gemm <transB = 1>(f, w, b) y = Reshape(g, row)",
+        {"w": (20, 24), "b": (20,)},
+    ),
+    "factor": ((1, 8, 6, 5), "y = Mul(x, w)", {"w": (8, 1, 1)}),
     "sum": _sum,
-    "after_product": _after_product,
+    # A factor of each channel in the epilogue of a convolution, after a function.
+    "after_product": (
+        (1, 8, 9, 10),
+        "c = Conv <pads = [1, 1, 1, 1]>(x, k) t = Tanh(c) y = Mul(t, w)",
+        {"k": (12, 8, 3, 3), "w": (12, 1, 1)},
+    ),
     "table": _table,
     "norm": _norm,
 }
@@ -148,7 +123,8 @@ READERS: dict[str, Build] = {
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
 @pytest.mark.parametrize("name", READERS)
 def test_constants_beyond_half_are_floats(ops, device, name, preset, size):
-    ops.output(READERS[name](ops, size))
+    reader = READERS[name]
+    ops.output(reader(ops, size) if callable(reader) else _build(ops, reader, size))
     ops.check(device, preset, tolerance=4e-3)
     assert any(d.taken == "float32" for d in ops.decisions)
     assert not any(d.taken.startswith("infinite") for d in ops.decisions)
@@ -159,76 +135,61 @@ _WIDTH = 6.0
 """How wide a kernel is beside the data, which is between -1 and 1: all its numbers are near one."""
 
 _GIVEN = np.random.default_rng(1).uniform(-1, 1, (_POINTS, 4)).astype(np.float32)
-Kernel = tuple[Callable[[Ops, str], str], Callable[[np.ndarray], np.ndarray]]
-
-
-def _squares(ops: Ops, x: str) -> str:
-    between = ops("Sub", ops("Unsqueeze", x, ops.ints(1)), ops.const(_GIVEN))
-    return ops("ReduceSum", ops("Mul", between, between), ops.ints(2), keepdims=0)
-
-
-def _squares_by_product(ops: Ops, x: str) -> str:
-    own = ops("ReduceSum", ops("Mul", x, x), ops.ints(1), keepdims=1)
-    mixed = ops("MatMul", x, ops.const(-2 * _GIVEN.T))
-    return ops("Add", ops("Add", own, mixed), ops.const((_GIVEN**2).sum(1)))
-
-
-def _squares_in_parts(ops: Ops, x: str) -> str:
-    """Point by point, as a Scan over them is imported."""
-    parts = []
-    for point in _GIVEN:
-        between = ops("Sub", x, ops.const(point))
-        parts.append(ops("ReduceSum", ops("Mul", between, between), ops.ints(1), keepdims=1))
-    return ops("Concat", *parts, axis=1)
-
-
-def _gaussian_in_parts(ops: Ops, x: str) -> str:
-    return ops("Exp", ops("Mul", _squares_in_parts(ops, x), ops.const(-0.5 / _WIDTH**2)))
-
-
-def _gaussian(ops: Ops, x: str) -> str:
-    return ops("Exp", ops("Mul", _squares(ops, x), ops.const(-0.5 / _WIDTH**2)))
-
-
-def _gaussian_by_product(ops: Ops, x: str) -> str:
-    return ops("Exp", ops("Mul", _squares_by_product(ops, x), ops.const(-0.5 / _WIDTH**2)))
-
-
-def _laplacian(ops: Ops, x: str) -> str:
-    between = ops("Sub", ops("Unsqueeze", x, ops.ints(1)), ops.const(_GIVEN))
-    total = ops("ReduceSum", ops("Abs", between), ops.ints(2), keepdims=0)
-    return ops("Exp", ops("Div", total, ops.const(-10 * _WIDTH)))
-
-
-def _rational(ops: Ops, x: str) -> str:
-    more = ops("Add", ops("Div", _squares(ops, x), ops.const(_WIDTH**2)), ops.const(1.0))
-    return ops("Pow", more, ops.const(-0.5))
-
-
-def _matern(ops: Ops, x: str) -> str:
-    away = ops("Div", ops("Sqrt", _squares(ops, x)), ops.const(3 * _WIDTH))
-    faded = ops("Exp", ops("Neg", away))
-    return ops("Mul", ops("Add", away, ops.const(1.0)), faded)
+Kernel = tuple[str, Callable[[np.ndarray], np.ndarray]]
 
 
 def _squared(a: np.ndarray) -> np.ndarray:
     return ((a[:, None] - a) ** 2).sum(2)
 
 
+def _gaussian(a: np.ndarray) -> np.ndarray:
+    return np.exp(-0.5 / _WIDTH**2 * _squared(a))
+
+
+def _matern(a: np.ndarray) -> np.ndarray:
+    away = _squared(a) ** 0.5 / (3 * _WIDTH)
+    return (1 + away) * np.exp(-away)
+
+
+_BETWEEN = "u = Unsqueeze(x, one) b = Sub(u, given) "
+_SQUARES = f"{_BETWEEN} p = Mul(b, b) s = ReduceSum <keepdims = 0>(p, two) "
+_BELL = "m = Mul(s, narrow) y = Exp(m)"
+_PARTS = " ".join(
+    f"b{i} = Sub(x, g{i}) p{i} = Mul(b{i}, b{i}) s{i} = ReduceSum <keepdims = 1>(p{i}, one)"
+    for i in range(_POINTS)
+)
+"""Point by point, as a Scan over them is imported."""
+_HELD = {
+    **{"one": [1], "two": [2], "given": _GIVEN, "turned": -2 * _GIVEN.T},
+    **{"lengths": (_GIVEN**2).sum(1), "narrow": -0.5 / _WIDTH**2, "far": -10 * _WIDTH},
+    **{"area": _WIDTH**2, "unit": 1.0, "root": -0.5, "wide": 3 * _WIDTH},
+    **{f"g{i}": point for i, point in enumerate(_GIVEN)},
+}
+
+
 KERNELS: dict[str, Kernel] = {
-    "gaussian": (_gaussian, lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a))),
+    "gaussian": (_SQUARES + _BELL, _gaussian),
     "gaussian by a product": (
-        _gaussian_by_product,
-        lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a)),
+        "p = Mul(x, x) own = ReduceSum <keepdims = 1>(p, one) mixed = MatMul(x, turned) "
+        f"a = Add(own, mixed) s = Add(a, lengths) {_BELL}",
+        _gaussian,
     ),
-    "gaussian in parts": (_gaussian_in_parts, lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a))),
-    "laplacian": (_laplacian, lambda a: np.exp(-np.abs(a[:, None] - a).sum(2) / (10 * _WIDTH))),
-    "rational": (_rational, lambda a: (1 + _squared(a) / _WIDTH**2) ** -0.5),
+    "gaussian in parts": (
+        f"{_PARTS} s = Concat <axis = 1>({', '.join(f's{i}' for i in range(_POINTS))}) {_BELL}",
+        _gaussian,
+    ),
+    "laplacian": (
+        f"{_BETWEEN} a = Abs(b) t = ReduceSum <keepdims = 0>(a, two) m = Div(t, far) y = Exp(m)",
+        lambda a: np.exp(-np.abs(a[:, None] - a).sum(2) / (10 * _WIDTH)),
+    ),
+    "rational": (
+        f"{_SQUARES} d = Div(s, area) m = Add(d, unit) y = Pow(m, root)",
+        lambda a: (1 + _squared(a) / _WIDTH**2) ** -0.5,
+    ),
     "matern": (
+        f"{_SQUARES} r = Sqrt(s) away = Div(r, wide) n = Neg(away) faded = Exp(n) "
+        "m = Add(away, unit) y = Mul(m, faded)",
         _matern,
-        lambda a: (
-            (1 + _squared(a) ** 0.5 / (3 * _WIDTH)) * np.exp(-(_squared(a) ** 0.5) / (3 * _WIDTH))
-        ),
     ),
 }
 
@@ -239,51 +200,44 @@ KERNELS: dict[str, Kernel] = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernel_machines(ops, device, name, columns, preset):
     """A smooth function of four numbers, as a sum over points that it is known at."""
-    build, kernel = KERNELS[name]
+    nodes, kernel = KERNELS[name]
     points = _GIVEN.astype(np.float64)
     known = np.stack([np.sin(points @ [1, 2, -1, 1]), points @ [2, -1, 1, 0]], 1)
     weights = np.linalg.solve(kernel(points) + 0.02 * np.eye(_POINTS), known)
-    y = build(ops, ops.input(7, 4))
+    y = ops.text(nodes, x=ops.input(7, 4), **_HELD)
     ops.output(ops("MatMul", y, ops.const(weights[:, :columns] if columns else weights[:, 0])))
     ops.check(device, preset, tolerance=5e-3)
-
-
-def _mean(ops: Ops, x: str) -> str:
-    return ops("AveragePool", x, kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=0)
-
-
-def _blurred(ops: Ops, x: str) -> str:
-    bell = np.outer([1, 2, 1], [1, 2, 1]).reshape(1, 1, 3, 3) / 16
-    return ops("Conv", x, ops.const(np.repeat(bell, 2, 0)), group=2, pads=[1] * 4)
 
 
 def _image(ops: Ops) -> str:
     return ops("MaxPool", ops.input(1, 2, 12, 14, low=0.6, high=0.7), kernel_shape=[1, 1])
 
 
-def _guided_filter(ops: Ops) -> str:
-    x, y = _image(ops), _image(ops)
-    mx, my = _mean(ops, x), _mean(ops, y)
-    covariance = ops("Sub", _mean(ops, ops("Mul", x, y)), ops("Mul", mx, my))
-    variance = ops("Sub", _mean(ops, ops("Mul", x, x)), ops("Mul", mx, mx))
-    a = ops("Div", covariance, ops("Add", variance, ops.const(1e-5)))
-    return ops("Add", ops("Mul", a, x), ops("Sub", my, ops("Mul", a, mx)))
-
-
-def _similarity(ops: Ops) -> str:
-    """The structure term of SSIM, with a Gaussian window as a depthwise convolution."""
-    x, y = _image(ops), _image(ops)
-    mx, my = _blurred(ops, x), _blurred(ops, y)
-    sxy = ops("Sub", _blurred(ops, ops("Mul", x, y)), ops("Mul", mx, my))
-    sxx = ops("Sub", _blurred(ops, ops("Mul", x, x)), ops("Mul", mx, mx))
-    syy = ops("Sub", _blurred(ops, ops("Mul", y, y)), ops("Mul", my, my))
-    above = ops("Add", ops("Mul", sxy, ops.const(2.0)), ops.const(9e-4))
-    return ops("Div", above, ops("Add", ops("Add", sxx, syy), ops.const(9e-4)))
-
-
 @pytest.mark.parametrize("preset", ("mixed", "fp16"))
 def test_differences(ops, device, preset):
-    ops.output(_guided_filter(ops), _similarity(ops))
+    """A guided filter, and the structure term of SSIM with its window as a convolution."""
+    products = "xy = Mul(x, y) xx = Mul(x, x) yy = Mul(y, y) "
+    means = "mxy = Mul(mx, my) mxx = Mul(mx, mx) myy = Mul(my, my) "
+    apart = "sxy = Sub(bxy, mxy) sxx = Sub(bxx, mxx) syy = Sub(byy, myy) "
+
+    def averaged(operator: str, taps: str) -> str:
+        pairs = {"mx": "x", "my": "y", "bxy": "xy", "bxx": "xx", "byy": "yy"}
+        return " ".join(f"{to} = {operator}({of}{taps})" for to, of in pairs.items())
+
+    pool = "AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 0>"
+    guided = (
+        f"{products} {averaged(pool, '')} {means} {apart} v = Add(sxx, e5) a = Div(sxy, v) "
+        "f = Mul(a, x) g = Mul(a, mx) h = Sub(my, g) z = Add(f, h)"
+    )
+    blur = "Conv <group = 2, pads = [1, 1, 1, 1]>"
+    similarity = (
+        f"{products} {averaged(blur, ', bell')} {means} {apart} t = Mul(sxy, two) u = Add(t, e4) "
+        "v = Add(sxx, syy) w = Add(v, e4) z = Div(u, w)"
+    )
+    bell = np.repeat(np.outer([1, 2, 1], [1, 2, 1]).reshape(1, 1, 3, 3) / 16, 2, 0)
+    for nodes in (guided, similarity):
+        images = {name: _image(ops) for name in "xy"}
+        ops.output(ops.text(nodes, **images, bell=bell, two=2.0, e4=9e-4, e5=1e-5))
     ops.check(device, preset, tolerance=2e-2)
 
 
@@ -324,61 +278,42 @@ def _held_attention(ops: Ops, low: float = -LARGEST) -> str:
     return ops("MaxPool", x, kernel_shape=[1, 1])
 
 
-def _queries_and_keys(ops: Ops) -> tuple[str, str]:
-    return ops("Relu", _held_attention(ops)), ops("Relu", _held_attention(ops))
-
-
-def _with_ones(ops: Ops) -> str:
-    """The denominator is a further column, as EfficientViT has it."""
-    (q, k), v = _queries_and_keys(ops), _held_attention(ops)
-    ones = ops.const(np.ones((1, HEADS, TOKENS, 1)))
-    context = ops("MatMul", ops("Transpose", k, perm=[0, 1, 3, 2]), ops("Concat", v, ones, axis=3))
-    both = ops("MatMul", q, context)
-    over, under = (
-        ops("Slice", both, ops.ints(first), ops.ints(end), ops.ints(3))
-        for first, end in ((0, CHANNELS), (CHANNELS, CHANNELS + 1))
-    )
-    return ops("Div", over, ops("Add", under, ops.const(1e-15)))
-
-
-def _by_reciprocal(ops: Ops) -> str:
-    """The sum of the keys is multiplied apart, and its reciprocal too."""
-    (q, k), v = _queries_and_keys(ops), _held_attention(ops)
-    total = ops("ReduceSum", k, ops.ints(2))
-    under = ops("MatMul", q, ops("Transpose", total, perm=[0, 1, 3, 2]))
-    context = ops("MatMul", ops("Transpose", k, perm=[0, 1, 3, 2]), v)
-    inverse = ops("Reciprocal", ops("Add", under, ops.const(1.0)))
-    return ops("Mul", ops("MatMul", q, context), inverse)
-
-
-def _by_einsum(ops: Ops) -> str:
-    (q, k), v = _queries_and_keys(ops), _held_attention(ops)
-    context = ops("Einsum", k, v, equation="bhnd,bhne->bhde")
-    over = ops("Einsum", q, context, equation="bhnd,bhde->bhne")
-    under = ops("Einsum", q, ops("ReduceSum", k, ops.ints(2), keepdims=0), equation="bhnd,bhd->bhn")
-    return ops("Div", over, ops("Unsqueeze", ops("Add", under, ops.const(1e-6)), ops.ints(3)))
-
-
-def _of_products(ops: Ops) -> str:
-    """Scores of every pair, divided by their sums: what softmax is without its exponentials."""
-    q, k = _queries_and_keys(ops)
-    v = _held_attention(ops)
-    scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
-    scores = ops("Mul", scores, scores)
-    return ops("MatMul", ops("Div", scores, ops("ReduceSum", scores, ops.ints(3))), v)
-
-
-KINDS: dict[str, Callable[[Ops], str]] = {
-    "with_ones": _with_ones,
-    "by_reciprocal": _by_reciprocal,
-    "by_einsum": _by_einsum,
-    "of_products": _of_products,
+_TURNED = "t = Transpose <perm = [0, 1, 3, 2]>(k) "
+KINDS = {
+    # The denominator is a further column, as EfficientViT has it.
+    "with_ones": (
+        f"{_TURNED} w = Concat <axis = 3>(v, ones) c = MatMul(t, w) both = MatMul(q, c) "
+        "over = Slice(both, first, last, axis) under = Slice(both, last, end, axis) "
+        "u = Add(under, e15) y = Div(over, u)"
+    ),
+    # The sum of the keys is multiplied apart, and its reciprocal too.
+    "by_reciprocal": (
+        f"{_TURNED} s = ReduceSum(k, two) r = Transpose <perm = [0, 1, 3, 2]>(s) "
+        "under = MatMul(q, r) c = MatMul(t, v) u = Add(under, unit) i = Reciprocal(u) "
+        "over = MatMul(q, c) y = Mul(over, i)"
+    ),
+    "by_einsum": (
+        'c = Einsum <equation = "bhnd,bhne->bhde">(k, v) '
+        'over = Einsum <equation = "bhnd,bhde->bhne">(q, c) s = ReduceSum <keepdims = 0>(k, two) '
+        'under = Einsum <equation = "bhnd,bhd->bhn">(q, s) u = Add(under, e6) '
+        "w = Unsqueeze(u, axis) y = Div(over, w)"
+    ),
+    # Scores of every pair, divided by their sums: what softmax is without its exponentials.
+    "of_products": (
+        f"{_TURNED} p = MatMul(q, t) s = Mul(p, p) r = ReduceSum(s, axis) d = Div(s, r) "
+        "y = MatMul(d, v)"
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_does_not_overflow(ops, device, kind):
-    ops.output(ops("Mul", KINDS[kind](ops), ops.const(0.5)))
+    q, k = (ops("Relu", _held_attention(ops)) for _ in range(2))
+    held = {"ones": np.ones((1, HEADS, TOKENS, 1)), "unit": 1.0, "e6": 1e-6, "e15": 1e-15}
+    held |= {"first": [0], "last": [CHANNELS], "end": [CHANNELS + 1], "axis": [3], "two": [2]}
+    ops.output(
+        ops("Mul", ops.text(KINDS[kind], q=q, k=k, v=_held_attention(ops), **held), ops.const(0.5))
+    )
     ops.check(device, "mixed", tolerance=1e-2)
     assert any(d.taken == "float32" for d in ops.decisions)
 
@@ -392,9 +327,6 @@ def test_attention_with_a_softmax_stays_in_half(ops, device):
     assert not any("ratio" in d.reason for d in ops.decisions)
 
 
-Map = Callable[[Ops, str], str]
-
-
 def _held_arithmetic(ops: Ops, values) -> str:
     """A tensor between kernels that holds these values, rounded to half."""
     values = np.asarray(values, np.float16).astype(np.float32)
@@ -403,52 +335,28 @@ def _held_arithmetic(ops: Ops, values) -> str:
     return ops("MaxPool", name, kernel_shape=[1, 1])
 
 
-def _square_root_of_square(ops: Ops, x: str) -> str:
-    return ops("Sqrt", ops("Pow", x, ops.const(2.0)))
-
-
-def _to_unit_length(ops: Ops, x: str) -> str:
-    return ops("Div", x, ops("Sqrt", ops("Add", ops("Mul", x, x), ops.const(1.0))))
-
-
-def _ratio(ops: Ops, x: str) -> str:
-    twice = ops("Mul", x, ops.const(2.0))
-    return ops(
-        "Div", ops("Mul", twice, twice), ops("Add", ops("Mul", twice, twice), ops.const(1.0))
-    )
-
-
-def _hard_swish(ops: Ops, x: str) -> str:
-    gate = ops("Clip", ops("Add", x, ops.const(3.0)), ops.const(0.0), ops.const(6.0))
-    return ops("Div", ops("Mul", x, gate), ops.const(6.0))
-
-
-def _gelu(ops: Ops, x: str) -> str:
-    cube = ops("Mul", ops.const(0.044715), ops("Mul", x, ops("Mul", x, x)))
-    inner = ops("Tanh", ops("Mul", ops.const(0.79788), ops("Add", x, cube)))
-    return ops("Mul", ops("Mul", x, ops.const(0.5)), ops("Add", inner, ops.const(1.0)))
-
-
-MAPS: tuple[Map, ...] = (
-    _square_root_of_square,
-    _to_unit_length,
-    _ratio,
-    _hard_swish,
-    _gelu,
-    lambda ops, x: ops("Softplus", x),
-    lambda ops, x: ops("Mish", x),
-    lambda ops, x: ops("Sigmoid", x),
-    lambda ops, x: ops("Tanh", x),
-    lambda ops, x: ops("Mul", ops("Mul", x, x), ops.const(1e-5)),
-    lambda ops, x: ops("Clip", x, ops.const(-1e6), ops.const(3e38)),
-    lambda ops, x: ops("Log", ops("Add", ops("Relu", x), ops.const(1e-9))),
+MAPS = (
+    "s = Pow(x, two) y = Sqrt(s)",
+    "s = Mul(x, x) m = Add(s, one) l = Sqrt(m) y = Div(x, l)",
+    "t = Mul(x, two) s = Mul(t, t) r = Mul(t, t) m = Add(r, one) y = Div(s, m)",
+    "a = Add(x, three) g = Clip(a, zero, six) p = Mul(x, g) y = Div(p, six)",
+    # GELU by a hyperbolic tangent.
+    "s = Mul(x, x) c = Mul(x, s) d = Mul(cubic, c) e = Add(x, d) f = Mul(root, e) t = Tanh(f) "
+    "h = Mul(x, half) u = Add(t, one) y = Mul(h, u)",
+    *(f"y = {op}(x)" for op in ("Softplus", "Mish", "Sigmoid", "Tanh")),
+    "s = Mul(x, x) y = Mul(s, e5)",
+    "y = Clip(x, lowest, highest)",
+    "r = Relu(x) m = Add(r, e9) y = Log(m)",
 )
 
 
 def test_maps_of_large_numbers_do_not_overflow(ops, device):
     x = _held_arithmetic(ops, np.linspace(-3e4, 3e4, 256).reshape(1, 8, 4, 8))
-    for make in MAPS:
-        ops.output(make(ops, x))
+    held = {"zero": 0.0, "half": 0.5, "one": 1.0, "two": 2.0, "three": 3.0, "six": 6.0}
+    held |= {"cubic": 0.044715, "root": 0.79788, "e5": 1e-5, "e9": 1e-9}
+    held |= {"lowest": -1e6, "highest": 3e38}
+    for nodes in MAPS:
+        ops.output(ops.text(nodes, x=x, **held))
     ops.check(device, "fp16", tolerance=1e-3)
 
 

@@ -1,6 +1,7 @@
 """What leaves the range of halves: by formulas, by sizes, and a small factor a layer."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,31 +18,6 @@ def _held(ops: Ops, *shape: int, low: float = -1.0, high: float = 1.0) -> str:
     return ops("MaxPool", ops.input(*shape, low=low, high=high), kernel_shape=[1, 1])
 
 
-def _by_distance(ops: Ops) -> str:
-    """Features weighted by one over their distance, some of which are zero."""
-    distance = ops("Relu", _held(ops, 1, 3, 6, 5))
-    weight = ops("Div", ops.const(1.0), ops("Add", distance, ops.const(1e-8)))
-    return ops("Div", weight, ops("ReduceSum", weight, ops.ints(1)))
-
-
-def _by_reciprocal(ops: Ops) -> str:
-    distance = ops("Relu", _held(ops, 1, 3, 6, 5))
-    weight = ops("Reciprocal", ops("Max", distance, ops.const(1e-10)))
-    return ops("Div", weight, ops("ReduceSum", weight, ops.ints(1)))
-
-
-def _by_exponentials(ops: Ops) -> str:
-    """A softmax without the largest subtracted, as linear attention has it."""
-    weight = ops("Exp", _held(ops, 1, 8, 6, 5, low=-20.0, high=20.0))
-    return ops("Div", weight, ops("ReduceSum", weight, ops.ints(2)))
-
-
-def _log_of_sum(ops: Ops) -> str:
-    total = ops("ReduceSum", ops("Exp", _held(ops, 1, 8, 6, 5, low=5.0, high=20.0)), ops.ints(1))
-    scaled = ops("MaxPool", ops("Mul", total, ops.const(3.0)), kernel_shape=[1, 1])
-    return ops("Log", scaled)
-
-
 def _weighted(*extents: int) -> Build:
     """A convolution with weights that are not negative adds up large numbers, in any dimension."""
 
@@ -55,10 +31,25 @@ def _weighted(*extents: int) -> Build:
 
 
 LARGE: dict[str, Build] = {
-    "by_distance": _by_distance,
-    "by_exponentials": _by_exponentials,
-    "by_reciprocal": _by_reciprocal,
-    "log_of_sum": _log_of_sum,
+    # Features weighted by one over their distance, some of which are zero.
+    "by_distance": lambda ops: ops.text(
+        "d = Relu(x) m = Add(d, e8) w = Div(one, m) t = ReduceSum(w, axis) y = Div(w, t)",
+        **{"x": _held(ops, 1, 3, 6, 5), "one": 1.0, "e8": 1e-8, "axis": [1]},
+    ),
+    # A softmax without the largest subtracted, as linear attention has it.
+    "by_exponentials": lambda ops: ops.text(
+        "w = Exp(x) t = ReduceSum(w, axis) y = Div(w, t)",
+        **{"x": _held(ops, 1, 8, 6, 5, low=-20.0, high=20.0), "axis": [2]},
+    ),
+    "by_reciprocal": lambda ops: ops.text(
+        "d = Relu(x) m = Max(d, e10) w = Reciprocal(m) t = ReduceSum(w, axis) y = Div(w, t)",
+        **{"x": _held(ops, 1, 3, 6, 5), "e10": 1e-10, "axis": [1]},
+    ),
+    "log_of_sum": lambda ops: ops.text(
+        "e = Exp(x) t = ReduceSum(e, axis) s = Mul(t, three) "
+        "m = MaxPool <kernel_shape = [1, 1]>(s) y = Log(m)",
+        **{"x": _held(ops, 1, 8, 6, 5, low=5.0, high=20.0), "three": 3.0, "axis": [1]},
+    ),
     "weighted_1d": _weighted(30),
     "weighted_2d": _weighted(6, 5),
 }
@@ -71,35 +62,23 @@ def test_large_numbers_between_kernels_do_not_overflow(ops, device, name):
     assert any(d.taken == "float32" for d in ops.decisions)
 
 
-def _elu(ops: Ops) -> str:
-    return ops("Elu", _held(ops, 1, 8, 6, 5))
-
-
-def _gaussian(ops: Ops) -> str:
-    x = _held(ops, 1, 8, 6, 5)
-    return ops("Exp", ops("Mul", ops("Mul", x, x), ops.const(-4.0)))
-
-
-def _softmax_by_hand(ops: Ops) -> str:
-    x = _held(ops, 1, 8, 6, 5)
-    weight = ops("Exp", ops("Sub", x, ops("ReduceMax", x, ops.ints(1))))
-    return ops("Div", weight, ops("ReduceSum", weight, ops.ints(1)))
-
-
-BOUNDED: dict[str, Build] = {
-    "elu": _elu,
-    "gaussian": _gaussian,
-    "gelu": lambda ops: ops("Mul", x := _held(ops, 1, 8, 6, 5), ops("Erf", x)),
-    "mish": lambda ops: ops("Mul", x := _held(ops, 1, 8, 6, 5), ops("Tanh", ops("Softplus", x))),
-    "sigmoid": lambda ops: ops("Sigmoid", _held(ops, 1, 8, 6, 5)),
-    "softmax_by_hand": _softmax_by_hand,
-    "softplus": lambda ops: ops("Softplus", _held(ops, 1, 8, 6, 5)),
+BOUNDED = {
+    "elu": "y = Elu(x)",
+    "gaussian": "s = Mul(x, x) m = Mul(s, minus) y = Exp(m)",
+    "gelu": "e = Erf(x) y = Mul(x, e)",
+    "mish": "s = Softplus(x) t = Tanh(s) y = Mul(x, t)",
+    "sigmoid": "y = Sigmoid(x)",
+    "softmax_by_hand": (
+        "m = ReduceMax(x, axis) d = Sub(x, m) w = Exp(d) t = ReduceSum(w, axis) y = Div(w, t)"
+    ),
+    "softplus": "y = Softplus(x)",
 }
 
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_what_stays_within_half_costs_nothing(ops, device, name):
-    ops.output(ops("MaxPool", BOUNDED[name](ops), kernel_shape=[1, 1]))
+    y = ops.text(BOUNDED[name], x=_held(ops, 1, 8, 6, 5), minus=-4.0, axis=[1])
+    ops.output(_between(ops, y))
     ops.check(device, "mixed", tolerance=2e-3)
     assert not any(_BEYOND in d.reason for d in ops.decisions)
 
@@ -160,23 +139,11 @@ def _steps(*factors: float) -> Build:
     return build
 
 
-def _divided(ops: Ops) -> str:
-    y = _between(ops, ops("Div", _x(ops), ops.const(1e6)))
-    return ops("Mul", y, ops.const(1e6))
-
-
 def _through_convolutions(ops: Ops) -> str:
     """Products of what is tiny are tiny, too."""
     y = ops("Mul", _x(ops), ops.const(1e-7))
     for _ in range(2):
         y = ops("Conv", y, ops.weight(8, 8, 3, 3), pads=[1] * 4)
-    return ops("Mul", _between(ops, y), ops.const(1e7))
-
-
-def _after_weights(ops: Ops) -> str:
-    """A convolution of tiny weights, and one of others that reads its result."""
-    y = ops("Conv", _x(ops), ops.const(ops.values(8, 8, 1, 1) * 1e-7))
-    y = ops("Conv", y, ops.weight(8, 8, 1, 1))
     return ops("Mul", _between(ops, y), ops.const(1e7))
 
 
@@ -188,26 +155,9 @@ def _similarity(ops: Ops) -> str:
     return ops("Mul", _between(ops, y), ops.const(1e7))
 
 
-def _summed(ops: Ops) -> str:
-    y = _between(ops, ops("Mul", _x(ops), ops.const(1e-8)))
-    y = ops("ReduceMean", y, ops.ints(2, 3))
-    return ops("Div", ops("Tanh", y), ops.const(1e-8))
-
-
-def _joined(ops: Ops) -> str:
-    tiny = ops("Mul", _x(ops), ops.const(1e-8))
-    y = _between(ops, ops("Concat", ops("Relu", tiny), _x(ops), axis=1))
-    return ops("Mul", y, ops.const(np.repeat([1e8, 1.0], 8).reshape(1, 16, 1, 1)))
-
-
 def _one_channel(size: float) -> np.ndarray:
     """Factors of eight channels, all of which are one but the third."""
     return np.where(np.arange(8) == 2, size, 1.0)
-
-
-def _one_factor(ops: Ops) -> str:
-    y = _between(ops, ops("Mul", _x(ops), ops.const(_one_channel(1e-8).reshape(8, 1, 1))))
-    return ops("Mul", y, ops.const(_one_channel(1e8).reshape(8, 1, 1)))
 
 
 def _one_of_weights(ops: Ops) -> str:
@@ -247,9 +197,20 @@ def _one_column(ops: Ops) -> str:
     return ops("MatMul", y, ops.const(weights))
 
 
+def _of(nodes: str, **operands: object) -> Build:
+    """What `nodes` make of a tensor between kernels; `b` is a tensor of its own."""
+    return lambda ops: ops.text(nodes, x=_x(ops), b=_x(ops), **operands)
+
+
+_ALONE = "MaxPool <kernel_shape = [1, 1]>"
+_CHANNELS = (8, 1, 1)
 SIZES: dict[str, Build] = {
     "one_column": _one_column,
-    "one_factor": _one_factor,
+    "one_factor": _of(
+        f"t = Mul(x, tiny) m = {_ALONE}(t) y = Mul(m, large)",
+        tiny=_one_channel(1e-8).reshape(_CHANNELS),
+        large=_one_channel(1e8).reshape(_CHANNELS),
+    ),
     "one_of_weights": _one_of_weights,
     "one_of_groups": _one_of("Conv", 6, 5, groups=2),
     "one_of_rows": _one_of("Conv", 9),
@@ -259,12 +220,26 @@ SIZES: dict[str, Build] = {
     "tiny_in_steps": _steps(1e-3, 1e-3, 1e-3, 1e9),
     "large": _steps(-1e6, 1e-6),
     "large_in_steps": _steps(3e3, 3e3, 1e-7),
-    "divided": _divided,
+    "divided": _of(f"t = Div(x, by) m = {_ALONE}(t) y = Mul(m, by)", by=1e6),
     "through_convolutions": _through_convolutions,
-    "after_weights": _after_weights,
+    # A convolution of tiny weights, and one of others that reads its result.
+    "after_weights": lambda ops: ops.text(
+        f"t = Conv(x, tiny) c = Conv(t, w) m = {_ALONE}(c) y = Mul(m, back)",
+        **{"x": _x(ops), "tiny": ops.values(8, 8, 1, 1) * 1e-7},
+        **{"w": ops.values(8, 8, 1, 1), "back": 1e7},
+    ),
     "similarity": _similarity,
-    "summed": _summed,
-    "joined": _joined,
+    "summed": _of(
+        f"t = Mul(x, tiny) m = {_ALONE}(t) s = ReduceMean(m, axes) h = Tanh(s) y = Div(h, tiny)",
+        tiny=1e-8,
+        axes=[2, 3],
+    ),
+    "joined": _of(
+        f"t = Mul(x, tiny) r = Relu(t) c = Concat <axis = 1>(r, b) m = {_ALONE}(c) "
+        "y = Mul(m, back)",
+        tiny=1e-8,
+        back=np.repeat([1e8, 1.0], 8).reshape(1, 16, 1, 1),
+    ),
 }
 
 
@@ -281,40 +256,40 @@ def test_numbers_beyond_half(ops, device, preset, names):
 _REASON = "of data of one"
 
 
-def _layers(
-    ops: Ops,
+def _grow(
+    shape: tuple[int, ...],
+    weights: np.ndarray | Callable[[Ops], np.ndarray],
     *,
-    weights: Callable[..., np.ndarray],
+    op: str = "Conv",
     act: str = "Relu",
     count: int = 4,
-    channels: int = 32,
     low: float = 0.0,
-    groups: int = 1,
-) -> str:
-    """Convolutions in a row, each with an activation."""
-    y = ops.input(1, channels, 6, 5, low=low)
-    for _ in range(count):
-        shape = (channels, channels // groups, 3, 3)
-        y = ops("Conv", y, ops.const(weights(*shape)), pads=[1] * 4, group=groups)
-        y = ops(act, y) if act else y
-    return ops("MaxPool", y, kernel_shape=[2, 2])
+    pooled: bool = True,
+    **attrs: Any,
+) -> Build:
+    """Products by the same weights in a row, each with an activation."""
+
+    def build(ops: Ops) -> str:
+        y = ops.input(*shape, low=low)
+        made = weights(ops) if callable(weights) else weights
+        for _ in range(count):
+            y = ops(op, y, ops.const(made), **attrs)
+            if act == "SiLU":
+                y = ops("Mul", y, ops("Sigmoid", y))
+            elif act:
+                y = ops(act, y)
+        return ops("MaxPool", y, kernel_shape=[2, 2]) if pooled else y
+
+    return build
 
 
-def _all_of(value: float) -> Callable[..., np.ndarray]:
-    return lambda *shape: np.full(shape, value)
-
-
-def _of_both_signs(ops: Ops) -> str:
-    """Most weights are positive, as a mean of .06 under noise of .12 is."""
-    return _layers(ops, weights=lambda *shape: ops.values(*shape) * 0.4 + 0.06)
-
-
-def _silu(ops: Ops) -> str:
-    y = ops.input(1, 32, 6, 5, low=0)
-    for _ in range(4):
-        y = ops("Conv", y, ops.const(np.full((32, 32, 3, 3), 0.1)), pads=[1] * 4)
-        y = ops("Mul", y, ops("Sigmoid", y))
-    return ops("MaxPool", y, kernel_shape=[2, 2])
+def _layers(
+    weights: float | Callable[[Ops], np.ndarray], channels: int = 32, groups: int = 1, **more: Any
+) -> Build:
+    """Convolutions of 3x3 whose weights are all one number, or drawn."""
+    if not callable(weights):
+        weights = np.full((channels, channels // groups, 3, 3), weights)
+    return _grow((1, channels, 6, 5), weights, pads=[1] * 4, group=groups, **more)
 
 
 def _dense(ops: Ops) -> str:
@@ -324,33 +299,11 @@ def _dense(ops: Ops) -> str:
     return y
 
 
-def _one_row(ops: Ops) -> str:
+def _one_row(ops: Ops) -> np.ndarray:
     """One channel alone is beyond half, and what reads it."""
     weights = ops.values(32, 32, 3, 3) * 0.1
     weights[5] = np.abs(weights[5]) * 100
-    return _layers(ops, weights=lambda *_: weights, count=3)
-
-
-def _transposed(ops: Ops) -> str:
-    y = ops.input(1, 24, 3, 2, low=0)
-    for _ in range(3):
-        weights = ops.const(np.full((24, 24, 4, 4), 0.5))
-        y = ops("Relu", ops("ConvTranspose", y, weights, strides=[2, 2], pads=[1] * 4))
-    return ops("MaxPool", y, kernel_shape=[2, 2])
-
-
-def _of_sequences(ops: Ops) -> str:
-    y = ops.input(1, 24, 20, low=0)
-    for _ in range(4):
-        y = ops("Relu", ops("Conv", y, ops.const(np.full((24, 24, 3), 0.3)), pads=[1, 1]))
-    return y
-
-
-def _of_volumes(ops: Ops) -> str:
-    y = ops.input(1, 8, 4, 4, 4, low=0)
-    for _ in range(4):
-        y = ops("Relu", ops("Conv", y, ops.const(np.full((8, 8, 3, 3, 3), 0.2)), pads=[1] * 6))
-    return y
+    return weights
 
 
 def _biases(ops: Ops) -> str:
@@ -393,19 +346,23 @@ def _of_bytes(ops: Ops) -> str:
 
 
 GROWN: dict[str, Build] = {
-    "positive": lambda ops: _layers(ops, weights=_all_of(0.1)),
-    "negative": lambda ops: _layers(ops, weights=_all_of(-0.1), act=""),
-    "of_data_of_both_signs": lambda ops: _layers(ops, weights=_all_of(0.3), low=-1.0),
-    "leaky": lambda ops: _layers(ops, weights=_all_of(0.1), act="LeakyRelu"),
-    "depthwise": lambda ops: _layers(ops, weights=_all_of(0.9), count=7, groups=32),
-    "grouped": lambda ops: _layers(ops, weights=_all_of(0.4), groups=4),
-    "of_both_signs": _of_both_signs,
-    "silu": _silu,
+    "positive": _layers(0.1),
+    "negative": _layers(-0.1, act=""),
+    "of_data_of_both_signs": _layers(0.3, low=-1.0),
+    "leaky": _layers(0.1, act="LeakyRelu"),
+    "depthwise": _layers(0.9, count=7, groups=32),
+    "grouped": _layers(0.4, groups=4),
+    # Most weights are positive, as a mean of .06 under noise of .12 is.
+    "of_both_signs": _layers(lambda ops: ops.values(32, 32, 3, 3) * 0.4 + 0.06),
+    "silu": _layers(0.1, act="SiLU"),
     "dense": _dense,
-    "one_row": _one_row,
-    "transposed": _transposed,
-    "of_sequences": _of_sequences,
-    "of_volumes": _of_volumes,
+    "one_row": _layers(_one_row, count=3),
+    "transposed": _grow(
+        *((1, 24, 3, 2), np.full((24, 24, 4, 4), 0.5)),
+        **{"op": "ConvTranspose", "count": 3, "strides": [2, 2], "pads": [1] * 4},
+    ),
+    "of_sequences": _grow((1, 24, 20), np.full((24, 24, 3), 0.3), pads=[1, 1], pooled=False),
+    "of_volumes": _grow((1, 8, 4, 4, 4), np.full((8, 8, 3, 3, 3), 0.2), pads=[1] * 6, pooled=False),
     "biases": _biases,
     "sum_of_biases": _sum_of_biases,
     "folded_norms": _folded_norms,
@@ -421,14 +378,11 @@ def test_grown_tensors_are_no_infinities(ops, device, preset):
     assert any(_REASON in d.reason for d in ops.decisions)
 
 
-def _running_sum(ops: Ops) -> str:
-    """40,000 numbers of up to four."""
-    x = ops("Relu", ops.input(1, 40000, low=0.0, high=4.0))
-    return ops("Mul", ops("CumSum", x, ops.const(1, np.int64), reverse=1), ops.const(0.5))
-
-
 def test_running_sums_are_no_infinities(ops, device):
-    ops.output(_running_sum(ops))
+    """Of 40,000 numbers of up to four."""
+    x = ops("Relu", ops.input(1, 40000, low=0.0, high=4.0))
+    total = ops("CumSum", x, ops.const(1, np.int64), reverse=1)
+    ops.output(ops("Mul", total, ops.const(0.5)))
     ops.check(device, "mixed")
 
 
