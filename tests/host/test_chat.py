@@ -1,13 +1,15 @@
-"""Conversations: what caches hold is kept from turn to turn, and answers are those of none kept."""
+"""Conversations: what caches hold is kept from turn to turn; and tables of a text's tokens."""
 
 import json
 from collections.abc import Iterator
 
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
 from adrenoc.base.errors import InputError
-from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
+from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER, Bundle, open_bundle
 from adrenoc.bundle.chat import how_to_talk, read_chat
 from adrenoc.cli.main import cli, main
 from adrenoc.device.conversation import Conversation
@@ -21,6 +23,8 @@ from tests.host.decoder_bundles import (
     write_decoder,
     write_tokenizer,
 )
+from tests.models import graph, write
+from tests.tokenizer_files import KINDS
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
@@ -174,3 +178,33 @@ def test_what_a_decoder_is_compiled_with_is_explained(bundle, tmp_path):
     assert done.exit_code == 0, done.output + str(done.exception)
     end = ", ".join(map(str, bundle.manifest.end_tokens))
     assert any("end_tokens" in line and end in line for line in done.output.splitlines())
+
+
+pytest.importorskip("tokenizers")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_encoder_s_bundle_makes_tokens_of_texts(device, tmp_path, named):
+    tokenizer = tmp_path / ("other.json" if named else TOKENIZER)
+    tokenizer.write_text(json.dumps(KINDS["words"]()), encoding="utf-8")
+    model = graph(
+        "rows = Gather(table, input_ids)",
+        {"input_ids": [1, 16]},
+        ["rows"],
+        {"table": np.ones((900, 8), np.float32)},
+        dtype=onnx.TensorProto.INT64,
+    )
+    words = ["--tokenizer", str(tokenizer)] if named else []
+    output = tmp_path / "encoder.adrenoc"
+    command = ["compile", str(write(model, tmp_path)), "--device", "host", "-o", str(output)]
+    assert main([*command, "--no-cache", *words]) == 0
+    bundle = open_bundle(output)
+    assert {TOKENIZER, TEXT_TABLES} <= {entry.path for entry in bundle.manifest.files}
+
+
+def test_a_tokenizer_for_what_takes_no_tokens_is_refused(tmp_path, capsys):
+    (tmp_path / TOKENIZER).write_text(json.dumps(KINDS["words"]()), encoding="utf-8")
+    model = write(graph("y = Relu(x)", {"x": [1, 4]}, ["y"]), tmp_path)
+    command = ["compile", str(model), "--device", "host", "-o", str(tmp_path / "x.adrenoc")]
+    assert main([*command, "--tokenizer", str(tmp_path / TOKENIZER)]) == 2
+    assert "--tokenizer is for models that take tokens, as input_ids" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from adrenoc.kernels.families.excite import EXCITE
 from adrenoc.kernels.families.matmul.gemv import GemvTile
 from adrenoc.passes.fuse import fuse_excite
 from tests.host.run_op import Ops, check_relax
-from tests.host.test_views import Net
+from tests.host.test_channel_orders import Net
 
 pytestmark = pytest.mark.operator
 

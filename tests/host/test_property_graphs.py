@@ -39,7 +39,7 @@ def test_numbers_of_any_size(device, number):
 
 @pytest.mark.parametrize(("number", "preset"), [(5, "fp32"), (6, "mixed"), (7, "fp16")])
 def test_random_branches(device, number, preset):
-    """`tests/ir/test_branches.py` compiles many more."""
+    """`tests/ir/test_join_blocks.py` compiles many more."""
     ops = draw_branches(random.Random(f"branches/{number}").randint)
     ops.check(device, preset, TOLERANCE.get(preset), target="host:750", rounding=True)
 

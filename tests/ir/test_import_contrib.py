@@ -10,7 +10,7 @@ from onnx import helper
 
 from adrenoc.base.errors import CustomDomainError
 from adrenoc.importers import import_model
-from tests.ir.import_and_run import check
+from tests.ir.planning import check
 from tests.models import graph, write
 
 RANDOM = np.random.default_rng(0)

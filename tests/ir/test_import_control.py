@@ -13,7 +13,7 @@ from adrenoc.importers import import_model
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.importers.onnx.unroll import MOST_ITERATIONS
 from adrenoc.passes.rewrites.simplify import simplify
-from tests.ir.import_and_run import check, operators
+from tests.ir.planning import check, operators
 from tests.models import graph, parse_nodes, write
 from tests.stock_tvm import run_on_cpu
 

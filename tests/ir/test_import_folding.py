@@ -13,7 +13,7 @@ from adrenoc.base.errors import AdrenocError, ModelFormatError
 from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import fold, infer
-from tests.ir.import_and_run import check, operators
+from tests.ir.planning import check, operators
 from tests.models import graph, parse_nodes, write
 
 node = helper.make_node

@@ -9,7 +9,7 @@ from onnx import helper
 from adrenoc.base.files.spill import read_aligned
 from adrenoc.importers import find_model_files, import_model
 from adrenoc.importers.relax.values import constant_value, op_name, take_constant
-from tests.ir.import_and_run import check, operators
+from tests.ir.planning import check, operators
 from tests.models import graph, write, write_network
 
 node = helper.make_node

@@ -10,7 +10,7 @@ from flatbuffers import flexbuffers
 from adrenoc.base import errors
 from adrenoc.importers import import_model
 from adrenoc.importers.tflite.file import read_tflite
-from tests.ir.import_and_run import check, operators
+from tests.ir.planning import check, operators
 from tests.models import network, write_network
 from tests.tflite.build import ModelBuilder, T, constant, write_operator
 

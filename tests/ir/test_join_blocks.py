@@ -1,17 +1,48 @@
 """Concatenations in place and slices without a kernel: what becomes a view, and what does not."""
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adrenoc.base.errors import DefectError
-from adrenoc.compile.pipeline import State
+from adrenoc.compile.pipeline import State, program_of, storage_of
+from adrenoc.compile.pipeline.steps import check_plan
 from adrenoc.ir.graph import Graph, Store, View
 from adrenoc.ir.layout import Memory, TexelOrder
 from adrenoc.passes.verify.check_graph import check_graph
+from tests.examples import examples
+from tests.host.random_graphs.branches import draw_branches
+from tests.host.run_op import Ops
 from tests.ir.branches import Net
 from tests.ir.planning import plan
+
+
+@st.composite
+def networks(draw) -> Ops:
+    return draw_branches(lambda low, high: draw(st.integers(low, high)))
+
+
+@pytest.mark.parametrize(
+    ("device", "preset"),
+    [("adreno", "mixed"), ("adreno:610", "fp16"), ("adreno:750", "fp32"), ("host", "mixed")],
+)
+@examples(6)
+@given(ops=networks())
+def test_the_program_keeps_the_rules(ops, device, preset):
+    state = _planned(ops, device, preset)
+    check_plan(program_of(state), {"": storage_of(state)}, state.target.limits)
+
+
+def _planned(ops: Ops, device: str, preset: str) -> State:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "branches.onnx"
+        ops.save(path)
+        return plan(path, until="plan_memory", device=device, preset=preset)
 
 
 def _joined(model: onnx.ModelProto, preset: str = "mixed", **limits: int) -> tuple[Graph, State]:

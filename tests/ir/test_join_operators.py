@@ -18,7 +18,7 @@ from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.imported import Imported
 from adrenoc.passes.rewrites.simplify import simplify
-from tests.ir.import_and_run import operators
+from tests.ir.planning import operators
 from tests.models import parse_nodes, write
 from tests.stock_tvm import run_on_cpu
 

@@ -27,8 +27,7 @@ from adrenoc.passes.rewrites.simplify import simplify
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import load_target
 from tests.host.run_op import Ops
-from tests.ir.import_and_run import check
-from tests.ir.planning import plan
+from tests.ir.planning import check, plan
 from tests.mcu.drawn import drawn_model
 from tests.mcu.onnx_models import float_model, write_quantised
 from tests.models import graph, parse_nodes, write

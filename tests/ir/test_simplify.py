@@ -7,7 +7,7 @@ from tvm import relax
 
 from adrenoc.importers.relax.values import constant_value, op_name
 from adrenoc.passes.rewrites.simplify import simplify
-from tests.ir.import_and_run import operators
+from tests.ir.planning import operators
 from tests.stock_tvm import run_on_cpu
 
 op = relax.op
