@@ -19,18 +19,18 @@ from adrenoc.device.compare import compare
 from adrenoc.device.result import (
     GpuState,
     Reading,
+    RunResult,
     RunTrace,
     TimedLaunch,
+    Times,
     Tracer,
     TraceSpan,
     kernel_times,
     node_times,
 )
-from adrenoc.device.result import RunResult, Times
 from adrenoc.pages.bundle_diff import BundleDiff, diff_bundles
-from adrenoc.pages.run_page import perfetto_json
 from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
-from adrenoc.pages.run_page import run_html, run_to_json
+from adrenoc.pages.run_page import perfetto_json, run_html, run_to_json
 from tests.unit.fake_compiled import ABOUT, FakeCompiled, make_bundle_folder
 
 
